@@ -1,0 +1,212 @@
+"""Device configuration: one frozen object that RTL, model, compiler and tests share.
+
+Sizes are bytes unless the name says otherwise; times are cycles of the device clock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+__all__ = ["Config", "ConfigError", "Dram", "Host", "PRESETS", "load_config"]
+
+PRESETS = ("tiny", "base")
+COMMAND_BYTES = 32
+
+
+class ConfigError(ValueError):
+    """A configuration that breaks a rule; the message names value, rule and fix."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _power_of_two(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high or value & (value - 1):
+        raise ValueError(f"{name} must be a power of two from {low} to {high}, not {value}")
+
+
+class Dram(_Frozen):
+    """Behavioural DRAM: in-order service, open rows per bank, periodic refresh."""
+
+    latency: int = 60
+    banks: int = 8
+    row_bytes: int = 2048
+    row_miss: int = 28
+    turnaround: int = 4
+    refresh_cycles: int = 140
+    refresh_period: int = 3900
+
+    @model_validator(mode="after")
+    def _check(self) -> Dram:
+        _power_of_two("dram.banks", self.banks, 1, 64)
+        _power_of_two("dram.row_bytes", self.row_bytes, 256, 8192)
+        for name in ("latency", "row_miss", "turnaround", "refresh_cycles", "refresh_period"):
+            value = getattr(self, name)
+            if not 0 <= value <= 65535:
+                raise ValueError(f"dram.{name} must be from 0 to 65535 cycles, not {value}")
+        if self.latency < 4:
+            raise ValueError(f"dram.latency must be at least 4 cycles, not {self.latency}")
+        if self.refresh_period and self.refresh_period < 4 * self.refresh_cycles + 512:
+            raise ValueError(
+                "dram.refresh_period must be 0 (off) or at least 4 * refresh_cycles + 512 = "
+                f"{4 * self.refresh_cycles + 512}, not {self.refresh_period}"
+            )
+        return self
+
+
+class Host(_Frozen):
+    """Host work charged by reports, in device cycles."""
+
+    launch_cycles: int = 2000
+    step_cycles: int = 500
+    clock_mhz: int = 1000
+
+
+class Config(_Frozen):
+    """One device instance. Derived sizes are properties."""
+
+    name: str = "custom"
+    dim: int = 16
+    bus_bytes: int = 16
+    spm_kib: int = 256
+    spm_banks: int = 8
+    acc_kib: int = 64
+    acc_banks: int = 4
+    preload: int = 2
+    """Weight rows that enter the mesh per cycle (sub-banks of one scratchpad bank)."""
+    burst_bytes: int = 256
+    read_bursts: int = 16
+    """Read bursts that the load unit keeps in flight."""
+    load_commands: int = 4
+    """Load commands between issue and finish."""
+    write_bursts: int = 4
+    """Write bursts whose response is outstanding."""
+    fetch_queue: int = 32
+    unit_queue: int = 8
+    stat_contexts: int = 4
+    stat_rows: int = 64
+    dividers: int = 4
+    address_bits: int = 32
+    dram: Dram = Dram()
+    host: Host = Host()
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        _power_of_two("dim", self.dim, 2, 64)
+        _power_of_two("bus_bytes", self.bus_bytes, 2, 64)
+        if self.bus_bytes > self.dim:
+            raise ValueError(f"bus_bytes must not exceed dim = {self.dim}, not {self.bus_bytes}")
+        _power_of_two("spm_kib", self.spm_kib, 1, 1024)
+        _power_of_two("acc_kib", self.acc_kib, 1, 1024)
+        _power_of_two("spm_banks", self.spm_banks, 2, 16)
+        _power_of_two("acc_banks", self.acc_banks, 1, 16)
+        _power_of_two("preload", self.preload, 1, 4)
+        if self.preload > self.dim:
+            raise ValueError(f"preload must not exceed dim = {self.dim}, not {self.preload}")
+        _power_of_two("burst_bytes", self.burst_bytes, COMMAND_BYTES, 1024)
+        if self.burst_bytes > self.dram.row_bytes:
+            raise ValueError(
+                f"burst_bytes must not exceed dram.row_bytes = {self.dram.row_bytes}, "
+                f"not {self.burst_bytes}"
+            )
+        if not 1 <= self.burst_beats <= 256:
+            raise ValueError(
+                f"burst_bytes / bus_bytes must be 1 to 256 beats (AXI4), not {self.burst_beats}"
+            )
+        for name in ("spm_rows", "acc_rows"):
+            if getattr(self, name) > 65536:
+                raise ValueError(f"{name} must be at most 65536, not {getattr(self, name)}")
+        if self.spm_bank_rows < max(self.dim, 16) or self.acc_bank_rows < self.dim:
+            raise ValueError(
+                "a bank must hold at least max(dim, 16) scratchpad rows and dim accumulator rows, "
+                f"not {self.spm_bank_rows} and {self.acc_bank_rows}: use fewer banks"
+            )
+        for name, low, high in (
+            ("read_bursts", 1, 64), ("load_commands", 1, 8), ("write_bursts", 1, 16),
+            ("unit_queue", 4, 16), ("stat_contexts", 1, 16), ("dividers", 1, 16),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(
+                    f"{name} must be from {low} to {high}, not {getattr(self, name)}"
+                )
+        _power_of_two("fetch_queue", self.fetch_queue, 32, 128)
+        _power_of_two("stat_contexts", self.stat_contexts, 1, 16)
+        _power_of_two("stat_rows", self.stat_rows, 4, 256)
+        if not 16 <= self.address_bits <= 48:
+            raise ValueError(f"address_bits must be from 16 to 48, not {self.address_bits}")
+        if self.burst_bytes // COMMAND_BYTES > self.fetch_queue:
+            raise ValueError(
+                f"burst_bytes must fit fetch_queue = {self.fetch_queue} commands, "
+                f"not {self.burst_bytes}"
+            )
+        return self
+
+    @property
+    def spm_rows(self) -> int:
+        return self.spm_kib * 1024 // self.dim
+
+    @property
+    def acc_rows(self) -> int:
+        return self.acc_kib * 1024 // (4 * self.dim)
+
+    @property
+    def spm_bank_rows(self) -> int:
+        return self.spm_rows // self.spm_banks
+
+    @property
+    def acc_bank_rows(self) -> int:
+        return self.acc_rows // self.acc_banks
+
+    @property
+    def burst_beats(self) -> int:
+        return self.burst_bytes // self.bus_bytes
+
+    @property
+    def claim_bits(self) -> int:
+        """Ports that claims name: SPM reads, SPM writes, ACC reads, ACC writes, by bank."""
+        return 2 * self.spm_banks + 2 * self.acc_banks
+
+
+def _message(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        text = f"unknown key; known keys: {', '.join(Config.model_fields)}"
+    elif where:
+        text = f"{text}, not {first['input']!r}"
+    return f"config: {where + ': ' if where else ''}{text}"
+
+
+def load_config(source: str | Path | dict[str, Any]) -> Config:
+    """Return a preset by name, a YAML file by path, or a mapping, checked.
+
+    Raises:
+        ConfigError: with one sentence that names the value, the rule and the fix.
+    """
+    if isinstance(source, dict):
+        data: Any = source
+    else:
+        path = Path(source)
+        if str(source) in PRESETS:
+            path = Path(__file__).resolve().parent / "presets" / f"{source}.yaml"
+        if not path.is_file():
+            raise ConfigError(
+                f"config: {str(source)!r} is neither a preset ({', '.join(PRESETS)}) nor a YAML "
+                "file; give one of these names or a path"
+            )
+        try:
+            data = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as error:
+            raise ConfigError(f"config: {path} is not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"config: {source!s} must hold a mapping of fields, not {data!r}")
+    try:
+        return Config(**data)
+    except ValidationError as error:
+        raise ConfigError(_message(error)) from None

@@ -1,0 +1,280 @@
+"""The instruction set, defined once: 32-byte commands, their fields, encoding and listing.
+
+A command is a header (64 bits) and a body (192 bits) whose layout depends on its unit. RTL,
+model, compiler, disassembler and ``docs/isa.md`` are all built from the tables in this file.
+
+Lengths are written as (register, offset, cap) and mean
+``min(max(LEN[register] - offset, 0), cap)``; ``LEN[0]`` always reads 65535, so register 0
+with offset 0 is the constant ``cap``. One scratchpad address of a command may be dynamic:
+``row + LEN[dyn_reg] * dyn_stride``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+__all__ = [
+    "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS", "Command",
+    "Dyn", "IsaError", "Length", "MatrixFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode", "decode_table",
+    "disassemble", "encode", "encode_program", "TABLE_FIELDS",
+]
+
+COMMAND_BYTES = 32
+NUM_BASES = 32
+"""Base (and limit) registers for DRAM addresses."""
+NUM_LENGTHS = 16
+"""Length registers; number 0 reads 65535."""
+MAX_WAIT = 63
+"""Longest wait distance; a longer one is written as 63, which waits for more."""
+
+
+class IsaError(ValueError):
+    """A command with a field that does not fit; the message names value, rule and fix."""
+
+
+class Unit(IntEnum):
+    """The five in-order units; the value is also the index of the unit's wait field."""
+
+    LOAD = 0
+    STORE = 1
+    MATRIX = 2
+    VECTOR = 3
+    SELECT = 4
+
+
+class VOp(IntEnum):
+    """Operations of the vector unit (header field ``op``); other units have op 0."""
+
+    REQUANT = 0
+    PRODUCT = 1
+    ROPE = 2
+    RMS_STAT = 3
+    RMS_APPLY = 4
+    SOFTMAX_MAX = 5
+    SOFTMAX_EXP = 6
+    TABLE = 7
+
+
+class MatrixFlag(IntEnum):
+    """Bits of the header field ``flags`` for the matrix unit."""
+
+    A_UNSIGNED = 0
+    B_TRANSPOSED = 1
+    ACCUMULATE = 2
+
+
+class VectorFlag(IntEnum):
+    """Bits of the header field ``flags`` for the vector unit."""
+
+    COLUMN = 0  # multiplier and shift per column, from scratchpad rows at src1
+    ROW = 1  # multiply by the row's softmax reciprocal (statistics context)
+    WIDE = 2  # int16 result in two planes
+    RESIDUAL = 3  # add the int16 row that stands at dst (implies WIDE)
+    RELU = 4
+    LOOKUP = 5  # pass the int8 result through the byte table
+    CAUSAL = 6  # row i of m sees columns 0 .. n - m + i
+
+
+class Dyn(IntEnum):
+    """Which scratchpad address of a command is dynamic."""
+
+    NONE = 0
+    SRC0 = 1  # store: row; matrix: a_row; vector: src0
+    SRC1 = 2  # matrix: b_row; vector: src1
+    DST = 3  # load: row; vector: dst
+
+
+HEADER: tuple[tuple[str, int], ...] = (
+    ("unit", 3), ("op", 5),
+    ("wait_load", 6), ("wait_store", 6), ("wait_matrix", 6), ("wait_vector", 6), ("wait_select", 6),
+    ("flags", 8), ("dyn_which", 2), ("dyn_reg", 4), ("dyn_stride", 10), ("zero", 2),
+)
+
+
+def _length(name: str) -> tuple[tuple[str, int], ...]:
+    return ((f"{name}_reg", 4), (f"{name}_offset", 8), (f"{name}_cap", 16))
+
+
+_MOVE = (
+    ("base", 5), ("offset", 32), ("stride", 24), ("bytes", 20),
+    ("row", 16), ("row_stride", 16), ("block_stride", 16), *_length("rows"),
+)
+BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
+    Unit.LOAD: _MOVE,
+    Unit.STORE: _MOVE,
+    Unit.MATRIX: (
+        ("a_row", 16), ("a_stride", 16), ("b_row", 16), ("b_stride", 16),
+        ("c_row", 16), ("c_stride", 16), *_length("m"), *_length("n"), *_length("k"),
+    ),
+    Unit.VECTOR: (
+        ("src0", 16), ("src0_stride", 16), ("src1", 16), ("aux", 16),
+        ("dst", 16), ("dst_stride", 16), *_length("m"), *_length("n"),
+        ("mult", 16), ("shift", 6), ("shift2", 6), ("context", 4), ("period", 3),
+    ),
+}
+LENGTHS: dict[Unit, tuple[str, ...]] = {
+    Unit.LOAD: ("rows",), Unit.STORE: ("rows",), Unit.MATRIX: ("m", "n", "k"),
+    Unit.VECTOR: ("m", "n"),
+}
+_WAITS = ("wait_load", "wait_store", "wait_matrix", "wait_vector", "wait_select")
+
+
+def body_of(unit: int) -> tuple[tuple[str, int], ...]:
+    """Field table of a unit's body (name, bits), lowest bits first; empty when it has none."""
+    return BODY.get(Unit(unit), ()) if unit < len(Unit) else ()
+
+
+@dataclass(frozen=True)
+class Length:
+    """``min(max(LEN[reg] - offset, 0), cap)`` rows or columns."""
+
+    cap: int
+    reg: int = 0
+    offset: int = 0
+
+    def resolve(self, lengths: Iterable[int]) -> int:
+        value = 65535 if self.reg == 0 else list(lengths)[self.reg]
+        return min(max(value - self.offset, 0), self.cap)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: unit, operation, raw body fields, waits (unit -> distance), flag bits."""
+
+    unit: Unit
+    fields: Mapping[str, int]
+    op: int = 0
+    waits: Mapping[Unit, int] = field(default_factory=dict)
+    flags: frozenset[int] = frozenset()
+    dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0)
+    note: str = ""
+    """Text for listings; not encoded."""
+
+    @staticmethod
+    def make(
+        unit: Unit, *, op: int = 0, waits: Mapping[Unit, int] | None = None,
+        flags: Iterable[int] = (), dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), note: str = "",
+        **values: int | Length,
+    ) -> Command:
+        """Build a command; a :class:`Length` value expands to its three raw fields."""
+        raw: dict[str, int] = {}
+        for name, value in values.items():
+            if isinstance(value, Length):
+                raw |= {f"{name}_reg": value.reg, f"{name}_offset": value.offset,
+                        f"{name}_cap": value.cap}
+            elif name in LENGTHS.get(unit, ()):
+                raw |= {f"{name}_reg": 0, f"{name}_offset": 0, f"{name}_cap": value}
+            else:
+                raw[name] = value
+        return Command(unit, raw, int(op), dict(waits or {}), frozenset(map(int, flags)), dyn, note)
+
+
+def _pack(layout: Iterable[tuple[str, int]], values: Mapping[str, int], where: str) -> int:
+    word = shift = 0
+    names = set()
+    for name, bits in layout:
+        value = int(values.get(name, 0))
+        if not 0 <= value < 1 << bits:
+            raise IsaError(
+                f"{where}: {name} must be from 0 to {(1 << bits) - 1}, not {value}")
+        word |= value << shift
+        shift += bits
+        names.add(name)
+    unknown = set(values) - names
+    if unknown:
+        raise IsaError(f"{where}: unknown field {min(unknown)!r}; fields: {', '.join(sorted(names))}")
+    return word
+
+
+def encode(command: Command) -> int:
+    """The 256-bit word of a command (header in bits 0..63, body above).
+
+    Raises:
+        IsaError: a field is unknown or does not fit its bits.
+    """
+    where = f"{command.unit.name.lower()} command"
+    header: dict[str, int] = {
+        "unit": command.unit, "op": command.op, "flags": sum(1 << bit for bit in command.flags),
+        "dyn_which": command.dyn[0], "dyn_reg": command.dyn[1], "dyn_stride": command.dyn[2],
+    }
+    for unit, distance in command.waits.items():
+        if distance < 0:
+            raise IsaError(f"{where}: wait distance must not be negative, not {distance}")
+        header[_WAITS[unit]] = min(distance, MAX_WAIT)
+    return _pack(HEADER, header, where) | _pack(body_of(command.unit), command.fields, where) << 64
+
+
+def _unpack(layout: Iterable[tuple[str, int]], word: int) -> dict[str, int]:
+    values = {}
+    for name, bits in layout:
+        values[name] = word & ((1 << bits) - 1)
+        word >>= bits
+    return values
+
+
+def decode(word: int) -> Command:
+    """Inverse of :func:`encode` (waits of zero distance are left out)."""
+    header = _unpack(HEADER, word)
+    if header["unit"] >= len(Unit):
+        raise IsaError(f"unit must be from 0 to {len(Unit) - 1}, not {header['unit']}")
+    unit = Unit(header["unit"])
+    waits = {Unit(i): header[name] for i, name in enumerate(_WAITS) if header[name]}
+    flags = frozenset(bit for bit in range(8) if header["flags"] >> bit & 1)
+    dyn = (Dyn(header["dyn_which"]), header["dyn_reg"], header["dyn_stride"])
+    return Command(unit, _unpack(body_of(unit), word >> 64), header["op"], waits, flags, dyn)
+
+
+def encode_program(commands: Iterable[Command]) -> bytes:
+    """Program image: 32 bytes a command, little-endian."""
+    return b"".join(encode(command).to_bytes(COMMAND_BYTES, "little") for command in commands)
+
+
+TABLE_FIELDS: tuple[str, ...] = tuple(name for name, _ in HEADER) + tuple(
+    dict.fromkeys(name for layout in BODY.values() for name, _ in layout))
+"""Columns of :func:`decode_table`; a field that a unit lacks is 0."""
+
+
+def decode_table(image: bytes) -> np.ndarray:
+    """Decode a program image to ``int64[commands, len(TABLE_FIELDS)]`` for compiled code."""
+    if len(image) % COMMAND_BYTES:
+        raise IsaError(
+            f"program image must be a multiple of {COMMAND_BYTES} bytes, not {len(image)}")
+    column = {name: i for i, name in enumerate(TABLE_FIELDS)}
+    table = np.zeros((len(image) // COMMAND_BYTES, len(TABLE_FIELDS)), dtype=np.int64)
+    for i in range(len(table)):
+        word = int.from_bytes(image[i * COMMAND_BYTES:(i + 1) * COMMAND_BYTES], "little")
+        header = _unpack(HEADER, word)
+        for name, value in (header | _unpack(body_of(header["unit"]), word >> 64)).items():
+            table[i, column[name]] = value
+    return table
+
+
+_FLAG_NAMES = {
+    unit: {flag.value: flag.name.lower() for flag in flags}
+    for unit, flags in ((Unit.MATRIX, MatrixFlag), (Unit.VECTOR, VectorFlag))
+}
+
+
+def disassemble(command: Command) -> str:
+    """One readable line: ``vector.rope  src0=0 ... m=len1-0<=16  waits matrix:1``."""
+    name = command.unit.name.lower()
+    if command.unit is Unit.VECTOR and command.op < len(VOp):
+        name += "." + VOp(command.op).name.lower()
+    values = dict(command.fields)
+    parts = []
+    for length in LENGTHS.get(command.unit, ()):
+        reg, offset, cap = (values.pop(f"{length}_{part}", 0) for part in ("reg", "offset", "cap"))
+        parts.append(f"{length}={cap}" if reg == 0 else f"{length}=len{reg}-{offset}<={cap}")
+    parts = [f"{key}={value}" for key, value in values.items() if value] + parts
+    if command.dyn[0]:
+        parts.append(f"{command.dyn[0].name.lower()}+=len{command.dyn[1]}*{command.dyn[2]}")
+    names = _FLAG_NAMES.get(command.unit, {})
+    parts += [names.get(bit, f"flag{bit}") for bit in sorted(command.flags)]
+    if command.waits:
+        parts.append("waits " + ",".join(
+            f"{unit.name.lower()}:{distance}" for unit, distance in command.waits.items()))
+    return f"{name:<20} {' '.join(parts)}" + (f"  # {command.note}" if command.note else "")

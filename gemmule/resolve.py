@@ -1,0 +1,192 @@
+"""From a decoded command and the registers to what the units see: lengths, rows, claims, faults.
+
+One function on plain integer arrays, so that the model compiles it, the verifier calls it and the
+RTL's decode stage (``hw/resolve.py``) is tested against it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .config import Config
+from .isa import TABLE_FIELDS
+
+__all__ = [
+    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "config_vector", "resolve", "resolve_row",
+]
+
+FAULTS = ("none", "illegal", "rows", "limit", "align", "axi")
+"""Fault codes by number: unit or op unknown; scratchpad, accumulator or statistics rows out of
+range; DRAM address outside the limit register; unaligned address; AXI error response."""
+
+STREAMS = ("load.w", "store.r", "matrix.A", "matrix.B", "matrix.C", "vector.r0", "vector.r1", "vector.w")
+STREAM_UNIT = (0, 1, 2, 2, 2, 3, 3, 3)
+
+OUT_FIELDS = (
+    "fault", "unit", "op", "flags", "zero", "m", "n", "k", "address", "row0", "row1", "row2",
+    "claim0", "claim1", "claim2",
+)
+"""m/n/k: resolved lengths (load and store: m = rows). row0/row1/row2: resolved rows
+(load, store: row; matrix: a, b, c; vector: src0, src1, dst). claim0..2: the unit's streams in
+the order of ``STREAMS``."""
+OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
+
+_F = {name: i for i, name in enumerate(TABLE_FIELDS)}
+_UNIT, _OP, _FLAGS = _F["unit"], _F["op"], _F["flags"]
+_DYN, _DYN_REG, _DYN_STRIDE = _F["dyn_which"], _F["dyn_reg"], _F["dyn_stride"]
+_BASE, _OFFSET, _STRIDE, _BYTES = _F["base"], _F["offset"], _F["stride"], _F["bytes"]
+_ROW, _ROW_STRIDE, _BLOCK_STRIDE = _F["row"], _F["row_stride"], _F["block_stride"]
+_ROWS, _M, _N, _K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
+_A, _A_STRIDE, _B, _B_STRIDE = _F["a_row"], _F["a_stride"], _F["b_row"], _F["b_stride"]
+_C, _C_STRIDE = _F["c_row"], _F["c_stride"]
+_SRC0, _SRC0_STRIDE, _SRC1, _AUX = _F["src0"], _F["src0_stride"], _F["src1"], _F["aux"]
+_DST, _DST_STRIDE, _PERIOD, _CONTEXT = _F["dst"], _F["dst_stride"], _F["period"], _F["context"]
+
+
+def config_vector(config: Config) -> np.ndarray:
+    """The configuration values that :func:`resolve_row` reads, as int64."""
+    return np.array([
+        config.dim, config.spm_banks, config.spm_bank_rows, config.acc_banks, config.acc_bank_rows,
+        config.preload, config.bus_bytes, config.stat_rows, config.stat_contexts,
+    ], dtype=np.int64)
+
+
+def _length(row, at, lengths):  # type: ignore[no-untyped-def]
+    value = 65535 if row[at] == 0 else lengths[row[at]]
+    return min(max(value - row[at + 1], 0), row[at + 2])
+
+
+def _banks(first, last, bank_rows, banks):  # type: ignore[no-untyped-def]
+    """Mask of the banks of rows first..last; -1 when they leave the memory."""
+    low, high = first // bank_rows, last // bank_rows
+    if high >= banks:
+        return -1
+    return (1 << (high + 1)) - (1 << low)
+
+
+def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyped-def]
+    """Resolve one row of :func:`gemmule.isa.decode_table` into ``out`` (int64[len(OUT_FIELDS)]).
+
+    ``bases``/``limits`` are bytes (int64[32]), ``lengths`` int64[16], ``cfg`` is
+    :func:`config_vector`. ``out[fault]`` is an index into :data:`FAULTS`; checks run in the order
+    illegal, rows, limit, align. Zero-length commands are not checked beyond illegal and claim nothing.
+    """
+    dim, spm_banks, spm_rows, acc_banks, acc_rows = cfg[0], cfg[1], cfg[2], cfg[3], cfg[4]
+    preload, bus, stat_rows, contexts = cfg[5], cfg[6], cfg[7], cfg[8]
+    out[:] = 0
+    unit, op, flags = row[_UNIT], row[_OP], row[_FLAGS]
+    out[1], out[2], out[3] = unit, op, flags
+    if unit > 3 or (unit != 3 and op != 0) or op > 7:
+        out[0] = 1
+        return
+    dynamic = lengths[row[_DYN_REG]] * row[_DYN_STRIDE]
+    if row[_DYN_REG] == 0:
+        dynamic = 65535 * row[_DYN_STRIDE]
+    dyn0 = dynamic if row[_DYN] == 1 else 0
+    dyn1 = dynamic if row[_DYN] == 2 else 0
+    dyn2 = dynamic if row[_DYN] == 3 else 0
+    spm_write, acc_read, acc_write = spm_banks, 2 * spm_banks, 2 * spm_banks + acc_banks
+    mask0 = mask1 = mask2 = extra = 0
+    if unit < 2:  # load, store
+        rows = _length(row, _ROWS, lengths)
+        out[5] = rows
+        out[8] = bases[row[_BASE]] + row[_OFFSET]
+        out[9] = row[_ROW] + (dyn2 if unit == 0 else dyn0)
+        if rows == 0 or row[_BYTES] == 0:
+            out[4] = 1
+            return
+        blocks = (row[_BYTES] + dim - 1) // dim
+        last = out[9] + (rows - 1) * row[_ROW_STRIDE] + (blocks - 1) * row[_BLOCK_STRIDE]
+        mask0 = _banks(out[9], last, spm_rows, spm_banks)
+        if mask0 < 0:
+            out[0] = 2
+            return
+        if row[_OFFSET] + (rows - 1) * row[_STRIDE] + row[_BYTES] > limits[row[_BASE]]:
+            out[0] = 3
+            return
+        if out[8] % bus or row[_STRIDE] % bus:
+            out[0] = 4
+            return
+        out[12] = mask0 << spm_write if unit == 0 else mask0
+        return
+    m, n = _length(row, _M, lengths), _length(row, _N, lengths)
+    out[5], out[6] = m, n
+    column_groups = (n + dim - 1) // dim
+    if unit == 2:  # matrix
+        k = _length(row, _K, lengths)
+        out[7] = k
+        out[9], out[10], out[11] = row[_A] + dyn0, row[_B] + dyn1, row[_C]
+        if m == 0 or n == 0 or k == 0:
+            out[4] = 1
+            return
+        k_groups = (k + dim - 1) // dim
+        mask0 = _banks(out[9], out[9] + (k_groups - 1) * row[_A_STRIDE] + m - 1, spm_rows, spm_banks)
+        if flags >> 1 & 1:
+            last = out[10] + (k_groups - 1) * row[_B_STRIDE] + n - 1
+        else:
+            last = out[10] + (column_groups - 1) * row[_B_STRIDE] + k - 1
+        mask1 = _banks(out[10], last, spm_rows, spm_banks)
+        mask2 = _banks(out[11], out[11] + (column_groups - 1) * row[_C_STRIDE] + m - 1, acc_rows, acc_banks)
+        if mask0 < 0 or mask1 < 0 or mask2 < 0 or out[10] % preload or row[_B_STRIDE] % preload:
+            out[0] = 2
+            return
+        out[12], out[13] = mask0, mask1
+        out[14] = mask2 << acc_read | mask2 << acc_write
+        return
+    # vector
+    wide = op == 0 and (flags >> 2 & 1 or flags >> 3 & 1)
+    residual = op == 0 and flags >> 3 & 1
+    column = (op == 0 or op == 2) and flags & 1
+    out[9], out[10], out[11] = row[_SRC0] + dyn0, row[_SRC1] + dyn1, row[_DST] + dyn2
+    if op == 7:
+        m, n = 1, 256
+        out[5], out[6] = m, n
+    if m == 0 or n == 0:
+        out[4] = 1
+        return
+    uses_stat = op == 3 or op == 4 or op == 5 or op == 6 or (op == 0 and flags >> 1 & 1)
+    if uses_stat and (m > stat_rows or row[_CONTEXT] >= contexts):
+        out[0] = 2
+        return
+    if op == 7:
+        mask0 = _banks(out[9], out[9] + (256 + dim - 1) // dim - 1, spm_rows, spm_banks)
+    else:
+        last = out[9] + (column_groups - 1) * row[_SRC0_STRIDE] + m - 1
+        if op == 3 or op == 4:
+            last += row[_SRC0_STRIDE] // 2
+        if op == 1 or op == 3 or op == 4:
+            mask0 = _banks(out[9], last, spm_rows, spm_banks)
+        else:
+            mask0 = _banks(out[9], last, acc_rows, acc_banks)
+    if op == 0 or op == 1 or op == 2 or op == 4 or op == 6:
+        last = out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1
+        if wide:
+            last += row[_DST_STRIDE] // 2
+        mask2 = _banks(out[11], last, spm_rows, spm_banks)
+        if residual:
+            extra = mask2
+    if column:
+        mask1 = _banks(out[10], out[10] + 3 * column_groups - 1, spm_rows, spm_banks)
+    if op == 4:
+        mask1 = _banks(out[10], out[10] + 2 * column_groups - 1, spm_rows, spm_banks)
+    if op == 1:
+        mask1 = _banks(out[10], out[10] + (column_groups - 1) * row[_AUX] + m - 1, spm_rows, spm_banks)
+    if op == 2:
+        extra = _banks(row[_AUX], row[_AUX] + (m << (row[_PERIOD] + 2)) - 1, spm_rows, spm_banks)
+    if mask0 < 0 or mask1 < 0 or mask2 < 0 or extra < 0:
+        out[0] = 2
+        return
+    out[12] = mask0 if op == 1 or op == 3 or op == 4 or op == 7 else mask0 << acc_read
+    out[13] = mask1 | extra
+    out[14] = mask2 << spm_write
+    return
+
+
+def resolve(table: np.ndarray, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray,
+            config: Config) -> np.ndarray:
+    """Resolve every row of a decoded program: ``int64[commands, len(OUT_FIELDS)]``."""
+    out = np.zeros((len(table), len(OUT_FIELDS)), dtype=np.int64)
+    cfg = config_vector(config)
+    for i in range(len(table)):
+        resolve_row(table[i], bases, limits, lengths, cfg, out[i])
+    return out

@@ -1,0 +1,81 @@
+"""Latencies of every block, defined once: the RTL is built from them, the model adds them up.
+
+All values are cycles. ``docs/timing.md`` states the contract in words; each RTL unit test
+measures its own constants against hand-written numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import Config
+
+__all__ = ["Timing", "ceil_div"]
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Constants of one configuration (see docs/timing.md for what each one spans)."""
+
+    fetch_start: int = 1
+    """Start strobe to the first cycle in which fetch may request."""
+    done: int = 2
+    """Last finish to the interrupt: ``cycles = last finish + done``."""
+    load_first: int = 1
+    """Load issue to its first possible read request."""
+    load_write: int = 1
+    """R beat accepted to its scratchpad write."""
+    load_zero: int = 2
+    """Load of length zero: issue to earliest finish."""
+    store_first: int = 1
+    """Store issue to its first possible scratchpad read."""
+    store_send: int = 2
+    """Last scratchpad read of a burst to the first cycle in which it may be sent."""
+    store_zero: int = 2
+    matrix_first: int = 1
+    """Matrix issue (or preload_free) to the first preload read: the c0 of the formula."""
+    matrix_zero: int = 2
+    matrix_rmw: int = 2
+    """Accumulator read to the first cycle in which a read sees the written sum (R)."""
+    matrix_commands: int = 8
+    """Matrix commands between issue and finish."""
+    store_commands: int = 8
+    """Store commands between issue and finish."""
+    matrix_drain: int = 0
+    """End of stream e to the last accumulator write (set from DIM by :meth:`of`)."""
+    vector_first: int = 1
+    """Vector issue to its first scratchpad or accumulator read."""
+    vector_write: int = 8
+    """Last operand read of a row to its result write."""
+    vector_stat: int = 8
+    """Last operand read of a row to the cycle in which its statistic is in the context."""
+    vector_zero: int = 2
+    rms_serial: int = 36
+    """Square root and reciprocal of one RMS row in a serial divider."""
+    softmax_serial: int = 20
+    """Reciprocal of one softmax row in a serial divider."""
+
+    @staticmethod
+    def of(config: Config) -> Timing:
+        return Timing(matrix_drain=2 * config.dim + 2)
+
+    def matrix_slot(self, config: Config, m: int) -> int:
+        """Cycles between the stream starts of consecutive tiles of one command."""
+        return max(m, config.dim // config.preload, self.matrix_rmw)
+
+    def serial_finish(self, first_ready: int, period: int, rows: int, dividers: int,
+                      serial: int) -> int:
+        """Last quotient of ``rows`` statistics that become ready every ``period`` cycles.
+
+        Row i is ready at ``first_ready + i * period`` and runs on divider ``i % dividers``,
+        in order: start_i = max(ready_i, start_{i-dividers} + serial). The maximum over a
+        divider's chain is attained at one of its ends because both sides are linear.
+        """
+        last = rows - 1
+        chain = last // dividers
+        head = first_ready + (last % dividers) * period
+        return max(first_ready + last * period, head + chain * serial) + serial

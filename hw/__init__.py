@@ -1,0 +1,1 @@
+"""The device in Amaranth: one component a file."""

@@ -1,0 +1,132 @@
+"""Signatures between blocks: memory ports, resolved commands, unit control, AXI.
+
+Memory reads have one cycle of latency: an address given with ``en`` in cycle x returns data in
+x + 1. Nothing here has backpressure except AXI: port claims, granted at issue, keep streams apart.
+"""
+
+from __future__ import annotations
+
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import Config
+
+__all__ = [
+    "AccRead", "AccWrite", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
+    "matrix_layout", "move_layout", "vector_layout",
+]
+
+ROW_BITS = 16
+LENGTH_BITS = 16
+COUNT_BITS = 24
+"""Width of dispatched and finished counters."""
+
+
+def SpmRead(config: Config, rows: int = 1) -> wiring.Signature:
+    """Scratchpad read stream, seen from the reader; ``rows`` aligned rows come back at once."""
+    return wiring.Signature({
+        "en": Out(1),
+        "row": Out(ROW_BITS),
+        "data": In(rows * config.dim * 8),
+    })
+
+
+def SpmWrite(config: Config) -> wiring.Signature:
+    """Scratchpad write stream, seen from the writer; ``mask`` has one bit per lane (byte)."""
+    return wiring.Signature({
+        "en": Out(1),
+        "row": Out(ROW_BITS),
+        "mask": Out(config.dim),
+        "data": Out(config.dim * 8),
+    })
+
+
+def AccRead(config: Config) -> wiring.Signature:
+    """Accumulator read stream, seen from the reader: one row of int32 lanes."""
+    return wiring.Signature({
+        "en": Out(1),
+        "row": Out(ROW_BITS),
+        "data": In(config.dim * 32),
+    })
+
+
+def AccWrite(config: Config) -> wiring.Signature:
+    """Accumulator write stream, seen from the writer: whole rows."""
+    return wiring.Signature({
+        "en": Out(1),
+        "row": Out(ROW_BITS),
+        "data": Out(config.dim * 32),
+    })
+
+
+def move_layout(config: Config) -> data.StructLayout:
+    """Resolved load or store: DRAM address and scratchpad row are final, ``rows`` is a length."""
+    return data.StructLayout({
+        "zero": 1, "address": config.address_bits, "rows": LENGTH_BITS, "bytes": 20, "stride": 24,
+        "row": ROW_BITS, "row_stride": 16, "block_stride": 16,
+    })
+
+
+def matrix_layout(config: Config) -> data.StructLayout:
+    """Resolved matrix command."""
+    return data.StructLayout({
+        "zero": 1, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS, "k": LENGTH_BITS,
+        "a_row": ROW_BITS, "a_stride": 16, "b_row": ROW_BITS, "b_stride": 16,
+        "c_row": ROW_BITS, "c_stride": 16,
+    })
+
+
+def vector_layout(config: Config) -> data.StructLayout:
+    """Resolved vector command."""
+    return data.StructLayout({
+        "zero": 1, "op": 5, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS,
+        "src0": ROW_BITS, "src0_stride": 16, "src1": ROW_BITS, "aux": 16,
+        "dst": ROW_BITS, "dst_stride": 16, "mult": 16, "shift": 6, "shift2": 6, "context": 4,
+        "period": 3,
+    })
+
+
+def UnitControl(layout: data.StructLayout, streams: int) -> wiring.Signature:
+    """Between issue logic and a unit, seen from the issue logic.
+
+    Members
+    -------
+    start: Out(1)
+        High in the issue cycle t, with ``command``; the unit latches both at the end of t.
+    command: Out(layout)
+        Resolved command at the head of the unit's queue (valid also before ``start``).
+    ready: In(1)
+        Registered: the unit could take a command of non-zero length in this cycle. (The issue logic
+        itself counts commands in flight, limits them, and holds zero-length commands back.)
+    finish: In(1)
+        High in cycle f for one cycle per command, in order.
+    release: In(streams)
+        Bit i high in cycle x: the oldest claim of the unit's stream i is no longer held in x + 1.
+        Zero-length commands hold no claims and release nothing.
+    """
+    return wiring.Signature({
+        "start": Out(1),
+        "command": Out(layout),
+        "ready": In(1),
+        "finish": In(1),
+        "release": In(streams),
+    })
+
+
+def axi_read(config: Config) -> wiring.Signature:
+    """AXI4 read channels seen from the manager (one ID, INCR bursts, full-width beats)."""
+    return wiring.Signature({
+        "arvalid": Out(1), "arready": In(1), "araddr": Out(config.address_bits), "arlen": Out(8),
+        "rvalid": In(1), "rready": Out(1), "rdata": In(config.bus_bytes * 8), "rresp": In(2),
+        "rlast": In(1),
+    })
+
+
+def axi_write(config: Config) -> wiring.Signature:
+    """AXI4 write channels seen from the manager."""
+    return wiring.Signature({
+        "awvalid": Out(1), "awready": In(1), "awaddr": Out(config.address_bits), "awlen": Out(8),
+        "wvalid": Out(1), "wready": In(1), "wdata": Out(config.bus_bytes * 8),
+        "wstrb": Out(config.bus_bytes), "wlast": Out(1),
+        "bvalid": In(1), "bready": Out(1), "bresp": In(2),
+    })
