@@ -13,7 +13,7 @@ from gemmule.config import Config
 
 __all__ = [
     "AccRead", "AccWrite", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
-    "matrix_layout", "move_layout", "vector_layout",
+    "matrix_layout", "move_layout", "read_request", "vector_layout",
 ]
 
 ROW_BITS = 16
@@ -129,4 +129,18 @@ def axi_write(config: Config) -> wiring.Signature:
         "wvalid": Out(1), "wready": In(1), "wdata": Out(config.bus_bytes * 8),
         "wstrb": Out(config.bus_bytes), "wlast": Out(1),
         "bvalid": In(1), "bready": Out(1), "bresp": In(2),
+    })
+
+
+def read_request(config: Config) -> wiring.Signature:
+    """One requester of DRAM reads, seen from the requester.
+
+    A request, once offered, is held until ``req_ready``. Beats come in request order and need no
+    ready: whoever requests has room.
+    """
+    return wiring.Signature({
+        "req_valid": Out(1), "req_ready": In(1), "req_addr": Out(config.address_bits),
+        "req_len": Out(8),
+        "beat_valid": In(1), "beat_data": In(config.bus_bytes * 8), "beat_last": In(1),
+        "beat_resp": In(2),
     })

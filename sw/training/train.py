@@ -86,9 +86,9 @@ def distillation_loss(forward: Callable[[Tensor], Any], teacher: LanguageModel, 
         with torch.no_grad():
             wanted, _ = teacher(windows[:, :-1])
         logits, _ = forward(windows[:, :-1])
-    draft = F.log_softmax(logits.float().flatten(0, 1), -1)
-    target = F.log_softmax(wanted.float().flatten(0, 1), -1)
-    return F.kl_div(draft, target, log_target=True, reduction="batchmean")
+    q = F.log_softmax(logits.float().flatten(0, 1), -1)  # [batch * tokens, vocab]
+    p = F.log_softmax(wanted.float().flatten(0, 1), -1)
+    return F.kl_div(q, p, log_target=True, reduction="batchmean")
 
 
 def target_text(teacher: LanguageModel, stream: NDArray[np.int64], rows: int, seed: int) -> Tensor:
@@ -141,8 +141,8 @@ def train_phase(run: Run, steps: int, stream: NDArray[np.int64], args: argparse.
     student = run.models["target" if run.phase == "target" else "draft"]
     forward: Callable[[Tensor], Any] = torch.compile(student) if args.compile else student
     peak = DISTILL_RATE if run.phase == "distill" else PEAK_RATE
-    began = time.monotonic() - run.seconds[run.phase]
     saved = time.monotonic()
+    began = saved - run.seconds[run.phase]
     pool: Tensor | None = None
     if run.phase == "distill" and run.step < steps:
         pool = target_text(run.models["target"], stream, args.pool_rows, args.seed)
@@ -196,8 +196,7 @@ def prepare(args: argparse.Namespace) -> tuple[Corpus, Streams]:
     tokenizer = load_tokenizer(path)
     streams = {name: token_stream(tokenizer, corpus.split(name)) for name in corpus.sizes()}
     for name, size in corpus.sizes().items():
-        tokens = len(streams[name])
-        print(f"{name}: {size} bytes, {tokens} tokens, {size / tokens:.2f} bytes per token")
+        print(f"{name}: {size} bytes, {len(streams[name])} tokens")
     return corpus, streams
 
 
@@ -236,17 +235,15 @@ def main() -> None:
         train_phase(run, steps[phase], streams["train"], args)
         save_run(run, args.out / "checkpoint.pt")
         export(run, args.out)
-    metrics: dict[str, Any] = {
-        "seed": args.seed,
-        "torch": torch.__version__,
+    metrics: dict[str, Any] = {"seed": args.seed, "torch": torch.__version__}
+    metrics |= {
         "splits": {"sha256": corpus.digests(), "bytes": corpus.sizes()},
         "tokens": {phase: count * BATCH * CONTEXT for phase, count in steps.items()},
         "seconds": {phase: round(seconds) for phase, seconds in run.seconds.items()},
-    }
-    metrics |= measure(run.models, streams, corpus.sizes()["held_out"], args.seed)
+    } | measure(run.models, streams, corpus.sizes()["held_out"], args.seed)
     for name in run.models:
         print(f"{name}: {metrics[name]['held_out_bits_per_byte']:.4f} bits per byte on the held-out split")
-    print(f"greedy acceptance of the draft: {metrics['greedy_acceptance']:.3f}")
+    print(f"the draft agrees with {metrics['greedy_acceptance']:.3f} of the target's greedy tokens")
     write_json(args.out / "metrics.json", metrics)
 
 

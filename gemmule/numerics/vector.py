@@ -1,0 +1,48 @@
+"""Result stage of the vector unit: saturation, residual, activation, planes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .fixed import requant, saturate
+
+__all__ = ["join_planes", "lookup", "product", "requant_store", "split_planes"]
+
+
+def lookup(y: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Byte table on int8 values: ``table[y & 255]`` as int8 (int64 out); table is uint8[256]."""
+    return table[np.asarray(y, dtype=np.int64) & 255].astype(np.int8).astype(np.int64)
+
+
+def product(a: np.ndarray, b: np.ndarray, mult: int, shift: int) -> np.ndarray:
+    """Elementwise product of int8 operands, requantised: ``sat8(requant(a * b, mult, shift))``."""
+    return saturate(requant(np.asarray(a, dtype=np.int64) * b, mult, shift), 8)
+
+
+def requant_store(v: np.ndarray, *, relu: bool = False, wide: bool = False,
+                  residual: np.ndarray | None = None, table: np.ndarray | None = None) -> np.ndarray:
+    """From a requantised value to what is stored: ReLU, then int16 (residual, wide) or int8 (+ table).
+
+    ``sat16(max(v, 0)? + residual)`` when there is a residual (int16) or wide, else ``sat8`` and the
+    byte table; the table does not apply to int16 results.
+    """
+    if relu:
+        v = np.maximum(v, 0)
+    if residual is not None:
+        return saturate(v + residual, 16)
+    if wide:
+        return saturate(v, 16)
+    y = saturate(v, 8)
+    return y if table is None else lookup(y, table)
+
+
+def split_planes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int16 values to (low, high) byte planes, uint8."""
+    word = np.asarray(x, dtype=np.int64)
+    return (word & 255).astype(np.uint8), (word >> 8 & 255).astype(np.uint8)
+
+
+def join_planes(low: np.ndarray, high: np.ndarray, *, signed: bool = True) -> np.ndarray:
+    """(low, high) uint8 planes to int16 (or uint16) values, int64 out."""
+    word = low.astype(np.int64) | high.astype(np.int64) << 8
+    return np.where(word >= 32768, word - 65536, word) if signed else word
