@@ -49,19 +49,19 @@ class Timing:
     """End of stream e to the last accumulator write (set from DIM by :meth:`of`)."""
     vector_first: int = 1
     """Vector issue to its first scratchpad or accumulator read."""
-    vector_write: int = 8
+    vector_write: int = 9
     """Last operand read of a row to its result write."""
-    vector_stat: int = 8
+    vector_stat: int = 12
     """Last operand read of a row to the cycle in which its statistic is in the context."""
     vector_zero: int = 2
     rms_serial: int = 36
     """Square root and reciprocal of one RMS row in a serial divider."""
-    softmax_serial: int = 20
+    softmax_serial: int = 19
     """Reciprocal of one softmax row in a serial divider."""
 
     @staticmethod
     def of(config: Config) -> Timing:
-        return Timing(matrix_drain=2 * config.dim + 2)
+        return Timing(matrix_drain=2 * config.dim)
 
     def matrix_slot(self, config: Config, m: int) -> int:
         """Cycles between the stream starts of consecutive tiles of one command."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Elaboratable
+from amaranth.hdl import Elaboratable, Module, Signal, UnusedElaboratable
 from amaranth.sim import Simulator
 
-__all__ = ["Bench", "WatchdogError", "run_bench"]
+__all__ = ["Bench", "WatchdogError", "rejection", "run_bench"]
 
 Bench = Callable[[Any], Awaitable[None]]
 
@@ -30,7 +32,7 @@ def run_bench(
     Parameters
     ----------
     component:
-        Anything that elaborates; domain ``sync`` is clocked.
+        Anything that elaborates, combinational too; domain ``sync`` is clocked.
     benches:
         ``async def bench(ctx)`` functions, added as test benches in order.
     cycles:
@@ -40,13 +42,18 @@ def run_bench(
     waveform:
         Name below ``build/waves`` (or a path) of a VCD file to write; none by default.
     """
-    sim = Simulator(component)
+    top = Module()
+    top.submodules.dut = component
+    beat = Signal()
+    top.d.sync += beat.eq(~beat)  # a combinational component has no clock domain of its own
+    sim = Simulator(top)
     sim.add_clock(1e-6)
     for bench in benches:
         sim.add_testbench(bench)
 
     async def watchdog(ctx: Any) -> None:
-        await ctx.tick().repeat(cycles)
+        for _ in range(cycles):  # one tick at a time: an unfinished repeat() complains when it is dropped
+            await ctx.tick()
         raise WatchdogError(f"bench still running after {cycles} cycles")
 
     sim.add_testbench(watchdog, background=True)
@@ -57,3 +64,20 @@ def run_bench(
     path.parent.mkdir(parents=True, exist_ok=True)
     with sim.write_vcd(str(path.with_suffix(".vcd")), traces=list(traces or ())):
         sim.run()
+
+
+def rejection(make: Callable[[], Elaboratable]) -> str:
+    """Message of the ``ValueError`` with which a constructor rejects its arguments.
+
+    Amaranth warns about components that were created and not used; here that is the purpose.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedElaboratable)
+        try:
+            make()
+        except ValueError as error:
+            message = str(error)
+        else:
+            raise AssertionError("the constructor accepted its arguments")
+        gc.collect()  # the half-made component holds itself; it warns when it goes
+        return message

@@ -61,7 +61,7 @@ def row_weights(t: np.ndarray, maximum: np.ndarray, count: np.ndarray) -> tuple[
 
 
 def softmax_reciprocal(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R = floor(2**(15 + L) / S) and L = bit length of S; both 0 for S = 0. 2**15 < R <= 2**16."""
+    """R = floor(2**(15 + L) / S) and L = bit length of S; both 0 for S = 0. 2**15 <= R <= 2**16."""
     values = [int(s) for s in np.asarray(total)]
     lengths = [s.bit_length() for s in values]
     ratios = [(1 << (15 + n)) // s if s else 0 for s, n in zip(values, lengths)]

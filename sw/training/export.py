@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from .tokenizer import EOS_ID, PAD_ID, VOCAB_SIZE
 
@@ -98,7 +98,8 @@ def save_checkpoint(folder: Path, shape: ModelShape, weights: dict[str, NDArray[
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", shape.config())
     temporary = folder / "model.safetensors.tmp"
-    save_file(contiguous, temporary, metadata={"format": "pt"})
+    # save_file would make the file private to its owner; write_bytes follows the umask.
+    temporary.write_bytes(save(contiguous, metadata={"format": "pt"}))
     os.replace(temporary, folder / "model.safetensors")
 
 

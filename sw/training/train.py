@@ -32,6 +32,7 @@ PEAK_RATE, FINAL_FRACTION = 3e-3, 0.01
 DISTILL_RATE = 1.5e-3
 SAVE_SECONDS, PRINT_STEPS = 60.0, 50
 PHASES = ("draft", "target", "distill")
+DEFAULT_STEPS = (2500, 3850, 800)
 # Half of the distillation rows are the target's own text: that is what a draft model will see.
 POOL_PROMPT, POOL_CHUNK = 32, 128
 EVAL_PROMPTS, EVAL_PROMPT = 64, 96
@@ -179,10 +180,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/train"), help="output folder")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights, batches and sampling")
-    parser.add_argument("--target-steps", type=int, default=4000, help="target steps of 4096 tokens")
-    parser.add_argument("--draft-steps", type=int, default=2500, help="draft steps of 4096 tokens")
-    parser.add_argument("--distill-steps", type=int, default=1500, help="distillation steps of 4096 tokens")
-    parser.add_argument("--pool-rows", type=int, default=2048, help="rows of text written by the target")
+    for phase, steps in zip(PHASES, DEFAULT_STEPS, strict=True):
+        parser.add_argument(f"--{phase}-steps", type=int, default=steps, help=f"{phase} steps of 4096 tokens")
+    parser.add_argument("--pool-rows", type=int, default=768, help="rows of text written by the target")
     parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
     return parser.parse_args()
 
@@ -222,7 +222,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    print(f"seed {args.seed} for weights, batches (seed, phase, step) and sampling; torch {torch.__version__}")
+    print(f"seed {args.seed} for weights, batches and sampling; torch {torch.__version__}")
     corpus, streams = prepare(args)
     run = Run({"target": LanguageModel(TARGET), "draft": LanguageModel(DRAFT)})
     if (args.out / "checkpoint.pt").exists():
@@ -235,8 +235,9 @@ def main() -> None:
         train_phase(run, steps[phase], streams["train"], args)
         save_run(run, args.out / "checkpoint.pt")
         export(run, args.out)
-    metrics: dict[str, Any] = {"seed": args.seed, "torch": torch.__version__}
-    metrics |= {
+    metrics: dict[str, Any] = {
+        "seed": args.seed,
+        "torch": torch.__version__,
         "splits": {"sha256": corpus.digests(), "bytes": corpus.sizes()},
         "tokens": {phase: count * BATCH * CONTEXT for phase, count in steps.items()},
         "seconds": {phase: round(seconds) for phase, seconds in run.seconds.items()},

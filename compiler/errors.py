@@ -1,0 +1,7 @@
+"""Errors of the compiler that a user can mend."""
+
+__all__ = ["CompileError"]
+
+
+class CompileError(ValueError):
+    """A model or shape that does not fit; the message is one line with value, rule and fix."""

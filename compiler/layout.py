@@ -1,0 +1,86 @@
+"""DRAM layout: weights pre-tiled in the order in which they stream, tables, regions by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmule.numerics import split_planes
+from gemmule.timing import ceil_div
+
+__all__ = ["Region", "Regions", "pack_angles", "pack_columns", "pack_gamma", "pack_planes", "pack_weights"]
+
+Region = tuple[int, int]
+"""(offset, bytes)"""
+
+
+class Regions:
+    """Named DRAM regions, one after another, each aligned to a burst."""
+
+    def __init__(self, align: int) -> None:
+        self.align = align
+        self.size = 0
+        self.table: dict[str, Region] = {}
+        self.contents: list[tuple[int, np.ndarray]] = []
+
+    def reserve(self, name: str, size: int) -> int:
+        """A region without content; returns its offset."""
+        offset = ceil_div(self.size, self.align) * self.align
+        self.table[name] = (offset, size)
+        self.size = offset + size
+        return offset
+
+    def put(self, name: str, content: np.ndarray) -> int:
+        """A region with content (uint8); returns its offset."""
+        offset = self.reserve(name, content.size)
+        self.contents.append((offset, content.reshape(-1)))
+        return offset
+
+    def image(self) -> np.ndarray:
+        """All regions as bytes; those without content are 0."""
+        dram = np.zeros(ceil_div(self.size, self.align) * self.align, dtype=np.uint8)
+        for offset, content in self.contents:
+            dram[offset:offset + content.size] = content
+        return dram
+
+
+def _columns(values: np.ndarray, dim: int) -> np.ndarray:
+    """Pad the last axis to whole groups and split it  # [..., groups, dim]."""
+    n = values.shape[-1]
+    padded = np.zeros((*values.shape[:-1], ceil_div(n, dim) * dim), dtype=values.dtype)
+    padded[..., :n] = values
+    return padded.reshape(*values.shape[:-1], -1, dim)
+
+
+def pack_weights(weight: np.ndarray, dim: int, depth: int) -> np.ndarray:
+    """int8 weights [out, in] as the mesh reads them: [group][depth rows][dim], zero beyond ``in``."""
+    grouped = _columns(np.ascontiguousarray(weight.T), dim)  # [in, groups, dim]
+    packed = np.zeros((grouped.shape[1], depth, dim), dtype=np.int8)
+    packed[:, :weight.shape[1]] = grouped.transpose(1, 0, 2)
+    return packed.view(np.uint8)
+
+
+def pack_columns(mult: np.ndarray, shift: np.ndarray, dim: int) -> np.ndarray:
+    """Column parameters: [group][mult low, mult high, shift][dim]."""
+    mult = mult.astype(np.int64)
+    planes = [mult & 255, mult >> 8, shift.astype(np.int64)]
+    return np.stack([_columns(p.astype(np.uint8), dim) for p in planes], axis=1)
+
+
+def pack_planes(values: np.ndarray, dim: int) -> np.ndarray:
+    """int16 rows [..., n] as [..., group][low, high][dim]."""
+    low, high = split_planes(values)
+    return np.stack([_columns(low, dim), _columns(high, dim)], axis=-2)
+
+
+def pack_gamma(gamma: np.ndarray, dim: int) -> np.ndarray:
+    """Norm weights: [group][low, high][dim]."""
+    return pack_planes(gamma.astype(np.int64), dim)
+
+
+def pack_angles(cosine: np.ndarray, sine: np.ndarray, dim: int) -> np.ndarray:
+    """Rotary table: [position][group of a head][cos low, cos high, sin low, sin high][dim].
+
+    Both lanes of a pair hold the pair's value; cosine and sine are [positions, head_dim / 2].
+    """
+    both = [pack_planes(np.repeat(t.astype(np.int64), 2, axis=1), dim) for t in (cosine, sine)]
+    return np.concatenate(both, axis=-2)

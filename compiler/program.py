@@ -1,0 +1,126 @@
+"""A compiled decoder: program image, DRAM content and the registers of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.allocate import Plan
+from gemmule.compiler.checkpoint import DecoderShape
+from gemmule.compiler.errors import CompileError
+from gemmule.config import Config
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command
+from gemmule.numerics import join_planes
+
+__all__ = [
+    "BASE_ANGLES", "BASE_KV", "BASE_KV_NEW", "BASE_LOGITS", "BASE_STATIC", "LEN_CONTEXT", "LEN_FIRST_LOGIT",
+    "LEN_LOGITS", "LEN_ROWS", "LEN_TOTAL", "DecoderProgram",
+]
+
+BASE_STATIC, BASE_ANGLES, BASE_KV, BASE_KV_NEW, BASE_LOGITS = 16, 17, 18, 19, 20
+"""Base registers; 0..15 are the embedding rows of the new tokens."""
+LEN_ROWS, LEN_CONTEXT, LEN_TOTAL, LEN_LOGITS, LEN_FIRST_LOGIT = 1, 2, 3, 4, 5
+"""Length registers: new rows M, positions before them, their sum; rows with logits, the first of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderProgram:
+    """One program for 1..``max_rows`` new rows at any position.
+
+    ``dram`` (uint8) stands at ``base_address``; ``symbols`` gives (address, bytes) of its regions:
+    ``program``, ``static`` (weights and parameters), ``embedding``, ``angles``, ``kv``, ``logits``.
+    """
+
+    config: Config
+    shape: DecoderShape
+    image: bytes
+    commands: tuple[Command, ...]
+    dram: np.ndarray
+    base_address: int
+    symbols: dict[str, tuple[int, int]]
+    max_rows: int
+    max_positions: int
+    logit_scale: float
+    logit_pieces: tuple[tuple[int, int], ...]
+    """(first column, columns) of each piece in which logits lie in DRAM: [piece][row][columns]."""
+    plan: Plan
+
+    @property
+    def program_address(self) -> int:
+        return self.symbols["program"][0]
+
+    @property
+    def kv_row_bytes(self) -> int:
+        """Keys and values of one position in one layer."""
+        return 2 * self.shape.width
+
+    @property
+    def embedding_row_bytes(self) -> int:
+        return self.symbols["embedding"][1] // self.shape.vocab
+
+    @property
+    def angle_row_bytes(self) -> int:
+        return self.symbols["angles"][1] // self.max_positions
+
+    def registers(self, tokens: Sequence[int], position: int,
+                  logit_rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bases, limits, lengths) of a launch with new ``tokens`` at ``position``, int64.
+
+        ``logit_rows``: how many of the last rows get logits, by default all; with 0 (prefill) the
+        head's weights are not even loaded.
+
+        Raises:
+            CompileError: too many tokens or positions, or an unknown token.
+        """
+        rows = len(tokens)
+        if not 1 <= rows <= self.max_rows:
+            raise CompileError(f"a launch takes 1 to {self.max_rows} tokens, not {rows}: launch again")
+        wanted = rows if logit_rows is None else logit_rows
+        if not 0 <= wanted <= rows:
+            raise CompileError(f"logit_rows must be from 0 to {rows} tokens, not {logit_rows}")
+        if position < 0 or position + rows > self.max_positions:
+            raise CompileError(
+                f"position + tokens must be from 0 to {self.max_positions}, not {position} + {rows}: "
+                "shorten the context")
+        if min(tokens) < 0 or max(tokens) >= self.shape.vocab:
+            raise CompileError(f"tokens must be from 0 to {self.shape.vocab - 1}, not {list(tokens)}")
+        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
+        embedding, size = self.symbols["embedding"][0], self.embedding_row_bytes
+        bases[:rows] = embedding + size * np.asarray(tokens, dtype=np.int64)
+        limits[:rows] = size
+        angles, new = position * self.angle_row_bytes, position * self.kv_row_bytes
+        for register, name, skip in (
+            (BASE_STATIC, "static", 0), (BASE_ANGLES, "angles", angles), (BASE_KV, "kv", 0),
+            (BASE_KV_NEW, "kv", new), (BASE_LOGITS, "logits", 0),
+        ):
+            address, length = self.symbols[name]
+            bases[register], limits[register] = address + skip, length - skip
+        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
+        lengths[[0, LEN_ROWS, LEN_CONTEXT, LEN_TOTAL]] = 65535, rows, position, position + rows
+        lengths[[LEN_LOGITS, LEN_FIRST_LOGIT]] = wanted, rows - max(wanted, 1)
+        return bases, limits, lengths
+
+    def read_logits(self, read_dram: Callable[[int, int], bytes | np.ndarray], rows: int) -> np.ndarray:
+        """int16 logits [rows, vocab] of the last launch, read with ``read_dram(address, bytes)``.
+
+        ``rows`` is the launch's number of rows with logits.
+        """
+        address = self.symbols["logits"][0]
+        found = np.zeros((rows, self.shape.vocab), dtype=np.int16)
+        for first, columns in self.logit_pieces if rows else ():
+            groups = -(-columns // self.config.dim)
+            size = 2 * groups * self.config.dim
+            raw = read_dram(address + 2 * first * self.max_rows, rows * size)
+            data = raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
+            planes = data.reshape(rows, groups, 2, self.config.dim)
+            values = join_planes(planes[:, :, 0], planes[:, :, 1]).reshape(rows, -1)
+            found[:, first:first + columns] = values[:, :columns]
+        return found
+
+    def roofline_bytes(self, rows: int, position: int) -> int:
+        """Bytes a launch must move: weights, parameters, KV, inputs and outputs (program excluded)."""
+        kv = self.shape.layers * self.kv_row_bytes * (position + rows)
+        row = self.embedding_row_bytes + self.angle_row_bytes + 2 * self.shape.vocab
+        return self.symbols["static"][1] + kv + rows * row

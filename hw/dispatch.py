@@ -1,0 +1,148 @@
+"""Dispatch: decode register, resolve, and the unit queues with their wait targets."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import COMMAND_BYTES, Config
+from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, vector_layout
+from gemmule.hw.queue import Queue
+from gemmule.hw.resolve import FAULT_BITS, WAIT_UNITS, Resolve
+from gemmule.isa import NUM_BASES, NUM_LENGTHS
+from gemmule.resolve import STREAM_UNIT, STREAMS
+
+__all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]
+
+UNIT_LAYOUTS = {
+    "load": move_layout, "store": move_layout, "matrix": matrix_layout, "vector": vector_layout,
+}
+"""Units in order of their number, with the layout of their resolved commands."""
+
+
+def counts_layout() -> data.ArrayLayout:
+    """One counter of commands per unit."""
+    return data.ArrayLayout(COUNT_BITS, len(UNIT_LAYOUTS))
+
+
+class Dispatch(wiring.Component):
+    """Moves commands, in order, from the fetch queue to the unit queues.
+
+    Latency: 1 cycle in the decode register, 1 into the unit's queue. Throughput: one per cycle.
+    Backpressure: a full unit queue (registered count) holds everything behind the command. A command
+    that faults stays in the decode register until ``clear``.
+
+    Members
+    -------
+    command_valid, command, command_take:
+        Head of the fetch queue.
+    lengths, base_index, base, limit:
+        Registers, see :class:`Resolve`.
+    stop: In(1)
+        Push nothing.
+    clear: In(1)
+        Start strobe: drop everything, counters to zero.
+    fault: Out
+        Fault code of the command in the decode register; 0 if none.
+    dispatched, total: Out
+        Commands pushed, by unit and in all (a faulting command's index is ``total``).
+    load, store, matrix, vector: Out(layouts)
+        Heads of the unit queues.
+    valid, zero: Out(units)
+        Bit u: the head exists; its length is zero.
+    targets: Out(array of counts)
+        Finished commands, by unit, that the head of queue u waits for.
+    claims: Out(array over streams)
+        Ports that the head of the stream's unit claims.
+    pop: In(units)
+        Drop the head of queue u.
+    """
+
+    def __init__(self, *, config: Config) -> None:
+        self.config = config
+        units = len(UNIT_LAYOUTS)
+        super().__init__({
+            "command_valid": In(1), "command": In(8 * COMMAND_BYTES), "command_take": Out(1),
+            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "base_index": Out(range(NUM_BASES)),
+            "base": In(config.address_bits),
+            "limit": In(config.address_bits),
+            "stop": In(1),
+            "clear": In(1),
+            "fault": Out(FAULT_BITS),
+            "dispatched": Out(counts_layout()),
+            "total": Out(COUNT_BITS),
+            **{name: Out(layout(config)) for name, layout in UNIT_LAYOUTS.items()},
+            "valid": Out(units),
+            "zero": Out(units),
+            "targets": Out(data.ArrayLayout(counts_layout(), units)),
+            "claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "pop": In(units),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+
+        # Decode register.
+        full = Signal()
+        word = Signal(8 * COMMAND_BYTES)
+        pushed = Signal()
+        m.d.comb += self.command_take.eq(self.command_valid & (~full | pushed))
+        with m.If(self.command_take):
+            m.d.sync += [full.eq(1), word.eq(self.command)]
+        with m.Elif(pushed):
+            m.d.sync += full.eq(0)
+
+        m.submodules.resolve = resolve = Resolve(config=config)
+        m.d.comb += [
+            resolve.word.eq(word),
+            resolve.lengths.eq(self.lengths),
+            resolve.base.eq(self.base),
+            resolve.limit.eq(self.limit),
+            self.base_index.eq(resolve.base_index),
+            self.fault.eq(Mux(full, resolve.fault, 0)),
+        ]
+
+        # A distance d means the d-th last command dispatched so far; beyond the first: no wait.
+        targets = Signal(counts_layout())
+        for i in range(len(WAIT_UNITS)):
+            distance, dispatched = resolve.waits[i], self.dispatched[i]
+            with m.If((distance != 0) & (dispatched >= distance)):
+                m.d.comb += targets[i].eq(dispatched - distance + 1)
+
+        # Unit queues.
+        pushes = []
+        for u, (name, layout) in enumerate(UNIT_LAYOUTS.items()):
+            first = STREAM_UNIT.index(u)
+            streams = STREAM_UNIT.count(u)
+            entry = data.StructLayout({
+                "command": layout(config), "targets": counts_layout(),
+                "claims": data.ArrayLayout(config.claim_bits, streams),
+            })
+            m.submodules[f"{name}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
+            source = {"load": resolve.move, "store": resolve.move}.get(name, getattr(resolve, name, None))
+            m.d.comb += [
+                queue.push.eq(full & ~self.stop & (resolve.fault == 0) & (resolve.unit == u)
+                              & (queue.level < config.unit_queue)),
+                queue.push_data.command.eq(source),
+                queue.push_data.targets.eq(targets),
+                *(queue.push_data.claims[s].eq(resolve.claims[s]) for s in range(streams)),
+                queue.pop.eq(self.pop[u]),
+                queue.clear.eq(self.clear),
+                getattr(self, name).eq(queue.head.command),
+                self.valid[u].eq(queue.valid),
+                self.zero[u].eq(queue.head.command.zero),
+                self.targets[u].eq(queue.head.targets),
+                *(self.claims[first + s].eq(queue.head.claims[s]) for s in range(streams)),
+            ]
+            with m.If(queue.push):
+                m.d.sync += self.dispatched[u].eq(self.dispatched[u] + 1)
+            pushes.append(queue.push)
+        m.d.comb += pushed.eq(sum(pushes) != 0)
+        with m.If(pushed):
+            m.d.sync += self.total.eq(self.total + 1)
+        with m.If(self.clear):
+            m.d.sync += [full.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+        return m

@@ -1,0 +1,73 @@
+"""Queue of wide commands: small memory, head readable in the cycle after the push."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, ShapeLike
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Queue"]
+
+
+class Queue(wiring.Component):
+    """First in, first out; one push and one pop per cycle.
+
+    Latency 1: an entry pushed in cycle d is the head, at the earliest, in d + 1. There is no
+    backpressure: whoever pushes looks at ``level``, a registered count, and whoever pops at ``valid``.
+
+    Parameters
+    ----------
+    shape:
+        Shape of an entry.
+    depth:
+        Entries, at least 1; any number.
+
+    Members
+    -------
+    push, push_data: In
+        Append an entry.
+    pop: In(1)
+        Drop the head.
+    clear: In(1)
+        Drop everything (wins over push and pop).
+    valid, head: Out
+        The oldest entry, if there is one.
+    level: Out
+        Registered number of entries.
+    """
+
+    def __init__(self, *, shape: ShapeLike, depth: int) -> None:
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, not {depth}")
+        self.shape = shape
+        self.depth = depth
+        super().__init__({
+            "push": In(1), "push_data": In(shape), "pop": In(1), "clear": In(1),
+            "valid": Out(1), "head": Out(shape), "level": Out(range(depth + 1)),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.shape, depth=self.depth, init=[])
+        write = memory.write_port()
+        read = memory.read_port(domain="comb")
+        head, tail = read.addr, write.addr
+        last = self.depth - 1
+        m.d.comb += [
+            write.en.eq(self.push),
+            write.data.eq(self.push_data),
+            self.head.eq(read.data),
+            self.valid.eq(self.level != 0),
+        ]
+        with m.If(self.push):
+            m.d.sync += tail.eq(Mux(tail == last, 0, tail + 1))
+        with m.If(self.pop):
+            m.d.sync += head.eq(Mux(head == last, 0, head + 1))
+        with m.If(self.push & ~self.pop):
+            m.d.sync += self.level.eq(self.level + 1)
+        with m.Elif(self.pop & ~self.push):
+            m.d.sync += self.level.eq(self.level - 1)
+        with m.If(self.clear):
+            m.d.sync += [head.eq(0), tail.eq(0), self.level.eq(0)]
+        return m

@@ -1,0 +1,71 @@
+"""The units and the memories between them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Component, Out, connect
+
+from gemmule.config import Config
+from gemmule.hw.accumulator import Accumulator
+from gemmule.hw.dispatch import UNIT_LAYOUTS
+from gemmule.hw.load import Load
+from gemmule.hw.matrix import Matrix
+from gemmule.hw.scratchpad import Scratchpad
+from gemmule.hw.store import Store
+from gemmule.hw.vector import Vector
+from gemmule.timing import Timing
+
+__all__ = ["Units"]
+
+
+class Units(Component):
+    """The units with their memories: what issue starts.
+
+    Members
+    -------
+    load, store, matrix, vector: In(UnitControl)
+        From issue.
+    read: Out(read_request), write: Out(axi_write)
+        DRAM.
+    error: Out(1)
+        AXI error response.
+    """
+
+    def __init__(self, *, config: Config, timing: Timing | None = None) -> None:
+        self.load_unit = Load(config=config, timing=timing)
+        self.store_unit = Store(config=config, timing=timing)
+        self.matrix_unit = Matrix(config=config, timing=timing)
+        self.vector_unit = Vector(config=config, timing=timing)
+        self.scratchpad = Scratchpad(config=config)
+        self.accumulator = Accumulator(config=config)
+        super().__init__({
+            **{name: getattr(self, f"{name}_unit").signature.members["control"] for name in UNIT_LAYOUTS},
+            "read": self.load_unit.signature.members["read"],
+            "write": self.store_unit.signature.members["axi"],
+            "error": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        load, store, matrix, vector = self.load_unit, self.store_unit, self.matrix_unit, self.vector_unit
+        spm, acc = self.scratchpad, self.accumulator
+        m.submodules.load, m.submodules.store = load, store
+        m.submodules.matrix, m.submodules.vector = matrix, vector
+        m.submodules.scratchpad, m.submodules.accumulator = spm, acc
+        for name in UNIT_LAYOUTS:
+            connect(m, wiring.flipped(getattr(self, name)), getattr(self, f"{name}_unit").control)
+        connect(m, wiring.flipped(self.read), load.read)
+        connect(m, wiring.flipped(self.write), store.axi)
+        connect(m, load_w=load.spm, spm_load_w=spm.load_w)
+        connect(m, store_r=store.spm, spm_store_r=spm.store_r)
+        connect(m, matrix_a=matrix.a, spm_matrix_a=spm.matrix_a)
+        connect(m, matrix_b=matrix.b, spm_matrix_b=spm.matrix_b)
+        connect(m, vector_r0=vector.r0, spm_vector_r0=spm.vector_r0)
+        connect(m, vector_r1=vector.r1, spm_vector_r1=spm.vector_r1)
+        connect(m, vector_w=vector.w, spm_vector_w=spm.vector_w)
+        connect(m, matrix_read=matrix.acc_read, acc_matrix_read=acc.matrix_read)
+        connect(m, matrix_write=matrix.acc_write, acc_matrix_write=acc.matrix_write)
+        connect(m, vector_acc=vector.acc, acc_vector_r0=acc.vector_r0)
+        m.d.comb += self.error.eq(load.error | store.error)
+        return m

@@ -1,0 +1,121 @@
+"""Vector unit: element-wise work, row statistics and requantisation on the accumulator and scratchpad."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Const, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import Config
+from gemmule.hw.interfaces import AccRead, SpmRead, SpmWrite, UnitControl, vector_layout
+from gemmule.hw.serial import ReciprocalEngine
+from gemmule.hw.vector_datapath import VectorDatapath
+from gemmule.hw.vector_lane import STAGES as LANE_STAGES
+from gemmule.hw.vector_sequencer import VectorSequencer, capture_layout, is_op, token_layout
+from gemmule.hw.vector_stats import READY, VectorStats
+from gemmule.hw.vector_stats import STAGES as STAT_STAGES
+from gemmule.isa import VOp
+from gemmule.timing import Timing
+
+__all__ = ["Vector"]
+
+FIRST = 1
+WRITE = LANE_STAGES + 1
+LATENCIES = {
+    "vector_first": FIRST, "vector_write": WRITE, "vector_stat": READY,
+    "rms_serial": ReciprocalEngine.RMS_CYCLES, "softmax_serial": ReciprocalEngine.SOFTMAX_CYCLES,
+}
+
+
+class Vector(wiring.Component):
+    """Vector unit: sequencer, DIM lanes, row statistics; one command at a time.
+
+    Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
+    ``vector_write`` cycles after its last read. Arithmetic: docs/numerics.md. No backpressure.
+
+    Parameters
+    ----------
+    config: Config
+        Device configuration.
+    timing: Timing
+        Its vector and serial constants must be those of this implementation.
+
+    Members
+    -------
+    control: In(UnitControl)
+        Streams r0, r1, w, all released with the finish.
+    r0, r1: Out(SpmRead)
+        First operand; second operand, parameters, tables, residual.
+    acc: Out(AccRead)
+        First operand of REQUANT, ROPE, SOFTMAX_*.
+    w: Out(SpmWrite)
+        Whole rows; lanes beyond n hold 0.
+    """
+
+    def __init__(self, *, config: Config, timing: Timing) -> None:
+        for name, cycles in LATENCIES.items():
+            if getattr(timing, name) != cycles:
+                raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
+        self.config = config
+        super().__init__({
+            "control": In(UnitControl(vector_layout(config), 3)),
+            "r0": Out(SpmRead(config)), "r1": Out(SpmRead(config)), "acc": Out(AccRead(config)),
+            "w": Out(SpmWrite(config)),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, control = self.config, self.control
+        m.submodules.sequencer = sequencer = VectorSequencer(config=config)
+        m.submodules.datapath = datapath = VectorDatapath(config=config)
+        m.submodules.stats = stats = VectorStats(config=config)
+        held = sequencer.held
+
+        busy = Signal()
+        with m.If(control.start):
+            m.d.sync += busy.eq(1)
+        with m.Elif(control.finish):
+            m.d.sync += busy.eq(0)
+
+        # A token travels beside its row; stage k is k cycles after the row's last read.
+        # Beyond the write only statistics go on: the next command may start then.
+        statistic = is_op(held, VOp.RMS_STAT, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)
+        token = [sequencer.token]
+        for k in range(1, READY + 1):
+            stage = Signal(token_layout(config), name=f"token_{k}")
+            with m.If(token[-1].valid):
+                m.d.sync += stage.eq(token[-1])
+            m.d.sync += stage.valid.eq(token[-1].valid & (statistic if k > WRITE else 1))
+            token.append(stage)
+        capture = Signal(capture_layout())
+        m.d.sync += capture.eq(sequencer.capture)
+
+        m.d.comb += [
+            sequencer.start.eq(control.start), sequencer.command.eq(control.command),
+            self.r0.en.eq(sequencer.r0_en), self.r0.row.eq(sequencer.r0_row),
+            self.r1.en.eq(sequencer.r1_en), self.r1.row.eq(sequencer.r1_row),
+            self.acc.en.eq(sequencer.acc_en), self.acc.row.eq(sequencer.acc_row),
+            datapath.command.eq(held), datapath.begin.eq(sequencer.begin), datapath.capture.eq(capture),
+            datapath.r0_data.eq(self.r0.data), datapath.r1_data.eq(self.r1.data),
+            datapath.acc_data.eq(self.acc.data),
+            datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
+            datapath.maximum.eq(stats.maximum),
+            stats.command.eq(held), stats.begin.eq(sequencer.begin),
+            self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row), self.w.data.eq(datapath.w_data),
+            self.w.mask.eq(Const(-1, config.dim)),
+        ]
+        m.d.comb += [port.eq(stage) for port, stage in zip(datapath.token, token[1:])]
+        m.d.comb += [port.eq(stage) for port, stage in zip(stats.token, token[:STAT_STAGES + 1])]
+        for name in ("factor", "score", "power"):
+            m.d.comb += [to.eq(of) for to, of in zip(getattr(stats, name), getattr(datapath, name))]
+
+        # Writing commands end with their last write, a maximum in its context, sums with the last quotient.
+        wrote = token[WRITE].valid & token[WRITE].last & is_op(
+            held, VOp.REQUANT, VOp.PRODUCT, VOp.ROPE, VOp.RMS_APPLY, VOp.TABLE)
+        found = token[READY].valid & token[READY].last & is_op(held, VOp.SOFTMAX_MAX)
+        m.d.comb += [
+            control.ready.eq(~busy),
+            control.finish.eq(wrote | found | stats.done),
+            control.release.eq(control.finish.replicate(3)),
+        ]
+        return m

@@ -1,0 +1,123 @@
+"""Datapath of the vector unit: DIM lanes, the byte table, the write stream."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import Config
+from gemmule.hw.interfaces import ROW_BITS, vector_layout
+from gemmule.hw.vector_lane import STAGES, VectorLane, lane_control_layout
+from gemmule.hw.vector_sequencer import TABLE_BYTES, capture_layout, flag, is_op, token_layout
+from gemmule.isa import VectorFlag, VOp
+from gemmule.numerics import MAX_SHIFT
+
+__all__ = ["VectorDatapath"]
+
+
+def limited(shift: Value) -> Value:
+    return Mux(shift > MAX_SHIFT, MAX_SHIFT, shift)
+
+
+class VectorDatapath(wiring.Component):
+    """DIM lanes in lock step (see :class:`VectorLane` for the stages).
+
+    Throughput: one token a cycle. Latency: the result is on ``w`` 9 cycles after the row's last read,
+    the low plane of an int16 result one cycle earlier.
+
+    Members
+    -------
+    command: In(vector_layout)
+        Held from ``begin`` until the last write.
+    begin: In(1)
+    capture: In(capture_layout)
+        One cycle after the read, with its data.
+    token: In(token_layout).array(STAGES)
+        Element k - 1 is stage k.
+    r0_data, r1_data, acc_data: In
+        Read data.
+    row_mult: In(18), row_shift: In(6), maximum: In(signed(24))
+        Of the rows in stages 3, 4 and 5, from the contexts.
+    factor, score, power: Out
+        Per lane, seen in stages 3, 5 and 8: squares, softmax scores, exponentials.
+    w_en, w_row, w_data: Out
+        Write stream; lanes outside the token's mask are 0.
+    """
+
+    def __init__(self, *, config: Config) -> None:
+        self.config = config
+        dim = config.dim
+        super().__init__({
+            "command": In(vector_layout(config)), "begin": In(1), "capture": In(capture_layout()),
+            "token": In(token_layout(config)).array(STAGES),
+            "r0_data": In(8 * dim), "r1_data": In(8 * dim), "acc_data": In(32 * dim),
+            "row_mult": In(18), "row_shift": In(6), "maximum": In(signed(24)),
+            "factor": Out(signed(33)).array(dim), "score": Out(signed(24)).array(dim),
+            "power": Out(21).array(dim),
+            "w_en": Out(1), "w_row": Out(ROW_BITS), "w_data": Out(8 * dim),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        command, dim = self.command, self.config.dim
+        stage = [None, *self.token]
+
+        op = Signal(lane_control_layout())
+        requant, norm = is_op(command, VOp.REQUANT), is_op(command, VOp.RMS_APPLY)
+        residual = requant & flag(command, VectorFlag.RESIDUAL)
+        m.d.comb += [
+            op.product.eq(is_op(command, VOp.PRODUCT)),
+            op.rotate.eq(is_op(command, VOp.ROPE)),
+            op.square.eq(is_op(command, VOp.RMS_STAT)),
+            op.norm.eq(norm),
+            op.exp.eq(is_op(command, VOp.SOFTMAX_EXP)),
+            op.planes.eq(op.square | norm),
+            op.relu.eq(requant & flag(command, VectorFlag.RELU)),
+            op.residual.eq(residual),
+            op.wide.eq(residual | (requant & flag(command, VectorFlag.WIDE))),
+            op.lookup.eq(requant & flag(command, VectorFlag.LOOKUP) & ~op.wide),
+            op.by_row.eq(norm | (requant & flag(command, VectorFlag.ROW))),
+            op.mult.eq(command.mult),
+            op.shift.eq(limited(command.shift)),
+            op.shift2.eq(limited(Mux(norm, command.shift, command.shift2))),
+            op.n.eq(command.n),
+        ]
+
+        # Byte table: a scratchpad row is one word, every lane reads its own.
+        m.submodules.table = table = Memory(shape=unsigned(8 * dim), depth=TABLE_BYTES // dim, init=[])
+        fill = table.write_port()
+        m.d.comb += [fill.en.eq(self.capture.table), fill.addr.eq(stage[1].row), fill.data.eq(self.r0_data)]
+
+        lanes = [VectorLane(config=self.config, odd=bool(i % 2)) for i in range(dim)]
+        for i, lane in enumerate(lanes):
+            m.submodules[f"lane_{i}"] = lane
+            word = table.read_port()
+            m.d.comb += [
+                lane.control.eq(op), lane.begin.eq(self.begin), lane.capture.eq(self.capture),
+                lane.r0.eq(self.r0_data.word_select(i, 8)),
+                lane.r1.eq(self.r1_data.word_select(i, 8)),
+                lane.acc.eq(self.acc_data.word_select(i, 32)),
+                lane.valid.eq(Cat(token.valid for token in self.token)),
+                lane.visible.eq(Cat(token.mask[i] for token in self.token)),
+                lane.row_mult.eq(self.row_mult),
+                lane.row_shift.eq(self.row_shift),
+                lane.maximum.eq(self.maximum),
+                lane.partner.eq(lanes[i ^ 1].x),
+                word.en.eq(stage[6].valid & op.lookup), word.addr.eq(lane.address), lane.word.eq(word.data),
+                self.factor[i].eq(lane.factor),
+                self.score[i].eq(lane.score),
+                self.power[i].eq(lane.power),
+                self.w_data.word_select(i, 8).eq(lane.result),
+            ]
+
+        writes = Signal()
+        m.d.comb += writes.eq(is_op(
+            command, VOp.REQUANT, VOp.PRODUCT, VOp.ROPE, VOp.RMS_APPLY, VOp.SOFTMAX_EXP))
+        m.d.sync += self.w_en.eq((stage[8].valid & writes) | (stage[7].valid & op.wide))
+        with m.If(stage[7].valid & op.wide):
+            m.d.sync += self.w_row.eq(stage[7].dst)
+        with m.Elif(stage[8].valid):
+            m.d.sync += self.w_row.eq(stage[8].dst + Mux(op.wide, command.dst_stride >> 1, 0))
+        return m

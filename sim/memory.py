@@ -1,0 +1,65 @@
+"""Everything a launch reads and writes: DRAM, scratchpad, accumulator, vector state. All zero at first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmule.config import Config
+
+__all__ = ["Memory"]
+
+
+class Memory:
+    """Content of one device and its DRAM; it persists between launches.
+
+    Parameters
+    ----------
+    config: device configuration.
+    dram_bytes: size of the DRAM array; pages that nobody writes cost nothing.
+    """
+
+    def __init__(self, config: Config, *, dram_bytes: int = 1 << 26) -> None:
+        if not 0 < dram_bytes <= 1 << config.address_bits:
+            raise ValueError(
+                f"dram_bytes must be from 1 to {1 << config.address_bits} (address_bits = "
+                f"{config.address_bits}), not {dram_bytes}")
+        self.dim = config.dim
+        self.dram = np.zeros(dram_bytes, dtype=np.uint8)
+        self.spm = np.zeros((config.spm_rows, config.dim), dtype=np.uint8)
+        self.acc = np.zeros((config.acc_rows, config.dim), dtype=np.int32)
+        self.table = np.zeros(256, dtype=np.uint8)
+        """The byte table of LOOKUP."""
+        shape = (config.stat_contexts, config.stat_rows)
+        self.maximum = np.zeros(shape, dtype=np.int64)
+        self.reciprocal = np.zeros(shape, dtype=np.int64)
+        self.length = np.zeros(shape, dtype=np.int64)
+        self.root = np.zeros(shape, dtype=np.int64)
+        self.half = np.zeros(shape, dtype=np.int64)
+
+    def read(self, address: int, size: int) -> np.ndarray:
+        """A copy of ``size`` DRAM bytes."""
+        self._check(address, size)
+        return self.dram[address:address + size].copy()
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        """Put bytes (or an array, as it lies in memory) into the DRAM."""
+        raw = (np.frombuffer(data, dtype=np.uint8) if isinstance(data, (bytes, bytearray, memoryview))
+               else np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+        self._check(address, len(raw))
+        self.dram[address:address + len(raw)] = raw
+
+    def _check(self, address: int, size: int) -> None:
+        if address < 0 or address + size > len(self.dram):
+            raise ValueError(
+                f"DRAM range must lie within 0..{len(self.dram)}, not {address}..{address + size}; "
+                "give the model a larger dram_bytes")
+
+    def spm_view(self, row: int, stride: int, rows: int, groups: int, dtype: type = np.uint8) -> np.ndarray:
+        """Scratchpad operand ``[rows, groups, dim]``: element (m, g) is row ``row + g * stride + m``."""
+        dim = self.dim
+        return np.ndarray((rows, groups, dim), dtype, self.spm, row * dim, (dim, stride * dim, 1))
+
+    def acc_view(self, row: int, stride: int, rows: int, groups: int) -> np.ndarray:
+        """Accumulator operand ``[rows, groups, dim]``, int32."""
+        dim = 4 * self.dim
+        return np.ndarray((rows, groups, self.dim), np.int32, self.acc, row * dim, (dim, stride * dim, 4))

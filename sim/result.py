@@ -1,0 +1,84 @@
+"""What a launch reports, from the model or from the RTL, and how two reports are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmule.isa import Unit
+from gemmule.resolve import FAULTS
+
+__all__ = ["Difference", "Result"]
+
+
+class Difference(NamedTuple):
+    """First cycle in which two results disagree; ``command`` is -1 for the launch as a whole."""
+
+    command: int
+    unit: str
+    what: str
+    expected: int
+    seen: int
+
+    def __str__(self) -> str:
+        where = "launch" if self.command < 0 else f"command {self.command} ({self.unit})"
+        return f"{where}: {self.what} expected {self.expected}, seen {self.seen}"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Cycles of one launch, and of each of its commands (-1: never issued)."""
+
+    cycles: int
+    issue: np.ndarray
+    finish: np.ndarray
+    units: np.ndarray
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Per unit: cycles busy (a command between issue and finish), empty (nothing queued), waiting
+    (for other units), ports (claimed port or issue slot taken); they add up to ``cycles``."""
+    dram_bytes: dict[str, int] = field(default_factory=dict)
+    """program, load, store."""
+    dram_bursts: dict[str, int] = field(default_factory=dict)
+    fault: int = 0
+    """Index into :data:`gemmule.resolve.FAULTS`."""
+    fault_index: int = -1
+
+    def summary(self) -> dict[str, Any]:
+        """Totals as JSON-able values."""
+        return {
+            "cycles": self.cycles,
+            "commands": {
+                unit.name.lower(): int(np.count_nonzero(self.units == unit)) for unit in Unit},
+            "counters": {unit: dict(split) for unit, split in self.counters.items()},
+            "dram_bytes": dict(self.dram_bytes),
+            "dram_bursts": dict(self.dram_bursts),
+            "fault": FAULTS[self.fault],
+            "fault_index": self.fault_index,
+        }
+
+    def first_difference(self, seen: Result) -> Difference | None:
+        """The earliest disagreement, ``self`` being the expectation; None when there is none."""
+        found: list[tuple[int, Difference]] = []
+        shared = min(len(self.issue), len(seen.issue))
+        for what, ours, theirs in (("issue", self.issue, seen.issue), ("finish", self.finish, seen.finish)):
+            wrong = np.flatnonzero(np.asarray(ours[:shared]) != np.asarray(theirs[:shared]))
+            for i in wrong:
+                expected, value = int(ours[i]), int(theirs[i])
+                when = min(c for c in (expected, value) if c >= 0)
+                found.append((when, Difference(int(i), self._unit(int(i)), what, expected, value)))
+        if found:
+            return min(found, key=lambda item: item[0])[1]
+        for what, expected, value in (
+            ("commands", len(self.issue), len(seen.issue)),
+            ("cycles", self.cycles, seen.cycles), ("fault", self.fault, seen.fault),
+            ("fault index", self.fault_index, seen.fault_index),
+        ):
+            if expected != value:
+                return Difference(-1, "", what, expected, value)
+        return None
+
+    def _unit(self, command: int) -> str:
+        number = int(self.units[command])
+        return Unit(number).name.lower() if number < len(Unit) else f"unit {number}"

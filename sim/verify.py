@@ -1,0 +1,205 @@
+"""Static verifier: a program that passes has no data race, fault or port clash with given registers.
+
+A command is *ordered after* another when it cannot issue before the other has finished. The facts:
+a wait; everything that a waited command, or an earlier command of the own unit, was itself ordered
+after; the vector unit runs one command at a time; a zero-length command issues with its unit idle.
+Two commands that touch a common row, one of them writing, must be ordered, except where one
+unit's streams are in order on the very port: loads after loads, stores after stores, and
+accumulation into the same C block (visits of a row are then at least one slot apart).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import (
+    COMMAND_BYTES,
+    TABLE_FIELDS,
+    Command,
+    Unit,
+    decode,
+    decode_table,
+    disassemble,
+    encode_program,
+)
+from gemmule.resolve import FAULTS, OUT, resolve
+from gemmule.sim.access import SPACES, Access, accesses, common
+
+__all__ = ["Conflict", "Order", "ProgramError", "check_alone", "verify"]
+
+_F = {name: i for i, name in enumerate(TABLE_FIELDS)}
+_WAITS = [_F[f"wait_{unit.name.lower()}"] for unit in Unit]
+
+
+class ProgramError(ValueError):
+    """A program that may fault, race or never run as meant; the message names the commands."""
+
+
+class Conflict(NamedTuple):
+    """An earlier command that the present one races with."""
+
+    command: int
+    unit: Unit
+    theirs: Access
+    ours: Access
+    rows: tuple[int, int]
+
+
+class Order:
+    """Commands seen so far: what each touches, and what had surely finished when it issued."""
+
+    def __init__(self, config: Config, capacity: int) -> None:
+        self.dim = config.dim
+        self.found: list[Sequence[Access]] = []
+        self.members: list[list[int]] = [[] for _ in Unit]
+        self.known = np.zeros((capacity, len(Unit)), dtype=np.int64)
+        self._rows: list[np.ndarray] = []
+        self._outs: list[np.ndarray] = []
+        # Bounding boxes by kind (read, write) and space; exact intervals only where these overlap.
+        self._low = np.full((2, len(SPACES), capacity), np.iinfo(np.int64).max)
+        self._high = np.full((2, len(SPACES), capacity), -1, dtype=np.int64)
+
+    def clock(self, unit: int, zero: bool, waits: Mapping[int, int]) -> np.ndarray:
+        """Commands per unit that have surely finished when the next command, of ``unit``, issues."""
+        own = self.members[unit]
+        clock = self.known[own[-1]].copy() if own else np.zeros(len(Unit), dtype=np.int64)
+        if unit == Unit.VECTOR or zero:
+            clock[unit] = len(own)
+        for other, distance in waits.items():
+            if distance:
+                clock[other] = max(clock[other], len(self.members[other]) - distance + 1)
+        for other in Unit:
+            if clock[other]:
+                np.maximum(clock, self.known[self.members[other][clock[other] - 1]], out=clock)
+        return clock
+
+    def conflicts(self, row: np.ndarray, out: np.ndarray, found: Sequence[Access],
+                  clock: np.ndarray) -> Iterator[Conflict]:
+        """Races of the next command with earlier ones, latest first within a unit."""
+        if not found:
+            return
+        low, high = _boxes(found)
+        for unit in Unit:
+            window = np.array(self.members[unit][clock[unit]:], dtype=np.int64)
+            if not len(window):
+                continue
+            meets = np.zeros(len(window), dtype=bool)
+            for mine, theirs in ((1, 0), (1, 1), (0, 1)):
+                starts = self._low[theirs][:, window] < high[mine][:, None]
+                ends = self._high[theirs][:, window] > low[mine][:, None]
+                meets |= (starts & ends).any(axis=0)
+            for a in window[meets][::-1].tolist():
+                if unit == out[OUT["unit"]] and self._in_order(unit, a, row, out):
+                    continue
+                yield from self._pairs(a, unit, found)
+
+    def _pairs(self, a: int, unit: Unit, found: Sequence[Access]) -> Iterator[Conflict]:
+        for theirs in self.found[a]:
+            for ours in found:
+                if theirs.space == ours.space and (theirs.write or ours.write):
+                    rows = common(theirs.spans, ours.spans)
+                    if rows:
+                        yield Conflict(a, unit, theirs, ours, rows)
+
+    def _in_order(self, unit: int, a: int, row: np.ndarray, out: np.ndarray) -> bool:
+        """Overlapping accesses of two commands of one unit are in order by themselves."""
+        if unit in (Unit.LOAD, Unit.STORE):
+            return True
+        before, raw = self._outs[a], self._rows[a]
+        same_row = before[OUT["row2"]] == out[OUT["row2"]]
+        same_stride = raw[_F["c_stride"]] == row[_F["c_stride"]] or before[OUT["n"]] <= self.dim
+        return bool(unit == Unit.MATRIX and same_row and same_stride)
+
+    def push(self, row: np.ndarray, out: np.ndarray, found: Sequence[Access], clock: np.ndarray) -> None:
+        index = len(self.found)
+        self.known[index] = clock
+        self.members[int(out[OUT["unit"]])].append(index)
+        self.found.append(found)
+        self._rows.append(row)
+        self._outs.append(out)
+        self._low[:, :, index], self._high[:, :, index] = _boxes(found)
+
+
+def _boxes(found: Sequence[Access]) -> tuple[np.ndarray, np.ndarray]:
+    low = np.full((2, len(SPACES)), np.iinfo(np.int64).max)
+    high = np.full((2, len(SPACES)), -1, dtype=np.int64)
+    for access in found:
+        at = int(access.write), access.space
+        low[at] = min(low[at], access.spans[0, 0])
+        high[at] = max(high[at], access.spans[-1, 1])
+    return low, high
+
+
+def check_alone(out: np.ndarray, found: Sequence[Access]) -> str | None:
+    """What one command breaks by itself, as the end of a sentence; None when nothing."""
+    if out[OUT["fault"]]:
+        return f"faults: {FAULTS[int(out[OUT['fault']])]}"
+    claims = [int(out[OUT[f"claim{i}"]]) for i in range(3)]
+    both = claims[0] & claims[1] | claims[0] & claims[2] | claims[1] & claims[2]
+    if both:
+        return (f"needs one port for two streams (claim bit {(both & -both).bit_length() - 1}); place its "
+                "operands in different banks")
+    for write in found:
+        if not write.write:
+            continue
+        if write.twice:
+            return f"writes some {SPACES[write.space]} twice; fix its strides"
+        for read in found:
+            if read.write or read.space != write.space:
+                continue
+            # In place, element by element, is safe: a row is read before it is written.
+            if read.origin == write.origin and read.operand in ("src0", "src1", "residual"):
+                continue
+            hit = common(read.spans, write.spans)
+            if hit:
+                rows = f"{SPACES[write.space]} {hit[0]}..{hit[1] - 1}"
+                return f"writes {rows} that it also reads as {read.operand}"
+    return None
+
+
+def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray, limits: np.ndarray,
+           lengths: np.ndarray) -> None:
+    """Check a program with given base, limit and length registers.
+
+    Raises:
+        ProgramError: the first fault, port clash, impossible wait or race, naming commands and rows.
+    """
+    image = program if isinstance(program, bytes) else encode_program(program)
+    table = decode_table(image)
+    out = resolve(table, np.asarray(bases, dtype=np.int64), np.asarray(limits, dtype=np.int64),
+                  np.asarray(lengths, dtype=np.int64), config)
+
+    def text(i: int) -> str:
+        at = i * COMMAND_BYTES
+        return f"command {i} ({disassemble(decode(int.from_bytes(image[at:at + COMMAND_BYTES], 'little')))})"
+
+    order = Order(config, len(table))
+    for b in range(len(table)):
+        row, resolved = table[b], out[b]
+        unit = int(resolved[OUT["unit"]])
+        if unit >= len(Unit):
+            raise ProgramError(f"command {b} names unit {unit}; units are 0 to {len(Unit) - 1}")
+        found = [] if resolved[OUT["fault"]] else accesses(row, resolved, config)
+        trouble = check_alone(resolved, found)
+        if trouble:
+            raise ProgramError(f"{text(b)} {trouble}")
+        waits = {other: int(row[_WAITS[other]]) for other in Unit}
+        for other, distance in waits.items():
+            if distance > len(order.members[other]):
+                raise ProgramError(
+                    f"{text(b)} waits for {other.name.lower()}:{distance}, but only "
+                    f"{len(order.members[other])} such commands come before it; use a smaller distance")
+        clock = order.clock(unit, bool(resolved[OUT["zero"]]), waits)
+        for a, other, theirs, ours, rows in order.conflicts(row, resolved, found, clock):
+            distance = len(order.members[other]) - order.members[other].index(a)
+            how = [f"{i} {'writes' if access.write else 'reads'} {access.operand}"
+                   for i, access in ((a, theirs), (b, ours))]
+            raise ProgramError(
+                f"{text(b)} may run before {text(a)} has finished: both touch {SPACES[ours.space]} "
+                f"{rows[0]}..{rows[1] - 1} ({', '.join(how)}); let {b} wait for "
+                f"{other.name.lower()}:{distance}")
+        order.push(row, resolved, found, clock)

@@ -1,0 +1,45 @@
+"""The ``gemmule`` command: every error of the user's is one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from gemmule.compiler.errors import CompileError
+from gemmule.config import ConfigError
+from gemmule.isa import IsaError
+from gemmule.sim.errors import SimulationError
+
+from .commands.cosim import cosim
+from .commands.disasm import disasm
+from .commands.fuzz import fuzz
+from .commands.generate import generate
+from .commands.run import run_app
+from .commands.verilog import verilog
+from .device import DeviceError
+from .text import InputError
+
+__all__ = ["app", "main"]
+
+ERRORS = (CompileError, ConfigError, DeviceError, InputError, IsaError, SimulationError)
+
+app = typer.Typer(
+    name="gemmule", help="A transformer accelerator, its exact model and quantised speculative decoding.",
+    no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False,
+)
+for command in (generate, cosim, fuzz, verilog, disasm):
+    app.command()(command)
+app.add_typer(run_app, name="run")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except ERRORS as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""The commands of ``gemmule``, one file each."""

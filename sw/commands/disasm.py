@@ -1,0 +1,56 @@
+"""``gemmule disasm``: a readable listing of a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from gemmule.sw.programs import bundled_program, gemm_program
+
+from gemmule.isa import COMMAND_BYTES, Command, decode, disassemble
+from gemmule.sw.text import InputError
+
+from .common import ConfigOption, JsonOption, parse_shape, read_config, write_json
+
+__all__ = ["disasm"]
+
+
+def _from_file(path: Path) -> list[Command]:
+    if not path.is_file():
+        raise InputError(f"PROGRAM must be a file, target, draft or MxKxN, not {str(path)!r}")
+    image = path.read_bytes()
+    if not image or len(image) % COMMAND_BYTES:
+        raise InputError(
+            f"{path} must hold commands of {COMMAND_BYTES} bytes each, not {len(image)} bytes")
+    words = [image[i:i + COMMAND_BYTES] for i in range(0, len(image), COMMAND_BYTES)]
+    return [decode(int.from_bytes(word, "little")) for word in words]
+
+
+def disasm(
+    program: Annotated[str, typer.Argument(
+        help="target or draft (bundled models), MxKxN (a product), or a program image file.")] = "target",
+    config: ConfigOption = "base",
+    out: Annotated[Path | None, typer.Option("--save-image", help="Also write the program image here.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Print the listing of a compiled program or of a program image.
+
+    Example: gemmule disasm 64x64x64 --config tiny
+    """
+    device = read_config(config)
+    if program in ("target", "draft"):
+        commands = bundled_program(program, device).commands
+    elif program[:1].isdigit() and "x" in program:
+        commands = gemm_program(device, *parse_shape(program), seed=0).commands
+    else:
+        commands = _from_file(Path(program))
+    lines = [f"{i:5d}  {disassemble(command)}" for i, command in enumerate(commands)]
+    print("\n".join(lines))
+    if out is not None:
+        from gemmule.isa import encode_program
+
+        part = out.with_suffix(out.suffix + ".part")
+        part.write_bytes(encode_program(commands))
+        part.replace(out)
+    write_json(json, {"commands": len(commands), "listing": lines})

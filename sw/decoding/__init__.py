@@ -1,0 +1,1 @@
+"""Decoding methods: one loop, one drafter protocol, exact verification."""

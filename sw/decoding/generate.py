@@ -1,0 +1,91 @@
+"""The generation loop: one for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..ledger import Ledger
+from ..runtime import LoadedModel
+from .tree import Drafter
+from .verify import cut_at_stop, greedy
+
+__all__ = ["Generation", "generate"]
+
+
+@dataclass
+class Generation:
+    """What a run produced, and how.
+
+    Attributes:
+        tokens: new tokens, a stop token included.
+        steps: per decoding step (drafted, accepted) counts.
+        ledger: cycles of everything, prefill included.
+        prefill_cycles: the share of ``ledger.cycles`` before the first decoding step.
+        stopped: a stop token ended the text.
+    """
+
+    tokens: list[int]
+    ledger: Ledger
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    prefill_cycles: int = 0
+    stopped: bool = False
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean committed tokens per target pass, bonus included (autoregressive: 1.0)."""
+        return len(self.tokens) / max(1, len(self.steps))
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted drafts over drafted tokens; 0 when nothing was drafted."""
+        return sum(a for _, a in self.steps) / max(1, sum(d for d, _ in self.steps))
+
+
+def generate(
+    target: LoadedModel,
+    drafter: Drafter,
+    prompt: list[int],
+    max_new_tokens: int,
+    ledger: Ledger,
+    stop: frozenset[int] = frozenset(),
+    progress: Callable[[list[int]], None] | None = None,
+) -> Generation:
+    """Generate up to ``max_new_tokens`` after ``prompt``; greedy, lossless for every drafter.
+
+    Invariant after every step: the target's KV cache holds ``len(ids) - 1`` rows; the last committed
+    token is pending. A rollback is a shorter cache length, since the next pass overwrites the slots.
+
+    Raises:
+        ValueError: the prompt is empty or does not fit the context.
+    """
+    context = target.program.max_positions
+    if not prompt:
+        raise ValueError("the prompt must hold at least one token, not none")
+    if len(prompt) >= context:
+        raise ValueError(
+            f"the prompt must hold at most {context - 1} tokens, not {len(prompt)}; shorten it")
+    ids = list(prompt)
+    run = Generation([], ledger)
+    if len(ids) > 1:
+        for result in target.forward(ids[:-1], 0, 0).results:
+            ledger.launch(target.name, result)
+    drafter.begin(ids)
+    run.prefill_cycles = ledger.cycles
+    while len(run.tokens) < max_new_tokens and len(ids) < context and not run.stopped:
+        budget = min(
+            max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
+        tree = drafter.propose(ids, budget)
+        out = target.forward(tree.tokens, len(ids) - 1)
+        for result in out.results:
+            ledger.launch(target.name, result)
+        path, new = greedy(tree, out.argmax)
+        run.steps.append((len(tree.tokens) - 1, len(path) - 1))
+        new, run.stopped = cut_at_stop(new, stop)
+        ids += new
+        run.tokens += new
+        drafter.observe(out, path, new)
+        ledger.step()
+        if progress is not None:
+            progress(new)
+    return run

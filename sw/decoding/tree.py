@@ -1,0 +1,43 @@
+"""Candidates for one verification pass, and the drafter protocol that all methods follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..runtime import Forward
+
+__all__ = ["Drafter", "Tree"]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Candidate tokens; node 0 is the pending token, parents precede children.
+
+    Attributes:
+        tokens: token per node.
+        parent: parent node per node; -1 for node 0.
+    """
+
+    tokens: list[int]
+    parent: list[int]
+
+    @staticmethod
+    def chain(pending: int, drafted: list[int]) -> Tree:
+        return Tree([pending, *drafted], list(range(-1, len(drafted))))
+
+    def children(self, node: int) -> list[int]:
+        return [i for i, parent in enumerate(self.parent) if parent == node]
+
+
+class Drafter(Protocol):
+    """Proposes candidates; may run device passes of its own."""
+
+    def begin(self, ids: list[int]) -> None:
+        """Called once, after the target's prefill, with the whole prompt."""
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` of them."""
+
+    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+        """The accepted node path and the committed tokens of the step."""

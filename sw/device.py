@@ -1,0 +1,54 @@
+"""The two back ends behind one interface: the exact model, and the RTL under Verilator."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.sim.result import Result
+
+__all__ = ["BACKENDS", "Device", "DeviceError", "open_device"]
+
+BACKENDS = ("model", "rtl")
+
+
+class DeviceError(RuntimeError):
+    """A launch that ended with a fault, or a back end that cannot be opened."""
+
+
+class Device(Protocol):
+    """What a host sees: registers, DRAM, and a launch that runs a program to its interrupt."""
+
+    config: Config
+    bases: np.ndarray
+    limits: np.ndarray
+    lengths: np.ndarray
+
+    def write_dram(self, address: int, data: bytes) -> None: ...
+
+    def read_dram(self, address: int, size: int) -> bytes: ...
+
+    def load_program(self, image: bytes, address: int) -> None: ...
+
+    def run(self) -> Result: ...
+
+    def close(self) -> None: ...
+
+
+def open_device(backend: str, config: Config, dram_bytes: int) -> Device:
+    """A fresh device with zeroed DRAM of ``dram_bytes``.
+
+    Raises:
+        DeviceError: the back end is unknown.
+    """
+    if backend == "model":
+        from gemmule.sim.run import Model
+
+        return Model(config, dram_bytes=dram_bytes)
+    if backend == "rtl":
+        from gemmule.sim.rtl import RtlDevice
+
+        return RtlDevice(config, dram_bytes=dram_bytes)
+    raise DeviceError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")

@@ -1,0 +1,67 @@
+"""Where the cycles of a generation go: device by unit and by model, host, DRAM bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import Unit
+from gemmule.sim.result import Result
+
+__all__ = ["Ledger"]
+
+
+def _busy(result: Result, unit: Unit) -> int:
+    """Cycles in which the unit has a command between issue and finish (both are in order)."""
+    mine = result.units == unit
+    issue, finish = result.issue[mine], result.finish[mine]
+    if not len(issue):
+        return 0
+    before = np.concatenate([[-1], finish[:-1]])
+    return int((finish - np.maximum(issue - 1, before)).sum())
+
+
+@dataclass
+class Ledger:
+    """Adds up launches (device cycles plus the host's per launch) and decoding steps.
+
+    ``units`` counts, per unit, the cycles in which it had a command between issue and finish;
+    units overlap, so they do not add up to the total.
+    """
+
+    config: Config
+    device_cycles: int = 0
+    host_cycles: int = 0
+    launches: dict[str, int] = field(default_factory=dict)
+    by_model: dict[str, int] = field(default_factory=dict)
+    units: dict[str, int] = field(default_factory=lambda: {u.name.lower(): 0 for u in Unit})
+    dram_bytes: dict[str, int] = field(default_factory=dict)
+    dram_busy_cycles: int = 0
+
+    def launch(self, model: str, result: Result) -> None:
+        """Charge one launch of ``model``."""
+        self.device_cycles += result.cycles
+        self.host_cycles += self.config.host.launch_cycles
+        self.launches[model] = self.launches.get(model, 0) + 1
+        self.by_model[model] = self.by_model.get(model, 0) + result.cycles
+        for unit in Unit:
+            self.units[unit.name.lower()] += _busy(result, unit)
+        for purpose, count in result.dram_bytes.items():
+            self.dram_bytes[purpose] = self.dram_bytes.get(purpose, 0) + count
+        self.dram_busy_cycles += sum(result.dram_bytes.values()) // self.config.bus_bytes
+
+    def step(self) -> None:
+        """Charge the host's work of one decoding step (accept, bookkeeping)."""
+        self.host_cycles += self.config.host.step_cycles
+
+    @property
+    def cycles(self) -> int:
+        """Device and host cycles; the host does not overlap the device."""
+        return self.device_cycles + self.host_cycles
+
+    @property
+    def dram_bound(self) -> float:
+        """Share of device cycles in which the DRAM bus moves data."""
+        return self.dram_busy_cycles / max(1, self.device_cycles)

@@ -1,0 +1,1 @@
+"""Bundled models: quantised weights and the tokenizer that they share."""

@@ -1,0 +1,73 @@
+"""A compiled decoder on a device: place it in DRAM, run passes over new rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from gemmule.compiler.program import DecoderProgram
+
+from gemmule.sim.result import Result
+
+from .device import Device, DeviceError
+
+__all__ = ["Forward", "LoadedModel"]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Logits of the last rows that asked for them (int16 ``[rows, vocabulary]``), and the launches."""
+
+    logits: np.ndarray
+    results: tuple[Result, ...]
+
+    @property
+    def argmax(self) -> list[int]:
+        """Greedy token per row; ties go to the lowest index."""
+        return [int(i) for i in np.argmax(self.logits, axis=1)]
+
+
+class LoadedModel:
+    """One model's program, weights and KV cache on a device.
+
+    The KV cache is contiguous in DRAM: a pass over rows at ``position`` overwrites the slots from
+    there on, so a rollback is nothing but a smaller position.
+    """
+
+    def __init__(self, name: str, program: DecoderProgram, device: Device) -> None:
+        self.name = name
+        self.program = program
+        self.device = device
+        device.write_dram(program.base_address, program.dram.tobytes())
+
+    def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> Forward:
+        """Run ``tokens`` as rows position, position + 1, ...; at most ``max_rows`` in one launch.
+
+        The last ``logit_rows`` rows get logits (all by default); a launch without any skips the head.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            ValueError: the rows do not fit the context.
+        """
+        program, device = self.program, self.device
+        if position + len(tokens) > program.max_positions:
+            raise ValueError(
+                f"{self.name}: rows {position}..{position + len(tokens) - 1} exceed the context of "
+                f"{program.max_positions} positions; shorten the prompt or --max-new-tokens"
+            )
+        wanted = len(tokens) if logit_rows is None else logit_rows
+        logits, results = [], []
+        for start in range(0, len(tokens), program.max_rows):
+            rows = tokens[start:start + program.max_rows]
+            left = len(tokens) - start - len(rows)  # rows of later launches
+            here = min(len(rows), max(0, wanted - left))
+            bases, limits, lengths = program.registers(rows, position + start, here)
+            device.bases[:], device.limits[:], device.lengths[:] = bases, limits, lengths
+            device.load_program(program.image, program.program_address)
+            result = device.run()
+            if result.fault:
+                raise DeviceError(
+                    f"{self.name}: device fault {result.fault} at command {result.fault_index}")
+            logits.append(program.read_logits(device.read_dram, here))
+            results.append(result)
+        return Forward(np.concatenate(logits), tuple(results))

@@ -1,0 +1,98 @@
+"""From a config and a method to a finished generation: what the commands and benchmarks call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+
+from gemmule.compiler.decoder import compile_decoder
+from gemmule.compiler.program import DecoderProgram
+
+from gemmule.compiler.qmodel import QuantModel
+from gemmule.config import Config
+
+from .decoding.drafters import Autoregressive, DraftModel
+from .decoding.generate import Generation, generate
+from .decoding.tree import Drafter
+from .device import Device, open_device
+from .ledger import Ledger
+from .runtime import LoadedModel
+from .text import InputError, bundled_model
+
+__all__ = ["METHODS", "Session"]
+
+METHODS = ("ar", "draft")
+ALIGN = 1 << 16
+
+
+@cache
+def _compiled(name: str, config: Config, base_address: int) -> DecoderProgram:
+    return compile_decoder(bundled_model(name), config, base_address=base_address)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    target: DecoderProgram
+    draft: DecoderProgram
+    dram_bytes: int
+
+
+def _place(config: Config) -> _Placed:
+    """Both models in one DRAM, one after the other."""
+    target = _compiled("target", config, 0)
+    base = -(-len(target.dram) // ALIGN) * ALIGN
+    draft = _compiled("draft", config, base)
+    return _Placed(target, draft, -(-(base + len(draft.dram)) // ALIGN) * ALIGN)
+
+
+class Session:
+    """One device with the bundled target and draft models on it.
+
+    A context manager: the RTL back end runs a simulator process.
+    """
+
+    def __init__(self, config: Config, backend: str = "model") -> None:
+        placed = _place(config)
+        self.config = config
+        self.device: Device = open_device(backend, config, placed.dram_bytes)
+        self.target = LoadedModel("target", placed.target, self.device)
+        self.draft = LoadedModel("draft", placed.draft, self.device)
+
+    def generate(
+        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int = 3,
+        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
+    ) -> Generation:
+        """Generate with ``method`` (``ar`` or ``draft``), from an empty KV cache.
+
+        Raises:
+            InputError: an option is outside its range.
+        """
+        if method not in METHODS:
+            raise InputError(f"--method must be one of {', '.join(METHODS)}, not {method!r}")
+        if max_new_tokens < 1:
+            raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
+        most = self.target.program.max_rows - 1
+        if not 1 <= num_speculative_tokens <= most:
+            raise InputError(
+                f"--num-speculative-tokens must be from 1 to {most} (one pass verifies "
+                f"{most + 1} rows), not {num_speculative_tokens}")
+        ledger = Ledger(self.config)
+        drafter: Drafter = Autoregressive()
+        if method == "draft":
+            drafter = DraftModel(self.draft, num_speculative_tokens, ledger)
+        try:
+            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def models(self) -> dict[str, QuantModel]:
+        return {name: bundled_model(name) for name in ("target", "draft")}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.device.close()

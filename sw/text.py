@@ -1,0 +1,48 @@
+"""Text in and out: the bundled tokenizer and models."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from gemmule.compiler.qmodel import QuantModel
+
+__all__ = ["EOS", "InputError", "bundled_model", "decode", "encode"]
+
+MODELS = Path(__file__).resolve().parent / "models"
+EOS = 1
+"""End of a file in the training text; stops generation."""
+
+
+class InputError(ValueError):
+    """Wrong input from the user; the message names value, rule and fix."""
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(MODELS / "tokenizer.json"))
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a prompt.
+
+    Raises:
+        InputError: the prompt is empty.
+    """
+    ids = _tokenizer().encode(text, add_special_tokens=False).ids
+    if not ids:
+        raise InputError("--prompt must hold at least one character, not ''; give some text")
+    return list(ids)
+
+
+def decode(ids: list[int]) -> str:
+    """Text of token ids; special tokens are left out."""
+    return str(_tokenizer().decode(ids, skip_special_tokens=True))
+
+
+@cache
+def bundled_model(name: str) -> QuantModel:
+    """The bundled quantised model ``target`` or ``draft``."""
+    return QuantModel.load(MODELS / f"{name}.safetensors")

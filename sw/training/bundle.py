@@ -1,0 +1,70 @@
+"""Quantise trained checkpoints into the bundled models and report their quality.
+
+    python -m gemmule.sw.training.bundle --train build/train --out sw/models
+
+Calibrates on the calibration split and measures bits per byte of float and int8 on held-out files,
+neither of which training saw. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from gemmule.compiler.checkpoint import load_checkpoint
+from gemmule.compiler.quality import bits_per_byte, float_predictor, integer_predictor
+from gemmule.compiler.quantize import quantize
+
+from .corpus import Corpus, load_corpus
+from .tokenizer import draw_windows, load_tokenizer, token_stream
+
+MODELS = ("target", "draft")
+
+
+def bundle(train: Path, out: Path, corpus: Corpus, *, windows: int, eval_tokens: int, seed: int) -> dict[str, object]:
+    """Write ``<model>.safetensors`` and ``tokenizer.json`` to ``out``; return the quality numbers."""
+    tokenizer = load_tokenizer(train / "tokenizer.json")
+    calibration = draw_windows(token_stream(tokenizer, corpus.calibration), windows, 256, (seed, 0))
+    held_out = token_stream(tokenizer, corpus.held_out)[:eval_tokens]
+    held_bytes = len(tokenizer.decode([int(t) for t in held_out]).encode())
+    numbers: dict[str, object] = {
+        "held_out_tokens": len(held_out), "held_out_bytes": held_bytes, "calibration_windows": windows, "seed": seed}
+    for name in MODELS:
+        checkpoint = load_checkpoint(train / name)
+        model = quantize(checkpoint, calibration, seed=seed)
+        model.save(out / f"{name}.safetensors")
+        exact = bits_per_byte(float_predictor(checkpoint), held_out, held_bytes)
+        integer = bits_per_byte(integer_predictor(model), held_out, held_bytes)
+        numbers[name] = {
+            "bits_per_byte_float": exact, "bits_per_byte_int8": integer, "loss": integer / exact - 1,
+            "file_bytes": (out / f"{name}.safetensors").stat().st_size,
+        }
+        print(f"{name}: {exact:.4f} bits per byte in float, {integer:.4f} in int8 ({integer / exact - 1:+.2%})")
+    part = out / "tokenizer.json.part"
+    shutil.copyfile(train / "tokenizer.json", part)
+    os.replace(part, out / "tokenizer.json")
+    return numbers
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=Path, default=Path("build/train"), help="what training wrote")
+    parser.add_argument("--out", type=Path, default=Path("sw/models"))
+    parser.add_argument("--windows", type=int, default=64, help="calibration windows of 256 tokens")
+    parser.add_argument("--eval-tokens", type=int, default=1 << 15, help="held-out tokens to measure")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    print(f"seed {args.seed}")
+    numbers = bundle(args.train, args.out, load_corpus(), windows=args.windows, eval_tokens=args.eval_tokens,
+                     seed=args.seed)
+    (args.out / "quality.json").write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

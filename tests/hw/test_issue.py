@@ -1,0 +1,147 @@
+"""Issue against docs/timing.md, cycle by cycle, with random queues, units and release times."""
+
+import dataclasses
+import random
+
+import pytest
+
+from gemmule.config import Config
+from gemmule.hw.issue import Issue
+from gemmule.hw.testing import rejection, run_bench
+from gemmule.resolve import STREAM_UNIT
+from gemmule.timing import Timing
+
+CONFIG = Config(spm_banks=2, acc_banks=1, load_commands=3)
+TIMING = dataclasses.replace(
+    Timing.of(CONFIG), load_zero=3, store_zero=2, matrix_zero=1, vector_zero=4, matrix_commands=4,
+    store_commands=2)
+LIMITS = (3, 2, 4, 1)
+ZERO = (3, 2, 1, 4)
+PRIORITY = (2, 3, 0, 1)
+DEPTH = (3, 2, 3, 2, 4, 1, 1, 1)
+
+
+class Head:
+    """A command at the head of a unit queue, as random as the rules allow."""
+
+    def __init__(self, rng: random.Random, unit: int, dispatched: list[int]) -> None:
+        self.zero = rng.random() < 0.25
+        self.targets = [max(0, count - rng.randrange(4)) if rng.random() < 0.3 else 0 for count in dispatched]
+        self.targets[unit] = 0
+        self.claims = [0 if self.zero else rng.getrandbits(6) & rng.getrandbits(6) & rng.getrandbits(6)
+                       for _ in range(STREAM_UNIT.count(unit))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random(seed: int) -> None:
+    rng = random.Random(seed)
+    print("seed", seed)
+    dut = Issue(config=CONFIG, timing=TIMING)
+    assert [dut.limit(name) for name in ("load", "store", "matrix", "vector")] == list(LIMITS)
+    counts = {"issued": 0, "zero": 0, "claims": 0, "waits": 0}
+
+    async def bench(ctx):
+        heads: list[Head | None] = [None] * 4
+        arrived = [0] * 4  # dispatched, as far as waits may point
+        issued, finished = [0] * 4, [0] * 4
+        finishes: list[list[int]] = [[] for _ in range(4)]  # future finish cycles, units and zero
+        zeros: list[list[int]] = [[] for _ in range(4)]
+        held: list[list[list[int]]] = [[] for _ in range(8)]  # [release cycle, mask], oldest first
+        for t in range(2500):
+            for u in range(4):
+                if heads[u] is None and rng.random() < 0.6:
+                    heads[u] = Head(rng, u, arrived)
+                    arrived[u] += 1
+            ready = [rng.random() < 0.8 and all(
+                len(held[s]) < DEPTH[s] for s in range(8) if STREAM_UNIT[s] == u) for u in range(4)]
+            ctx.set(dut.valid, sum((head is not None) << u for u, head in enumerate(heads)))
+            ctx.set(dut.zero, sum((head is not None and head.zero) << u for u, head in enumerate(heads)))
+            ctx.set(dut.targets, [head.targets if head else [0] * 4 for head in heads])
+            ctx.set(dut.claims, [
+                heads[u].claims[s - STREAM_UNIT.index(u)] if heads[u] else 0
+                for s, u in enumerate(STREAM_UNIT)])
+            ctx.set(dut.ready, sum(bit << u for u, bit in enumerate(ready)))
+            unit_finish = sum((t in finishes[u]) << u for u in range(4))
+            ctx.set(dut.unit_finish, unit_finish)
+            ctx.set(dut.release, sum((bool(held[s]) and held[s][0][0] == t) << s for s in range(8)))
+
+            chosen = None
+            for u in PRIORITY:
+                head = heads[u]
+                if head is None or chosen is not None:
+                    continue
+                if any(done < target for done, target in zip(finished, head.targets)):
+                    counts["waits"] += 1
+                    continue
+                in_flight = issued[u] - finished[u]
+                if head.zero:
+                    ok = in_flight == 0
+                else:
+                    free = all(
+                        head.claims[s - STREAM_UNIT.index(u)] & mask == 0
+                        for s in range(8) if STREAM_UNIT[s] == u
+                        for other in range(8) if other != s for _, mask in held[other])
+                    counts["claims"] += not free
+                    ok = free and ready[u] and in_flight < LIMITS[u]
+                if ok:
+                    chosen = u
+            assert ctx.get(dut.issue) == (0 if chosen is None else 1 << chosen), t
+            zero_done = sum((t in zeros[u]) << u for u in range(4))
+            assert ctx.get(dut.finish) == unit_finish | zero_done, t
+            assert list(ctx.get(dut.finished)) == finished, t
+
+            for u in range(4):
+                finished[u] += (unit_finish | zero_done) >> u & 1
+            for s in range(8):
+                if held[s] and held[s][0][0] == t:
+                    held[s].pop(0)
+            starts = 0
+            if chosen is not None:
+                head, u = heads[chosen], chosen
+                heads[u] = None
+                issued[u] += 1
+                counts["issued"] += 1
+                if head.zero:
+                    counts["zero"] += 1
+                    zeros[u].append(t + ZERO[u])
+                else:
+                    starts = 1 << u
+                    finish = max([t + rng.randrange(5, 12), *(f + 1 for f in finishes[u])])
+                    finishes[u].append(finish)
+                    for s in range(8):
+                        if STREAM_UNIT[s] == u:
+                            last = held[s][-1][0] + 1 if held[s] else 0
+                            held[s].append([max(last, rng.randrange(t + 1, t + 4)), head.claims[
+                                s - STREAM_UNIT.index(u)]])
+            assert ctx.get(dut.start) == starts, t
+            await ctx.tick()
+
+    run_bench(dut, bench)
+    print(counts)
+    assert min(counts.values()) > 100
+
+
+def test_clear_forgets_everything() -> None:
+    dut = Issue(config=CONFIG, timing=TIMING)
+
+    async def bench(ctx):
+        ctx.set(dut.valid, 1)
+        ctx.set(dut.ready, 15)
+        ctx.set(dut.claims, [1, 0, 0, 0, 0, 0, 0, 0])
+        for _ in range(3):
+            assert ctx.get(dut.issue) == 1
+            await ctx.tick()
+        assert ctx.get(dut.issue) == 0  # three loads in flight
+        ctx.set(dut.clear, 1)
+        await ctx.tick()
+        ctx.set(dut.clear, 0)
+        ctx.set(dut.valid, 2)
+        ctx.set(dut.claims, [0, 1, 0, 0, 0, 0, 0, 0])
+        assert ctx.get(dut.issue) == 2  # nor does load hold its port
+
+    run_bench(dut, bench)
+
+
+def test_zero_latency_is_rejected() -> None:
+    message = rejection(lambda: Issue(config=CONFIG, timing=dataclasses.replace(TIMING, matrix_zero=0)))
+    assert message == "matrix_zero must be at least 1, not 0"

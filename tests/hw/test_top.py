@@ -1,0 +1,378 @@
+"""The whole control side between host, DRAM and stand-in units, against a cycle-by-cycle statement."""
+
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import Config
+from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
+from gemmule.hw.dispatch import UNIT_LAYOUTS
+from gemmule.hw.interfaces import UnitControl, axi_write, read_request
+from gemmule.hw.testing import run_bench
+from gemmule.hw.top import Gemmule
+from gemmule.isa import Command, Length, Unit, VOp, decode_table, encode_program
+from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
+from gemmule.timing import Timing
+
+CONFIG = Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=2, acc_kib=4, acc_banks=1, unit_queue=4,
+                burst_bytes=128)
+TIMING = Timing.of(CONFIG)
+LENGTHS = np.array([65535, 3, 0, 7, *range(12)])
+BASES = np.arange(32) * 4096
+LIMITS = np.full(32, 4096)
+PROGRAM = 0x8060
+BUSY = (9, 5, 7, 11)  # cycles from issue to finish of each stand-in
+STREAMS = (1, 1, 3, 3)
+RELEASE = (9, 2, 3, 11)  # cycles from issue to the release pulse of each stand-in's streams
+
+
+class StandIn(wiring.Component):
+    """A unit that finishes, and releases its claims, a fixed time after its start."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        layout = list(UNIT_LAYOUTS.values())[number](CONFIG)
+        super().__init__({"control": In(UnitControl(layout, STREAMS[number]))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        delay = Signal(max(BUSY) + 1)
+        wait = Signal(range(8))  # one command in 4 cycles
+        m.d.comb += [
+            delay[0].eq(self.control.start),
+            self.control.ready.eq(wait == 0),
+            self.control.finish.eq(delay[BUSY[self.number]]),
+            self.control.release.eq(delay[RELEASE[self.number]].replicate(STREAMS[self.number])),
+        ]
+        m.d.sync += [delay[1:].eq(delay), wait.eq(Mux(self.control.start, 3, Mux(wait == 0, 0, wait - 1)))]
+        return m
+
+
+class StandIns(wiring.Component):
+    """In place of ``Units``; error pulses come from the bench."""
+
+    def __init__(self) -> None:
+        self.broken = Signal()
+        super().__init__({
+            **{name: In(UnitControl(layout(CONFIG), STREAMS[u]))
+               for u, (name, layout) in enumerate(UNIT_LAYOUTS.items())},
+            "read": Out(read_request(CONFIG)), "write": Out(axi_write(CONFIG)), "error": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.error.eq(self.broken)
+        for u, name in enumerate(UNIT_LAYOUTS):
+            m.submodules[name] = unit = StandIn(u)
+            wiring.connect(m, wiring.flipped(getattr(self, name)), unit.control)
+        return m
+
+
+def expected(image: bytes, beats: dict[int, int]) -> tuple:
+    """Issues (cycle, unit), finishes by unit, cycles, fault code, fault index.
+
+    ``beats``: cycle of the last beat of each command. Written from docs/timing.md with plain state
+    of the present cycle and of the next.
+    """
+    table = decode_table(image)
+    resolved = resolve(table, BASES, LIMITS, LENGTHS, CONFIG)
+    count = len(table)
+    limits = (CONFIG.load_commands, TIMING.store_commands, TIMING.matrix_commands, 1)
+    zero = (TIMING.load_zero, TIMING.store_zero, TIMING.matrix_zero, TIMING.vector_zero)
+    queues: list[list[tuple[int, list[int]]]] = [[], [], [], []]
+    dispatched, issued = [0] * 4, [0] * 4
+    finishes: dict[int, list[int]] = {u: [] for u in range(4)}
+    last_start = [-9] * 4
+    held: list[list[tuple[int, int]]] = [[] for _ in range(8)]  # (release pulse, mask)
+    issues: list[tuple[int, int]] = []
+    taken, decode, t, fault = 0, None, 0, 0
+    while True:
+        finished = [sum(f < t for f in finishes[u]) for u in range(4)]
+        if (fault or sum(dispatched) == count) and finished == dispatched:
+            break
+        holds = [0] * 8
+        for s in range(8):
+            held[s] = [(x, mask) for x, mask in held[s] if x >= t]
+            for _, mask in held[s]:
+                holds[s] |= mask
+        chosen = None
+        for u in (2, 3, 0, 1):
+            if not queues[u] or chosen is not None:
+                continue
+            index, targets = queues[u][0]
+            row = resolved[index]
+            if any(f < target for f, target in zip(finished, targets)):
+                continue
+            flying = issued[u] - finished[u]
+            if row[OUT["zero"]]:
+                ok = flying == 0
+            else:
+                mine = [s for s in range(8) if STREAM_UNIT[s] == u]
+                ok = flying < limits[u] and t >= last_start[u] + 4 and not any(
+                    int(row[OUT[f"claim{i}"]]) & holds[other] for i, s in enumerate(mine)
+                    for other in range(8) if other != s)
+            if ok:
+                chosen = u
+        stuck = decode is None or resolved[decode][OUT["fault"]]
+        unit = None if stuck else int(resolved[decode][OUT["unit"]])
+        push = unit is not None and len(queues[unit]) < CONFIG.unit_queue
+        take = taken < count and beats[taken] < t and (decode is None or push)
+        if chosen is not None:
+            index, _ = queues[chosen].pop(0)
+            issued[chosen] += 1
+            issues.append((t, chosen))
+            if resolved[index][OUT["zero"]]:
+                finishes[chosen].append(t + zero[chosen])
+            else:
+                finishes[chosen].append(t + BUSY[chosen])
+                last_start[chosen] = t
+                for i, s in enumerate(s for s in range(8) if STREAM_UNIT[s] == chosen):
+                    held[s].append((t + RELEASE[chosen], int(resolved[index][OUT[f"claim{i}"]])))
+        if push:
+            waits = table[decode][2:6].tolist()
+            queues[unit].append((decode, [max(0, n - d + 1) if d else 0 for n, d in zip(dispatched, waits)]))
+            dispatched[unit] += 1
+            decode = None
+        if take:
+            decode, taken = taken, taken + 1
+            if resolved[decode][OUT["fault"]]:
+                fault = t + 1
+        t += 1
+    last = max((f for fs in finishes.values() for f in fs), default=0)
+    code = int(resolved[decode][OUT["fault"]]) if fault else 0
+    return issues, finishes, max(last, fault) + TIMING.done, code, decode if fault else 0
+
+
+def random_program(rng: random.Random, count: int) -> list[Command]:
+    commands: list[Command] = []
+    while len(commands) < count:
+        unit = rng.choice((Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR))
+        waits = {u: rng.choice((1, 1, 2, 5)) for u in Unit if rng.random() < 0.3}
+        size = Length(cap=rng.randrange(1, 5), reg=rng.choice((0, 0, 0, 1, 2)))
+        near = rng.random() < 0.2
+        if unit <= Unit.STORE:
+            command = Command.make(unit, waits=waits, bytes=4, rows=size, row_stride=1,
+                                   row=1022 if near else rng.randrange(1024))
+        elif unit is Unit.MATRIX:
+            command = Command.make(unit, waits=waits, a_row=rng.randrange(1024), b_row=rng.randrange(1024),
+                                   c_row=rng.randrange(200), m=size, n=4, k=4)
+        else:
+            command = Command.make(unit, op=VOp.REQUANT, waits=waits, src0=rng.randrange(200),
+                                   dst=rng.randrange(1000), m=size, n=4)
+        row = resolve(decode_table(encode_program([command])), BASES, LIMITS, LENGTHS, CONFIG)[0]
+        if not row[OUT["fault"]]:
+            commands.append(command)
+    return commands
+
+
+class Bench:
+    """Host and DRAM around the device; notes the cycle of everything that happens."""
+
+    def __init__(self, dut: Gemmule, rng: random.Random, stall: float = 0.0) -> None:
+        self.dut, self.rng, self.stall = dut, rng, stall
+        self.memory = b""
+        self.t: int | None = None
+        self.issues: list[tuple[int, int]] = []
+        self.finishes: dict[int, list[int]] = {}
+        self.beats: dict[int, int] = {}
+        self.irq_at = 0
+        self.bursts: deque[tuple[int, int, bool]] = deque()
+        self.bad_beat = -1
+        self.beat = 0
+
+    def port(self, name: str):
+        return getattr(self.dut, name)
+
+    async def tick(self, ctx) -> None:
+        """One cycle: serve DRAM reads, write down the traces."""
+        get = lambda name: ctx.get(self.port(name))  # noqa: E731
+        if get("trace_start"):
+            self.t, self.issues, self.finishes, self.irq_at = 0, [], {u: [] for u in range(4)}, 0
+            self.beats, self.beat = {}, 0
+        for u in range(5):
+            if self.t is not None and get("trace_issue") >> u & 1:
+                self.issues.append((self.t, u))
+            if self.t is not None and get("trace_finish") >> u & 1:
+                self.finishes[u].append(self.t)
+        if self.t is not None and get("irq") and not self.irq_at:
+            self.irq_at = self.t
+        ready = self.rng.random() >= self.stall
+        ctx.set(self.port("m_axi_arready"), ready)
+        if ready and get("m_axi_arvalid"):
+            address, beats = get("m_axi_araddr"), get("m_axi_arlen") + 1
+            assert (get("m_axi_arsize"), get("m_axi_arburst")) == (2, 1)
+            assert address // 128 == (address + 4 * beats - 1) // 128
+            self.bursts += [(address + 4 * i, self.t + 6, i == beats - 1) for i in range(beats)]
+        valid = bool(self.bursts) and self.bursts[0][1] <= self.t and self.rng.random() >= self.stall
+        ctx.set(self.port("m_axi_rvalid"), valid)
+        if valid:
+            address, _, last = self.bursts.popleft()
+            assert get("m_axi_rready")
+            at = address - PROGRAM
+            ctx.set(self.port("m_axi_rdata"), int.from_bytes(self.memory[at:at + 4], "little"))
+            ctx.set(self.port("m_axi_rlast"), last)
+            ctx.set(self.port("m_axi_rresp"), 2 if self.beat == self.bad_beat else 0)
+            self.beat += 1
+            if at % 32 == 28:
+                self.beats[at // 32] = self.t
+        await ctx.tick()
+        if self.t is not None:
+            self.t += 1
+
+    async def write(self, ctx, offset: int, value: int) -> None:
+        for name, number in (("awaddr", offset), ("wdata", value), ("wstrb", 15), ("awvalid", 1),
+                             ("wvalid", 1), ("bready", 1)):
+            ctx.set(self.port(f"s_axil_{name}"), number)
+        await self.tick(ctx)
+        ctx.set(self.port("s_axil_awvalid"), 0)
+        ctx.set(self.port("s_axil_wvalid"), 0)
+        while not ctx.get(self.port("s_axil_bvalid")):
+            await self.tick(ctx)
+        await self.tick(ctx)
+
+    async def read(self, ctx, offset: int) -> int:
+        ctx.set(self.port("s_axil_araddr"), offset)
+        ctx.set(self.port("s_axil_arvalid"), 1)
+        ctx.set(self.port("s_axil_rready"), 1)
+        await self.tick(ctx)
+        ctx.set(self.port("s_axil_arvalid"), 0)
+        while not ctx.get(self.port("s_axil_rvalid")):
+            await self.tick(ctx)
+        value = ctx.get(self.port("s_axil_rdata"))
+        await self.tick(ctx)
+        return value
+
+    async def set_up(self, ctx) -> None:
+        for i in range(1, 16):
+            await self.write(ctx, length_offset(i), int(LENGTHS[i]))
+        for i in range(2):
+            await self.write(ctx, base_offset(i), int(BASES[i]))
+            await self.write(ctx, limit_offset(i), int(LIMITS[i]))
+        await self.write(ctx, Csr.PROGRAM_LO, PROGRAM)
+
+    async def launch(self, ctx, commands: list[Command]) -> None:
+        """Start, wait for the interrupt, compare with the contract."""
+        self.memory = encode_program(commands)
+        await self.write(ctx, Csr.PROGRAM_COMMANDS, len(commands))
+        await self.write(ctx, Csr.CONTROL, Control.START)
+        while not ctx.get(self.port("irq")):
+            await self.tick(ctx)
+        await self.tick(ctx)
+
+    async def check(self, ctx, commands: list[Command]) -> None:
+        await self.launch(ctx, commands)
+        arrivals = {i: self.beats.get(i, 1 << 30) for i in range(len(commands))}
+        issues, finishes, cycles, code, index = expected(self.memory, arrivals)
+        assert self.issues == issues
+        assert self.finishes == finishes
+        assert self.irq_at == cycles
+        assert await self.read(ctx, Csr.CYCLES) == cycles
+        assert await self.read(ctx, Csr.STATUS) == 2 | code << 8
+        assert await self.read(ctx, Csr.FAULT_INDEX) == index
+
+
+@pytest.fixture
+def device() -> tuple[Gemmule, StandIns]:
+    units = StandIns()
+    return Gemmule(config=CONFIG, timing=TIMING, units=units), units
+
+
+@pytest.mark.parametrize(("seed", "stall"), [(0, 0.0), (1, 0.3)])
+def test_every_cycle_of_two_launches(device, seed: int, stall: float) -> None:
+    rng = random.Random(seed)
+    print("seed", seed)
+    dut, _ = device
+    programs = [random_program(rng, 60), random_program(rng, 25)]
+    bad = random_program(rng, 30)
+    bad.insert(20, Command.make(Unit.LOAD, bytes=4, rows=1, offset=4096))
+
+    async def bench(ctx):
+        host = Bench(dut, rng, stall)
+        await host.set_up(ctx)
+        for commands in (programs[0], bad, programs[1], [], programs[1][:1]):
+            await host.check(ctx, commands)
+            assert ctx.get(dut.irq) == 1
+            if commands is not bad:  # after a fault the start itself must lower the interrupt
+                await host.write(ctx, Csr.IRQ_CLEAR, 1)
+                assert ctx.get(dut.irq) == 0
+
+    run_bench(dut, bench, cycles=20000)
+
+
+def test_start_while_busy_is_ignored_and_status_is_busy(device) -> None:
+    dut, _ = device
+
+    async def bench(ctx):
+        host = Bench(dut, random.Random(3))
+        await host.set_up(ctx)
+        host.memory = encode_program(random_program(random.Random(3), 12))
+        await host.write(ctx, Csr.PROGRAM_COMMANDS, 12)
+        await host.write(ctx, Csr.CONTROL, Control.START)
+        assert await host.read(ctx, Csr.STATUS) == 1
+        strobe = host.t
+        await host.write(ctx, Csr.CONTROL, Control.START)
+        assert host.t == strobe + 3, "a second strobe would restart the clock"
+        while not ctx.get(dut.irq):
+            await host.tick(ctx)
+        assert await host.read(ctx, Csr.STATUS) == 2
+
+    run_bench(dut, bench)
+
+
+@pytest.mark.parametrize("source", ["fetch", "unit"])
+def test_axi_error_drains_and_stops(device, source: str) -> None:
+    dut, units = device
+
+    async def bench(ctx):
+        host = Bench(dut, random.Random(4))
+        await host.set_up(ctx)
+        commands = [Command.make(Unit.LOAD, bytes=4, rows=1, row=i) for i in range(40)]
+        if source == "fetch":
+            host.bad_beat = 8 * 20 + 3  # in command 20
+        else:
+            host.memory = encode_program(commands)
+        if source == "fetch":
+            await host.launch(ctx, commands)
+        else:
+            await host.write(ctx, Csr.PROGRAM_COMMANDS, 40)
+            await host.write(ctx, Csr.CONTROL, Control.START)
+            while host.t is None or host.t < 100:
+                await host.tick(ctx)
+            ctx.set(units.broken, 1)
+            await host.tick(ctx)
+            ctx.set(units.broken, 0)
+            while not ctx.get(dut.irq):
+                await host.tick(ctx)
+        assert await host.read(ctx, Csr.STATUS) == 2 | FAULTS.index("axi") << 8
+        index = await host.read(ctx, Csr.FAULT_INDEX)
+        assert 0 < index < 21
+        assert len(host.issues) == len(host.finishes[0]) == index  # all dispatched ones have finished
+        host.bad_beat = -1
+        await host.check(ctx, commands)  # and the next launch is clean
+
+    run_bench(dut, bench)
+
+
+def test_device_reset_forgets_the_launch(device) -> None:
+    dut, units = device
+
+    async def bench(ctx):
+        host = Bench(dut, random.Random(5))
+        await host.set_up(ctx)
+        commands = [Command.make(Unit.LOAD, bytes=4, rows=1) for _ in range(3)]
+        bad = [*commands, Command.make(Unit.SELECT)]
+        await host.check(ctx, bad)
+        await host.write(ctx, Csr.CONTROL, Control.RESET)
+        assert await host.read(ctx, Csr.STATUS) == 0
+        assert await host.read(ctx, Csr.CYCLES) == 0
+        assert ctx.get(dut.irq) == 0
+        await host.check(ctx, commands)  # parameters have survived
+
+    run_bench(dut, bench)
+
+

@@ -1,0 +1,54 @@
+"""Presets load; every illegal mix is refused with one sentence."""
+
+import pytest
+
+from gemmule.config import PRESETS, ConfigError, load_config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name: str) -> None:
+    config = load_config(name)
+    assert config.name == name
+    assert config.spm_rows * config.dim == config.spm_kib * 1024
+    assert config.acc_rows * config.dim * 4 == config.acc_kib * 1024
+
+
+def test_base_has_the_sizes_that_results_are_compared_at() -> None:
+    config = load_config("base")
+    assert (config.dim, config.bus_bytes, config.spm_rows, config.acc_rows) == (16, 16, 16384, 1024)
+    assert (config.spm_banks, config.acc_banks) == (8, 4)
+    dram = config.dram
+    assert (dram.latency, dram.banks, dram.row_bytes, dram.row_miss) == (60, 8, 2048, 28)
+    assert (dram.refresh_cycles, dram.refresh_period) == (140, 3900)
+    assert (config.host.launch_cycles, config.host.step_cycles) == (2000, 500)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"dim": 3}, "config: dim must be a power of two from 2 to 64, not 3"),
+    ({"dim": 128}, "config: dim must be a power of two from 2 to 64, not 128"),
+    ({"bus_bytes": 32}, "config: bus_bytes must not exceed dim = 16, not 32"),
+    ({"preload": 3}, "config: preload must be a power of two from 1 to 4, not 3"),
+    ({"unit_queue": 2}, "config: unit_queue must be from 4 to 16, not 2"),
+    ({"burst_bytes": 4096}, "config: burst_bytes must be a power of two from 32 to 1024, not 4096"),
+    ({"dram": {"latency": 1}}, "config: dram: dram.latency must be at least 4 cycles, not 1"),
+    ({"dimension": 4}, "config: dimension: unknown key; known keys: name, dim"),
+    ({"dim": "16"}, "config: dim: Input should be a valid integer, not '16'"),
+    ({"fetch_queue": 16}, "config: fetch_queue must be a power of two from 32 to 128, not 16"),
+])
+def test_illegal_mixes(change: dict, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(change)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_name_and_bad_yaml(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="neither a preset"):
+        load_config("huge")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("dim: [")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load_config(bad)
+    good = tmp_path / "good.yaml"
+    good.write_text("dim: 8\nbus_bytes: 8\n")
+    assert load_config(good).dim == 8
