@@ -185,7 +185,8 @@ class _Emitter:
             for part, source in self._product(chunk, plan.normed, self.model.shape.hidden, m=wanted,
                                               dyn=(Dyn.SRC0, LEN_FIRST_LOGIT, 1)):
                 stage, size = plan.logits[number % 2], 2 * ceil_div(part.columns, self.dim) * self.dim
-                self._requant(f"{chunk.label}: logits", part, source, stage, 2 * rows, VectorFlag.WIDE, m=wanted)
+                self._requant(f"{chunk.label}: logits", part, source, stage, 2 * rows, VectorFlag.WIDE,
+                              m=wanted)
                 self._add(Unit.STORE, f"logits from {part.source * self.dim}", base=BASE_LOGITS,
                           offset=2 * part.source * self.dim * rows, stride=size, bytes=size, row=stage,
                           row_stride=1, block_stride=rows, rows=wanted)
@@ -230,7 +231,8 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
 
     regions = Regions(stream.static.align)
     if base_address % regions.align:
-        raise CompileError(f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
+        raise CompileError(
+            f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
     regions.put("program", np.frombuffer(image, dtype=np.uint8))
     regions.put("static", stream.static.image())
     regions.put("embedding", pack_planes(model.embedding(np.arange(shape.vocab)), dim))
@@ -242,10 +244,11 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
         raise CompileError(
             f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
             f"{base_address + len(dram)}: raise address_bits")
-    pieces = tuple((part.source * dim, part.columns) for chunk in stream.layers[-1]["head"] for part in chunk.parts)
+    head = [part for chunk in stream.layers[-1]["head"] for part in chunk.parts]
     return DecoderProgram(
-        config=config, shape=shape, image=image, commands=tuple(commands), dram=dram, base_address=base_address,
+        config=config, shape=shape, image=image, commands=tuple(commands), dram=dram,
+        base_address=base_address,
         symbols={name: (base_address + offset, size) for name, (offset, size) in regions.table.items()},
         max_rows=plan.rows, max_positions=shape.max_positions, logit_scale=model.logit_scale,
-        logit_pieces=pieces, plan=plan,
+        logit_pieces=tuple((part.source * dim, part.columns) for part in head), plan=plan,
     )

@@ -82,7 +82,8 @@ class Interpreter:
     def _residual(self, a: np.ndarray, linear: Linear, x: np.ndarray) -> np.ndarray:
         return requant_store(self._requant(a, linear), residual=x)
 
-    def _attention(self, y: np.ndarray, index: int, layer: QuantLayer, position: int, kv: KvCache) -> np.ndarray:
+    def _attention(self, y: np.ndarray, index: int, layer: QuantLayer, position: int,
+                   kv: KvCache) -> np.ndarray:
         """Context rows int8 [rows, width]."""
         rows, end = len(y), position + len(y)
         cosine, sine = self.cosine[position:end], self.sine[position:end]

@@ -38,7 +38,8 @@ def to_mult_shift(ratio: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     over = mult == 65536
     mult, shift = np.where(over, 32768, mult), np.where(over, shift - 1, shift)
     if not np.all(np.isfinite(ratio)) or (ratio < 0).any() or (shift < 0).any():
-        raise CompileError(f"a requantisation ratio must be from 0 to 65535, not {ratio.max()}: check the scales")
+        raise CompileError(
+            f"a requantisation ratio must be from 0 to 65535, not {ratio.max()}: check the model's scales")
     excess = np.clip(shift - _MAX_SHIFT, 0, 63)
     return mult >> excess, np.where(ratio == 0, 0, shift - excess)
 
@@ -105,7 +106,8 @@ def _codes(weight: np.ndarray, importance: np.ndarray) -> tuple[np.ndarray, np.n
     return np.clip(np.rint(weight / best[:, None]), -127, 127).astype(np.int8), best
 
 
-def _linear(weight: np.ndarray, importance: np.ndarray, in_step: float, out_step: np.ndarray | float) -> Linear:
+def _linear(weight: np.ndarray, importance: np.ndarray, in_step: float,
+            out_step: np.ndarray | float) -> Linear:
     """Quantise; a column's ratio takes the integer product to its output step."""
     codes, step = _codes(weight, importance)
     mult, shift = to_mult_shift(step * in_step / out_step)
@@ -121,7 +123,7 @@ def _norm(gamma: np.ndarray, step: float, eps: float, residual: float) -> Norm:
     wanted = eps * len(gamma) ** 2 / residual ** 2
     eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / 65535))))
     if eps_shift > 40:
-        raise CompileError(f"rms_norm_eps = {eps} is too large for the residual scale {residual}: check the model")
+        raise CompileError(f"rms_norm_eps must be small beside the residual scale {residual}, not {eps}")
     return Norm(gamma=saturate(np.rint(ratio * 2.0 ** shift), 16).astype(np.int16), shift=10 + shift,
                 eps_mult=int(round(wanted / 2 ** eps_shift)), eps_shift=eps_shift)
 
@@ -142,7 +144,8 @@ def _smoothed(taps: _Taps, name: str, weights: list[np.ndarray]) -> tuple[np.nda
     return divisor, step, taps.squares[name] / divisor ** 2
 
 
-def _activation_steps(name: str, before: np.ndarray, peak: float, out_step: float) -> tuple[float, np.ndarray]:
+def _activation_steps(name: str, before: np.ndarray, peak: float,
+                      out_step: float) -> tuple[float, np.ndarray]:
     """Input step of the activation table with the least error after it, and the table."""
     wanted = activate(name, before.astype(np.float64))
     index = np.arange(256)

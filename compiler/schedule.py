@@ -149,8 +149,8 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
             for rows in part.slices():
                 if rows.stop > sizes[part.space]:
                     raise CompileError(
-                        f"{command.unit.name.lower()} command {command.note!r} reaches row {rows.stop - 1} of "
-                        f"{sizes[part.space]}: give it a smaller tile")
+                        f"{command.unit.name.lower()} command {command.note!r} must stay below row "
+                        f"{sizes[part.space]}, not reach {rows.stop - 1}: give it a smaller tile")
                 np.maximum(needed, last[:, rows].max(axis=1), out=needed)
         clock = known[own][-1].copy() if known[own] else np.zeros(units, dtype=np.int64)
         needed[own] = 0

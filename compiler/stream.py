@@ -7,6 +7,7 @@ weights of a model stream sequentially through the ring of scratchpad slots.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,7 +104,7 @@ class LoadStream:
         at, head = self._parameters(index, "head", [], [model.head]), [("head", model.head)]
         self.layers.append({"head": self._linear("head", head, at, head=True)})
 
-    def _load(self, after: str, note: str, weights: bool = False, **fields: int | Length) -> None:
+    def _load(self, after: str, note: str, weights: bool = False, **fields: Any) -> None:
         self.loads.append(Load(Command.make(Unit.LOAD, note=note, **fields), after, weights))
 
     def _blob(self, after: str, label: str, row: int, contents: list[np.ndarray], weights: bool = False,

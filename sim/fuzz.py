@@ -206,6 +206,7 @@ def _broken(config: Config, random: np.random.Generator) -> bytes:
         Command.make(Unit.LOAD, **(move | {"stride": config.bus_bytes // 2})),
         Command.make(Unit.MATRIX, m=1, n=1, k=1, c_row=config.acc_rows),
         Command.make(Unit.VECTOR, op=VOp.RMS_STAT, m=config.stat_rows + 1, n=1),
-        Command.make(Unit.VECTOR, op=VOp.REQUANT, flags=[VectorFlag.COLUMN], m=1, n=1, src1=config.spm_rows - 2),
+        Command.make(Unit.VECTOR, op=VOp.REQUANT, flags=[VectorFlag.COLUMN], m=1, n=1,
+                     src1=config.spm_rows - 2),
     )
     return encode(kinds[random.integers(len(kinds))]).to_bytes(COMMAND_BYTES, "little")

@@ -22,7 +22,7 @@ class Draw:
         # Programs differ in what they are made of, and in how many banks they crowd into.
         self.weights = random.dirichlet([2.0, 1.5, 2.0, 4.0])
         self.ops = random.dirichlet([2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.3])
-        self.banks = int(random.integers(3, config.spm_banks + 1))
+        self.banks = int(random.integers(min(3, config.spm_banks), config.spm_banks + 1))
         self.near = float(random.choice([0.1, 0.4, 0.7]))
 
     def integer(self, low: int, high: int) -> int:
@@ -123,7 +123,8 @@ class Draw:
         m, n, k = self.size(2 if self.chance(0.8) else 4), self.size(4), self.size(4)
         transposed = self.chance(0.4)
         b_stride = self.stride(n if transposed else k)
-        flags: list[int] = [flag for flag in (MatrixFlag.A_UNSIGNED, MatrixFlag.ACCUMULATE) if self.chance(0.5)]
+        optional = (MatrixFlag.A_UNSIGNED, MatrixFlag.ACCUMULATE)
+        flags: list[int] = [flag for flag in optional if self.chance(0.5)]
         values: dict[str, Any] = {
             "a_row": self.row(), "a_stride": self.stride(m),
             "b_row": self.row() // preload * preload, "b_stride": -(-b_stride // preload) * preload,

@@ -30,8 +30,9 @@ __all__ = ["RtlDevice", "RtlError", "build_testbench"]
 TESTBENCH = Path(__file__).resolve().parents[1] / "hw" / "tb"
 PROTOCOL = {
     0: "DRAM queue overflow", 1: "wrong wlast", 2: "W beat before its AW",
-    3: "start with traffic outstanding", 4: "host file", 8: "burst crosses 4 KiB", 9: "burst size or type", 10: "valid or payload not held",
-    11: "R beat not taken", 12: "response not taken", 13: "burst crosses a DRAM row",
+    3: "start with traffic outstanding", 4: "host file", 8: "burst crosses 4 KiB",
+    9: "burst size or type", 10: "valid or payload not held", 11: "R beat not taken",
+    12: "response not taken", 13: "burst crosses a DRAM row",
 }
 
 
@@ -288,7 +289,7 @@ class RtlDevice:
         issue, finish = self._events()
         if answer["timeout"]:
             done = int((finish >= 0).sum())
-            self._fail(f"no interrupt after {self.watchdog} cycles; {done} of {len(finish)} commands finished")
+            self._fail(f"no interrupt after {self.watchdog} cycles; {done} of {len(finish)} commands done")
         if answer["protocol"]:
             names = [text for bit, text in PROTOCOL.items() if answer["protocol"] >> bit & 1]
             self._fail(f"protocol error: {', '.join(names)}")

@@ -10,15 +10,14 @@ from gemmule.compiler.errors import CompileError
 from gemmule.config import ConfigError
 from gemmule.isa import IsaError
 from gemmule.sim.errors import SimulationError
-
-from .commands.cosim import cosim
-from .commands.disasm import disasm
-from .commands.fuzz import fuzz
-from .commands.generate import generate
-from .commands.run import run_app
-from .commands.verilog import verilog
-from .device import DeviceError
-from .text import InputError
+from gemmule.sw.commands.cosim import cosim
+from gemmule.sw.commands.disasm import disasm
+from gemmule.sw.commands.fuzz import fuzz
+from gemmule.sw.commands.generate import generate
+from gemmule.sw.commands.run import run_app
+from gemmule.sw.commands.verilog import verilog
+from gemmule.sw.device import DeviceError
+from gemmule.sw.text import InputError
 
 __all__ = ["app", "main"]
 

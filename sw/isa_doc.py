@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gemmule.csr import CSR_BYTES, Csr
+from gemmule.csr import CSR_BITS, Csr
 from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_WAIT, Dyn, MatrixFlag, Unit, VectorFlag, VOp
 from gemmule.resolve import FAULTS, STREAMS
 
@@ -15,15 +15,15 @@ INTRO = f"""# Instruction set
 
 Generated from `gemmule/isa.py` by `python -m gemmule.sw.isa_doc docs/isa.md`; do not edit.
 
-A command is {COMMAND_BYTES} bytes, little-endian: a header of 64 bits, then a body that depends on the unit. Commands are
-fetched from DRAM and dispatched in order; units run concurrently, each in order.
+A command is {COMMAND_BYTES} bytes, little-endian: a header of 64 bits, then a body that depends on the unit.
+Commands are fetched from DRAM and dispatched in order; units run concurrently, each in order.
 
-- **Wait** fields hold a distance d per unit: the command issues only when the d-th last command dispatched to that unit before it
-  has finished (0: no wait; {MAX_WAIT} stands for every longer distance and waits for more).
-- **Lengths** are three fields, `x_reg`, `x_offset`, `x_cap`, and mean `min(max(LEN[reg] - offset, 0), cap)`; `LEN[0]` reads 65535.
-  A length of zero is legal: the command touches nothing.
-- **Addresses**: DRAM `BASE[base] + offset`, checked against `LIMIT[base]`; scratchpad and accumulator rows are absolute, and one of a
-  command's row addresses may be dynamic: `row + LEN[dyn_reg] * dyn_stride`.
+- **Wait** fields hold a distance d per unit: the command issues only when the d-th last command dispatched
+  to that unit before it has finished (0: no wait; {MAX_WAIT} stands for every longer distance and waits for more).
+- **Lengths** are three fields, `x_reg`, `x_offset`, `x_cap`, and mean `min(max(LEN[reg] - offset, 0), cap)`;
+  `LEN[0]` reads 65535. A length of zero is legal: the command touches nothing.
+- **Addresses**: DRAM `BASE[base] + offset`, checked against `LIMIT[base]`; scratchpad and accumulator rows are
+  absolute, and one of a command's row addresses may be dynamic: `row + LEN[dyn_reg] * dyn_stride`.
 - Durations are in [timing.md](timing.md), arithmetic in [numerics.md](numerics.md).
 """
 
@@ -52,7 +52,8 @@ def render() -> str:
     lines += ["Streams that claim ports: " + ", ".join(STREAMS) + ".", ""]
     lines += ["## Registers (AXI4-Lite, 32 bits)", "", "| offset | register |", "|---|---|"]
     lines += [f"| 0x{csr.value:03x} | `{csr.name}` |" for csr in Csr]
-    lines += ["", f"The register file spans {CSR_BYTES} bytes.", "", "## Fault codes", "", "| code | fault |",
+    lines += ["", f"The register block spans {1 << CSR_BITS} bytes; arrays follow their first register "
+              "(LENGTH: 4 bytes apart, BASE and LIMIT: 8).", "", "## Fault codes", "", "| code | fault |",
               "|---|---|"]
     lines += [f"| {code} | {name} |" for code, name in enumerate(FAULTS)]
     return "\n".join(lines) + "\n"

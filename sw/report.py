@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from . import text
-from .decoding.generate import Generation
+from gemmule.sw import text
+from gemmule.sw.decoding.generate import Generation
 
 __all__ = ["generation_json", "print_generation"]
 

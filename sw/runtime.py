@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from gemmule.compiler.program import DecoderProgram
-
 from gemmule.sim.result import Result
-
-from .device import Device, DeviceError
+from gemmule.sw.device import Device, DeviceError
 
 __all__ = ["Forward", "LoadedModel"]
 

@@ -9,17 +9,15 @@ from types import TracebackType
 
 from gemmule.compiler.decoder import compile_decoder
 from gemmule.compiler.program import DecoderProgram
-
 from gemmule.compiler.qmodel import QuantModel
 from gemmule.config import Config
-
-from .decoding.drafters import Autoregressive, DraftModel
-from .decoding.generate import Generation, generate
-from .decoding.tree import Drafter
-from .device import Device, open_device
-from .ledger import Ledger
-from .runtime import LoadedModel
-from .text import InputError, bundled_model
+from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
+from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.device import Device, open_device
+from gemmule.sw.ledger import Ledger
+from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.text import InputError, bundled_model
 
 __all__ = ["METHODS", "Session"]
 

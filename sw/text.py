@@ -8,6 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from gemmule.compiler.qmodel import QuantModel
+from gemmule.sw.training.tokenizer import load_tokenizer
 
 __all__ = ["EOS", "InputError", "bundled_model", "decode", "encode"]
 
@@ -22,7 +23,7 @@ class InputError(ValueError):
 
 @cache
 def _tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(str(MODELS / "tokenizer.json"))
+    return load_tokenizer(MODELS / "tokenizer.json")
 
 
 def encode(text: str) -> list[int]:

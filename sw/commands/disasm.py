@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from gemmule.sw.programs import bundled_program, gemm_program
 
-from gemmule.isa import COMMAND_BYTES, Command, decode, disassemble
+from gemmule.compiler.gemm import compile_gemm
+from gemmule.isa import COMMAND_BYTES, Command, decode, disassemble, encode_program
+from gemmule.sw.commands.common import ConfigOption, JsonOption, parse_shape, read_config, write_json
+from gemmule.sw.programs import bundled_program
 from gemmule.sw.text import InputError
-
-from .common import ConfigOption, JsonOption, parse_shape, read_config, write_json
 
 __all__ = ["disasm"]
 
@@ -42,14 +42,12 @@ def disasm(
     if program in ("target", "draft"):
         commands = bundled_program(program, device).commands
     elif program[:1].isdigit() and "x" in program:
-        commands = gemm_program(device, *parse_shape(program), seed=0).commands
+        commands = compile_gemm(device, *parse_shape(program)).commands
     else:
         commands = _from_file(Path(program))
     lines = [f"{i:5d}  {disassemble(command)}" for i, command in enumerate(commands)]
     print("\n".join(lines))
     if out is not None:
-        from gemmule.isa import encode_program
-
         part = out.with_suffix(out.suffix + ".part")
         part.write_bytes(encode_program(commands))
         part.replace(out)

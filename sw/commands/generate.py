@@ -8,12 +8,19 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gemmule.sw import text
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    SeedOption,
+    conditions,
+    console,
+    read_config,
+    write_json,
+)
 from gemmule.sw.decoding.generate import Generation
 from gemmule.sw.device import BACKENDS
 from gemmule.sw.report import generation_json, print_generation
 from gemmule.sw.session import METHODS, Session
-
-from .common import ConfigOption, JsonOption, SeedOption, conditions, console, read_config, write_json
 
 __all__ = ["generate"]
 

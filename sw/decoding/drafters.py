@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..ledger import Ledger
-from ..runtime import Forward, LoadedModel
-from .tree import Tree
+from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.ledger import Ledger
+from gemmule.sw.runtime import Forward, LoadedModel
 
 __all__ = ["Autoregressive", "DraftModel"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..ledger import Ledger
-from ..runtime import LoadedModel
-from .tree import Drafter
-from .verify import cut_at_stop, greedy
+from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.verify import cut_at_stop, greedy
+from gemmule.sw.ledger import Ledger
+from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Generation", "generate"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..runtime import Forward
+from gemmule.sw.runtime import Forward
 
 __all__ = ["Drafter", "Tree"]
 

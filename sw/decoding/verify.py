@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tree import Tree
+from gemmule.sw.decoding.tree import Tree
 
 __all__ = ["cut_at_stop", "greedy"]
 

@@ -14,14 +14,11 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from gemmule.compiler.checkpoint import load_checkpoint
 from gemmule.compiler.quality import bits_per_byte, float_predictor, integer_predictor
 from gemmule.compiler.quantize import quantize
-
-from .corpus import Corpus, load_corpus
-from .tokenizer import draw_windows, load_tokenizer, token_stream
+from gemmule.sw.training.corpus import Corpus, load_corpus
+from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, token_stream
 
 MODELS = ("target", "draft")
 

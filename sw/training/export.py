@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
-from .tokenizer import EOS_ID, PAD_ID, VOCAB_SIZE
+from gemmule.sw.training.tokenizer import EOS_ID, PAD_ID, VOCAB_SIZE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from .export import ModelShape
-from .report import EVAL_BATCH, Predictor, RangeRecorder, Tokens
+from gemmule.sw.training.export import ModelShape
+from gemmule.sw.training.report import EVAL_BATCH, Predictor, RangeRecorder, Tokens
 
 Observer = Callable[[str, Tensor], None]
 """Called with a tap name ("layers.0.gelu") and the activation found there."""
@@ -78,7 +78,7 @@ class Attention(nn.Module):
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         # With a cache only single rows are fed, which may see every cached key: no mask.
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=past is None)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=past is None)
         mixed = mixed.transpose(1, 2).flatten(-2)  # [batch, tokens, width]
         observe("attention", mixed)
         return self.o_proj(mixed), (k, v)
@@ -93,7 +93,7 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
 
     def forward(self, x: Tensor, observe: Callable[[str, Tensor], None]) -> Tensor:
-        hidden = F.gelu(self.up_proj(x), approximate="tanh")
+        hidden = functional.gelu(self.up_proj(x), approximate="tanh")
         observe("gelu", hidden)
         return self.down_proj(hidden)
 
@@ -168,7 +168,7 @@ class LanguageModel(nn.Module):
             layer_tap("residual_mlp", x)
         x = self.model.norm(x)
         tap("final_norm", x)
-        return F.linear(x, self.model.embed_tokens.weight), extended
+        return functional.linear(x, self.model.embed_tokens.weight), extended
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from .corpus import Document
+from gemmule.sw.training.corpus import Document
 
 VOCAB_SIZE = 1024
 PAD_TOKEN, PAD_ID = "<pad>", 0

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .corpus import Corpus, load_corpus
-from .export import DRAFT, TARGET, save_checkpoint, write_json
-from .model import LanguageModel, activation_ranges, generate, predictor
-from .report import agreement, bits_per_byte, distinct_share, full_windows
-from .tokenizer import draw_windows, load_tokenizer, save_tokenizer, token_stream, train_tokenizer
+from gemmule.sw.training.corpus import Corpus, load_corpus
+from gemmule.sw.training.export import DRAFT, TARGET, save_checkpoint, write_json
+from gemmule.sw.training.model import LanguageModel, activation_ranges, generate, predictor
+from gemmule.sw.training.report import agreement, bits_per_byte, distinct_share, full_windows
+from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, save_tokenizer, token_stream, train_tokenizer
 
 BATCH, CONTEXT = 16, 256
 PEAK_RATE, FINAL_FRACTION = 3e-3, 0.01
@@ -78,7 +78,7 @@ def text_loss(forward: Callable[[Tensor], Any], windows: Tensor) -> Tensor:
     """Mean next-token cross-entropy in nats."""
     with torch.autocast("cpu", torch.bfloat16):
         logits, _ = forward(windows[:, :-1])
-    return F.cross_entropy(logits.float().flatten(0, 1), windows[:, 1:].flatten())
+    return functional.cross_entropy(logits.float().flatten(0, 1), windows[:, 1:].flatten())
 
 
 def distillation_loss(forward: Callable[[Tensor], Any], teacher: LanguageModel, windows: Tensor) -> Tensor:
@@ -87,9 +87,9 @@ def distillation_loss(forward: Callable[[Tensor], Any], teacher: LanguageModel, 
         with torch.no_grad():
             wanted, _ = teacher(windows[:, :-1])
         logits, _ = forward(windows[:, :-1])
-    q = F.log_softmax(logits.float().flatten(0, 1), -1)  # [batch * tokens, vocab]
-    p = F.log_softmax(wanted.float().flatten(0, 1), -1)
-    return F.kl_div(q, p, log_target=True, reduction="batchmean")
+    q = functional.log_softmax(logits.float().flatten(0, 1), -1)  # [batch * tokens, vocab]
+    p = functional.log_softmax(wanted.float().flatten(0, 1), -1)
+    return functional.kl_div(q, p, log_target=True, reduction="batchmean")
 
 
 def target_text(teacher: LanguageModel, stream: NDArray[np.int64], rows: int, seed: int) -> Tensor:

@@ -132,3 +132,25 @@ def test_equals_model(name: str) -> None:
     for outcome in ("limit", "align"):
         assert seen.get((0, outcome), 0) > 2
     assert seen.get((4, "illegal"), 0) > 2
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_limit_and_memory_ends_are_exact(config: Config) -> None:
+    """The last byte below the limit and the last row of the scratchpad are legal, the next are not."""
+    dut = Resolve(config=config)
+    fields = {"offset": 16, "stride": 64, "bytes": 2, "rows_cap": 3, "row_stride": 1}
+    end = 16 + 2 * 64 + 2
+
+    async def bench(ctx):
+        for unit in (0, 1):
+            for row, limit, fault in (
+                (0, end, "none"), (0, end - 1, "limit"), (config.spm_rows - 3, end, "none"),
+                (config.spm_rows - 2, end, "rows"), (config.spm_rows - 2, end - 1, "rows"),
+            ):
+                word = pack(HEADER, {"unit": unit}) | pack(BODY[Unit.LOAD], fields | {"row": row}) << 64
+                ctx.set(dut.word, word)
+                ctx.set(dut.lengths, [65535] * NUM_LENGTHS)
+                ctx.set(dut.limit, limit)
+                assert ctx.get(dut.fault) == FAULTS.index(fault), (unit, row, limit)
+
+    run_bench(dut, bench)

@@ -143,6 +143,7 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
             if resolved[decode][OUT["fault"]]:
                 fault = t + 1
         t += 1
+        assert t < 20000, "the program never ends: commands did not arrive"
     last = max((f for fs in finishes.values() for f in fs), default=0)
     code = int(resolved[decode][OUT["fault"]]) if fault else 0
     return issues, finishes, max(last, fault) + TIMING.done, code, decode if fault else 0

@@ -45,7 +45,7 @@ class FakeModel:
     def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> Forward:
         assert position <= len(self.cache), "a pass may not leave a hole in the cache"
         assert position + len(tokens) <= self.shape.max_positions
-        assert 1 <= len(tokens)
+        assert len(tokens) >= 1
         self.passes += 1
         self.cache = self.cache[:position] + list(tokens)
         logits = np.zeros((len(tokens), VOCABULARY), dtype=np.int16)
@@ -57,7 +57,7 @@ class FakeModel:
 class FixedDrafter:
     """Drafts what a function of the committed ids says."""
 
-    def __init__(self, propose) -> None:  # noqa: ANN001
+    def __init__(self, propose) -> None:
         self.function = propose
 
     def begin(self, ids: list[int]) -> None:

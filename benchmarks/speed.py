@@ -1,0 +1,85 @@
+"""Simulation speed on one product: RTL under Verilator, the model with data, the model's timing alone.
+
+    python benchmarks/speed.py --shape 512x768x768 --config base --out docs/results
+
+All sides run the same emitted program in one process, warm, interleaved; medians of ``--repeats``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from common import console, show, write
+
+from gemmule.config import load_config
+from gemmule.sim.rtl import RtlDevice
+from gemmule.sim.run import Model
+from gemmule.sw.commands.common import parse_shape
+from gemmule.sw.programs import Product, product
+
+
+def prepare(device: Any, work: Product) -> None:
+    """Operands, registers and program onto a device."""
+    device.write_dram(0, work.case.dram.tobytes())
+    device.bases[:], device.limits[:] = work.case.bases, work.case.limits
+    device.lengths[:] = work.case.lengths
+    device.load_program(work.case.image, work.case.program)
+
+
+def seconds(run: Any) -> tuple[float, int]:
+    begin = time.perf_counter()
+    cycles = run().cycles
+    return time.perf_counter() - begin, cycles
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="512x768x768")
+    parser.add_argument("--config", default="base")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("build"))
+    args = parser.parse_args()
+    config = load_config(args.config)
+    work = product(config, *parse_shape(args.shape), args.seed)
+    model = Model(config, dram_bytes=len(work.case.dram))
+    console.print(f"seed {args.seed}; building or loading the simulator")
+    with RtlDevice(config) as rtl:
+        prepare(model, work)
+        prepare(rtl, work)
+        sides = {
+            "RTL (Verilator)": rtl.run,
+            "model, with data": model.run,
+            "model, timing only": lambda: model.run(timing_only=True),
+        }
+        for run in (model.run, sides["model, timing only"]):
+            run()  # compiles or loads the engine
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        cycles: set[int] = set()
+        for _ in range(args.repeats):
+            for name, run in sides.items():
+                taken, count = seconds(run)
+                times[name].append(taken)
+                cycles.add(count)
+    if len(cycles) != 1:
+        raise SystemExit(f"the sides disagree on cycles: {sorted(cycles)}")
+    total = cycles.pop()
+    median = {name: statistics.median(values) for name, values in times.items()}
+    slowest = median["RTL (Verilator)"]
+    rows = [{
+        "side": name, "median seconds": value, "cycles per second": round(total / value),
+        "over RTL": slowest / value,
+    } for name, value in median.items()]
+    show(f"{args.shape} on {config.name}: {total:,} cycles, median of {args.repeats}", rows)
+    write(args.out / f"speed_{config.name}.json", {
+        "command": f"python benchmarks/speed.py --shape {args.shape} --config {args.config} --repeats {args.repeats}",
+        "cycles": total, "rows": rows, "seconds": times,
+    })
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""One product from DRAM and back: int8 C = requant(A B) with a multiplier and shift per column.
+
+Activations lie in DRAM as the device uses them, [column group][row][DIM]; an output has the
+layout of an input. Weights are cut into tiles and packed in the order in which they stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import Regions, pack_columns, pack_weights
+from gemmule.compiler.schedule import place_waits
+from gemmule.compiler.tile import GemmPlan, plan_gemm
+from gemmule.config import Config
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.timing import ceil_div
+
+__all__ = ["GemmProgram", "compile_gemm"]
+
+BASE_A, BASE_B, BASE_PARAMETERS, BASE_C = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmProgram:
+    """A compiled product; ``symbols`` (address, bytes): ``program``, ``a``, ``b``, ``parameters``, ``c``."""
+
+    config: Config
+    m: int
+    k: int
+    n: int
+    image: bytes
+    commands: tuple[Command, ...]
+    base_address: int
+    size: int
+    """Bytes of DRAM from ``base_address`` on."""
+    symbols: dict[str, tuple[int, int]]
+    plan: GemmPlan
+
+    @property
+    def program_address(self) -> int:
+        return self.symbols["program"][0]
+
+    @property
+    def macs(self) -> int:
+        return self.m * self.k * self.n
+
+    @property
+    def roofline_bytes(self) -> int:
+        """Weights, column parameters, inputs and outputs, each moved once."""
+        return self.k * self.n + 3 * self.n + self.m * self.k + self.m * self.n
+
+    @property
+    def dram_bytes(self) -> int:
+        """Bytes that the program's loads and stores move, and the program itself."""
+        moves = (c.fields for c in self.commands if c.unit in (Unit.LOAD, Unit.STORE))
+        return len(self.image) + sum(f["bytes"] * f["rows_cap"] for f in moves)
+
+    def utilization(self, cycles: int) -> float:
+        """Multiply-accumulates over what the mesh could do in ``cycles``."""
+        return self.macs / (cycles * self.config.dim ** 2)
+
+    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bases, limits, lengths) of a launch, int64."""
+        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
+        for register, name in ((BASE_A, "a"), (BASE_B, "b"), (BASE_PARAMETERS, "parameters"), (BASE_C, "c")):
+            bases[register], limits[register] = self.symbols[name]
+        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
+        lengths[0] = 65535
+        return bases, limits, lengths
+
+    def fill(self, a: np.ndarray, b: np.ndarray, mult: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """DRAM content (uint8, at ``base_address``) for A[m, k], B[k, n] int8, mult and shift [n]."""
+        for name, value, size in (("A", a, (self.m, self.k)), ("B", b, (self.k, self.n)),
+                                  ("mult", mult, (self.n,)), ("shift", shift, (self.n,))):
+            if value.shape != size:
+                raise CompileError(f"{name} must have shape {size}, not {value.shape}")
+        dim, plan = self.config.dim, self.plan
+        dram = np.zeros(self.size, dtype=np.uint8)
+
+        def put(name: str, content: np.ndarray) -> None:
+            at = self.symbols[name][0] - self.base_address
+            dram[at:at + content.size] = content.reshape(-1)
+
+        put("program", np.frombuffer(self.image, dtype=np.uint8))
+        put("a", _pack_activations(a, dim))
+        put("parameters", pack_columns(mult, shift, dim))
+        tiles = []
+        for n0, wide in _columns(plan, self.n, dim):
+            for k0, deep in _pieces(ceil_div(self.k, dim), plan.k):
+                tile = b[k0 * dim:(k0 + deep) * dim, n0 * dim:(n0 + wide) * dim]
+                tiles.append(pack_weights(tile.T, dim, deep * dim).reshape(-1))
+        put("b", np.concatenate(tiles))
+        return dram
+
+    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> np.ndarray:
+        """int8 C [m, n], read with ``read_dram(address, bytes)``."""
+        raw = read_dram(*self.symbols["c"])
+        data = raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
+        grouped = data.reshape(-1, self.m, self.config.dim).transpose(1, 0, 2)  # [m, groups, dim]
+        return grouped.reshape(self.m, -1)[:, :self.n].view(np.int8).copy()
+
+
+def _pack_activations(a: np.ndarray, dim: int) -> np.ndarray:
+    """[rows, columns] to [group][row][dim], zero beyond the last column."""
+    rows, columns = a.shape
+    padded = np.zeros((rows, ceil_div(columns, dim) * dim), dtype=np.int8)
+    padded[:, :columns] = a
+    return np.ascontiguousarray(padded.reshape(rows, -1, dim).transpose(1, 0, 2)).view(np.uint8)
+
+
+def _pieces(total: int, size: int) -> list[tuple[int, int]]:
+    return [(at, min(size, total - at)) for at in range(0, total, size)]
+
+
+def _columns(plan: GemmPlan, n: int, dim: int) -> list[tuple[int, int]]:
+    """(first, count) of every column tile in groups: panels, tiles within."""
+    return [(panel + first, count) for panel, groups in _pieces(ceil_div(n, dim), plan.panel)
+            for first, count in _pieces(groups, plan.n)]
+
+
+class _Emitter:
+    """Commands of one product; loads are emitted as soon as the slot that they fill is free."""
+
+    def __init__(self, config: Config, m: int, k: int, n: int, plan: GemmPlan) -> None:
+        self.m, self.k, self.n, self.plan, self.dim = m, k, n, plan, config.dim
+        self.commands: list[Command] = []
+        self.loads: list[tuple[Command, str]] = []
+        self.done = {""}
+        self.emitted = self.a_count = self.b_count = 0
+        self.a_slot: dict[tuple[int, int, int], int] = {}
+        self.deep = ceil_div(k, self.dim)
+        self.depth_tiles = _pieces(self.deep, plan.k)
+        self.columns = _columns(plan, n, self.dim)
+
+    def _load(self, after: str, note: str, **fields: Any) -> None:
+        self.loads.append((Command.make(Unit.LOAD, note=note, **fields), after))
+
+    def _load_a(self, m0: int, rows: int, tile: int) -> int:
+        """Queue a tile of A; returns its number."""
+        k0, groups = self.depth_tiles[tile]
+        number, slots = self.a_count, self.plan.a_rows
+        self.a_count += 1
+        whole = rows == self.m  # then all groups lie one after another
+        size = rows * self.dim
+        self._load(f"a {number - len(slots)}" if number >= len(slots) else "",
+                   f"A rows {m0}+{rows} depth {k0 * self.dim}", base=BASE_A,
+                   offset=(k0 * self.m + m0) * self.dim, stride=0 if whole else self.m * self.dim,
+                   bytes=size * (groups if whole else 1), row=slots[number % len(slots)],
+                   row_stride=self.plan.m, block_stride=1, rows=1 if whole else groups)
+        return number
+
+    def _pump(self) -> None:
+        while self.emitted < len(self.loads) and self.loads[self.emitted][1] in self.done:
+            self.commands.append(self.loads[self.emitted][0])
+            self.emitted += 1
+
+    def _plan_loads(self) -> list[tuple[int, int, int, int, list[tuple[int, int, bool]]]]:
+        """Queue every load in the order of use; the products as (m0, rows, n0, groups, steps).
+
+        A step is (A tile number, B tile number, last use of the A tile).
+        """
+        plan, dim = self.plan, self.dim
+        work: list[tuple[int, int, int, int, list[tuple[int, int, bool]]]] = []
+        offset_of, at = {}, 0
+        for n0, groups in self.columns:
+            for k0, deep in self.depth_tiles:
+                offset_of[n0, k0] = at
+                at += groups * deep * dim * dim
+        for panel, (first, width) in enumerate(_pieces(ceil_div(self.n, dim), plan.panel)):
+            self._load(f"panel {panel - 2}" if panel >= 2 else "", f"parameters from column {first * dim}",
+                       base=BASE_PARAMETERS, offset=3 * first * dim, bytes=3 * width * dim,
+                       row=plan.parameter_rows[panel % 2], block_stride=1, rows=1)
+            inside = [c for c in self.columns if first <= c[0] < first + width]
+            for m0, rows in _pieces(self.m, plan.m):
+                kept: list[int] = []
+                for index, (n0, groups) in enumerate(inside):
+                    steps = []
+                    for tile, (k0, deep) in enumerate(self.depth_tiles):
+                        if index == 0 or not plan.resident:
+                            kept = [*kept[:tile], self._load_a(m0, rows, tile), *kept[tile + 1:]]
+                        number, slots = self.b_count, plan.b_rows
+                        self.b_count += 1
+                        self._load(f"b {number - len(slots)}" if number >= len(slots) else "",
+                                   f"B columns {n0 * dim} depth {k0 * dim}", base=BASE_B,
+                                   offset=offset_of[n0, k0], bytes=groups * deep * dim * dim,
+                                   row=slots[number % len(slots)], block_stride=1, rows=1)
+                        last = index == len(inside) - 1 or not plan.resident
+                        steps.append((kept[tile], number, last))
+                    work.append((m0, rows, n0, groups, steps))
+        return work
+
+    def _store(self, m0: int, rows: int, n0: int, groups: int, stage: int) -> None:
+        whole, size = rows == self.m, rows * self.dim
+        self.commands.append(Command.make(
+            Unit.STORE, note=f"C rows {m0}+{rows} columns {n0 * self.dim}", base=BASE_C,
+            offset=(n0 * self.m + m0) * self.dim, stride=0 if whole else self.m * self.dim,
+            bytes=size * (groups if whole else 1), row=stage, row_stride=self.plan.m, block_stride=1,
+            rows=1 if whole else groups))
+
+    def emit(self) -> list[Command]:
+        """All commands in program order, without waits."""
+        plan, dim = self.plan, self.dim
+        work = self._plan_loads()
+        self._pump()
+        staged = buffers = 0
+        for index, (m0, rows, n0, groups, steps) in enumerate(work):
+            acc = plan.accumulators[index % len(plan.accumulators)]
+            columns = min(groups * dim, self.n - n0 * dim)
+            for step, (a, b, last) in enumerate(steps):
+                k0, deep = self.depth_tiles[step]
+                self.commands.append(Command.make(
+                    Unit.MATRIX, note=f"rows {m0}+{rows} columns {n0 * dim} depth {k0 * dim}",
+                    a_row=plan.a_rows[a % len(plan.a_rows)], a_stride=plan.m,
+                    b_row=plan.b_rows[b % len(plan.b_rows)], b_stride=deep * dim, c_row=acc, c_stride=plan.m,
+                    m=rows, n=columns, k=min(deep * dim, self.k - k0 * dim),
+                    flags=(MatrixFlag.ACCUMULATE,) if step else ()))
+                self.done |= {f"b {b}"} | ({f"a {a}"} if last else set())
+                self._pump()
+            panel, inside = divmod(n0, plan.panel)
+            stage = plan.stage_rows[buffers % 2]
+            self.commands.append(Command.make(
+                Unit.VECTOR, op=VOp.REQUANT, note=f"requantise columns {n0 * dim}", src0=acc,
+                src0_stride=plan.m, src1=plan.parameter_rows[panel % 2] + 3 * inside,
+                dst=stage + staged * plan.m, dst_stride=plan.m, m=rows, n=columns,
+                flags=(VectorFlag.COLUMN,)))
+            staged += groups
+            following = work[index + 1] if index + 1 < len(work) else None
+            apart = following is None or following[0] != m0 or following[2] != n0 + groups
+            if apart or following is None or staged + following[3] > plan.stage:
+                self._store(m0, rows, n0 + groups - staged, staged, stage)
+                staged, buffers = 0, buffers + 1
+            if following is None or following[2] // plan.panel != panel:
+                self.done.add(f"panel {panel}")
+                self._pump()
+        return self.commands
+
+
+def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0) -> GemmProgram:
+    """Compile C[m, n] = requant(A[m, k] B[k, n]) for any sizes of at least 1.
+
+    Raises:
+        CompileError: a size is out of range, or the config cannot hold one tile.
+    """
+    plan, dim = plan_gemm(config, m, k, n), config.dim
+    commands = place_waits(_Emitter(config, m, k, n, plan).emit(), config, {})
+    image = encode_program(commands)
+    deep, wide = ceil_div(k, dim), ceil_div(n, dim)
+    regions = Regions(max(config.burst_bytes, 64))
+    if base_address % regions.align:
+        raise CompileError(
+            f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
+    regions.reserve("program", len(image))
+    regions.reserve("a", deep * m * dim)
+    regions.reserve("b", deep * wide * dim * dim)
+    regions.reserve("parameters", 3 * wide * dim)
+    regions.reserve("c", wide * m * dim)
+    size = ceil_div(regions.size, regions.align) * regions.align
+    if base_address + size > 1 << config.address_bits:
+        raise CompileError(
+            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
+            f"{base_address + size}: raise address_bits")
+    return GemmProgram(
+        config=config, m=m, k=k, n=n, image=image, commands=tuple(commands), base_address=base_address,
+        size=size,
+        symbols={name: (base_address + offset, length) for name, (offset, length) in regions.table.items()},
+        plan=plan)

@@ -1,0 +1,151 @@
+"""Tile sizes of one product C = A B: brute force over everything that fits, by estimated cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gemmule.compiler.errors import CompileError
+from gemmule.config import Config
+from gemmule.timing import Timing, ceil_div
+
+__all__ = ["GemmPlan", "plan_gemm"]
+
+MAX_SLOTS = 8
+STAGE_BYTES = 4096
+COMMAND_CYCLES = 4
+"""Price of a command: fetch traffic, dispatch and issue."""
+TRAFFIC_WEIGHT = 0.02
+"""Price of DRAM time that hides behind the mesh: of nearly equal plans, take the one that moves less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmPlan:
+    """Tiles in rows (m) and groups of DIM columns (n) or depth (k), and where they stand.
+
+    ``a_rows``, ``b_rows``, ``stage_rows``, ``parameter_rows``: first row of each slot; ``accumulators``
+    likewise. ``panel``: column groups whose parameters are resident. ``resident``: a row block of A is
+    loaded once and kept for all its columns.
+    """
+
+    m: int
+    n: int
+    k: int
+    panel: int
+    stage: int
+    resident: bool
+    a_rows: tuple[int, ...]
+    b_rows: tuple[int, ...]
+    stage_rows: tuple[int, ...]
+    parameter_rows: tuple[int, ...]
+    accumulators: tuple[int, ...]
+    cycles: float
+    """Estimate that chose the tiles."""
+
+    def describe(self, dim: int) -> str:
+        kept = "kept" if self.resident else "streamed"
+        return (f"tiles {self.m} x {self.k * dim} x {self.n * dim}, A {kept} in {len(self.a_rows)} slot(s), "
+                f"B in {len(self.b_rows)}, estimate {self.cycles:.0f} cycles")
+
+
+@dataclass(frozen=True)
+class _Banks:
+    """First row and rows of each purpose."""
+
+    a: tuple[int, int]
+    b: tuple[int, int]
+    stage: tuple[int, int]
+    parameters: tuple[int, int]
+
+
+def _splits(config: Config) -> Iterator[_Banks]:
+    """A and B in different banks; results and parameters apart where there are banks enough."""
+    bank, banks = config.spm_bank_rows, config.spm_banks
+    if banks >= 6:
+        stage, parameters, first = (0, bank), (bank, bank), 2
+    elif banks >= 4:
+        stage, parameters, first = (0, bank // 2), (bank // 2, bank // 2), 1
+    else:
+        quarter = bank // 4
+        yield _Banks((2 * quarter, bank - 2 * quarter), (bank, (banks - 1) * bank), (0, quarter),
+                     (quarter, quarter))
+        return
+    for a in range(1, banks - first):
+        b = ((first + a) * bank, (banks - first - a) * bank)
+        yield _Banks((first * bank, a * bank), b, stage, parameters)
+
+
+def _halvings(total: int, most: int) -> list[int]:
+    """Sizes of nearly equal pieces of ``total``, at most ``most``, from one piece on, coarser each time."""
+    sizes, pieces = [], max(1, ceil_div(total, most))
+    while pieces <= total:
+        sizes.append(ceil_div(total, pieces))
+        pieces = pieces + 1 if pieces < 8 else pieces * 2
+    return list(dict.fromkeys([*sizes, 1]))
+
+
+def _estimate(config: Config, m: int, k: int, n: int, tm: int, tk: int, tn: int, panel: int,
+              resident: bool, a_slots: int) -> float:
+    """Cycles: the larger of mesh and DRAM time, plus what does not overlap (m rows; k, n, tile groups)."""
+    dim, bus = config.dim, config.bus_bytes
+    slot = Timing.of(config).matrix_slot(config, tm)
+    blocks, deep, wide = ceil_div(m, tm), ceil_div(k, tk), ceil_div(n, tn)
+    mesh = blocks * k * n * slot
+    a_times = ceil_div(n, panel) if resident else wide
+    traffic = dim * (a_times * m * k + m * n + blocks * (dim * k * n) + 3 * n)
+    commands = blocks * wide * (2 * deep + 2)
+    share = 1 - config.dram.refresh_cycles / config.dram.refresh_period if config.dram.refresh_period else 1
+    dram = (traffic + 32 * commands) / bus / share
+    first = dim * (tm * tk + dim * tk * tn) / bus
+    stall = (blocks * a_times - 1) * dim * tm * k / bus if resident and a_slots < 2 * deep else 0
+    last = tn * (tm + 3) + (tk * tn * slot if dram > mesh else 0)
+    hidden = TRAFFIC_WEIGHT * min(mesh, dram)
+    return max(mesh, dram) + hidden + first + stall + last + COMMAND_CYCLES * commands
+
+
+def plan_gemm(config: Config, m: int, k: int, n: int) -> GemmPlan:
+    """The cheapest tiles for C[m, n] = A[m, k] B[k, n].
+
+    Raises:
+        CompileError: a size is not positive, or the product cannot run on the config.
+    """
+    for name, value in (("M", m), ("K", k), ("N", n)):
+        if not 1 <= value <= 1 << 20:
+            raise CompileError(f"{name} must be from 1 to {1 << 20}, not {value}")
+    if k * 128 * 128 >= 1 << 31:
+        raise CompileError(f"K must stay below 131072 so that int32 sums cannot overflow, not {k}: split it")
+    dim = config.dim
+    deep, wide = ceil_div(k, dim), ceil_div(n, dim)
+    acc_slots = config.acc_banks if config.acc_banks > 1 else 2
+    acc_rows = config.acc_rows // acc_slots
+    best: GemmPlan | None = None
+    for banks in _splits(config):
+        panel = min(wide, banks.parameters[1] // 2 // 3)
+        for tm in _halvings(m, min(m, acc_rows, banks.stage[1] // 2)):
+            for tn in _halvings(min(wide, panel), acc_rows // tm):
+                stage = min(panel, max(tn, ceil_div(STAGE_BYTES, tm * dim)), banks.stage[1] // 2 // tm)
+                stage -= stage % tn
+                if not stage:
+                    continue
+                for tk in _halvings(deep, min(deep, banks.a[1] // tm)):
+                    steps, depth = ceil_div(deep, tk), tk * dim
+                    a_slots, b_slots = banks.a[1] // (tm * tk), banks.b[1] // (depth * tn)
+                    if b_slots < 2 or a_slots < min(2, steps):
+                        continue
+                    resident = a_slots >= steps
+                    a_slots = min(a_slots, 2 * steps if resident else 4)
+                    b_slots = min(b_slots, MAX_SLOTS)
+                    cycles = _estimate(config, m, deep, wide, tm, tk, tn, panel, resident, a_slots)
+                    if best is None or cycles < best.cycles:
+                        best = GemmPlan(
+                            m=tm, n=tn, k=tk, panel=panel, stage=stage, resident=resident, cycles=cycles,
+                            a_rows=tuple(banks.a[0] + i * tm * tk for i in range(a_slots)),
+                            b_rows=tuple(banks.b[0] + i * depth * tn for i in range(b_slots)),
+                            stage_rows=(banks.stage[0], banks.stage[0] + stage * tm),
+                            parameter_rows=(banks.parameters[0], banks.parameters[0] + 3 * panel),
+                            accumulators=tuple(i * acc_rows for i in range(acc_slots)))
+    if best is None:
+        raise CompileError(
+            f"no tile of {m}x{k}x{n} fits config {config.name!r} ({config.spm_banks} scratchpad banks of "
+            f"{config.spm_bank_rows} rows, {config.acc_rows} accumulator rows): use larger memories")
+    return best

@@ -1,0 +1,65 @@
+"""``gemmule cosim``: one program on the RTL and on the model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gemmule.sim.cosim import cosim as compare
+from gemmule.sim.rtl import RtlDevice
+from gemmule.sim.run import Model
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    SeedOption,
+    ShapeOption,
+    console,
+    parse_shape,
+    read_config,
+    write_json,
+)
+from gemmule.sw.programs import decode_case, product
+from gemmule.sw.text import InputError
+
+__all__ = ["cosim"]
+
+
+def cosim(
+    program: Annotated[str, typer.Argument(help="gemm, target or draft (one pass of a bundled model).")] = "gemm",
+    config: ConfigOption = "base",
+    shape: ShapeOption = "64x128x64",
+    rows: Annotated[int, typer.Option("--rows", help="New rows of a model's pass.")] = 4,
+    position: Annotated[int, typer.Option("--position", help="Context length of a model's pass.")] = 32,
+    seed: SeedOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """Run one program on RTL and model; compare every DRAM byte and every command's cycles.
+
+    Exit code 1 on a difference; the first one is shown.
+
+    Example: gemmule cosim gemm --shape 60x50x30 --config tiny
+    """
+    device = read_config(config)
+    if program == "gemm":
+        case = product(device, *parse_shape(shape), seed).case
+    elif program in ("target", "draft"):
+        case = decode_case(program, device, rows, position, seed)
+    else:
+        raise InputError(f"PROGRAM must be gemm, target or draft, not {program!r}")
+    model = Model(device, dram_bytes=len(case.dram))
+    with RtlDevice(device) as rtl:
+        report = compare(case, model, rtl)
+    if report.text:
+        console.print(report.text, markup=False)
+    console.print(
+        f"{case.name} on {device.name}, seed {seed}: {len(report.expected.issue)} commands, model "
+        f"{report.expected.cycles:,} cycles, RTL {report.seen.cycles:,}; {report.byte_differences} byte "
+        f"differences, {report.cycle_differences} cycle differences")
+    write_json(json, {
+        "program": case.name, "config": device.name, "seed": seed,
+        "cycles_model": report.expected.cycles, "cycles_rtl": report.seen.cycles,
+        "byte_differences": report.byte_differences, "cycle_differences": report.cycle_differences,
+    })
+    if not report.ok:
+        raise typer.Exit(1)

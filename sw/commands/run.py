@@ -1,0 +1,92 @@
+"""``gemmule run gemm``: one product on the device, with cycles, utilisation and traffic."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from gemmule.sim.result import Result
+from gemmule.sim.roofline import roofline_cycles
+from gemmule.sim.run import Model
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    SeedOption,
+    ShapeOption,
+    conditions,
+    console,
+    parse_shape,
+    read_config,
+    write_json,
+)
+from gemmule.sw.device import BACKENDS, DeviceError, open_device
+from gemmule.sw.programs import product
+from gemmule.sw.text import InputError
+
+__all__ = ["run_app"]
+
+run_app = typer.Typer(help="Run a workload on the device.", no_args_is_help=True)
+
+
+@run_app.callback()
+def _group() -> None:
+    """Run a workload on the device."""
+
+
+@run_app.command("gemm")
+def gemm(
+    shape: ShapeOption = "512x768x768",
+    config: ConfigOption = "base",
+    backend: Annotated[str, typer.Option("--backend", help="model or rtl.")] = "model",
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
+    seed: SeedOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """C[M,N] = requantised A[M,K] B[K,N], int8 from DRAM and back; the result is checked against numpy.
+
+    Example: gemmule run gemm --shape 512x768x768 --timing-only
+    """
+    device = read_config(config)
+    sizes = parse_shape(shape)
+    if backend not in BACKENDS:
+        raise InputError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    if timing_only and backend != "model":
+        raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
+    work = product(device, *sizes, seed)
+    target = open_device(backend, device, len(work.case.dram))
+    target.write_dram(0, work.case.dram.tobytes())
+    target.bases[:], target.limits[:] = work.case.bases, work.case.limits
+    target.lengths[:] = work.case.lengths
+    target.load_program(work.case.image, work.case.program)
+    if isinstance(target, Model):
+        target.run(timing_only=True)  # loads the compiled engine: the second run is timed
+    begin = time.perf_counter()
+    result: Result = target.run(timing_only=True) if isinstance(target, Model) and timing_only else target.run()
+    seconds = time.perf_counter() - begin
+    if result.fault:
+        raise DeviceError(f"device fault {result.fault} at command {result.fault_index}")
+    correct = None if timing_only else bool(np.array_equal(work.program.read_output(target.read_dram), work.expected))
+    target.close()
+    ideal = roofline_cycles(work.program.roofline_bytes, device)
+    record = {
+        "shape": shape, "config": device.name, "backend": backend, "seed": seed, "commands": len(result.issue),
+        "cycles": result.cycles, "utilization": work.program.utilization(result.cycles),
+        "dram_bytes": work.program.dram_bytes, "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
+        "simulation_seconds": seconds, "correct": correct, "counters": result.counters,
+    }
+    console.print(f"[dim]{conditions(device)}; seed {seed}[/dim]")
+    console.print(
+        f"{shape} on {backend}: {result.cycles:,} cycles, {record['utilization']:.1%} of peak MACs, "
+        f"{record['roofline_fraction']:.1%} of the memory roofline, {work.program.dram_bytes:,} DRAM bytes, "
+        f"{len(result.issue)} commands")
+    for unit, split in result.counters.items():
+        console.print(f"  {unit}: " + ", ".join(f"{k} {v:,}" for k, v in split.items()))
+    console.print(f"simulated in {seconds:.4f} s ({result.cycles / seconds:,.0f} cycles per second)")
+    if correct is not None:
+        console.print("result equals numpy" if correct else "[red]result differs from numpy[/red]")
+    write_json(json, record)
+    if correct is False:
+        raise typer.Exit(1)

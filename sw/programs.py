@@ -1,0 +1,75 @@
+"""Programs that commands run as they are: a product on random data, one pass of a bundled model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.decoder import compile_decoder
+from gemmule.compiler.gemm import GemmProgram, compile_gemm
+from gemmule.compiler.program import DecoderProgram
+from gemmule.config import Config
+from gemmule.numerics import requant, requant_store
+from gemmule.sim.fuzz import FuzzCase
+from gemmule.sw.text import InputError, bundled_model
+
+__all__ = ["Product", "bundled_program", "decode_case", "product"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A compiled product with random operands and its expected result (int8 ``[m, n]``)."""
+
+    program: GemmProgram
+    case: FuzzCase
+    expected: np.ndarray
+
+
+def product(config: Config, m: int, k: int, n: int, seed: int) -> Product:
+    """A product on random int8 operands, requantised so that results fill the int8 range."""
+    program = compile_gemm(config, m, k, n)
+    rng = np.random.default_rng(seed)
+    a = rng.integers(-128, 128, (m, k), dtype=np.int8)
+    b = rng.integers(-128, 128, (k, n), dtype=np.int8)
+    mult = rng.integers(1 << 15, 1 << 16, n).astype(np.uint16)
+    spread = np.log2(np.sqrt(k) * 74 * 74)  # standard deviation of a sum of k products
+    shift = np.full(n, max(0, round(16 + spread - 5.5)), dtype=np.uint8)
+    dram = np.zeros(program.base_address + program.size, dtype=np.uint8)
+    dram[program.base_address:] = program.fill(a, b, mult, shift)
+    acc = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    expected = requant_store(requant(acc, mult.astype(np.int64), shift)).astype(np.int8)
+    return Product(program, _case(f"gemm {m}x{k}x{n}", seed, program.image, program.program_address, dram,
+                                  program.registers()), expected)
+
+
+def bundled_program(name: str, config: Config) -> DecoderProgram:
+    """The compiled program of a bundled model."""
+    return compile_decoder(bundled_model(name), config)
+
+
+def decode_case(name: str, config: Config, rows: int, position: int, seed: int) -> FuzzCase:
+    """One pass of a bundled model over ``rows`` random tokens, on a random KV cache of ``position`` rows.
+
+    Raises:
+        InputError: the rows do not fit.
+    """
+    program = bundled_program(name, config)
+    if not 1 <= rows <= program.max_rows or not 0 <= position <= program.max_positions - rows:
+        raise InputError(
+            f"--rows must be from 1 to {program.max_rows} and --position from 0 to "
+            f"{program.max_positions} - rows, not {rows} and {position}")
+    rng = np.random.default_rng(seed)
+    dram = program.dram.copy()
+    address, size = program.symbols["kv"]
+    dram[address:address + size] = rng.integers(0, 256, size, dtype=np.uint8)
+    tokens = [int(t) for t in rng.integers(2, program.shape.vocab, rows)]
+    return _case(f"{name} rows {rows} position {position}", seed, program.image, program.program_address, dram,
+                 program.registers(tokens, position))
+
+
+def _case(name: str, seed: int, image: bytes, address: int, dram: np.ndarray, registers: Any) -> FuzzCase:
+    bases, limits, lengths = registers
+    return FuzzCase(name=name, seed=seed, image=image, program=address, dram=dram, bases=bases, limits=limits,
+                    lengths=lengths)
