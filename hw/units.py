@@ -33,6 +33,7 @@ class Units(Component):
     """
 
     def __init__(self, *, config: Config, timing: Timing | None = None) -> None:
+        timing = timing or Timing.of(config)
         self.load_unit = Load(config=config, timing=timing)
         self.store_unit = Store(config=config, timing=timing)
         self.matrix_unit = Matrix(config=config, timing=timing)

@@ -61,7 +61,9 @@ def text_of(component: Component, name: str) -> tuple[str, dict[str, dict[str, s
     ``always @*`` blocks may stay unknown from time 0 in simulators, ``always_comb`` may not. A
     logical not of a vector, which Yosys makes of ``x == 0``, becomes the reduction it means.
     """
-    ports = {"clk": {"direction": "input", "width": 1}, "rst": {"direction": "input", "width": 1}}
+    ports: dict[str, dict[str, str | int]] = {
+        "clk": {"direction": "input", "width": 1}, "rst": {"direction": "input", "width": 1},
+    }
     for path, member, value in component.signature.flatten(component):
         width = len(value.as_value() if hasattr(value, "as_value") else value)
         ports["__".join(map(str, path))] = {

@@ -22,7 +22,7 @@ _MODES = {
     VOp.SOFTMAX_EXP: (VectorFlag.CAUSAL,),
 }
 STALLS = ("waiting", "ports", "queue full")
-OVERLAP = 0.2
+OVERLAP = 0.15
 """Least share of cycles in which two units or more are busy."""
 
 

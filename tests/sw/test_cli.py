@@ -1,0 +1,99 @@
+"""The command line as a user meets it: output, JSON, one-line errors with exit code 2."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmule.sw.cli import main
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["gemmule", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["run", "gemm", "--shape", "3x4"], "--shape must be MxKxN with integers of at least 1, not '3x4'"),
+    (["run", "gemm", "--shape", "0x4x4"], "--shape must be MxKxN"),
+    (["run", "gemm", "--config", "huge"], "config: 'huge' is neither a preset"),
+    (["run", "gemm", "--backend", "fpga"], "--backend must be one of model, rtl, not 'fpga'"),
+    (["run", "gemm", "--backend", "rtl", "--timing-only"], "--timing-only needs --backend model"),
+    (["generate", "--prompt", ""], "--prompt must hold at least one character"),
+    (["generate", "--method", "magic"], "--method must be one of ar, draft, not 'magic'"),
+    (["generate", "--backend", "gpu"], "--backend must be one of model, rtl, not 'gpu'"),
+    (["generate", "--max-new-tokens", "0"], "--max-new-tokens must be at least 1, not 0"),
+    (["generate", "--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
+    (["generate", "--prompt", "x = 1\n" * 300], "the prompt must hold at most 255 tokens"),
+    (["generate", "--config", "tiny"], "scratchpad"),
+    (["disasm", "nothing.bin"], "PROGRAM must be a file, target, draft or MxKxN"),
+    (["cosim", "conv"], "PROGRAM must be gemm, target or draft, not 'conv'"),
+    (["cosim", "target", "--rows", "99"], "--rows must be from 1 to 16"),
+    (["fuzz", "--programs", "0"], "--programs must be at least 1, not 0"),
+    (["verilog", "--unit", "tensor"], "--unit must be one of"),
+])
+def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message: str) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert error.startswith("error: ")
+    assert "\n" not in error
+
+
+def test_unknown_option_is_exit_code_2(monkeypatch) -> None:
+    assert run(monkeypatch, "generate", "--colour", "red") == 2
+
+
+@pytest.mark.parametrize("command", [[], ["generate"], ["cosim"], ["fuzz"], ["verilog"], ["disasm"], ["run", "gemm"]])
+def test_help_shows_an_example(monkeypatch, capsys, command: list[str]) -> None:
+    assert run(monkeypatch, *command, "--help") == 0
+    out = capsys.readouterr().out
+    assert not command or "Example: gemmule" in " ".join(out.split())
+
+
+def test_run_gemm(monkeypatch, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "gemm.json"
+    assert run(monkeypatch, "run", "gemm", "--shape", "20x33x17", "--config", "tiny", "--json", str(path)) == 0
+    record = json.loads(path.read_text())
+    assert {"cycles", "utilization", "dram_bytes", "roofline_fraction", "simulation_seconds"} <= set(record)
+    assert record["correct"] is True
+    assert [p.name for p in path.parent.iterdir()] == ["gemm.json"]
+    assert run(monkeypatch, "run", "gemm", "--shape", "20x33x17", "--config", "tiny", "--timing-only",
+               "--json", str(path)) == 0
+    assert json.loads(path.read_text())["cycles"] == record["cycles"]
+
+
+def test_generate(monkeypatch, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "generate.json"
+    assert run(monkeypatch, "generate", "--prompt", "import os\n", "--max-new-tokens", "12", "--json", str(path)) == 0
+    record = json.loads(path.read_text())
+    keys = {"tokens", "text", "cycles", "tokens_per_step", "acceptance", "target_passes", "draft_passes",
+            "cycles_by_unit", "dram_bytes", "speedup_over_ar"}
+    assert keys <= set(record)
+    assert len(record["tokens"]) == 12
+    assert record["same_tokens_as_ar"] is True
+    assert record["target_passes"] >= len(record["tokens"]) / 4
+    assert "identical to autoregressive decoding" in " ".join(capsys.readouterr().out.split())
+
+
+def test_json_that_cannot_be_written(monkeypatch, capsys, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code = run(monkeypatch, "run", "gemm", "--shape", "4x4x4", "--config", "tiny", "--json",
+               str(tmp_path / "file" / "x.json"))
+    assert code == 2
+    assert "--json must name a writable file" in capsys.readouterr().err
+
+
+def test_disassembly_of_a_saved_image(monkeypatch, capsys, tmp_path: Path) -> None:
+    image = tmp_path / "program.bin"
+    assert run(monkeypatch, "disasm", "8x8x8", "--config", "tiny", "--save-image", str(image)) == 0
+    listing = capsys.readouterr().out
+    assert "matrix" in listing
+    assert run(monkeypatch, "disasm", str(image)) == 0
+    assert [line.split("#")[0].rstrip() for line in listing.splitlines()] == capsys.readouterr().out.splitlines()
+    image.write_bytes(b"\x07" * 32)
+    assert run(monkeypatch, "disasm", str(image)) == 2
+    assert "unit must be from 0 to 4" in capsys.readouterr().err

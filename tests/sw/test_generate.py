@@ -1,0 +1,95 @@
+"""The bundled models on the simulated device: losslessness, costs, quality of what ships."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.interpreter import Interpreter, KvCache
+from gemmule.config import load_config
+from gemmule.sw.session import Session
+from gemmule.sw.text import bundled_model, decode, encode
+
+PROMPTS = [
+    "import os\n", "class Stack:\n    def push(self, item):\n", "def mean(values):\n    total = 0\n    for ",
+    "try:\n    ", "# Copyright",
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session(load_config("base"))
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_draft_equals_autoregressive(session: Session, prompt: str) -> None:
+    ids = encode(prompt)
+    ar = session.generate("ar", ids, 32)
+    assert len(ar.tokens) == 32
+    for length in (1, 3, 7):
+        run = session.generate("draft", ids, 32, length)
+        assert run.tokens == ar.tokens
+        assert len(run.steps) <= len(run.tokens) <= sum(drafted + 1 for drafted, _ in run.steps)
+
+
+def test_autoregressive_equals_the_interpreter(session: Session) -> None:
+    """The compiled program on the device against the golden integer network."""
+    model = bundled_model("target")
+    interpreter, cache = Interpreter(model), KvCache(model)
+    ids = encode(PROMPTS[1])
+    expected, rows, position = [], ids, 0
+    for _ in range(16):
+        logits = interpreter.forward(np.array(rows), position, cache)
+        position += len(rows)
+        rows = [int(np.argmax(logits[-1]))]
+        expected += rows
+    assert session.generate("ar", ids, 16).tokens == expected
+
+
+def test_rollback_leaves_the_same_cache(session: Session) -> None:
+    """KV bytes of the committed rows equal those of an autoregressive run, bit for bit."""
+    program = session.target.program
+    address, _ = program.symbols["kv"]
+    row = program.kv_row_bytes
+    ids = encode(PROMPTS[0])
+
+    def cache(method: str) -> list[bytes]:
+        run = session.generate(method, ids, 24, 5)
+        rows = len(ids) + len(run.tokens) - 1
+        return [session.device.read_dram(address + layer * program.max_positions * row, rows * row)
+                for layer in range(program.shape.layers)]
+
+    assert cache("draft") == cache("ar")
+
+
+def test_cycles_add_up(session: Session) -> None:
+    run = session.generate("draft", encode(PROMPTS[0]), 16, 3)
+    ledger = run.ledger
+    assert ledger.cycles == ledger.device_cycles + ledger.host_cycles
+    assert sum(ledger.by_model.values()) == ledger.device_cycles
+    assert ledger.host_cycles == 2000 * sum(ledger.launches.values()) + 500 * len(run.steps)
+
+
+def test_same_run_same_cycles(session: Session) -> None:
+    first = session.generate("draft", encode(PROMPTS[2]), 16, 3)
+    again = Session(load_config("base")).generate("draft", encode(PROMPTS[2]), 16, 3)
+    assert (first.tokens, first.ledger.cycles) == (again.tokens, again.ledger.cycles)
+
+
+def test_verifying_eight_rows_costs_like_one(session: Session) -> None:
+    one = session.target.forward([5], 100).results[0].cycles
+    eight = session.target.forward([5] * 8, 100).results[0].cycles
+    assert eight <= 1.08 * one
+
+
+def test_shipped_quality() -> None:
+    """What the bundling command measured on held-out files."""
+    quality = json.loads((Path(__file__).resolve().parents[2] / "sw/models/quality.json").read_text())
+    assert quality["target"]["bits_per_byte_int8"] <= 1.40
+    assert quality["target"]["loss"] <= 0.01
+
+
+def test_prompt_round_trip() -> None:
+    assert decode(encode(PROMPTS[1])) == PROMPTS[1]
+    assert 1 not in encode("a <eos> b")
