@@ -94,18 +94,17 @@ def _environment(folder: Path) -> Iterator[None]:
 
 def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], folder: Path,
          log: Path, waves: bool) -> None:
-    from cocotb_tools.runner import get_runner
+    from cocotb_tools.runner import Verilator
 
-    runner = get_runner("verilator")
-    command = runner._build_command
+    class Fast(Verilator):
+        """--public-flat-rw costs a factor of four; the testbench marks its ports public itself."""
 
-    def fast() -> object:
-        # --public-flat-rw costs a factor of four; the testbench marks its ports public itself.
-        commands = command()
-        commands[0] = [word for word in commands[0] if word != "--public-flat-rw"]
-        return commands
+        def _build_command(self) -> list[list[str]]:
+            commands = [list(command) for command in super()._build_command()]
+            commands[0] = [word for word in commands[0] if word != "--public-flat-rw"]
+            return commands
 
-    runner._build_command = fast
+    runner = Fast()
     runner.build(
         sources=list(sources), hdl_toplevel=top, build_dir=folder, parameters=dict(parameters),
         build_args=[*ARGUMENTS, *(["--trace-structs"] if waves else [])], waves=waves,

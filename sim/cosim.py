@@ -28,7 +28,7 @@ from gemmule.sim.run import Model
 from gemmule.sim.verify import verify
 from gemmule.timing import Timing
 
-__all__ = ["Report", "cosim", "fuzz", "verilog_path"]
+__all__ = ["FuzzSummary", "Report", "cosim", "fuzz", "verilog_path"]
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -57,6 +57,9 @@ class Report:
     text: str
     expected: Result
     seen: Result
+    byte_differences: int = 0
+    cycle_differences: int = 0
+    """Issue and finish cycles that differ, and the launch's total."""
 
     @property
     def ok(self) -> bool:
@@ -114,7 +117,9 @@ def cosim(case: FuzzCase, model: Model, rtl: RtlDevice) -> Report:
             lines.append(f"  written by command {writer}: {_listing(case.image, writer)}")
     if lines:
         lines.insert(0, f"{case.name}: model and RTL differ ({model.config.name}, seed {case.seed})")
-    return Report("\n".join(lines), expected, seen)
+    cycles = sum(int(np.count_nonzero(a != b)) for a, b in (
+        (expected.issue, seen.issue), (expected.finish, seen.finish))) + (expected.cycles != seen.cycles)
+    return Report("\n".join(lines), expected, seen, len(wrong), cycles)
 
 
 def _around(case: FuzzCase, expected: Result, seen: Result, index: int, span: int = 4) -> list[str]:
@@ -137,6 +142,8 @@ class FuzzSummary:
     commands: int = 0
     cycles: int = 0
     seconds: float = 0.0
+    byte_differences: int = 0
+    cycle_differences: int = 0
     failures: list[str] = field(default_factory=list)
     coverage: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -158,7 +165,7 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150, j
     begin = time.monotonic()
     dram_bytes = len(generate(config, seed, commands).dram)
     model = Model(config, dram_bytes=dram_bytes)
-    with RtlDevice(config, dram_bytes=dram_bytes, watchdog=5_000_000) as rtl:
+    with RtlDevice(config, watchdog=5_000_000) as rtl:
         for i in range(programs):
             case = generate(config, seed + i, commands, faults=0.1)
             if not case.faulty:
@@ -167,6 +174,8 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150, j
             summary.programs += 1
             summary.commands += len(case.image) // COMMAND_BYTES
             summary.cycles += report.seen.cycles
+            summary.byte_differences += report.byte_differences
+            summary.cycle_differences += report.cycle_differences
             coverage.add(case, report.expected)
             if not report.ok:
                 summary.failures.append(report.text)

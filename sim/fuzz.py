@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -195,7 +196,7 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
 
 def _broken(config: Config, random: np.random.Generator) -> bytes:
     """A command that faults when it is resolved, whatever the registers hold."""
-    move = {"bytes": config.dim, "rows": 1, "row_stride": 1, "block_stride": 1}
+    move: dict[str, Any] = {"bytes": config.dim, "rows": 1, "row_stride": 1, "block_stride": 1}
     kinds = (
         Command.make(Unit.SELECT),
         Command.make(Unit.LOAD, op=int(random.integers(1, 32))),

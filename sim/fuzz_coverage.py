@@ -70,7 +70,8 @@ class Coverage:
     def _names(self, row: np.ndarray, resolved: np.ndarray) -> list[str]:
         unit = Unit(int(row[_F["unit"]]))
         flags = int(row[_F["flags"]])
-        kind, modes = unit.name.lower(), ()
+        kind = unit.name.lower()
+        modes: tuple[VectorFlag | MatrixFlag, ...] = ()
         if unit is Unit.VECTOR:
             op = VOp(int(row[_F["op"]]))
             kind, modes = op.name.lower(), _MODES.get(op, ())

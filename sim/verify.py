@@ -29,7 +29,7 @@ from gemmule.isa import (
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.access import SPACES, Access, accesses, common
 
-__all__ = ["Conflict", "Order", "ProgramError", "check_alone", "verify"]
+__all__ = ["Access", "Conflict", "Order", "ProgramError", "accesses", "check_alone", "verify"]
 
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _WAITS = [_F[f"wait_{unit.name.lower()}"] for unit in Unit]
@@ -63,7 +63,7 @@ class Order:
         self._low = np.full((2, len(SPACES), capacity), np.iinfo(np.int64).max)
         self._high = np.full((2, len(SPACES), capacity), -1, dtype=np.int64)
 
-    def clock(self, unit: int, zero: bool, waits: Mapping[int, int]) -> np.ndarray:
+    def clock(self, unit: int, zero: bool, waits: Mapping[Unit, int]) -> np.ndarray:
         """Commands per unit that have surely finished when the next command, of ``unit``, issues."""
         own = self.members[unit]
         clock = self.known[own[-1]].copy() if own else np.zeros(len(Unit), dtype=np.int64)

@@ -50,5 +50,5 @@ def open_device(backend: str, config: Config, dram_bytes: int) -> Device:
     if backend == "rtl":
         from gemmule.sim.rtl import RtlDevice
 
-        return RtlDevice(config, dram_bytes=dram_bytes)
+        return RtlDevice(config)  # one size for all, so that one build serves all
     raise DeviceError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")

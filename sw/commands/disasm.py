@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,7 @@ def disasm(
     Example: gemmule disasm 64x64x64 --config tiny
     """
     device = read_config(config)
+    commands: Sequence[Command]
     if program in ("target", "draft"):
         commands = bundled_program(program, device).commands
     elif program[:1].isdigit() and "x" in program:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def rtl():
-    with RtlDevice(TINY, dram_bytes=DRAM_BYTES, watchdog=1_000_000) as device:
+    with RtlDevice(TINY, watchdog=1_000_000) as device:
         yield device
 
 

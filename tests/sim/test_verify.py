@@ -168,7 +168,8 @@ def test_two_thousand_commands_in_a_second():
     for _ in range(400):
         row = int(random.integers(0, 60)) * 4
         waits = {Unit.STORE: 1, Unit.MATRIX: 1} if commands else {}
-        commands += [load(row, waits=waits), load(BANK + row), matrix(row, BANK + row, 0, waits={Unit.LOAD: 1}),
+        commands += [load(row, waits=waits), load(BANK + row),
+                     matrix(row, BANK + row, 0, waits={Unit.LOAD: 1}),
                      requant(0, 2 * BANK, waits={Unit.MATRIX: 1}),
                      store(2 * BANK, waits={Unit.VECTOR: 1}, offset=4096)]
     for i in range(8, len(commands), 5):  # the next vector command overwrites what the store reads

@@ -1,0 +1,38 @@
+"""Builds are cached by content, complete or absent, and fail with one clear line."""
+
+import shutil
+
+import pytest
+
+from gemmule.sim.build import BuildError, build, fingerprint
+
+SOURCE = """
+module tiny (input logic clk /*verilator public_flat_rw*/, output logic [7:0] count /*verilator public_flat_rw*/);
+  always @(posedge clk) count <= count + 1;
+endmodule
+"""
+
+
+def test_missing_tool_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "g++" else f"/usr/bin/{tool}")
+    with pytest.raises(BuildError, match=r"^build: g\+\+ is not on PATH; .* apt install g\+\+ make perl"):
+        build([tmp_path / "none.sv"], "none", {}, root=tmp_path)
+
+
+def test_fingerprint_depends_on_every_part_and_its_borders():
+    prints = {fingerprint(parts) for parts in ([b"ab", b"c"], [b"a", b"bc"], [b"abc"], [b"ab", b"d"])}
+    assert len(prints) == 4
+
+
+@pytest.mark.rtl
+def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path):
+    source = tmp_path / "tiny.sv"
+    source.write_text(SOURCE)
+    first = build([source], "tiny", {}, root=tmp_path / "builds")
+    stamp = first.executable.stat().st_mtime_ns
+    assert build([source], "tiny", {}, root=tmp_path / "builds").executable.stat().st_mtime_ns == stamp
+    source.write_text(SOURCE.replace("count + 1", "count + nothing"))
+    with pytest.raises(BuildError, match=r"failed, see .*\.log"):
+        build([source], "tiny", {}, root=tmp_path / "builds")
+    folders = [path for path in (tmp_path / "builds").iterdir() if path.is_dir()]
+    assert folders == [first.folder]
