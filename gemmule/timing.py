@@ -6,7 +6,7 @@ measures its own constants against hand-written numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .config import Config
 
@@ -41,7 +41,7 @@ class Timing:
     matrix_zero: int = 2
     matrix_rmw: int = 2
     """Accumulator read to the first cycle in which a read sees the written sum (R)."""
-    matrix_commands: int = 8
+    matrix_commands: int = 5
     """Matrix commands between issue and finish."""
     store_commands: int = 8
     """Store commands between issue and finish."""
@@ -58,6 +58,14 @@ class Timing:
     """Square root and reciprocal of one RMS row in a serial divider."""
     softmax_serial: int = 19
     """Reciprocal of one softmax row in a serial divider."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            low = 1 if field.name.endswith("_first") else 0
+            if getattr(self, field.name) < low:
+                raise ValueError(
+                    f"timing: {field.name} must be at least {low} (what issue decides is registered), "
+                    f"not {getattr(self, field.name)}")
 
     @staticmethod
     def of(config: Config) -> Timing:
