@@ -23,6 +23,8 @@ from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
 from gemmule.sim.build import Build, build
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.result import Result
+from gemmule.sim.run import decode_fast
+from gemmule.sim.traffic import program_traffic
 from gemmule.timing import Timing
 
 __all__ = ["RtlDevice", "RtlError", "build_testbench"]
@@ -110,6 +112,7 @@ class RtlDevice:
         self.log = self.folder / "simulator.log"
         self._written: dict[int, int] = {}
         self._program: tuple[int, np.ndarray] = (0, np.zeros(0, dtype=np.int64))
+        self._image = b""
         self._start()
 
     def _start(self) -> None:
@@ -244,6 +247,7 @@ class RtlDevice:
         self.write_dram(address, image)
         units = np.frombuffer(image, dtype=np.uint8)[::COMMAND_BYTES] & 7
         self._program = (address, units.astype(np.int64))
+        self._image = image
 
     def set_stall(self, chance: int) -> None:
         """Random AXI stalls, ``chance`` in 256; cycles no longer follow the timing contract."""
@@ -295,8 +299,10 @@ class RtlDevice:
             self._fail(f"protocol error: {', '.join(names)}")
         low, high, status, index = answer["values"]
         fault = status >> FAULT_SHIFT & 15
+        moved = {} if fault else program_traffic(
+            decode_fast(self._image), self.bases, self.limits, self.lengths, self.config)
         return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._program[1].copy(),
-                      fault=fault, fault_index=index if fault else -1)
+                      dram_bytes=moved, fault=fault, fault_index=index if fault else -1)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Issue and finish cycle per command, -1 where the log has none."""

@@ -1,6 +1,7 @@
 """Generated pages are in step; links and commands of the documentation exist."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,10 @@ def test_timing_page_names_every_constant() -> None:
     for field in fields(Timing):
         unit = field.name.removesuffix("_zero")
         assert field.name in text or (field.name.endswith("_zero") and unit in text), field.name
+
+
+def test_readme_shows_real_output() -> None:
+    readme = runpy.run_path(str(ROOT / "benchmarks" / "readme.py"))
+    text = (ROOT / "README.md").read_text()
+    assert readme["demo"]() in text, "run: python benchmarks/readme.py"
+    assert readme["numbers"]() in text, "run: python benchmarks/readme.py"

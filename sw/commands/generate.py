@@ -26,6 +26,7 @@ __all__ = ["generate"]
 
 PROMPT = '''def read_lines(path):
     """Return the lines of a file."""
+    with open(path) as file:
 '''
 
 

@@ -59,6 +59,7 @@ def test_gemm_against_numpy(rtl, model):
     verify(case.image, TINY, case.bases, case.limits, case.lengths)
     report = cosim(case, model, rtl)
     assert report.ok, report.text
+    assert report.seen.dram_bytes == report.expected.dram_bytes
     a = case.dram[:32].view(np.int8).reshape(4, 8).astype(np.int64)
     b = case.dram[512:576].view(np.int8).reshape(8, 8)[:, :4].astype(np.int64)  # the first block of columns
     expected = np.clip((a @ b + 32) >> 6, -128, 127).astype(np.int8)

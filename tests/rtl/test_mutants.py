@@ -128,7 +128,7 @@ def test_dropped_claims(small: list[Record], monkeypatch: pytest.MonkeyPatch, st
     column = OUT["claim0"] + number - STREAM_UNIT.index(unit)
     prepare = engine._prepare
 
-    def forgetful(table, bases, limits, lengths, cfg, resolved, order, first, target):  # noqa: ANN001, ANN202
+    def forgetful(table, bases, limits, lengths, cfg, resolved, order, first, target):
         good = prepare(table, bases, limits, lengths, cfg, resolved, order, first, target)
         resolved[resolved[:, OUT["unit"]] == unit, column] = 0
         return good
@@ -153,7 +153,7 @@ def test_wrong_rounding(small: list[Record], monkeypatch: pytest.MonkeyPatch, na
     if name in ("requant", "product"):  # both round in fixed.requant
         home = sys.modules["gemmule.numerics.fixed"]
 
-    def truncate(x, s):  # noqa: ANN001, ANN202
+    def truncate(x, s):
         return np.asarray(x, dtype=np.int64) >> np.asarray(s, dtype=np.int64)
 
     monkeypatch.setattr(home, "rshr", truncate)
