@@ -247,6 +247,11 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0) 
         CompileError: a size is out of range, or the config cannot hold one tile.
     """
     plan, dim = plan_gemm(config, m, k, n), config.dim
+    most = 1 << min(config.address_bits, 32)  # an offset has 32 bits
+    if m * k + k * n + m * n >= most:
+        raise CompileError(
+            f"a product must fit {most} bytes of DRAM, not {m}x{k}x{n} with "
+            f"{m * k + k * n + m * n}: use a smaller shape")
     commands = place_waits(_Emitter(config, m, k, n, plan).emit(), config, {})
     image = encode_program(commands)
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)

@@ -5,6 +5,7 @@ Sizes are bytes unless the name says otherwise; times are cycles of the device c
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ class Host(_Frozen):
     step_cycles: int = 500
     clock_mhz: int = 1000
 
+    @model_validator(mode="after")
+    def _check(self) -> Host:
+        for name, low in (("launch_cycles", 0), ("step_cycles", 0), ("clock_mhz", 1)):
+            if not low <= getattr(self, name) <= 10**9:
+                raise ValueError(f"host.{name} must be from {low} to 10**9, not {getattr(self, name)}")
+        return self
+
 
 class Config(_Frozen):
     """One device instance. Derived sizes are properties."""
@@ -97,6 +105,9 @@ class Config(_Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Config:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", self.name):
+            raise ValueError(
+                f"name must be 1 to 32 letters, digits, '_' or '-' (it names files), not {self.name!r}")
         _power_of_two("dim", self.dim, 2, 64)
         _power_of_two("bus_bytes", self.bus_bytes, 2, 64)
         if self.bus_bytes > self.dim:
@@ -177,7 +188,9 @@ def _message(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     text = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        text = f"unknown key; known keys: {', '.join(Config.model_fields)}"
+        nested: dict[str, type[BaseModel]] = {"dram": Dram, "host": Host}
+        part = nested.get(str(first["loc"][0]), Config) if len(first["loc"]) > 1 else Config
+        text = f"unknown key; known keys: {', '.join(part.model_fields)}"
     elif where:
         text = f"{text}, not {first['input']!r}"
     return f"config: {where + ': ' if where else ''}{text}"
@@ -201,9 +214,14 @@ def load_config(source: str | Path | dict[str, Any]) -> Config:
                 "file; give one of these names or a path"
             )
         try:
-            data = yaml.safe_load(path.read_text())
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"config: {path} cannot be read as UTF-8 text: {error}") from None
         except yaml.YAMLError as error:
             raise ConfigError(f"config: {path} is not YAML: {str(error).splitlines()[0]}") from None
+    if isinstance(data, dict) and not all(isinstance(key, str) for key in data):
+        wrong = next(key for key in data if not isinstance(key, str))
+        raise ConfigError(f"config: {source!s}: keys must be field names, not {wrong!r}")
     if not isinstance(data, dict):
         raise ConfigError(f"config: {source!s} must hold a mapping of fields, not {data!r}")
     try:

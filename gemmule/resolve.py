@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import TABLE_FIELDS
+from .isa import TABLE_FIELDS, IsaError
 
 __all__ = [
-    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "config_vector", "resolve", "resolve_row",
+    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "check_registers", "config_vector", "resolve",
+    "resolve_row",
 ]
 
 FAULTS = ("none", "illegal", "rows", "limit", "align", "axi")
@@ -41,6 +42,19 @@ _A, _A_STRIDE, _B, _B_STRIDE = _F["a_row"], _F["a_stride"], _F["b_row"], _F["b_s
 _C, _C_STRIDE = _F["c_row"], _F["c_stride"]
 _SRC0, _SRC0_STRIDE, _SRC1, _AUX = _F["src0"], _F["src0_stride"], _F["src1"], _F["aux"]
 _DST, _DST_STRIDE, _PERIOD, _CONTEXT = _F["dst"], _F["dst_stride"], _F["period"], _F["context"]
+
+
+def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray) -> None:
+    """Refuse values that the device's registers cannot hold.
+
+    Raises:
+        IsaError: names the register, its range and the value.
+    """
+    top = (1 << config.address_bits) - 1
+    for name, values, high in (("base", bases, top), ("limit", limits, top), ("length", lengths, 65535)):
+        for i, value in enumerate(values):
+            if not 0 <= value <= high:
+                raise IsaError(f"{name} register {i} must be from 0 to {high}, not {int(value)}")
 
 
 def config_vector(config: Config) -> np.ndarray:

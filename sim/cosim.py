@@ -169,7 +169,7 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150, j
         for i in range(programs):
             case = generate(config, seed + i, commands, faults=0.1)
             if not case.faulty:
-                verify(case.image, config, case.bases, case.limits, case.lengths)
+                verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
             report = cosim(case, model, rtl)
             summary.programs += 1
             summary.commands += len(case.image) // COMMAND_BYTES

@@ -20,6 +20,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.csr import FAULT_SHIFT, Control, Csr, base_offset, length_offset, limit_offset
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
+from gemmule.resolve import check_registers
 from gemmule.sim.build import Build, build
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.result import Result
@@ -283,6 +284,9 @@ class RtlDevice:
         Raises:
             RtlError: watchdog, AXI protocol violation, or the simulator died.
         """
+        if not self._image:
+            raise RtlError("no program is loaded; call load_program first")
+        check_registers(self.config, self.bases, self.limits, self.lengths)
         wanted = self._registers()
         writes = [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
         answer = self._request(

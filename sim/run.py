@@ -6,9 +6,10 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import BODY, COMMAND_BYTES, HEADER, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, IsaError
-from gemmule.resolve import OUT_FIELDS, config_vector
+from gemmule.resolve import OUT_FIELDS, check_registers, config_vector
 from gemmule.sim.engine import launch
 from gemmule.sim.engine_units import parameters
+from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional import execute
 from gemmule.sim.memory import Memory
 from gemmule.sim.result import Result
@@ -87,7 +88,7 @@ class Model:
     def load_program(self, image: bytes, address: int) -> None:
         """Place a program image; its address must be a multiple of the command size."""
         if address < 0 or address % COMMAND_BYTES:
-            raise ValueError(f"program address must be a multiple of {COMMAND_BYTES}, not {address}")
+            raise SimulationError(f"program address must be a multiple of {COMMAND_BYTES}, not {address}")
         self._image, self._address = bytes(image), address
         if address + len(image) <= len(self.memory.dram):
             self.memory.write(address, self._image)
@@ -105,6 +106,9 @@ class Model:
 
         A faulting program has the effects of the commands before the fault.
         """
+        if not self._image:
+            raise SimulationError("no program is loaded; call load_program first")
+        check_registers(self.config, self.bases, self.limits, self.lengths)
         table = self._table()
         count = len(table)
         resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)

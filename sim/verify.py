@@ -26,8 +26,9 @@ from gemmule.isa import (
     disassemble,
     encode_program,
 )
-from gemmule.resolve import FAULTS, OUT, resolve
-from gemmule.sim.access import SPACES, Access, accesses, common
+from gemmule.resolve import FAULTS, OUT, check_registers, resolve
+from gemmule.sim.access import DRAM, SPACES, Access, accesses, common
+from gemmule.sim.errors import SimulationError
 
 __all__ = ["Access", "Conflict", "Order", "ProgramError", "accesses", "check_alone", "verify"]
 
@@ -35,7 +36,7 @@ _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _WAITS = [_F[f"wait_{unit.name.lower()}"] for unit in Unit]
 
 
-class ProgramError(ValueError):
+class ProgramError(SimulationError):
     """A program that may fault, race or never run as meant; the message names the commands."""
 
 
@@ -161,15 +162,25 @@ def check_alone(out: np.ndarray, found: Sequence[Access]) -> str | None:
     return None
 
 
+def _touches(found: Sequence[Access], low: int, high: int) -> bool:
+    """Some DRAM write overlaps [low, high)."""
+    return any(bool(((access.spans[:, 0] < high) & (access.spans[:, 1] > low)).any())
+               for access in found if access.write and access.space == DRAM)
+
+
 def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray, limits: np.ndarray,
-           lengths: np.ndarray) -> None:
+           lengths: np.ndarray, program_address: int | None = None) -> None:
     """Check a program with given base, limit and length registers.
+
+    With ``program_address``, stores into the program itself are refused too: fetch runs ahead of them
+    by an amount that no wait controls.
 
     Raises:
         ProgramError: the first fault, port clash, impossible wait or race, naming commands and rows.
     """
     image = program if isinstance(program, bytes) else encode_program(program)
     table = decode_table(image)
+    check_registers(config, bases, limits, lengths)
     out = resolve(table, np.asarray(bases, dtype=np.int64), np.asarray(limits, dtype=np.int64),
                   np.asarray(lengths, dtype=np.int64), config)
 
@@ -187,6 +198,10 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
         trouble = check_alone(resolved, found)
         if trouble:
             raise ProgramError(f"{text(b)} {trouble}")
+        if program_address is not None and _touches(found, program_address, program_address + len(image)):
+            raise ProgramError(
+                f"{text(b)} stores into the program at {program_address}..{program_address + len(image) - 1}; "
+                "fetch may already have read it: store elsewhere")
         waits = {other: int(row[_WAITS[other]]) for other in Unit}
         for other, distance in waits.items():
             if distance > len(order.members[other]):

@@ -35,10 +35,17 @@ app.add_typer(run_app, name="run")
 def main() -> None:
     """Entry point of the console script."""
     try:
-        app()
+        code = typer.main.get_command(app).main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # click's errors, whichever copy of click Typer carries
+        if usage is None:
+            raise
+        print(f"error: {usage()}", file=sys.stderr)
+        sys.exit(2)

@@ -24,6 +24,10 @@ Commands are fetched from DRAM and dispatched in order; units run concurrently, 
   `LEN[0]` reads 65535. A length of zero is legal: the command touches nothing.
 - **Addresses**: DRAM `BASE[base] + offset`, checked against `LIMIT[base]`; scratchpad and accumulator rows are
   absolute, and one of a command's row addresses may be dynamic: `row + LEN[dyn_reg] * dyn_stride`.
+- **What a program may do**: model and RTL agree on every cycle and every byte of each program that
+  `gemmule.sim.verify` accepts. It refuses: unordered commands that touch the same rows or DRAM bytes, one of them
+  writing; two streams of one command on one port (matrix A and B, vector r0 and r1 in one bank); a destination that
+  overlaps itself; stores into the program; waits for commands that do not exist; and whatever the device faults on.
 - Durations are in [timing.md](timing.md), arithmetic in [numerics.md](numerics.md).
 """
 
@@ -40,7 +44,9 @@ def render() -> str:
     """The whole page."""
     lines = [INTRO, "## Header", ""]
     lines += _table("All units", HEADER, 0)
-    lines += ["`dyn_which`: " + ", ".join(f"{d.value} {d.name.lower()}" for d in Dyn) + ".", ""]
+    lines += ["`dyn_which`: " + ", ".join(f"{d.value} {d.name.lower()}" for d in Dyn) + ". src0 is the store's "
+              "`row`, matrix `a_row`, vector `src0`; src1 is matrix `b_row`, vector `src1`; dst is the load's `row`, "
+              "vector `dst`. Others are ignored.", ""]
     lines += ["## Units", ""]
     lines += ["`unit`: " + ", ".join(f"{u.value} {u.name.lower()}" for u in Unit)
               + " (the select unit is reserved: illegal).", ""]

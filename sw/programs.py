@@ -28,7 +28,11 @@ class Product:
 
 
 def product(config: Config, m: int, k: int, n: int, seed: int) -> Product:
-    """A product on random int8 operands, requantised so that results fill the int8 range."""
+    """A product on random int8 operands, requantised so that results fill the int8 range.
+
+    Raises:
+        CompileError: the shape does not fit.
+    """
     program = compile_gemm(config, m, k, n)
     rng = np.random.default_rng(seed)
     a = rng.integers(-128, 128, (m, k), dtype=np.int8)

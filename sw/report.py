@@ -62,8 +62,8 @@ def print_generation(console: Console, prompt: str, run: Generation, reference: 
                      method: str, backend: str) -> None:
     """Print the text and the table."""
     record = generation_json(run, reference)
-    body = Text(prompt, style="dim")
-    body.append(record["text"], style="bold")
+    body = Text(_printable(prompt), style="dim")
+    body.append(_printable(record["text"]), style="bold")
     console.print(Panel(body, title=f"{method} on {backend}, {len(run.tokens)} new tokens"))
 
     runs = [(method, run)]
@@ -101,6 +101,11 @@ def print_generation(console: Console, prompt: str, run: Generation, reference: 
         console.print(
             f"speed-up over autoregressive decoding on the same device, host counted: "
             f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; text {same} autoregressive decoding")
+
+
+def _printable(content: str) -> str:
+    """Control characters would reach the terminal: show them as U+FFFD."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in content)
 
 
 def _per_token(record: dict[str, Any], value: int) -> str:

@@ -32,6 +32,10 @@ def encode(text: str) -> list[int]:
     Raises:
         InputError: the prompt is empty.
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"--prompt must be UTF-8 text, not {text!r}") from None
     ids = _tokenizer().encode(text, add_special_tokens=False).ids
     if not ids:
         raise InputError("--prompt must hold at least one character, not ''; give some text")

@@ -33,6 +33,9 @@ def test_base_has_the_sizes_that_results_are_compared_at() -> None:
     ({"dram": {"latency": 1}}, "config: dram: dram.latency must be at least 4 cycles, not 1"),
     ({"dimension": 4}, "config: dimension: unknown key; known keys: name, dim"),
     ({"dim": "16"}, "config: dim: Input should be a valid integer, not '16'"),
+    ({"name": "../evil"}, "config: name must be 1 to 32 letters, digits, '_' or '-'"),
+    ({"host": {"step_cycles": -1}}, "config: host: host.step_cycles must be from 0 to 10**9, not -1"),
+    ({"dram": {"latncy": 5}}, "config: dram.latncy: unknown key; known keys: latency, banks"),
     ({"fetch_queue": 16}, "config: fetch_queue must be a power of two from 32 to 128, not 16"),
 ])
 def test_illegal_mixes(change: dict, message: str) -> None:
@@ -48,6 +51,12 @@ def test_unknown_name_and_bad_yaml(tmp_path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("dim: [")
     with pytest.raises(ConfigError, match="is not YAML"):
+        load_config(bad)
+    bad.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read as UTF-8 text"):
+        load_config(bad)
+    bad.write_text("1: 4")
+    with pytest.raises(ConfigError, match="keys must be field names, not 1"):
         load_config(bad)
     good = tmp_path / "good.yaml"
     good.write_text("dim: 8\nbus_bytes: 8\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +16,8 @@ from gemmule.config import Config, load_config
 from gemmule.sw.text import InputError
 
 __all__ = [
-    "ConfigOption", "JsonOption", "SeedOption", "ShapeOption", "conditions", "console", "parse_shape",
-    "read_config", "write_json",
+    "ConfigOption", "JsonOption", "SeedOption", "ShapeOption", "check_json", "conditions", "console", "parse_shape",
+    "read_config", "write_file", "write_json",
 ]
 
 console = Console(highlight=False)
@@ -26,13 +25,20 @@ console = Console(highlight=False)
 ConfigOption = Annotated[str, typer.Option(
     "--config", help="Device configuration: a preset (tiny, base) or a YAML file.")]
 JsonOption = Annotated[Path | None, typer.Option(
-    "--json", help="Also write the numbers to this JSON file.", dir_okay=False)]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random data.", min=0)]
+    "--json", help="Also write the numbers to this JSON file.", callback=lambda path: check_json(path))]
+SeedOption = Annotated[int, typer.Option(
+    "--seed", help="Seed of random data.", callback=lambda seed: _check_seed(seed))]
 ShapeOption = Annotated[str, typer.Option("--shape", help="Rows x inner x columns: MxKxN.")]
 
 
 def read_config(source: str) -> Config:
     return load_config(source)
+
+
+def _check_seed(seed: int) -> int:
+    if seed < 0:
+        raise InputError(f"--seed must be at least 0, not {seed}")
+    return seed
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
@@ -41,7 +47,7 @@ def parse_shape(text: str) -> tuple[int, int, int]:
     Raises:
         InputError: not three such integers.
     """
-    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
+    match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})", text)
     if not match or min(map(int, match.groups())) < 1:
         raise InputError(f"--shape must be MxKxN with integers of at least 1, not {text!r}; try 512x768x768")
     m, k, n = map(int, match.groups())
@@ -59,19 +65,45 @@ def conditions(config: Config) -> str:
     )
 
 
-def write_json(path: Path | None, data: Mapping[str, Any]) -> None:
-    """Write ``data`` through a temporary file and a rename; nothing when ``path`` is None.
+def check_json(path: Path | None) -> Path | None:
+    """Refuse a path that could not be written, before any work is done.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: it is a folder, or its folder cannot be made or written.
     """
     if path is None:
-        return
+        return None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:
-            json.dump(data, file, indent=1)
-            file.write("\n")
-        os.replace(file.name, path)
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--json must name a writable file, not {str(path)!r}: {error.strerror}") from None
+    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+        raise InputError(f"--json must name a writable file, not {str(path)!r}")
+    return path
+
+
+def write_file(path: Path, content: bytes, option: str) -> None:
+    """Write through a temporary file beside the target and a rename; devices and pipes directly.
+
+    Raises:
+        InputError: the file cannot be written; ``option`` is named.
+    """
+    target = path.resolve()
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+            return
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(content)
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+
+
+def write_json(path: Path | None, data: Mapping[str, Any]) -> None:
+    """Write ``data`` to the file of ``--json``; nothing when ``path`` is None."""
+    if path is not None:
+        write_file(path, (json.dumps(data, indent=1) + "\n").encode(), "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,8 @@ from typing import Annotated
 import typer
 
 from gemmule.compiler.gemm import compile_gemm
-from gemmule.isa import COMMAND_BYTES, Command, decode, disassemble, encode_program
-from gemmule.sw.commands.common import ConfigOption, JsonOption, parse_shape, read_config, write_json
+from gemmule.isa import COMMAND_BYTES, Command, IsaError, decode, disassemble, encode_program
+from gemmule.sw.commands.common import ConfigOption, JsonOption, parse_shape, read_config, write_file, write_json
 from gemmule.sw.programs import bundled_program
 from gemmule.sw.text import InputError
 
@@ -24,8 +25,13 @@ def _from_file(path: Path) -> list[Command]:
     if not image or len(image) % COMMAND_BYTES:
         raise InputError(
             f"{path} must hold commands of {COMMAND_BYTES} bytes each, not {len(image)} bytes")
-    words = [image[i:i + COMMAND_BYTES] for i in range(0, len(image), COMMAND_BYTES)]
-    return [decode(int.from_bytes(word, "little")) for word in words]
+    commands = []
+    for i in range(0, len(image), COMMAND_BYTES):
+        try:
+            commands.append(decode(int.from_bytes(image[i:i + COMMAND_BYTES], "little")))
+        except IsaError as error:
+            raise InputError(f"{path}: command {i // COMMAND_BYTES}: {error}") from None
+    return commands
 
 
 def disasm(
@@ -43,14 +49,12 @@ def disasm(
     commands: Sequence[Command]
     if program in ("target", "draft"):
         commands = bundled_program(program, device).commands
-    elif program[:1].isdigit() and "x" in program:
+    elif re.fullmatch(r"[0-9]+x[0-9]+x[0-9]+", program):
         commands = compile_gemm(device, *parse_shape(program)).commands
     else:
         commands = _from_file(Path(program))
     lines = [f"{i:5d}  {disassemble(command)}" for i, command in enumerate(commands)]
-    print("\n".join(lines))
     if out is not None:
-        part = out.with_suffix(out.suffix + ".part")
-        part.write_bytes(encode_program(commands))
-        part.replace(out)
+        write_file(out, encode_program(commands), "--save-image")
+    print("\n".join(lines))
     write_json(json, {"commands": len(commands), "listing": lines})

@@ -26,9 +26,9 @@ def fuzz(
 
     Example: gemmule fuzz --config tiny --programs 50 --seed 1
     """
-    for name, value, low in (("--programs", programs, 1), ("--commands", commands, 40)):
-        if value < low:
-            raise InputError(f"{name} must be at least {low}, not {value}")
+    for name, value, low, high in (("--programs", programs, 1, 10**6), ("--commands", commands, 40, 1000)):
+        if not low <= value <= high:
+            raise InputError(f"{name} must be from {low} to {high}, not {value}")
     summary = run_fuzz(read_config(config), programs=programs, seed=seed, commands=commands,
                        progress=lambda text: console.print(text, markup=False))
     write_json(json, {
@@ -43,5 +43,8 @@ def fuzz(
         f"{summary.cycle_differences} cycle differences")
     for name, count in summary.coverage.items():
         console.print(f"  {name}: {count}", markup=False)
+    if summary.missing:
+        console.print(f"coverage below its minimum ({len(summary.missing)}): run more --programs")
+    console.print("PASSED" if summary.ok else "FAILED: " + ("differences" if summary.failures else "coverage"))
     if not summary.ok:
         raise typer.Exit(1)

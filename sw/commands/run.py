@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import numpy as np
 import typer
 
+from gemmule.compiler.gemm import GemmProgram, compile_gemm
+from gemmule.resolve import FAULTS
 from gemmule.sim.result import Result
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.run import Model
@@ -22,7 +26,7 @@ from gemmule.sw.commands.common import (
     read_config,
     write_json,
 )
-from gemmule.sw.device import BACKENDS, DeviceError, open_device
+from gemmule.sw.device import BACKENDS, Device, DeviceError, open_device
 from gemmule.sw.programs import product
 from gemmule.sw.text import InputError
 
@@ -34,6 +38,11 @@ run_app = typer.Typer(help="Run a workload on the device.", no_args_is_help=True
 @run_app.callback()
 def _group() -> None:
     """Run a workload on the device."""
+
+
+def _prepare(target: Device, program: GemmProgram) -> None:
+    target.bases[:], target.limits[:], target.lengths[:] = program.registers()
+    target.load_program(program.image, program.program_address)
 
 
 @run_app.command("gemm")
@@ -55,32 +64,40 @@ def gemm(
         raise InputError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
-    work = product(device, *sizes, seed)
-    target = open_device(backend, device, len(work.case.dram))
-    target.write_dram(0, work.case.dram.tobytes())
-    target.bases[:], target.limits[:] = work.case.bases, work.case.limits
-    target.lengths[:] = work.case.lengths
-    target.load_program(work.case.image, work.case.program)
+    if timing_only:
+        program = compile_gemm(device, *sizes)
+        model = Model(device, dram_bytes=1)
+        target: Device = model
+        run: Callable[[], Result] = partial(model.run, timing_only=True)
+    else:
+        work = product(device, *sizes, seed)
+        program = work.program
+        target = open_device(backend, device, len(work.case.dram))
+        target.write_dram(0, work.case.dram.tobytes())
+        run = target.run
+    _prepare(target, program)
     if isinstance(target, Model):
         target.run(timing_only=True)  # loads the compiled engine: the second run is timed
     begin = time.perf_counter()
-    result: Result = target.run(timing_only=True) if isinstance(target, Model) and timing_only else target.run()
+    result: Result = run()
     seconds = time.perf_counter() - begin
     if result.fault:
-        raise DeviceError(f"device fault {result.fault} at command {result.fault_index}")
-    correct = None if timing_only else bool(np.array_equal(work.program.read_output(target.read_dram), work.expected))
+        raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+    correct = None
+    if not timing_only:
+        correct = bool(np.array_equal(program.read_output(target.read_dram), work.expected))
     target.close()
-    ideal = roofline_cycles(work.program.roofline_bytes, device)
+    ideal = roofline_cycles(program.roofline_bytes, device)
     record = {
         "shape": shape, "config": device.name, "backend": backend, "seed": seed, "commands": len(result.issue),
-        "cycles": result.cycles, "utilization": work.program.utilization(result.cycles),
-        "dram_bytes": work.program.dram_bytes, "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
+        "cycles": result.cycles, "utilization": program.utilization(result.cycles),
+        "dram_bytes": program.dram_bytes, "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
         "simulation_seconds": seconds, "correct": correct, "counters": result.counters,
     }
     console.print(f"[dim]{conditions(device)}; seed {seed}[/dim]")
     console.print(
         f"{shape} on {backend}: {result.cycles:,} cycles, {record['utilization']:.1%} of peak MACs, "
-        f"{record['roofline_fraction']:.1%} of the memory roofline, {work.program.dram_bytes:,} DRAM bytes, "
+        f"{record['roofline_fraction']:.1%} of the memory roofline, {program.dram_bytes:,} DRAM bytes, "
         f"{len(result.issue)} commands")
     for unit, split in result.counters.items():
         console.print(f"  {unit}: " + ", ".join(f"{k} {v:,}" for k, v in split.items()))

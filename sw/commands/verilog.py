@@ -33,7 +33,10 @@ def verilog(
         raise InputError(f"--unit must be one of {', '.join(sorted(UNITS))}, not {unit!r}")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, not the file {str(out)!r}")
-    path = generate_unit(unit, device, out) if unit else generate(device, out)
+    try:
+        path = generate_unit(unit, device, out) if unit else generate(device, out)
+    except OSError as error:
+        raise InputError(f"--out must be a writable folder, not {str(out)!r}: {error.strerror}") from None
     console.print(f"{path}: {path.stat().st_size:,} bytes", markup=False)
     if lint:
         try:

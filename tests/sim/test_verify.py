@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
-from gemmule.isa import Command, Length, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, IsaError, Length, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.sim.run import Model
 from gemmule.sim.verify import ProgramError, verify
 
 CONFIG = load_config("tiny")
@@ -177,3 +178,31 @@ def test_two_thousand_commands_in_a_second():
     begin = time.perf_counter()
     check(commands)
     assert time.perf_counter() - begin < 5  # about 0.5 s on an idle core
+
+
+def test_stores_into_the_program_are_refused():
+    config = load_config("tiny")
+    store = [Command.make(Unit.STORE, row=0, rows=1, bytes=4, row_stride=1, block_stride=1, offset=96)]
+    registers = np.zeros(32, dtype=np.int64), np.full(32, 4096, dtype=np.int64), np.zeros(16, dtype=np.int64)
+    verify(store, config, *registers, program_address=128)
+    with pytest.raises(ProgramError, match="stores into the program at 96..127"):
+        verify(store, config, *registers, program_address=96)
+
+
+@pytest.mark.parametrize(("register", "value", "message"), [
+    (1, 1 << 32, "limit register 0 must be from 0 to 4294967295"), (2, 65536, "length register 0 must be"),
+    (2, -3, "length register 0 must be from 0 to 65535, not -3"), (0, -1, "base register 0 must be"),
+])
+def test_registers_that_the_device_cannot_hold(register, value, message):
+    """Both back ends and the verifier refuse them in the same words."""
+    config = load_config("tiny")
+    registers = [np.zeros(32, dtype=np.int64), np.full(32, 4096, dtype=np.int64), np.zeros(16, dtype=np.int64)]
+    registers[register][0] = value
+    load = Command.make(Unit.LOAD, rows=1, bytes=4)
+    with pytest.raises(IsaError, match=message):
+        verify([load], config, *registers)
+    model = Model(config)
+    model.bases[:], model.limits[:], model.lengths[:] = registers
+    model.load_program(encode_program([load]), 0)
+    with pytest.raises(IsaError, match=message):
+        model.run()

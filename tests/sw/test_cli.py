@@ -1,6 +1,7 @@
 """The command line as a user meets it: output, JSON, one-line errors with exit code 2."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -32,8 +33,19 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["disasm", "nothing.bin"], "PROGRAM must be a file, target, draft or MxKxN"),
     (["cosim", "conv"], "PROGRAM must be gemm, target or draft, not 'conv'"),
     (["cosim", "target", "--rows", "99"], "--rows must be from 1 to 16"),
-    (["fuzz", "--programs", "0"], "--programs must be at least 1, not 0"),
+    (["fuzz", "--programs", "0"], "--programs must be from 1 to 1000000, not 0"),
     (["verilog", "--unit", "tensor"], "--unit must be one of"),
+    (["verilog", "--out", "/dev/null/x"], "--out must be a"),
+    (["fuzz", "--commands", "3000000000"], "--commands must be from 40 to 1000"),
+    (["generate", "--prompt", "\udcff"], "--prompt must be UTF-8 text"),
+    (["generate", "--seed", "-1"], "--seed must be at least 0, not -1"),
+    (["generate", "--json", "/"], "--json must name a writable file, not '/'"),
+    (["run", "gemm", "--shape", "٣x٣x٣"], "--shape must be MxKxN"),
+    (["run", "gemm", "--shape", "100000x100000x10", "--timing-only"], "use a smaller shape"),
+    (["disasm", "8x8x8", "--config", "tiny", "--save-image", "/"], "--save-image must name a writable file"),
+    (["disasm", "2x2x2.bin"], "PROGRAM must be a file"),
+    (["generate", "--colour", "red"], "No such option: --colour"),
+    (["run", "gemm", "--seed", "two"], "'--seed': Input should be a valid integer"),
 ])
 def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message: str) -> None:
     assert run(monkeypatch, *arguments) == 2
@@ -41,10 +53,6 @@ def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message:
     assert message in error
     assert error.startswith("error: ")
     assert "\n" not in error
-
-
-def test_unknown_option_is_exit_code_2(monkeypatch) -> None:
-    assert run(monkeypatch, "generate", "--colour", "red") == 2
 
 
 @pytest.mark.parametrize("command", [[], ["generate"], ["cosim"], ["fuzz"], ["verilog"], ["disasm"], ["run", "gemm"]])
@@ -87,6 +95,24 @@ def test_json_that_cannot_be_written(monkeypatch, capsys, tmp_path: Path) -> Non
     assert "--json must name a writable file" in capsys.readouterr().err
 
 
+def test_json_goes_into_devices_and_through_links(monkeypatch, capsys, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    arguments = ("run", "gemm", "--shape", "2x2x2", "--config", "tiny", "--json")
+    assert run(monkeypatch, *arguments, str(link)) == 0
+    assert link.is_symlink()
+    assert json.loads(real.read_text())["correct"] is True
+    assert real.stat().st_mode & 0o077 == 0o077 & ~_umask() & 0o666
+    assert run(monkeypatch, *arguments, "/dev/null") == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def test_disassembly_of_a_saved_image(monkeypatch, capsys, tmp_path: Path) -> None:
     image = tmp_path / "program.bin"
     assert run(monkeypatch, "disasm", "8x8x8", "--config", "tiny", "--save-image", str(image)) == 0
@@ -96,4 +122,4 @@ def test_disassembly_of_a_saved_image(monkeypatch, capsys, tmp_path: Path) -> No
     assert [line.split("#")[0].rstrip() for line in listing.splitlines()] == capsys.readouterr().out.splitlines()
     image.write_bytes(b"\x07" * 32)
     assert run(monkeypatch, "disasm", str(image)) == 2
-    assert "unit must be from 0 to 4" in capsys.readouterr().err
+    assert "program.bin: command 0: unit must be from 0 to 4" in capsys.readouterr().err
