@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import gemmule
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES, Unit, decode, decode_table, disassemble
 from gemmule.resolve import OUT, resolve
@@ -30,14 +31,14 @@ from gemmule.timing import Timing
 
 __all__ = ["FuzzSummary", "Report", "cosim", "fuzz", "verilog_path"]
 
-PACKAGE = Path(__file__).resolve().parents[1]
+CONTRACTS = Path(gemmule.__file__).resolve().parent
 
 
 def verilog_path(config: Config, timing: Timing | None = None) -> Path:
     """The device's Verilog, generated when the RTL's sources or the configuration have changed."""
     timing = timing or Timing.of(config)
-    sources = sorted([*(PACKAGE / "hw").glob("*.py"), *(PACKAGE / "gemmule").glob("*.py"),
-                      *(PACKAGE / "gemmule" / "numerics").glob("*.py")])
+    sources = sorted(
+        path for folder in (CONTRACTS / "hw", CONTRACTS, CONTRACTS / "numerics") for path in folder.glob("*.py"))
     key = fingerprint([*(path.read_bytes() for path in sources),
                        repr((config.model_dump(), vars(timing), version("amaranth"))).encode()])
     folder = build_root() / f"{config.name}-verilog-{key}"

@@ -57,7 +57,7 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
     return build(sources, "gemmule_tb", parameters, name=config.name, waves=waves)
 
 
-def _simulator_environment(folder: Path) -> dict[str, str]:
+def simulator_environment(folder: Path) -> dict[str, str]:
     """What cocotb's runner would set, for a process that we keep."""
     import cocotb_tools.config
     import find_libpython
@@ -123,7 +123,7 @@ class RtlDevice:
         with self.log.open("wb") as log, Listener(str(self.folder / "socket"), family="AF_UNIX") as listener:
             listener._listener._socket.settimeout(120)  # type: ignore[attr-defined]
             self._process = subprocess.Popen(
-                arguments, cwd=self.folder, env=_simulator_environment(self.folder), stdin=subprocess.DEVNULL,
+                arguments, cwd=self.folder, env=simulator_environment(self.folder), stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT)
             try:
                 self._connection: Connection | None = listener.accept()
