@@ -28,8 +28,7 @@ test: setup  ## the test suite
 
 lint: setup  ## style, and lint of the generated Verilog
 	$(BIN)/ruff check gemmule hw sim compiler sw tests benchmarks examples
-	$(BIN)/gemmule verilog --config tiny --lint --out $(BUILD)/verilog
-	$(BIN)/gemmule verilog --config base --lint --out $(BUILD)/verilog
+	for config in tiny edge base; do $(BIN)/gemmule verilog --config $$config --lint --out $(BUILD)/verilog || exit 1; done
 
 types: setup  ## static types
 	$(BIN)/mypy -p gemmule
@@ -39,8 +38,8 @@ rtl: setup  ## Verilog of all presets and the tests that simulate it
 	$(BIN)/python -m pytest -m rtl
 
 fuzz: setup  ## differential fuzzing of RTL against model (SEED=n)
-	$(BIN)/gemmule fuzz --config tiny --programs 200 --seed $(SEED) --json $(BUILD)/fuzz_tiny.json
-	$(BIN)/gemmule fuzz --config base --programs 200 --seed $(SEED) --json $(BUILD)/fuzz_base.json
+	for config in tiny edge base; do \
+	  $(BIN)/gemmule fuzz --config $$config --programs 200 --seed $(SEED) --json $(BUILD)/fuzz_$$config.json || exit 1; done
 
 perf: setup  ## speed tables into docs/results
 	$(BIN)/python benchmarks/speed.py --out docs/results

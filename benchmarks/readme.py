@@ -34,7 +34,7 @@ def numbers() -> str:
     all_cells = [row[str(n)] for row in lossless["rows"] for n in lossless["conditions"]["lengths"]]
     eight = max(row["over 1 row"] for row in decode if row["rows"] == 8)
     busy = [row["DRAM bus busy"] for row in decode if row["rows"] == 1]
-    fuzz = [load(f"fuzz_{name}") for name in ("tiny", "base")]
+    fuzz = [load(f"fuzz_{name}") for name in ("tiny", "edge", "base")]
     rows = [
         ("runs with tokens equal to autoregressive decoding (50 prompts, draft lengths 1, 3, 7)",
          f"{sum(c['equal'] for c in all_cells)} of {len(all_cells)}", "`python benchmarks/lossless.py`"),

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 __all__ = ["Config", "ConfigError", "Dram", "Host", "PRESETS", "load_config"]
 
-PRESETS = ("tiny", "base")
+PRESETS = ("tiny", "edge", "base")
 COMMAND_BYTES = 32
 
 

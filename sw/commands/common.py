@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from gemmule.config import Config, load_config
+from gemmule.config import PRESETS, Config, load_config
 from gemmule.sw.text import InputError
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
 console = Console(highlight=False)
 
 ConfigOption = Annotated[str, typer.Option(
-    "--config", help="Device configuration: a preset (tiny, base) or a YAML file.")]
+    "--config", help=f"Device configuration: a preset ({', '.join(PRESETS)}) or a YAML file.")]
 JsonOption = Annotated[Path | None, typer.Option(
     "--json", help="Also write the numbers to this JSON file.", callback=lambda path: check_json(path))]
 SeedOption = Annotated[int, typer.Option(
