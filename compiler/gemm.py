@@ -132,7 +132,6 @@ class _Emitter:
         self.loads: list[tuple[Command, str]] = []
         self.done = {""}
         self.emitted = self.a_count = self.b_count = 0
-        self.a_slot: dict[tuple[int, int, int], int] = {}
         self.deep = ceil_div(k, self.dim)
         self.depth_tiles = _pieces(self.deep, plan.k)
         self.columns = _columns(plan, n, self.dim)

@@ -10,11 +10,23 @@ from dataclasses import dataclass, fields
 
 from .config import Config
 
-__all__ = ["Timing", "ceil_div"]
+__all__ = ["Timing", "ceil_div", "serial_finish"]
 
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def serial_finish(first_ready: int, period: int, rows: int, dividers: int, serial: int) -> int:
+    """Last quotient of ``rows`` statistics that become ready every ``period`` cycles.
+
+    Row i is ready at ``first_ready + i * period`` and runs on divider ``i % dividers``, in order:
+    start_i = max(ready_i, start_{i-dividers} + serial). The maximum over a divider's chain is attained
+    at one of its ends because both sides are linear. (The model compiles this function.)
+    """
+    last = rows - 1
+    head = first_ready + last % dividers * period + last // dividers * serial
+    return max(first_ready + last * period, head) + serial
 
 
 @dataclass(frozen=True)
@@ -74,16 +86,3 @@ class Timing:
     def matrix_slot(self, config: Config, m: int) -> int:
         """Cycles between the stream starts of consecutive tiles of one command."""
         return max(m, config.dim // config.preload, self.matrix_rmw)
-
-    def serial_finish(self, first_ready: int, period: int, rows: int, dividers: int,
-                      serial: int) -> int:
-        """Last quotient of ``rows`` statistics that become ready every ``period`` cycles.
-
-        Row i is ready at ``first_ready + i * period`` and runs on divider ``i % dividers``,
-        in order: start_i = max(ready_i, start_{i-dividers} + serial). The maximum over a
-        divider's chain is attained at one of its ends because both sides are linear.
-        """
-        last = rows - 1
-        chain = last // dividers
-        head = first_ready + (last % dividers) * period
-        return max(first_ready + last * period, head + chain * serial) + serial

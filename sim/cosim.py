@@ -5,7 +5,6 @@ This is the one module of ``sim`` that asks ``hw`` for anything: its Verilog.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -154,7 +153,7 @@ class FuzzSummary:
         return not self.failures and not self.missing
 
 
-def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150, json_path: Path | None = None,
+def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
          progress: Callable[[str], None] = print, stop_after: int = 3, enforce: bool = True) -> FuzzSummary:
     """Random legal programs on model and RTL, one simulator process for all.
 
@@ -192,8 +191,5 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150, j
     summary.missing = coverage.missing() if enforce else []
     for what in summary.missing:
         progress(f"  coverage below its minimum: {what}")
-    if json_path:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps(vars(summary) | {"ok": summary.ok}, indent=2) + "\n")
     return summary
 

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from gemmule import resolve as _resolve
+from gemmule import timing as _timing
 from gemmule.isa import TABLE_FIELDS
 from gemmule.resolve import OUT
 from gemmule.sim import dram as _dram
@@ -346,7 +347,7 @@ def _simulate(  # type: ignore[no-untyped-def]
 def _entry():  # type: ignore[no-untyped-def]
     # numba's cache looks only at the cached function's own file; the stamp, a closure cell and thus
     # part of the cache's key, stands for everything that is compiled into it.
-    files = (__file__, _dram.__file__, _units.__file__, _resolve.__file__)
+    files = (__file__, _dram.__file__, _units.__file__, _resolve.__file__, _timing.__file__)
     text = b"".join(Path(file).read_bytes() for file in files) + repr((TABLE_FIELDS, OUT)).encode()
     stamp = int(hashlib.sha256(text).hexdigest()[:12], 16)
 

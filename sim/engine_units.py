@@ -8,6 +8,7 @@ from typing import NamedTuple
 from numba import njit
 
 from gemmule import resolve as _resolve
+from gemmule import timing as _timing
 from gemmule.config import Config
 from gemmule.timing import Timing
 
@@ -98,6 +99,9 @@ def matrix_times(p, t, m, n, k, stream_free):  # type: ignore[no-untyped-def]
     return start + (tiles - 1) * slot, start + tiles * slot, start + tiles * slot + p.matrix_drain
 
 
+_serial_finish = njit(_timing.serial_finish)
+
+
 @njit
 def vector_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
     """Finish of a vector command issued in cycle ``t``."""
@@ -120,10 +124,8 @@ def vector_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
         return last + p.vector_stat
     if op != 3 and op != 6:
         return last + p.vector_write
-    # serial dividers: only the two ends of the last row's chain can bound it (Timing.serial_finish)
     serial = p.rms_serial if op == 3 else p.softmax_serial
     period = reads // m
     ready = t + p.vector_first - 1 + period + p.vector_stat
-    head = ready + (m - 1) % p.dividers * period + (m - 1) // p.dividers * serial
-    quotient = max(ready + (m - 1) * period, head) + serial
+    quotient = _serial_finish(ready, period, m, p.dividers, serial)
     return max(quotient, last + p.vector_write) if op == 6 else quotient

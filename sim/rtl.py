@@ -19,12 +19,11 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.csr import FAULT_SHIFT, Control, Csr, base_offset, length_offset, limit_offset
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit, decode_table
 from gemmule.resolve import check_registers
 from gemmule.sim.build import Build, build
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.result import Result
-from gemmule.sim.run import decode_fast
 from gemmule.sim.traffic import program_traffic
 from gemmule.timing import Timing
 
@@ -304,7 +303,7 @@ class RtlDevice:
         low, high, status, index = answer["values"]
         fault = status >> FAULT_SHIFT & 15
         moved = {} if fault else program_traffic(
-            decode_fast(self._image), self.bases, self.limits, self.lengths, self.config)
+            decode_table(self._image), self.bases, self.limits, self.lengths, self.config)
         return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._program[1].copy(),
                       dram_bytes=moved, fault=fault, fault_index=index if fault else -1)
 

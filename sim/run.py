@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import BODY, COMMAND_BYTES, HEADER, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, IsaError
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, decode_table
 from gemmule.resolve import OUT_FIELDS, check_registers, config_vector
 from gemmule.sim.engine import launch
 from gemmule.sim.engine_units import parameters
@@ -15,35 +15,12 @@ from gemmule.sim.memory import Memory
 from gemmule.sim.result import Result
 from gemmule.timing import Timing
 
-__all__ = ["Model", "decode_fast"]
+__all__ = ["Model"]
 
 _UNITS = ("load", "store", "matrix", "vector")
 _STATES = ("busy", "empty", "waiting", "ports")
 _PURPOSES = ("program", "load", "store")
 _CACHED_PROGRAMS = 64
-
-
-def decode_fast(image: bytes) -> np.ndarray:
-    """:func:`gemmule.isa.decode_table`, a column at a time."""
-    if len(image) % COMMAND_BYTES:
-        raise IsaError(
-            f"program image must be a multiple of {COMMAND_BYTES} bytes, not {len(image)}")
-    words = np.frombuffer(image, dtype="<u8").reshape(-1, 4)
-    table = np.zeros((len(words), len(TABLE_FIELDS)), dtype=np.int64)
-
-    def fill(layout: tuple[tuple[str, int], ...], shift: int, rows: np.ndarray | slice) -> None:
-        for name, bits in layout:
-            word, low = divmod(shift, 64)
-            value = words[rows, word] >> np.uint64(low)
-            if low + bits > 64:
-                value = value | words[rows, word + 1] << np.uint64(64 - low)
-            table[rows, TABLE_FIELDS.index(name)] = (value & np.uint64((1 << bits) - 1)).astype(np.int64)
-            shift += bits
-
-    fill(HEADER, 0, slice(None))
-    for unit, layout in BODY.items():
-        fill(layout, 64, table[:, TABLE_FIELDS.index("unit")] == unit)
-    return table
 
 
 class Model:
@@ -98,7 +75,7 @@ class Model:
         if table is None:
             if len(self._tables) >= _CACHED_PROGRAMS:
                 del self._tables[next(iter(self._tables))]
-            table = self._tables[self._image] = decode_fast(self._image)
+            table = self._tables[self._image] = decode_table(self._image)
         return table
 
     def run(self, timing_only: bool = False) -> Result:

@@ -9,7 +9,6 @@ from types import TracebackType
 
 from gemmule.compiler.decoder import compile_decoder
 from gemmule.compiler.program import DecoderProgram
-from gemmule.compiler.qmodel import QuantModel
 from gemmule.config import Config
 from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
 from gemmule.sw.decoding.generate import Generation, generate
@@ -84,9 +83,6 @@ class Session:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)
         except ValueError as error:
             raise InputError(str(error)) from None
-
-    def models(self) -> dict[str, QuantModel]:
-        return {name: bundled_model(name) for name in ("target", "draft")}
 
     def __enter__(self) -> Session:
         return self

@@ -90,6 +90,7 @@ def gemm(
     ideal = roofline_cycles(program.roofline_bytes, device)
     record = {
         "shape": shape, "config": device.name, "backend": backend, "seed": seed, "commands": len(result.issue),
+        "mapping": program.plan.describe(device.dim),
         "cycles": result.cycles, "utilization": program.utilization(result.cycles),
         "dram_bytes": program.dram_bytes, "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
         "simulation_seconds": seconds, "correct": correct, "counters": result.counters,
@@ -99,6 +100,7 @@ def gemm(
         f"{shape} on {backend}: {result.cycles:,} cycles, {record['utilization']:.1%} of peak MACs, "
         f"{record['roofline_fraction']:.1%} of the memory roofline, {program.dram_bytes:,} DRAM bytes, "
         f"{len(result.issue)} commands")
+    console.print(f"  mapping: {program.plan.describe(device.dim)}")
     for unit, split in result.counters.items():
         console.print(f"  {unit}: " + ", ".join(f"{k} {v:,}" for k, v in split.items()))
     console.print(f"simulated in {seconds:.4f} s ({result.cycles / seconds:,.0f} cycles per second)")

@@ -1,10 +1,9 @@
-"""Measurements that hold for any implementation of the models: bits per byte, ranges, agreement.
+"""Measurements that hold for any implementation of the models: ranges, agreement, repetition.
 
 The functions see a model only as a predictor from token ids to logits in numpy, so the same
 yardstick serves the float models here and the integer models of the device.
 """
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,35 +15,6 @@ Predictor = Callable[[Tokens], NDArray[np.float32]]
 
 CONTEXT = 256
 EVAL_BATCH = 16
-
-
-def code_length(logits: NDArray[np.float32], wanted: Tokens) -> float:
-    """Nats to code `wanted` [batch, tokens] under softmax(logits) [batch, tokens, vocab]."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(-1, keepdims=True)
-    chosen = np.take_along_axis(shifted, wanted[..., None], -1)[..., 0]  # [batch, tokens]
-    return float((np.log(np.exp(shifted).sum(-1)) - chosen).sum())
-
-
-def bits_per_byte(predict: Predictor, stream: Tokens, byte_count: int) -> float:
-    """Code length of the whole stream over its bytes of text, in bits.
-
-    Windows of 256 predictions do not overlap, so each begins without context: an upper bound.
-    The <eos> between files costs bits but adds no bytes.
-    """
-    if byte_count < 1 or len(stream) < 2:
-        raise ValueError(f"nothing to measure: {len(stream)} tokens, {byte_count} bytes")
-    full = (len(stream) - 1) // CONTEXT
-    inputs = stream[: full * CONTEXT].reshape(full, CONTEXT)
-    wanted = stream[1 : full * CONTEXT + 1].reshape(full, CONTEXT)
-    nats = 0.0
-    for start in range(0, full, EVAL_BATCH):
-        batch = slice(start, start + EVAL_BATCH)
-        nats += code_length(predict(inputs[batch]), wanted[batch])
-    tail = stream[full * CONTEXT :]
-    if len(tail) > 1:
-        nats += code_length(predict(tail[None, :-1]), tail[None, 1:])
-    return nats / math.log(2) / byte_count
 
 
 class RangeRecorder:

@@ -21,10 +21,11 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gemmule.compiler.quality import bits_per_byte
 from gemmule.sw.training.corpus import Corpus, load_corpus
 from gemmule.sw.training.export import DRAFT, TARGET, save_checkpoint, write_json
 from gemmule.sw.training.model import LanguageModel, activation_ranges, generate, predictor
-from gemmule.sw.training.report import agreement, bits_per_byte, distinct_share, full_windows
+from gemmule.sw.training.report import agreement, distinct_share, full_windows
 from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, save_tokenizer, token_stream, train_tokenizer
 
 BATCH, CONTEXT = 16, 256

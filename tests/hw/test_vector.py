@@ -18,7 +18,7 @@ from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.testing import run_bench
 from gemmule.hw.vector import Vector
 from gemmule.isa import VectorFlag, VOp
-from gemmule.timing import Timing
+from gemmule.timing import Timing, serial_finish
 
 WRITE, STAT, RMS, SOFTMAX = 9, 12, 36, 19
 F = VectorFlag
@@ -181,7 +181,7 @@ class Device:
                 ends[i % self.dividers] = max(cycle, ends[i % self.dividers]) + serial
             finish = max(ends)
             period = (len(reads) - 1) // m
-            assert finish == Timing().serial_finish(period + STAT, period, m, self.dividers, serial)
+            assert finish == serial_finish(period + STAT, period, m, self.dividers, serial)
         else:
             finish = max(writes)
         return reads, writes, finish

@@ -5,10 +5,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
+import tokenizers
 
-tokenizers = pytest.importorskip("tokenizers")
-
-from gemmule.sw.training import corpus, export, report, tokenizer  # noqa: E402
+from gemmule.compiler.quality import bits_per_byte
+from gemmule.sw.training import corpus, export, report, tokenizer
 
 TINY_TEXT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n" * 20
 
@@ -197,7 +197,7 @@ def test_windows_follow_their_key() -> None:
 @pytest.mark.parametrize("tokens", [2, 256, 257, 258, 5000])
 def test_uniform_model_costs_log2_of_the_vocabulary(tokens: int) -> None:
     stream = np.random.default_rng(1).integers(0, 1024, tokens)
-    bits = report.bits_per_byte(lambda ids: np.zeros((*ids.shape, 1024), np.float32), stream, tokens - 1)
+    bits = bits_per_byte(lambda ids: np.zeros((*ids.shape, 1024), np.float32), stream, tokens - 1)
     assert bits == pytest.approx(10.0)
 
 
@@ -211,7 +211,7 @@ def test_bits_per_byte_aligns_logits_with_the_next_token() -> None:
         np.put_along_axis(logits, wanted[..., None], 100.0, -1)
         return logits
 
-    assert report.bits_per_byte(oracle, stream, 999) == pytest.approx(0.0, abs=1e-9)
+    assert bits_per_byte(oracle, stream, 999) == pytest.approx(0.0, abs=1e-9)
     assert report.agreement(oracle, stream[None], 10) == 1.0
 
 
