@@ -1,0 +1,62 @@
+"""Selection: top-K with stable order, argmax, importance of positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["IMPORTANCE_MAX", "KEY_BITS", "accumulate_importance", "argmax_rows", "radix_threshold", "top_k"]
+
+KEY_BITS = 24
+IMPORTANCE_MAX = (1 << 32) - 1
+_DIGIT = 4
+
+
+def radix_threshold(keys: np.ndarray, k: int) -> tuple[int, int]:
+    """(T, need): the k-th largest of the unsigned ``keys`` and how many equal to T are kept.
+
+    Radix-16 selection from the most significant digit, as the hardware does it: six passes over
+    all keys, each of which fixes four bits of T by counting keys per digit among those that share T's
+    prefix. All passes always run. k is from 1 to len(keys).
+    """
+    threshold, need = 0, k
+    for level in range(KEY_BITS // _DIGIT - 1, -1, -1):
+        low = _DIGIT * level
+        alike = keys[keys >> (low + _DIGIT) == threshold >> (low + _DIGIT)] if low + _DIGIT < KEY_BITS else keys
+        counts = np.bincount(alike >> low & 15, minlength=16)
+        digit = 15
+        while counts[digit] < need:
+            need -= int(counts[digit])
+            digit -= 1
+        threshold |= digit << low
+    return threshold, need
+
+
+def top_k(keys: np.ndarray, k: int) -> np.ndarray:
+    """Positions of the k largest keys (unsigned, 24 bits), ascending; of equal keys the first are kept.
+
+    Equals ``sort(argsort(-keys, stable)[:k])``. k >= len(keys) keeps all, k = 0 none. int64 out.
+    """
+    keys = np.asarray(keys, dtype=np.int64)
+    if k <= 0 or not len(keys):
+        return np.zeros(0, dtype=np.int64)
+    if k >= len(keys):
+        return np.arange(len(keys), dtype=np.int64)
+    threshold, need = radix_threshold(keys, k)
+    equal = keys == threshold
+    return np.flatnonzero((keys > threshold) | (equal & (np.cumsum(equal) <= need)))
+
+
+def argmax_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(index, value) of each row's maximum; the lowest index of equal ones. ``x[rows, n]``, n >= 1."""
+    index = np.argmax(x, axis=1)
+    return index, np.asarray(x, dtype=np.int64)[np.arange(len(x)), index]
+
+
+def accumulate_importance(importance: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """``min(importance + column sums of weights, 2**32 - 1)``; unsigned 32 bits ``[n]``, weights ``[rows, n]``.
+
+    Weights are normalised attention probabilities (unsigned); saturation does not depend on the order of
+    rows because every partial sum only grows.
+    """
+    total = np.asarray(importance, dtype=np.int64) + np.asarray(weights, dtype=np.int64).sum(axis=0)
+    return np.minimum(total, IMPORTANCE_MAX)
