@@ -5,8 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BUILD  ?= build
 SEED   ?= 1
+FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
+SHAPE  ?= 512x768x3072
 
-.PHONY: help setup demo test lint types rtl perf fuzz train clean
+.PHONY: help setup demo test lint types rtl perf fuzz synth fourstate train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -38,11 +40,30 @@ rtl: setup  ## Verilog of all presets and the tests that simulate it
 	$(BIN)/python -m pytest -m rtl
 
 fuzz: setup  ## differential fuzzing of RTL against model (SEED=n)
-	for config in tiny edge base; do \
-	  $(BIN)/gemmule fuzz --config $$config --programs 200 --seed $(SEED) --json $(BUILD)/fuzz_$$config.json || exit 1; done
+	for config in $(FUZZ); do \
+	  $(BIN)/gemmule fuzz --config $$config --programs 500 --seed $(SEED) \
+	    --json docs/results/fuzz_$$(basename $$config .yaml).json || exit 1; done
 
 perf: setup  ## speed tables into docs/results
-	$(BIN)/python benchmarks/speed.py --out docs/results
+	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results
+	$(BIN)/python benchmarks/matrix.py --out docs/results
+	$(BIN)/python benchmarks/gemm.py --out docs/results
+
+synth: setup  ## area of every unit on an FPGA, and Fmax of the one that fits, into docs/results (an hour)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
+	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
+	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
+	$(BIN)/gemmule synth --config edge --unit all --route --json docs/results/synth_edge.json
+
+fourstate: setup  ## the generated Verilog under Icarus: nothing is unknown after reset
+	@command -v iverilog >/dev/null || \
+	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
+	$(BIN)/python -m pytest -s tests/rtl/fourstate.py
+
+perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (ten minutes, 10 GB)
+	$(PYTHON) -m venv $(BUILD)/scalesim
+	$(BUILD)/scalesim/bin/python -m pip install --quiet --disable-pip-version-check 'scalesim==3.0.0' 'numpy<2.3'
+	$(BUILD)/scalesim/bin/python benchmarks/scalesim_product.py --shape $(SHAPE) --out docs/results/scalesim.json
 
 train: setup  ## train and quantise the bundled models (CPU, about an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'

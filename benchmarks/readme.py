@@ -34,7 +34,12 @@ def numbers() -> str:
     all_cells = [row[str(n)] for row in lossless["rows"] for n in lossless["conditions"]["lengths"]]
     eight = max(row["over 1 row"] for row in decode if row["rows"] == 8)
     busy = [row["DRAM bus busy"] for row in decode if row["rows"] == 1]
-    fuzz = [load(f"fuzz_{name}") for name in ("tiny", "edge", "base")]
+    fuzz = [json.loads(path.read_text()) for path in sorted((ROOT / "docs" / "results").glob("fuzz_*.json"))]
+    gemm = {(row["shape"], row["dataflow"], row["weights"]): row for row in load("gemm_base")["rows"]}
+    whole, one, many, packed = (gemm[key] for key in (
+        ("512x768x3072", "ws", "int8"), ("1x768x3072", "ws", "int8"), ("16x768x3072", "ws", "int8"),
+        ("1x768x3072", "ws", "int4")))
+    resident = load("matrix_base")["rows"]
     rows = [
         ("runs with tokens equal to autoregressive decoding (50 prompts, draft lengths 1, 3, 7)",
          f"{sum(c['equal'] for c in all_cells)} of {len(all_cells)}", "`python benchmarks/lossless.py`"),
@@ -43,9 +48,17 @@ def numbers() -> str:
         ("RTL against model: byte / cycle differences",
          "; ".join(f"{f['config']}: {f['byte_differences']} / {f['cycle_differences']} in {f['commands']:,} commands"
                    for f in fuzz), "`make fuzz`"),
+        ("512x768x3072 from DRAM and back, of peak MACs", f"{whole['of peak MACs']:.1%}", "`make perf`"),
+        ("1x768x3072, of the memory roofline", f"{one['of roofline']:.1%}", "the same"),
+        ("cycles of 16 rows / of 1 row; of int8 / of int4 weights",
+         f"{many['cycles'] / one['cycles']:.3f}; {one['cycles'] / packed['cycles']:.2f}", "the same"),
+        ("matrix unit, operands resident, both dataflows, of peak",
+         f"at least {min(row['utilisation'] for row in resident):.1%}", "the same"),
         ("a pass over 8 rows / over 1 row, cycles", f"at most {eight:.3f}", "`python benchmarks/decode.py`"),
         ("DRAM bus busy in a one-row pass", f"{min(busy):.1%} to {max(busy):.1%}", "the same"),
-        ("timing-only model over RTL simulation, 512x768x768",
+        ("timing-only model, simulated cycles per second",
+         f"{speed['model, timing only']['cycles per second']:,}", "`make perf`"),
+        (f"timing-only model over RTL simulation, {load('speed_base')['shape']}",
          f"{speed['model, timing only']['over RTL']:,.0f}x", "`make perf`"),
         ("RTL simulation (Verilator), cycles per second", f"{speed['RTL (Verilator)']['cycles per second']:,}",
          "the same"),

@@ -1,6 +1,6 @@
 """Simulation speed on one product: RTL under Verilator, the model with data, the model's timing alone.
 
-    python benchmarks/speed.py --shape 512x768x768 --config base --out docs/results
+    python benchmarks/speed.py --shape 512x768x3072 --config base --out docs/results
 
 All sides run the same emitted program in one process, warm, interleaved; medians of ``--repeats``.
 """
@@ -38,7 +38,7 @@ def seconds(run: Any) -> tuple[float, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", default="512x768x768")
+    parser.add_argument("--shape", default="512x768x3072")
     parser.add_argument("--config", default="base")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -77,7 +77,7 @@ def main() -> None:
     show(f"{args.shape} on {config.name}: {total:,} cycles, median of {args.repeats}", rows)
     write(args.out / f"speed_{config.name}.json", {
         "command": f"python benchmarks/speed.py --shape {args.shape} --config {args.config} --repeats {args.repeats}",
-        "cycles": total, "rows": rows, "seconds": times,
+        "shape": args.shape, "cycles": total, "rows": rows, "seconds": times,
     })
 
 

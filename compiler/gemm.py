@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_columns, pack_weights
+from gemmule.compiler.layout import Regions, WeightFormat, pack_columns
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config
@@ -22,6 +22,7 @@ from gemmule.timing import ceil_div
 
 __all__ = ["GemmProgram", "compile_gemm"]
 
+INT8 = WeightFormat()
 BASE_A, BASE_B, BASE_PARAMETERS, BASE_C = 0, 1, 2, 3
 
 
@@ -40,6 +41,7 @@ class GemmProgram:
     """Bytes of DRAM from ``base_address`` on."""
     symbols: dict[str, tuple[int, int]]
     plan: GemmPlan
+    weights: WeightFormat
 
     @property
     def program_address(self) -> int:
@@ -51,8 +53,10 @@ class GemmProgram:
 
     @property
     def roofline_bytes(self) -> int:
-        """Weights, column parameters, inputs and outputs, each moved once."""
-        return self.k * self.n + 3 * self.n + self.m * self.k + self.m * self.n
+        """Weights as stored (with scales), column parameters, inputs and outputs, each moved once."""
+        scales = ceil_div(self.k, self.weights.group) * self.n if self.weights.group else 0
+        stored = ceil_div(self.k * self.weights.bits, 8) * self.n + scales
+        return stored + 3 * self.n + self.m * self.k + self.m * self.n
 
     @property
     def dram_bytes(self) -> int:
@@ -73,11 +77,19 @@ class GemmProgram:
         lengths[0] = 65535
         return bases, limits, lengths
 
-    def fill(self, a: np.ndarray, b: np.ndarray, mult: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """DRAM content (uint8, at ``base_address``) for A[m, k], B[k, n] int8, mult and shift [n]."""
+    def fill(self, a: np.ndarray, b: np.ndarray, mult: np.ndarray, shift: np.ndarray,
+             scales: np.ndarray | None = None) -> np.ndarray:
+        """DRAM content (uint8, at ``base_address``) for A[m, k], B[k, n] int8, mult and shift [n].
+
+        With int4 weights B holds -8 .. 7; with groups ``scales`` [ceil(k / group), n] holds 1 .. 15.
+        """
+        groups = ceil_div(self.k, self.weights.group) if self.weights.group else 0
+        if (scales is None) == (groups > 0):
+            raise CompileError(f"scales must be {'given' if groups else 'left out'} for {self.weights}")
         for name, value, size in (("A", a, (self.m, self.k)), ("B", b, (self.k, self.n)),
-                                  ("mult", mult, (self.n,)), ("shift", shift, (self.n,))):
-            if value.shape != size:
+                                  ("mult", mult, (self.n,)), ("shift", shift, (self.n,)),
+                                  ("scales", scales, (groups, self.n))):
+            if value is not None and value.shape != size:
                 raise CompileError(f"{name} must have shape {size}, not {value.shape}")
         dim, plan = self.config.dim, self.plan
         dram = np.zeros(self.size, dtype=np.uint8)
@@ -92,8 +104,13 @@ class GemmProgram:
         tiles = []
         for n0, wide in _columns(plan, self.n, dim):
             for k0, deep in _pieces(ceil_div(self.k, dim), plan.k):
-                tile = b[k0 * dim:(k0 + deep) * dim, n0 * dim:(n0 + wide) * dim]
-                tiles.append(pack_weights(tile.T, dim, deep * dim).reshape(-1))
+                columns = slice(n0 * dim, (n0 + wide) * dim)
+                part = None
+                if scales is not None:
+                    step = self.weights.tiles(self.config)
+                    part = scales[k0 // step:ceil_div(k0 + deep, step), columns]
+                tile = b[k0 * dim:(k0 + deep) * dim, columns]
+                tiles.append(self.weights.pack(self.config, tile, part, deep).reshape(-1))
         put("b", np.concatenate(tiles))
         return dram
 
@@ -126,8 +143,16 @@ def _columns(plan: GemmPlan, n: int, dim: int) -> list[tuple[int, int]]:
 class _Emitter:
     """Commands of one product; loads are emitted as soon as the slot that they fill is free."""
 
-    def __init__(self, config: Config, m: int, k: int, n: int, plan: GemmPlan) -> None:
+    def __init__(self, config: Config, m: int, k: int, n: int, plan: GemmPlan, weights: WeightFormat,
+                 dataflow: str) -> None:
         self.m, self.k, self.n, self.plan, self.dim = m, k, n, plan, config.dim
+        self.config, self.weights = config, weights
+        self.flags = {
+            *((MatrixFlag.OUTPUT_STATIONARY,) if dataflow == "os" else ()),
+            *((MatrixFlag.B_INT4,) if weights.bits == 4 else ()),
+            *((MatrixFlag.GROUP_SCALES,) if weights.group else ()),
+        }
+        self.group = weights.tiles(config).bit_length() - 1
         self.commands: list[Command] = []
         self.loads: list[tuple[Command, str]] = []
         self.done = {""}
@@ -169,7 +194,7 @@ class _Emitter:
         for n0, groups in self.columns:
             for k0, deep in self.depth_tiles:
                 offset_of[n0, k0] = at
-                at += groups * deep * dim * dim
+                at += groups * self.weights.rows(self.config, deep) * dim
         for panel, (first, width) in enumerate(_pieces(ceil_div(self.n, dim), plan.panel)):
             self._load(f"panel {panel - 2}" if panel >= 2 else "", f"parameters from column {first * dim}",
                        base=BASE_PARAMETERS, offset=3 * first * dim, bytes=3 * width * dim,
@@ -186,7 +211,8 @@ class _Emitter:
                         self.b_count += 1
                         self._load(f"b {number - len(slots)}" if number >= len(slots) else "",
                                    f"B columns {n0 * dim} depth {k0 * dim}", base=BASE_B,
-                                   offset=offset_of[n0, k0], bytes=groups * deep * dim * dim,
+                                   offset=offset_of[n0, k0],
+                                   bytes=groups * self.weights.rows(self.config, deep) * dim,
                                    row=slots[number % len(slots)], block_stride=1, rows=1)
                         last = index == len(inside) - 1 or not plan.resident
                         steps.append((kept[tile], number, last))
@@ -215,9 +241,9 @@ class _Emitter:
                 self.commands.append(Command.make(
                     Unit.MATRIX, note=f"rows {m0}+{rows} columns {n0 * dim} depth {k0 * dim}",
                     a_row=plan.a_rows[a % len(plan.a_rows)], a_stride=plan.m,
-                    b_row=plan.b_rows[b % len(plan.b_rows)], b_stride=deep * dim, c_row=acc, c_stride=plan.m,
-                    m=rows, n=columns, k=min(deep * dim, self.k - k0 * dim),
-                    flags=(MatrixFlag.ACCUMULATE,) if step else ()))
+                    b_row=plan.b_rows[b % len(plan.b_rows)], b_stride=self.weights.rows(self.config, deep),
+                    c_row=acc, c_stride=plan.m, m=rows, n=columns, k=min(deep * dim, self.k - k0 * dim),
+                    group=self.group, flags=self.flags | ({MatrixFlag.ACCUMULATE} if step else set())))
                 self.done |= {f"b {b}"} | ({f"a {a}"} if last else set())
                 self._pump()
             panel, inside = divmod(n0, plan.panel)
@@ -239,19 +265,20 @@ class _Emitter:
         return self.commands
 
 
-def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0) -> GemmProgram:
+def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, *,
+                 weights: WeightFormat = INT8, dataflow: str = "ws") -> GemmProgram:
     """Compile C[m, n] = requant(A[m, k] B[k, n]) for any sizes of at least 1.
 
     Raises:
         CompileError: a size is out of range, or the config cannot hold one tile.
     """
-    plan, dim = plan_gemm(config, m, k, n), config.dim
+    plan, dim = plan_gemm(config, m, k, n, weights, dataflow), config.dim
     most = 1 << min(config.address_bits, 32)  # an offset has 32 bits
     if m * k + k * n + m * n >= most:
         raise CompileError(
             f"a product must fit {most} bytes of DRAM, not {m}x{k}x{n} with "
             f"{m * k + k * n + m * n}: use a smaller shape")
-    commands = place_waits(_Emitter(config, m, k, n, plan).emit(), config, {})
+    commands = place_waits(_Emitter(config, m, k, n, plan, weights, dataflow).emit(), config, {})
     image = encode_program(commands)
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)
     regions = Regions(max(config.burst_bytes, 64))
@@ -260,7 +287,7 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0) 
             f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
     regions.reserve("program", len(image))
     regions.reserve("a", deep * m * dim)
-    regions.reserve("b", deep * wide * dim * dim)
+    regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in _pieces(deep, plan.k)) * wide * dim)
     regions.reserve("parameters", 3 * wide * dim)
     regions.reserve("c", wide * m * dim)
     size = ceil_div(regions.size, regions.align) * regions.align
@@ -272,4 +299,4 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0) 
         config=config, m=m, k=k, n=n, image=image, commands=tuple(commands), base_address=base_address,
         size=size,
         symbols={name: (base_address + offset, length) for name, (offset, length) in regions.table.items()},
-        plan=plan)
+        plan=plan, weights=weights)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from gemmule.compiler.errors import CompileError
+from gemmule.config import Config
 from gemmule.numerics import split_planes
 from gemmule.timing import ceil_div
 
-__all__ = ["Region", "Regions", "pack_angles", "pack_columns", "pack_gamma", "pack_planes", "pack_weights"]
+__all__ = [
+    "Region", "Regions", "WeightFormat", "pack_angles", "pack_columns", "pack_gamma", "pack_planes", "pack_weights",
+]
 
 Region = tuple[int, int]
 """(offset, bytes)"""
@@ -84,3 +90,51 @@ def pack_angles(cosine: np.ndarray, sine: np.ndarray, dim: int) -> np.ndarray:
     """
     both = [pack_planes(np.repeat(t.astype(np.int64), 2, axis=1), dim) for t in (cosine, sine)]
     return np.concatenate(both, axis=-2)
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """How B is stored: int8, or int4 with two rows of B in a scratchpad row.
+
+    ``group``: K elements per int4 scale (an integer from 1 to 15 per column and group), 0 for none; DIM
+    times a power of two.
+
+    Raises:
+        CompileError: bits or group do not fit the device.
+    """
+
+    bits: int = 8
+    group: int = 0
+
+    def check(self, config: Config) -> None:
+        if self.bits not in (4, 8):
+            raise CompileError(f"weights must have 4 or 8 bits, not {self.bits}")
+        tiles, rest = divmod(self.group, config.dim)
+        if self.group and (self.bits != 4 or rest or tiles & (tiles - 1) or tiles > 1 << 15):
+            raise CompileError(
+                f"a group of scales must span dim = {config.dim} times a power of two of int4 weights, "
+                f"not {self.group} of int{self.bits}: choose another size or 0")
+
+    def tiles(self, config: Config) -> int:
+        """K tiles per scale row (1 without scales)."""
+        return max(1, self.group // config.dim)
+
+    def rows(self, config: Config, deep: int) -> int:
+        """Scratchpad rows of one column block of ``deep`` K tiles."""
+        if self.bits == 8:
+            return deep * config.dim
+        scales = ceil_div(deep, self.tiles(config)) if self.group else 0
+        return ceil_div(deep * config.dim // 2 + scales, config.preload) * config.preload
+
+    def pack(self, config: Config, b: np.ndarray, scales: np.ndarray | None, deep: int) -> np.ndarray:
+        """B[k, n] (and scales [groups, n]) of at most ``deep`` K tiles as [column block][rows][dim]."""
+        dim = config.dim
+        packed = pack_weights(b.T, dim, deep * dim)
+        if self.bits == 8:
+            return packed
+        blocks = np.zeros((len(packed), self.rows(config, deep), dim), dtype=np.uint8)
+        blocks[:, :deep * dim // 2] = packed[:, ::2] & 15 | packed[:, 1::2] << 4
+        if scales is not None:
+            rows = _columns(scales.astype(np.uint8), dim).transpose(1, 0, 2)
+            blocks[:, deep * dim // 2:deep * dim // 2 + rows.shape[1]] = rows
+        return blocks

@@ -3,7 +3,7 @@
 Row sets are read off the commands themselves, at the largest value of every length and over the
 whole range of a dynamic address, so a program stays correct for all register values within bounds.
 A wait already implied by an earlier one (of the unit itself, or of a command that was waited for)
-is left out. Commands of one unit need none: each unit keeps its own order on shared rows.
+is left out. Commands of one unit need none, but for accumulating loads: each unit keeps its own order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.config import Config
-from gemmule.isa import MAX_WAIT, Command, Dyn, MatrixFlag, Unit, VectorFlag, VOp
+from gemmule.isa import MAX_WAIT, Command, Dyn, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
 
 __all__ = ["Bounds", "Footprint", "footprints", "place_waits"]
 
@@ -64,15 +64,18 @@ def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpri
 
     if command.unit in (Unit.LOAD, Unit.STORE):
         load = command.unit is Unit.LOAD
-        count, blocks = _largest(command, "rows", bounds), -(-get("bytes") // dim)
+        accumulator = MoveFlag.ACCUMULATOR in command.flags
+        space = ACC if accumulator else SPM
+        width = 4 * dim if accumulator and MoveFlag.NARROW not in command.flags else dim
+        count, blocks = _largest(command, "rows", bounds), -(-get("bytes") // width)
         moved = Dyn.DST if load else Dyn.SRC0
         if not count or not blocks:
             return []
         if get("block_stride") == 1:  # one run of rows per DRAM row
-            return [rows(SPM, load, get("row"), blocks, get("row_stride"), count, moved)]
+            return [rows(space, load, get("row"), blocks, get("row_stride"), count, moved)]
         if get("row_stride") == 1:
-            return [rows(SPM, load, get("row"), count, get("block_stride"), blocks, moved)]
-        return [rows(SPM, load, get("row") + i * get("row_stride"), 1, get("block_stride"), blocks, moved)
+            return [rows(space, load, get("row"), count, get("block_stride"), blocks, moved)]
+        return [rows(space, load, get("row") + i * get("row_stride"), 1, get("block_stride"), blocks, moved)
                 for i in range(count)]
     m, n = (_largest(command, name, bounds) for name in ("m", "n"))
     groups = -(-n // dim)
@@ -82,34 +85,45 @@ def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpri
             return []
         deep = -(-k // dim)
         transposed = MatrixFlag.B_TRANSPOSED in command.flags
-        return [
-            rows(SPM, False, get("a_row"), m, get("a_stride"), deep, Dyn.SRC0),
-            rows(SPM, False, get("b_row"), n if transposed else k, get("b_stride"),
-                 deep if transposed else groups, Dyn.SRC1),
-            rows(ACC, True, get("c_row"), m, get("c_stride"), groups),
-        ]
+        inner = n if transposed else k
+        if MatrixFlag.B_INT4 in command.flags:
+            inner = -(-inner // 2)
+        if MatrixFlag.GROUP_SCALES in command.flags:
+            inner = deep * (dim // 2) + (deep - 1 >> get("group")) + 1
+        found = [rows(ACC, True, get("c_row"), m, get("c_stride"), groups)]
+        if MatrixFlag.A_TRANSPOSED in command.flags:
+            found.append(rows(SPM, False, get("a_row"), k, get("a_stride"), -(-m // dim), Dyn.SRC0))
+        else:
+            found.append(rows(SPM, False, get("a_row"), m, get("a_stride"), deep, Dyn.SRC0))
+        if MatrixFlag.REUSE not in command.flags:
+            found.append(rows(SPM, False, get("b_row"), inner, get("b_stride"),
+                              deep if transposed else groups, Dyn.SRC1))
+        return found
     op = VOp(command.op)
     if op is VOp.TABLE:
         return [rows(SPM, False, get("src0"), -(-256 // dim), moved=Dyn.SRC0)]
     if not m or not n:
         return []
-    space = SPM if op in (VOp.PRODUCT, VOp.RMS_STAT, VOp.RMS_APPLY) else ACC
+    space = SPM if op in (VOp.PRODUCT, VOp.ADD, VOp.RMS_STAT, VOp.RMS_APPLY) else ACC
     found = [rows(space, False, get("src0"), m, get("src0_stride"), groups, Dyn.SRC0)]
     if op in (VOp.RMS_STAT, VOp.RMS_APPLY):
         found.append(rows(SPM, False, get("src0") + get("src0_stride") // 2, m, get("src0_stride"), groups,
                           Dyn.SRC0))
-    if op in (VOp.REQUANT, VOp.ROPE) and VectorFlag.COLUMN in command.flags:
-        found.append(rows(SPM, False, get("src1"), 3 * groups, moved=Dyn.SRC1))
+    if op in (VOp.REQUANT, VOp.ROPE):
+        parameters = 3 * (VectorFlag.COLUMN in command.flags) + 4 * (VectorFlag.BIAS in command.flags)
+        if parameters:
+            found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
     if op is VOp.RMS_APPLY:
         found.append(rows(SPM, False, get("src1"), 2 * groups, moved=Dyn.SRC1))
-    if op is VOp.PRODUCT:
-        found.append(rows(SPM, False, get("src1"), m, get("aux"), groups, Dyn.SRC1))
+    if op in (VOp.PRODUCT, VOp.ADD):
+        stride1 = get("aux") if op is VOp.PRODUCT else get("src0_stride")
+        found.append(rows(SPM, False, get("src1"), m, stride1, groups, Dyn.SRC1))
     if op is VOp.ROPE:
         found.append(rows(SPM, False, get("aux"), m << (get("period") + 2)))
     if op in (VOp.RMS_STAT, VOp.SOFTMAX_MAX):
         return found
     residual = op is VOp.REQUANT and VectorFlag.RESIDUAL in command.flags
-    wide = residual or op is VOp.REQUANT and VectorFlag.WIDE in command.flags
+    wide = residual or VectorFlag.WIDE in command.flags
     for plane in range(2 if wide else 1):
         start = get("dst") + plane * (get("dst_stride") // 2)
         found.append(rows(SPM, True, start, m, get("dst_stride"), groups, Dyn.DST))
@@ -153,7 +167,8 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
                         f"{sizes[part.space]}, not reach {rows.stop - 1}: give it a smaller tile")
                 np.maximum(needed, last[:, rows].max(axis=1), out=needed)
         clock = known[own][-1].copy() if known[own] else np.zeros(units, dtype=np.int64)
-        needed[own] = 0
+        if command.unit is not Unit.LOAD or MoveFlag.ADD not in command.flags:
+            needed[own] = 0  # an accumulating load reads before the write of the load before it is done
         waits = {}
         # The most recent dependency first: what it implies need not be waited for.
         for other in sorted(range(units), key=lambda u: -needed[u]):

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
-from gemmule.timing import Timing, ceil_div
+from gemmule.timing import Timing, ceil_div, matrix_shape
 
-__all__ = ["GemmPlan", "plan_gemm"]
+__all__ = ["DATAFLOWS", "GemmPlan", "plan_gemm"]
+
+DATAFLOWS = ("ws", "os")
 
 MAX_SLOTS = 8
 STAGE_BYTES = 4096
@@ -59,8 +62,12 @@ class _Banks:
 
 
 def _splits(config: Config) -> Iterator[_Banks]:
-    """A and B in different banks; results and parameters apart where there are banks enough."""
+    """A and B in different banks if there are two; results and parameters apart where there are enough."""
     bank, banks = config.spm_bank_rows, config.spm_banks
+    if banks == 1:
+        eighth = bank // 8
+        yield _Banks((2 * eighth, 2 * eighth), (4 * eighth, 4 * eighth), (0, eighth), (eighth, eighth))
+        return
     if banks >= 6:
         stage, parameters, first = (0, bank), (bank, bank), 2
     elif banks >= 4:
@@ -84,26 +91,30 @@ def _halvings(total: int, most: int) -> list[int]:
     return list(dict.fromkeys([*sizes, 1]))
 
 
-def _estimate(config: Config, m: int, k: int, n: int, tm: int, tk: int, tn: int, panel: int,
-              resident: bool, a_slots: int) -> float:
+def _estimate(config: Config, weights: WeightFormat, dataflow: str, m: int, k: int, n: int, tm: int, tk: int,
+              tn: int, panel: int, resident: bool, a_slots: int) -> float:
     """Cycles: the larger of mesh and DRAM time, plus what does not overlap (m rows; k, n, tile groups)."""
     dim, bus = config.dim, config.bus_bytes
-    slot = Timing.of(config).matrix_slot(config, tm)
+    tiles, slot, _, _ = matrix_shape(
+        dim, config.preload, Timing.of(config).matrix_rmw, tm, dim, dim, dataflow == "os", 0,
+        int(weights.group > 0), 0, int(config.spm_banks == 1))
+    slot *= tiles  # a tile of an output-stationary command has DIM rows
     blocks, deep, wide = ceil_div(m, tm), ceil_div(k, tk), ceil_div(n, tn)
     mesh = blocks * k * n * slot
     a_times = ceil_div(n, panel) if resident else wide
-    traffic = dim * (a_times * m * k + m * n + blocks * (dim * k * n) + 3 * n)
+    b_rows = weights.rows(config, tk)
+    traffic = dim * (a_times * m * k + m * n + blocks * deep * b_rows * n + 3 * n)
     commands = blocks * wide * (2 * deep + 2)
     share = 1 - config.dram.refresh_cycles / config.dram.refresh_period if config.dram.refresh_period else 1
     dram = (traffic + 32 * commands) / bus / share
-    first = dim * (tm * tk + dim * tk * tn) / bus
+    first = dim * (tm * tk + b_rows * tn) / bus
     stall = (blocks * a_times - 1) * dim * tm * k / bus if resident and a_slots < 2 * deep else 0
     last = tn * (tm + 3) + (tk * tn * slot if dram > mesh else 0)
     hidden = TRAFFIC_WEIGHT * min(mesh, dram)
     return max(mesh, dram) + hidden + first + stall + last + COMMAND_CYCLES * commands
 
 
-def plan_gemm(config: Config, m: int, k: int, n: int) -> GemmPlan:
+def plan_gemm(config: Config, m: int, k: int, n: int, weights: WeightFormat, dataflow: str) -> GemmPlan:
     """The cheapest tiles for C[m, n] = A[m, k] B[k, n].
 
     Raises:
@@ -114,6 +125,13 @@ def plan_gemm(config: Config, m: int, k: int, n: int) -> GemmPlan:
             raise CompileError(f"{name} must be from 1 to {1 << 20}, not {value}")
     if k * 128 * 128 >= 1 << 31:
         raise CompileError(f"K must stay below 131072 so that int32 sums cannot overflow, not {k}: split it")
+    if dataflow not in DATAFLOWS:
+        raise CompileError(f"dataflow must be one of {', '.join(DATAFLOWS)}, not {dataflow!r}")
+    if dataflow == "os" and (weights.bits != 8 or config.spm_banks == 1):
+        raise CompileError(
+            "the output-stationary dataflow takes int8 weights and two scratchpad banks or more, not "
+            f"int{weights.bits} and {config.spm_banks}: use ws")
+    weights.check(config)
     dim = config.dim
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)
     acc_slots = config.acc_banks if config.acc_banks > 1 else 2
@@ -128,14 +146,17 @@ def plan_gemm(config: Config, m: int, k: int, n: int) -> GemmPlan:
                 if not stage:
                     continue
                 for tk in _halvings(deep, min(deep, banks.a[1] // tm)):
-                    steps, depth = ceil_div(deep, tk), tk * dim
+                    steps, depth = ceil_div(deep, tk), weights.rows(config, tk)
+                    if steps > 1 and tk % weights.tiles(config):
+                        continue  # a tile begins with a scale of its own
                     a_slots, b_slots = banks.a[1] // (tm * tk), banks.b[1] // (depth * tn)
                     if b_slots < 2 or a_slots < min(2, steps):
                         continue
                     resident = a_slots >= steps
                     a_slots = min(a_slots, 2 * steps if resident else 4)
                     b_slots = min(b_slots, MAX_SLOTS)
-                    cycles = _estimate(config, m, deep, wide, tm, tk, tn, panel, resident, a_slots)
+                    cycles = _estimate(
+                        config, weights, dataflow, m, deep, wide, tm, tk, tn, panel, resident, a_slots)
                     if best is None or cycles < best.cycles:
                         best = GemmPlan(
                             m=tm, n=tn, k=tk, panel=panel, stage=stage, resident=resident, cycles=cycles,

@@ -39,6 +39,8 @@ class Dram(_Frozen):
     row_bytes: int = 2048
     row_miss: int = 28
     turnaround: int = 4
+    beat_cycles: int = 1
+    """Cycles per bus beat: bandwidth is bus_bytes / beat_cycles bytes per cycle."""
     refresh_cycles: int = 140
     refresh_period: int = 3900
 
@@ -50,6 +52,8 @@ class Dram(_Frozen):
             value = getattr(self, name)
             if not 0 <= value <= 65535:
                 raise ValueError(f"dram.{name} must be from 0 to 65535 cycles, not {value}")
+        if not 1 <= self.beat_cycles <= 16:
+            raise ValueError(f"dram.beat_cycles must be from 1 to 16, not {self.beat_cycles}")
         if self.latency < 4:
             raise ValueError(f"dram.latency must be at least 4 cycles, not {self.latency}")
         if self.refresh_period and self.refresh_period < 4 * self.refresh_cycles + 512:
@@ -114,7 +118,7 @@ class Config(_Frozen):
             raise ValueError(f"bus_bytes must not exceed dim = {self.dim}, not {self.bus_bytes}")
         _power_of_two("spm_kib", self.spm_kib, 1, 1024)
         _power_of_two("acc_kib", self.acc_kib, 1, 1024)
-        _power_of_two("spm_banks", self.spm_banks, 2, 16)
+        _power_of_two("spm_banks", self.spm_banks, 1, 16)
         _power_of_two("acc_banks", self.acc_banks, 1, 16)
         _power_of_two("preload", self.preload, 1, 4)
         if self.preload > self.dim:

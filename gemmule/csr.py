@@ -1,7 +1,7 @@
 """Control and status registers: byte offsets and bits, shared by RTL, test benches and host.
 
 Registers are 32 bits wide, little-endian, byte-writable. ``CONTROL`` and ``IRQ_CLEAR`` act on writes
-and read 0; ``STATUS``, ``FAULT_INDEX`` and ``CYCLES`` ignore writes. All parameters are held over
+and read 0; ``STATUS``, ``FAULT_INDEX``, ``CYCLES`` and the counters ignore writes. All parameters are held over
 launches and over a device reset; they must not be written while the device is busy.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 __all__ = [
-    "CSR_BITS", "FAULT_SHIFT", "Control", "Csr", "Status", "base_offset", "length_offset", "limit_offset",
+    "CAUSES", "COUNTERS", "COUNTER_BITS", "CSR_BITS", "FAULT_SHIFT", "TRAFFIC", "WATCHDOG_CYCLES", "Control", "Csr",
+    "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
 ]
 
 CSR_BITS = 12
@@ -19,8 +20,22 @@ FAULT_SHIFT = 8
 """``STATUS`` bits 8..11: the fault code (index into ``gemmule.resolve.FAULTS``)."""
 
 
+CAUSES = ("busy", "dram", "empty", "waiting", "ports")
+"""Where a unit's cycles go (docs/timing.md, section Counters)."""
+TRAFFIC = (
+    "program_bytes", "load_bytes", "store_bytes", "program_bursts", "load_bursts", "store_bursts",
+)
+"""What crossed the DRAM bus: whole beats in bytes, and bursts."""
+COUNTERS = tuple(
+    f"{unit}_{cause}" for unit in ("load", "store", "matrix", "vector") for cause in CAUSES) + TRAFFIC
+"""Performance counters in the order of their registers."""
+COUNTER_BITS = 48
+WATCHDOG_CYCLES = 1 << 20
+"""Value of ``WATCHDOG`` after power-up."""
+
+
 class Csr(IntEnum):
-    """Byte offsets. Arrays: ``LENGTH0 + 4 * i``, ``BASE_LO + 8 * i``, ``LIMIT_LO + 8 * i``."""
+    """Byte offsets. Arrays: ``LENGTH0 + 4 * i``, ``BASE_LO + 8 * i``, ``LIMIT_LO + 8 * i``, ``COUNTER_LO + 8 * i``."""
 
     CONTROL = 0x000
     STATUS = 0x004
@@ -31,11 +46,15 @@ class Csr(IntEnum):
     PROGRAM_HI = 0x018
     PROGRAM_COMMANDS = 0x01C
     IRQ_CLEAR = 0x020
+    WATCHDOG = 0x024
+    """Cycles without a bus transfer, while one is due, after which the launch ends with a fault; 0: never."""
     LENGTH0 = 0x040
     BASE_LO = 0x100
     BASE_HI = 0x104
     LIMIT_LO = 0x200
     LIMIT_HI = 0x204
+    COUNTER_LO = 0x300
+    COUNTER_HI = 0x304
 
 
 class Control(IntFlag):
@@ -67,3 +86,8 @@ def base_offset(index: int) -> int:
 def limit_offset(index: int) -> int:
     """Low word of limit register ``index`` (bytes from the base); the high word follows."""
     return Csr.LIMIT_LO + 8 * index
+
+
+def counter_offset(name: str) -> int:
+    """Low word of a performance counter of :data:`COUNTERS`; the high word follows."""
+    return Csr.COUNTER_LO + 8 * COUNTERS.index(name)

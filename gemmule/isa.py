@@ -19,8 +19,8 @@ import numpy as np
 
 __all__ = [
     "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS", "Command",
-    "Dyn", "IsaError", "Length", "MatrixFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode", "decode_table",
-    "disassemble", "encode", "encode_program", "TABLE_FIELDS",
+    "Dyn", "IsaError", "Length", "MatrixFlag", "MoveFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode",
+    "decode_table", "disassemble", "encode", "encode_program", "legal_flags", "TABLE_FIELDS",
 ]
 
 COMMAND_BYTES = 32
@@ -57,6 +57,17 @@ class VOp(IntEnum):
     SOFTMAX_MAX = 5
     SOFTMAX_EXP = 6
     TABLE = 7
+    ADD = 8
+
+
+class MoveFlag(IntEnum):
+    """Bits of the header field ``flags`` for the load and store units."""
+
+    ACCUMULATOR = 0  # row counts accumulator rows; DRAM holds int32
+    NARROW = 1  # DRAM holds int8: sign-extended by a load, saturated by a store (with ACCUMULATOR)
+    ADD = 2  # load: add to the accumulator (wraps)
+    ZERO = 3  # load: write zeros, read nothing
+    BROADCAST = 4  # load: read one DRAM row, write it to every row
 
 
 class MatrixFlag(IntEnum):
@@ -65,10 +76,15 @@ class MatrixFlag(IntEnum):
     A_UNSIGNED = 0
     B_TRANSPOSED = 1
     ACCUMULATE = 2
+    OUTPUT_STATIONARY = 3  # sums stay in the mesh while K streams through; else weights stay
+    A_TRANSPOSED = 4
+    B_INT4 = 5  # a scratchpad row holds two rows of B: the even one in the low nibbles
+    GROUP_SCALES = 6  # int4 weights times a small integer per column and group of K tiles
+    REUSE = 7  # the weights of the last weight-stationary command, which stand in the mesh
 
 
 class VectorFlag(IntEnum):
-    """Bits of the header field ``flags`` for the vector unit."""
+    """Bits of the header field ``flags`` for the vector unit; bit 6 depends on the operation."""
 
     COLUMN = 0  # multiplier and shift per column, from scratchpad rows at src1
     ROW = 1  # multiply by the row's softmax reciprocal (statistics context)
@@ -76,7 +92,10 @@ class VectorFlag(IntEnum):
     RESIDUAL = 3  # add the int16 row that stands at dst (implies WIDE)
     RELU = 4
     LOOKUP = 5  # pass the int8 result through the byte table
-    CAUSAL = 6  # row i of m sees columns 0 .. n - m + i
+    CAUSAL = 6  # softmax: row i of m sees columns 0 .. n - m + i
+    CLAMP = 6  # requant to int8: limit to aux low byte .. aux high byte (both signed)
+    RESCALE = 6  # requant with RESIDUAL: residual times aux, shifted by shift2
+    BIAS = 7  # int32 per column, added to the accumulator's value, from rows at src1
 
 
 class Dyn(IntEnum):
@@ -108,7 +127,7 @@ BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
     Unit.STORE: _MOVE,
     Unit.MATRIX: (
         ("a_row", 16), ("a_stride", 16), ("b_row", 16), ("b_stride", 16),
-        ("c_row", 16), ("c_stride", 16), *_length("m"), *_length("n"), *_length("k"),
+        ("c_row", 16), ("c_stride", 16), *_length("m"), *_length("n"), *_length("k"), ("group", 4),
     ),
     Unit.VECTOR: (
         ("src0", 16), ("src0_stride", 16), ("src1", 16), ("aux", 16),
@@ -121,6 +140,53 @@ LENGTHS: dict[Unit, tuple[str, ...]] = {
     Unit.VECTOR: ("m", "n"),
 }
 _WAITS = ("wait_load", "wait_store", "wait_matrix", "wait_vector", "wait_select")
+
+
+def _bits(*flags: int) -> int:
+    return sum(1 << flag for flag in set(flags))
+
+
+_V = VectorFlag
+_FLAGS: dict[tuple[Unit, int], int] = {
+    (Unit.LOAD, 0): _bits(*MoveFlag),
+    (Unit.STORE, 0): _bits(MoveFlag.ACCUMULATOR, MoveFlag.NARROW),
+    (Unit.MATRIX, 0): _bits(*MatrixFlag),
+    (Unit.VECTOR, VOp.REQUANT): _bits(*_V),
+    (Unit.VECTOR, VOp.ROPE): _bits(_V.COLUMN, _V.BIAS),
+    (Unit.VECTOR, VOp.SOFTMAX_MAX): _bits(_V.CAUSAL),
+    (Unit.VECTOR, VOp.SOFTMAX_EXP): _bits(_V.CAUSAL),
+    (Unit.VECTOR, VOp.ADD): _bits(_V.WIDE, _V.RELU, _V.LOOKUP),
+}
+# Pairs that exclude each other, and flags that need another one: (unit, bit, other bit).
+_EXCLUDED: tuple[tuple[Unit, int, int], ...] = (
+    (Unit.LOAD, MoveFlag.ZERO, MoveFlag.ADD), (Unit.LOAD, MoveFlag.ZERO, MoveFlag.BROADCAST),
+    *((Unit.MATRIX, MatrixFlag.OUTPUT_STATIONARY, other)
+      for other in (MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES, MatrixFlag.REUSE)),
+    *((Unit.MATRIX, MatrixFlag.REUSE, other) for other in (
+        MatrixFlag.B_TRANSPOSED, MatrixFlag.A_TRANSPOSED, MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES)),
+    (Unit.MATRIX, MatrixFlag.GROUP_SCALES, MatrixFlag.B_TRANSPOSED),
+)
+_NEEDED: tuple[tuple[Unit, int, int], ...] = (
+    (Unit.LOAD, MoveFlag.NARROW, MoveFlag.ACCUMULATOR), (Unit.LOAD, MoveFlag.ADD, MoveFlag.ACCUMULATOR),
+    (Unit.STORE, MoveFlag.NARROW, MoveFlag.ACCUMULATOR),
+    (Unit.MATRIX, MatrixFlag.GROUP_SCALES, MatrixFlag.B_INT4),
+)
+
+
+def legal_flags(unit: int, op: int, flags: int) -> bool:
+    """Whether a unit's operation knows every flag that is set, and in this combination."""
+    if flags & ~_FLAGS.get((Unit(unit), op), 0):
+        return False
+    for where, bit, other in _EXCLUDED:
+        if unit == where and flags >> bit & 1 and flags >> other & 1:
+            return False
+    for where, bit, other in _NEEDED:
+        if unit == where and flags >> bit & 1 and not flags >> other & 1:
+            return False
+    # A clamp is for int8 results; with RESIDUAL the same bit means RESCALE.
+    clamp, wide = flags >> _V.CLAMP & 1, flags >> _V.WIDE & 1
+    return not (unit == Unit.VECTOR and op == VOp.REQUANT and clamp and wide
+                and not flags >> _V.RESIDUAL & 1)
 
 
 def body_of(unit: int) -> tuple[tuple[str, int], ...]:
@@ -266,8 +332,16 @@ def decode_table(image: bytes) -> np.ndarray:
 
 _FLAG_NAMES = {
     unit: {flag.value: flag.name.lower() for flag in flags}
-    for unit, flags in ((Unit.MATRIX, MatrixFlag), (Unit.VECTOR, VectorFlag))
+    for unit, flags in ((Unit.LOAD, MoveFlag), (Unit.STORE, MoveFlag), (Unit.MATRIX, MatrixFlag),
+                        (Unit.VECTOR, VectorFlag))
 }
+
+
+def _flag_name(command: Command, bit: int) -> str:
+    if command.unit is Unit.VECTOR and bit == VectorFlag.CLAMP and command.op == VOp.REQUANT:
+        return "rescale" if VectorFlag.RESIDUAL in command.flags else "clamp"
+    return _FLAG_NAMES.get(command.unit, {}).get(bit, f"flag{bit}")
+
 
 
 def disassemble(command: Command) -> str:
@@ -283,8 +357,7 @@ def disassemble(command: Command) -> str:
     parts = [f"{key}={value}" for key, value in values.items() if value] + parts
     if command.dyn[0]:
         parts.append(f"{command.dyn[0].name.lower()}+=len{command.dyn[1]}*{command.dyn[2]}")
-    names = _FLAG_NAMES.get(command.unit, {})
-    parts += [names.get(bit, f"flag{bit}") for bit in sorted(command.flags)]
+    parts += [_flag_name(command, bit) for bit in sorted(command.flags)]
     if command.waits:
         parts.append("waits " + ",".join(
             f"{unit.name.lower()}:{distance}" for unit, distance in command.waits.items()))

@@ -9,27 +9,30 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import TABLE_FIELDS, IsaError
+from .isa import TABLE_FIELDS, IsaError, Unit, legal_flags
 
 __all__ = [
     "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "check_registers", "config_vector", "resolve",
     "resolve_row",
 ]
 
-FAULTS = ("none", "illegal", "rows", "limit", "align", "axi")
-"""Fault codes by number: unit or op unknown; scratchpad, accumulator or statistics rows out of
-range; DRAM address outside the limit register; unaligned address; AXI error response."""
+FAULTS = ("none", "illegal", "rows", "limit", "align", "axi", "watchdog")
+"""Fault codes by number: unit, op or flags unknown; rows out of range (scratchpad, accumulator,
+statistics, weights to reuse) or operands that must not share a bank; DRAM range outside the limit
+register; a size or address that is no multiple of what it must be; AXI error response; no AXI
+transfer for as long as the watchdog allows. The last two come from the bus, not from resolving."""
 
 STREAMS = ("load.w", "store.r", "matrix.A", "matrix.B", "matrix.C", "vector.r0", "vector.r1", "vector.w")
 STREAM_UNIT = (0, 1, 2, 2, 2, 3, 3, 3)
 
 OUT_FIELDS = (
     "fault", "unit", "op", "flags", "zero", "m", "n", "k", "address", "row0", "row1", "row2",
-    "claim0", "claim1", "claim2",
+    "claim0", "claim1", "claim2", "apart",
 )
 """m/n/k: resolved lengths (load and store: m = rows). row0/row1/row2: resolved rows
 (load, store: row; matrix: a, b, c; vector: src0, src1, dst). claim0..2: the unit's streams in
-the order of ``STREAMS``."""
+the order of ``STREAMS``. apart: two operands share a bank, so their reads must not overlap
+(matrix: A and B; vector PRODUCT and ADD: src0 and src1)."""
 OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
 
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
@@ -39,9 +42,14 @@ _BASE, _OFFSET, _STRIDE, _BYTES = _F["base"], _F["offset"], _F["stride"], _F["by
 _ROW, _ROW_STRIDE, _BLOCK_STRIDE = _F["row"], _F["row_stride"], _F["block_stride"]
 _ROWS, _M, _N, _K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
 _A, _A_STRIDE, _B, _B_STRIDE = _F["a_row"], _F["a_stride"], _F["b_row"], _F["b_stride"]
-_C, _C_STRIDE = _F["c_row"], _F["c_stride"]
+_C, _C_STRIDE, _GROUP = _F["c_row"], _F["c_stride"], _F["group"]
 _SRC0, _SRC0_STRIDE, _SRC1, _AUX = _F["src0"], _F["src0_stride"], _F["src1"], _F["aux"]
 _DST, _DST_STRIDE, _PERIOD, _CONTEXT = _F["dst"], _F["dst_stride"], _F["period"], _F["context"]
+
+
+_LEGAL = np.array(
+    [[[legal_flags(unit, op, flags) for flags in range(256)] for op in range(32)] for unit in range(len(Unit))])
+"""[unit, op, flags]: the table form of :func:`gemmule.isa.legal_flags`."""
 
 
 def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray) -> None:
@@ -90,7 +98,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     out[:] = 0
     unit, op, flags = row[_UNIT], row[_OP], row[_FLAGS]
     out[1], out[2], out[3] = unit, op, flags
-    if unit > 3 or (unit != 3 and op != 0) or op > 7:
+    if unit > 3 or (unit != 3 and op != 0) or op > 8 or not _LEGAL[unit, op, flags]:
         out[0] = 1
         return
     dynamic = lengths[row[_DYN_REG]] * row[_DYN_STRIDE]
@@ -103,25 +111,35 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     mask0 = mask1 = mask2 = extra = 0
     if unit < 2:  # load, store
         rows = _length(row, _ROWS, lengths)
+        accumulator, narrow, add = flags & 1, flags >> 1 & 1, flags >> 2 & 1
+        fill, broadcast = flags >> 3 & 1, flags >> 4 & 1
         out[5] = rows
         out[8] = bases[row[_BASE]] + row[_OFFSET]
         out[9] = row[_ROW] + (dyn2 if unit == 0 else dyn0)
         if rows == 0 or row[_BYTES] == 0:
             out[4] = 1
             return
-        blocks = (row[_BYTES] + dim - 1) // dim
+        words = accumulator and not narrow  # DRAM holds int32
+        width = 4 * dim if words else dim
+        blocks = (row[_BYTES] + width - 1) // width
         last = out[9] + (rows - 1) * row[_ROW_STRIDE] + (blocks - 1) * row[_BLOCK_STRIDE]
-        mask0 = _banks(out[9], last, spm_rows, spm_banks)
+        mask0 = _banks(out[9], last, acc_rows if accumulator else spm_rows, acc_banks if accumulator else spm_banks)
         if mask0 < 0:
             out[0] = 2
             return
-        if row[_OFFSET] + (rows - 1) * row[_STRIDE] + row[_BYTES] > limits[row[_BASE]]:
+        span = 0 if broadcast else (rows - 1) * row[_STRIDE]
+        if not fill and row[_OFFSET] + span + row[_BYTES] > limits[row[_BASE]]:
             out[0] = 3
             return
-        if out[8] % bus or row[_STRIDE] % bus:
+        if (words and row[_BYTES] % 4) or (broadcast and out[8] % bus):
             out[0] = 4
             return
-        out[12] = mask0 << spm_write if unit == 0 else mask0
+        if accumulator:
+            out[12] = mask0 << acc_read if unit == 1 else mask0 << acc_write
+            if add:
+                out[12] |= mask0 << acc_read
+        else:
+            out[12] = mask0 << spm_write if unit == 0 else mask0
         return
     m, n = _length(row, _M, lengths), _length(row, _N, lengths)
     out[5], out[6] = m, n
@@ -134,23 +152,41 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
             out[4] = 1
             return
         k_groups = (k + dim - 1) // dim
-        mask0 = _banks(out[9], out[9] + (k_groups - 1) * row[_A_STRIDE] + m - 1, spm_rows, spm_banks)
-        if flags >> 1 & 1:
-            last = out[10] + (k_groups - 1) * row[_B_STRIDE] + n - 1
+        transposed, stationary, int4, reuse = flags >> 1 & 1, flags >> 3 & 1, flags >> 5 & 1, flags >> 7 & 1
+        if flags >> 4 & 1:
+            last = out[9] + ((m + dim - 1) // dim - 1) * row[_A_STRIDE] + k - 1
         else:
-            last = out[10] + (column_groups - 1) * row[_B_STRIDE] + k - 1
-        mask1 = _banks(out[10], last, spm_rows, spm_banks)
+            last = out[9] + (k_groups - 1) * row[_A_STRIDE] + m - 1
+        mask0 = _banks(out[9], last, spm_rows, spm_banks)
+        inner = n if transposed else k
+        if int4:
+            inner = (inner + 1) // 2
+        if flags >> 6 & 1:  # the scale rows stand behind the block's weights
+            inner = k_groups * (dim // 2) + ((k_groups - 1) >> row[_GROUP]) + 1
+        last = out[10] + ((k_groups if transposed else column_groups) - 1) * row[_B_STRIDE] + inner - 1
+        if not reuse:
+            mask1 = _banks(out[10], last, spm_rows, spm_banks)
+            if out[10] % preload or row[_B_STRIDE] % preload:
+                mask1 = -1
+        elif n > dim or k > dim:
+            mask1 = -1
         mask2 = _banks(out[11], out[11] + (column_groups - 1) * row[_C_STRIDE] + m - 1, acc_rows, acc_banks)
-        if mask0 < 0 or mask1 < 0 or mask2 < 0 or out[10] % preload or row[_B_STRIDE] % preload:
+        if mask0 < 0 or mask1 < 0 or mask2 < 0 or (stationary and mask0 & mask1):
             out[0] = 2
             return
         out[12], out[13] = mask0, mask1
         out[14] = mask2 << acc_read | mask2 << acc_write
+        out[15] = 1 if mask0 & mask1 else 0
         return
     # vector
-    wide = op == 0 and (flags >> 2 & 1 or flags >> 3 & 1)
+    wide = (op == 0 or op == 8) and (flags >> 2 & 1 or flags >> 3 & 1)
     residual = op == 0 and flags >> 3 & 1
-    column = (op == 0 or op == 2) and flags & 1
+    parameters = 0  # scratchpad rows per column group
+    if op == 0 or op == 2:
+        parameters = 3 * (flags & 1) + 4 * (flags >> 7 & 1)
+    elif op == 4:
+        parameters = 2
+    pair = op == 1 or op == 8
     out[9], out[10], out[11] = row[_SRC0] + dyn0, row[_SRC1] + dyn1, row[_DST] + dyn2
     if op == 7:
         m, n = 1, 256
@@ -168,31 +204,31 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
         last = out[9] + (column_groups - 1) * row[_SRC0_STRIDE] + m - 1
         if op == 3 or op == 4:
             last += row[_SRC0_STRIDE] // 2
-        if op == 1 or op == 3 or op == 4:
+        if pair or op == 3 or op == 4:
             mask0 = _banks(out[9], last, spm_rows, spm_banks)
         else:
             mask0 = _banks(out[9], last, acc_rows, acc_banks)
-    if op == 0 or op == 1 or op == 2 or op == 4 or op == 6:
+    if pair or op == 0 or op == 2 or op == 4 or op == 6:
         last = out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1
         if wide:
             last += row[_DST_STRIDE] // 2
         mask2 = _banks(out[11], last, spm_rows, spm_banks)
         if residual:
             extra = mask2
-    if column:
-        mask1 = _banks(out[10], out[10] + 3 * column_groups - 1, spm_rows, spm_banks)
-    if op == 4:
-        mask1 = _banks(out[10], out[10] + 2 * column_groups - 1, spm_rows, spm_banks)
-    if op == 1:
-        mask1 = _banks(out[10], out[10] + (column_groups - 1) * row[_AUX] + m - 1, spm_rows, spm_banks)
+    if parameters:
+        mask1 = _banks(out[10], out[10] + parameters * column_groups - 1, spm_rows, spm_banks)
+    if pair:
+        stride = row[_AUX] if op == 1 else row[_SRC0_STRIDE]
+        mask1 = _banks(out[10], out[10] + (column_groups - 1) * stride + m - 1, spm_rows, spm_banks)
     if op == 2:
         extra = _banks(row[_AUX], row[_AUX] + (m << (row[_PERIOD] + 2)) - 1, spm_rows, spm_banks)
     if mask0 < 0 or mask1 < 0 or mask2 < 0 or extra < 0:
         out[0] = 2
         return
-    out[12] = mask0 if op == 1 or op == 3 or op == 4 or op == 7 else mask0 << acc_read
+    out[12] = mask0 if pair or op == 3 or op == 4 or op == 7 else mask0 << acc_read
     out[13] = mask1 | extra
     out[14] = mask2 << spm_write
+    out[15] = 1 if pair and mask0 & mask1 else 0
     return
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 from .config import Config
 
-__all__ = ["Timing", "ceil_div", "serial_finish"]
+__all__ = ["Timing", "ceil_div", "matrix_shape", "serial_finish"]
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -29,6 +29,28 @@ def serial_finish(first_ready: int, period: int, rows: int, dividers: int, seria
     return max(first_ready + last * period, head) + serial
 
 
+def matrix_shape(  # type: ignore[no-untyped-def]
+    dim, preload, rmw, m, n, k, output_stationary, a_transposed, scales, reuse, apart,
+):
+    """(tiles, slot, last, load) of a matrix command, see docs/timing.md, section Matrix.
+
+    ``slot`` are the cycles between the stream starts of consecutive tiles, ``last`` those from the last
+    one to the stream's end, ``load`` those of the first tile's preload. All arguments are integers. (The
+    model compiles this function.)
+    """
+    columns, depth = (n + dim - 1) // dim, (k + dim - 1) // dim
+    if output_stationary:
+        return (m + dim - 1) // dim * columns * depth, dim, dim, 1
+    rows = (m + dim - 1) // dim * dim if a_transposed else m
+    items = dim // preload
+    load = 1 if reuse else items + scales
+    stream = max(rows, rmw)
+    if apart:
+        return columns * depth, stream + load, stream, load
+    slot = stream if reuse else max(stream, items)
+    return columns * depth, slot, slot, load
+
+
 @dataclass(frozen=True)
 class Timing:
     """Constants of one configuration (see docs/timing.md for what each one spans)."""
@@ -43,22 +65,24 @@ class Timing:
     """R beat accepted to its scratchpad write."""
     load_zero: int = 2
     """Load of length zero: issue to earliest finish."""
+    load_fill: int = 2
+    """Issue of a ZERO load to its first write."""
     store_first: int = 1
     """Store issue to its first possible scratchpad read."""
     store_send: int = 2
     """Last scratchpad read of a burst to the first cycle in which it may be sent."""
     store_zero: int = 2
     matrix_first: int = 1
-    """Matrix issue (or preload_free) to the first preload read: the c0 of the formula."""
+    """Matrix issue to the first read of B: the c0 of the formula."""
     matrix_zero: int = 2
     matrix_rmw: int = 2
     """Accumulator read to the first cycle in which a read sees the written sum (R)."""
-    matrix_commands: int = 5
+    matrix_commands: int = 12
     """Matrix commands between issue and finish."""
     store_commands: int = 8
     """Store commands between issue and finish."""
     matrix_drain: int = 0
-    """End of stream e to the last accumulator write (set from DIM by :meth:`of`)."""
+    """End of stream e to the last accumulator write, weight-stationary (set from DIM by :meth:`of`)."""
     vector_first: int = 1
     """Vector issue to its first scratchpad or accumulator read."""
     vector_write: int = 9
@@ -82,7 +106,3 @@ class Timing:
     @staticmethod
     def of(config: Config) -> Timing:
         return Timing(matrix_drain=2 * config.dim)
-
-    def matrix_slot(self, config: Config, m: int) -> int:
-        """Cycles between the stream starts of consecutive tiles of one command."""
-        return max(m, config.dim // config.preload, self.matrix_rmw)

@@ -1,41 +1,31 @@
-"""The two walks over a load or store command, shared by both units.
-
-:class:`BurstSplitter` walks the DRAM side (one step a burst), :class:`RowWalker` the scratchpad
-side (one step a beat). Both count whole beats: addresses and strides are multiples of the bus
-width, so only the last beat of a DRAM row can be partial.
-"""
+"""The walk over the DRAM side of a load or store command, one step a burst."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, move_layout
+from gemmule.hw.interfaces import LENGTH_BITS, move_layout
 
-__all__ = ["BurstSplitter", "RowWalker", "beats_of", "tail_mask"]
+__all__ = ["BYTES_BITS", "BurstSplitter", "beats_of"]
 
 BYTES_BITS = 20
 STRIDE_BITS = 24
 
 
 def beats_of(config: Config, count: Value) -> Value:
-    """Bus beats that hold ``count`` (20 bits) bytes, rounded up."""
+    """Bus beats that hold ``count`` bytes (at most 20 bits, plus an offset), rounded up."""
     shift = exact_log2(config.bus_bytes)
     return ((count + (config.bus_bytes - 1)) >> shift)[:BYTES_BITS - shift + 1]
 
 
-def tail_mask(config: Config, count: Value) -> Value:
-    """Valid bytes of a row's last beat: the low ``count % bus_bytes`` bits, or all when that is 0."""
-    tail = count[:exact_log2(config.bus_bytes)]
-    ones = Const(-1, unsigned(config.bus_bytes))
-    return Mux(tail == 0, ones, ((Const(1, unsigned(config.bus_bytes + 1)) << tail) - 1)[:config.bus_bytes])
-
-
 class BurstSplitter(wiring.Component):
     """Cuts the DRAM rows of a command into bursts at ``burst_bytes`` boundaries, rows in order.
+
+    A row may begin and end at any byte; bursts cover whole beats.
 
     Latency 1: a command given with ``start`` in cycle t offers its first burst in t + 1.
     Throughput: one burst a cycle; the burst stands until ``next``.
@@ -52,9 +42,11 @@ class BurstSplitter(wiring.Component):
     active: Out(1)
         Registered: a burst is offered.
     address, beats: Out
-        First byte and length of the offered burst.
-    row_end, last: Out(1)
-        The burst ends its DRAM row, its command.
+        Bus-aligned first byte and length of the offered burst.
+    first_byte, last_byte: Out
+        Place of the row's first byte in its first beat, and of its last byte in its last beat.
+    row_start, row_end, last: Out(1)
+        The burst begins its DRAM row, ends it, ends the command.
     next: In(1)
         Step to the next burst (with ``active``).
     """
@@ -67,6 +59,9 @@ class BurstSplitter(wiring.Component):
             "active": Out(1),
             "address": Out(config.address_bits),
             "beats": Out(range(config.burst_beats + 1)),
+            "first_byte": Out(range(config.bus_bytes)),
+            "last_byte": Out(range(config.bus_bytes)),
+            "row_start": Out(1),
             "row_end": Out(1),
             "last": Out(1),
             "next": In(1),
@@ -76,15 +71,21 @@ class BurstSplitter(wiring.Component):
         m = Module()
         config = self.config
         low = exact_log2(config.bus_bytes)
-        beat_bits = BYTES_BITS - low + 1
 
-        # All addresses are beat numbers: the bits below the bus width are 0 by contract.
-        beat = Signal(config.address_bits - low)
-        row = Signal(config.address_bits - low)
-        stride = Signal(STRIDE_BITS - low)
-        left = Signal(beat_bits)
-        row_beats = Signal(beat_bits)
+        beat = Signal(config.address_bits - low)  # bus-wide words
+        left = Signal(BYTES_BITS - low + 1)
+        row = Signal(config.address_bits)  # bytes
+        stride = Signal(STRIDE_BITS)
+        bytes_ = Signal(BYTES_BITS)
         rows = Signal(LENGTH_BITS)
+
+        def begin_row(address: Value, count: Value) -> list:
+            """Registers of a row of ``count`` bytes at ``address``."""
+            start = address[:low]
+            return [
+                row.eq(address), beat.eq(address[low:]), left.eq(beats_of(config, start + count)),
+                self.first_byte.eq(start), self.last_byte.eq(start + count - 1), self.row_start.eq(1),
+            ]
 
         room = Signal(range(config.burst_beats + 1))
         next_row = Signal.like(row)
@@ -97,106 +98,15 @@ class BurstSplitter(wiring.Component):
             next_row.eq(row + stride),
         ]
         with m.If(self.next):
-            m.d.sync += [beat.eq(beat + room), left.eq(left - room)]
+            m.d.sync += [beat.eq(beat + room), left.eq(left - room), self.row_start.eq(0)]
             with m.If(self.row_end):
-                m.d.sync += [
-                    beat.eq(next_row), row.eq(next_row), left.eq(row_beats), rows.eq(rows - 1),
-                ]
+                m.d.sync += [*begin_row(next_row, bytes_), rows.eq(rows - 1)]
             with m.If(self.last):
                 m.d.sync += self.active.eq(0)
         with m.If(self.start):
-            total = beats_of(config, self.command.bytes)
             m.d.sync += [
-                self.active.eq(1),
-                beat.eq(self.command.address[low:]), row.eq(self.command.address[low:]),
-                stride.eq(self.command.stride[low:]),
-                left.eq(total), row_beats.eq(total), rows.eq(self.command.rows),
-            ]
-        return m
-
-
-class RowWalker(wiring.Component):
-    """Scratchpad row, lanes and valid bytes of every beat of a command.
-
-    Byte k of DRAM row r stands in scratchpad row ``row + r * row_stride + (k // dim) *
-    block_stride``, lane ``k % dim``. Latency 1 from ``start``; throughput one beat a cycle.
-
-    Parameters
-    ----------
-    config: Config
-        Device configuration.
-
-    Members
-    -------
-    start: In(1)
-        Take ``command``: while ``active`` is low, or together with the ``next`` of the last beat.
-    active: Out(1)
-        Registered: a beat is described.
-    row: Out(16)
-        Scratchpad row of the beat.
-    chunk: Out
-        Which bus-wide part of the row (0 when the bus is as wide as the row).
-    mask: Out(bus_bytes)
-        Valid bytes of the beat.
-    last: Out(1)
-        Last beat of the command.
-    next: In(1)
-        Step to the next beat (with ``active``).
-    """
-
-    def __init__(self, *, config: Config) -> None:
-        self.config = config
-        self.chunks = config.dim // config.bus_bytes
-        super().__init__({
-            "start": In(1),
-            "command": In(move_layout(config)),
-            "active": Out(1),
-            "row": Out(ROW_BITS),
-            "chunk": Out(range(max(2, self.chunks))),  # Verilog has no empty vectors
-            "mask": Out(config.bus_bytes),
-            "last": Out(1),
-            "next": In(1),
-        })
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        config = self.config
-        beat_bits = BYTES_BITS - exact_log2(config.bus_bytes) + 1
-
-        first = Signal(ROW_BITS)  # scratchpad row of the DRAM row's byte 0
-        row_stride = Signal(ROW_BITS)
-        block_stride = Signal(ROW_BITS)
-        left = Signal(beat_bits)
-        row_beats = Signal(beat_bits)
-        rows = Signal(LENGTH_BITS)
-        tail = Signal(config.bus_bytes)
-
-        row_end = Signal()
-        next_row = Signal(ROW_BITS)
-        m.d.comb += [
-            row_end.eq(left == 1),
-            next_row.eq(first + row_stride),
-            self.last.eq(row_end & (rows == 1)),
-            self.mask.eq(Mux(row_end, tail, Const(-1, unsigned(config.bus_bytes)))),
-        ]
-        with m.If(self.next):
-            m.d.sync += [self.chunk.eq(self.chunk + 1), left.eq(left - 1)]
-            with m.If(self.chunk == self.chunks - 1):
-                m.d.sync += [self.chunk.eq(0), self.row.eq(self.row + block_stride)]
-            with m.If(row_end):
-                m.d.sync += [
-                    self.row.eq(next_row), first.eq(next_row), self.chunk.eq(0),
-                    left.eq(row_beats), rows.eq(rows - 1),
-                ]
-            with m.If(self.last):
-                m.d.sync += self.active.eq(0)
-        with m.If(self.start):
-            total = beats_of(config, self.command.bytes)
-            m.d.sync += [
-                self.active.eq(1), self.row.eq(self.command.row), first.eq(self.command.row),
-                self.chunk.eq(0), row_stride.eq(self.command.row_stride),
-                block_stride.eq(self.command.block_stride),
-                left.eq(total), row_beats.eq(total), rows.eq(self.command.rows),
-                tail.eq(tail_mask(config, self.command.bytes)),
+                *begin_row(self.command.address, self.command.bytes),
+                self.active.eq(1), stride.eq(self.command.stride), bytes_.eq(self.command.bytes),
+                rows.eq(self.command.rows),
             ]
         return m

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import accumulate
 from operator import or_
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,16 +14,59 @@ from gemmule.config import Config
 from gemmule.resolve import STREAMS
 from gemmule.timing import Timing
 
-__all__ = ["Claims", "StreamClaims", "claim_depths"]
+__all__ = ["Claims", "StreamClaims", "claim_depths", "narrow", "ports_of", "widen"]
+
+# Ports by kind, in the order of a full mask; a stream keeps one bit per bank for each of its parts.
+_STREAM_PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "load.w": (("spm_write",), ("acc_read",), ("acc_write",)),
+    "store.r": (("spm_read",), ("acc_read",)),
+    "matrix.A": (("spm_read",),),
+    "matrix.B": (("spm_read",),),
+    "matrix.C": (("acc_read", "acc_write"),),  # always both of a bank
+    "vector.r0": (("spm_read",), ("acc_read",)),
+    "vector.r1": (("spm_read",),),
+    "vector.w": (("spm_write",),),
+}
+
+
+def ports_of(config: Config) -> dict[str, slice]:
+    """Bits of a full claim mask, by kind of port."""
+    kinds = {"spm_read": config.spm_banks, "spm_write": config.spm_banks,
+             "acc_read": config.acc_banks, "acc_write": config.acc_banks}
+    ends = list(accumulate(kinds.values()))
+    return {kind: slice(end - banks, end) for (kind, banks), end in zip(kinds.items(), ends)}
+
+
+def narrow(config: Config, stream: str, mask: Value) -> Value:
+    """The bits of a full mask that a stream can hold, each once."""
+    ports = ports_of(config)
+    return Cat(mask[ports[part[0]]] for part in _STREAM_PARTS[stream])
+
+
+def widen(config: Config, stream: str, bits: Value) -> Value:
+    """Inverse of :func:`narrow`: the full mask, 0 where the stream can hold nothing."""
+    ports = ports_of(config)
+    full: dict[str, Value] = {kind: Const(0, place.stop - place.start) for kind, place in ports.items()}
+    at = 0
+    for part in _STREAM_PARTS[stream]:
+        width = len(full[part[0]])
+        for kind in part:
+            full[kind] = bits[at:at + width]
+        at += width
+    return Cat(full.values())
 
 
 def claim_depths(config: Config, timing: Timing) -> dict[str, int]:
-    """Commands of each stream that may hold claims at once."""
+    """Commands of each stream that may hold claims at once (entry and release as in docs/timing.md).
+
+    Matrix: command i issues no earlier than ``preload_free - 1`` of i - 1, hence than ``s - 1`` of
+    i - 1, which is not before e - 1 of i - 2. That is the cycle in which i - 2 gives back A, and B when
+    it is output-stationary (B of a weight-stationary one goes earlier still): two entries are enough.
+    """
     return dict(zip(STREAMS, (
         config.load_commands,
-        2,  # the reader is idle before the next store issues
-        3,  # preload_free to e overlaps one successor
-        2,
+        1,  # released before the reader is ready again
+        2, 2,
         timing.matrix_commands,
         1, 1, 1,  # one vector command at a time
     )))
@@ -80,7 +124,7 @@ class Claims(wiring.Component):
     Members
     -------
     want: In(array over streams)
-        Ports that the head command of the stream's unit claims.
+        Ports that the head command of the stream's unit claims; those that it can never hold are ignored.
     free: Out(streams)
         Bit s: no other stream holds a port of ``want[s]``.
     push, release: In(streams)
@@ -102,19 +146,29 @@ class Claims(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        depths = claim_depths(self.config, self.timing)
-        streams = []
+        config = self.config
+        depths = claim_depths(config, self.timing)
+        held: dict[str, Value] = {}
         for i, name in enumerate(STREAMS):
-            stream = StreamClaims(bits=self.config.claim_bits, depth=depths[name])
+            mask = narrow(config, name, self.want[i])
+            stream = StreamClaims(bits=len(mask), depth=depths[name])
             m.submodules[name.replace(".", "_")] = stream
             m.d.comb += [
                 stream.push.eq(self.push[i]),
-                stream.mask.eq(self.want[i]),
+                stream.mask.eq(mask),
                 stream.release.eq(self.release[i]),
                 stream.clear.eq(self.clear),
             ]
-            streams.append(stream)
-        for i in range(len(STREAMS)):
-            others = reduce(or_, (s.held for j, s in enumerate(streams) if j != i))
-            m.d.comb += self.free[i].eq((self.want[i] & others) == 0)
+            held[name] = widen(config, name, stream.held)
+
+        # Only kinds of ports that both streams can hold are compared.
+        ports = ports_of(config)
+        kinds = {name: {kind for part in parts for kind in part} for name, parts in _STREAM_PARTS.items()}
+        for i, name in enumerate(STREAMS):
+            conflicts = []
+            for kind in sorted(kinds[name]):
+                others = [held[other][ports[kind]] for other in STREAMS
+                          if other != name and kind in kinds[other]]
+                conflicts.append((self.want[i][ports[kind]] & reduce(or_, others)).any())
+            m.d.comb += self.free[i].eq(~Cat(conflicts).any())
         return m

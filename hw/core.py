@@ -1,19 +1,21 @@
-"""The core: fetch, dispatch, issue, control and the units."""
+"""The core: fetch, dispatch, issue, control, counters, watchdog and the units."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Component, In, Out, connect
 
 from gemmule.config import Config
 from gemmule.hw.axi import ReadArbiter
 from gemmule.hw.control import Control
+from gemmule.hw.counters import Counters
 from gemmule.hw.dispatch import UNIT_LAYOUTS, Dispatch
 from gemmule.hw.fetch import Fetch
 from gemmule.hw.interfaces import axi_read, axi_write
 from gemmule.hw.issue import Issue
 from gemmule.hw.units import Units
+from gemmule.hw.watchdog import Watchdog
 from gemmule.isa import Unit
 from gemmule.resolve import STREAM_UNIT
 from gemmule.timing import Timing
@@ -30,7 +32,7 @@ class Core(Component):
 
     Members
     -------
-    request, irq_clear, program, commands, lengths, base_index, base, limit:
+    request, irq_clear, program, commands, lengths, base_index, base, limit, watchdog, counter_index, counter:
         From and to the registers, see :class:`CsrBlock`.
     busy, done, irq, code, index, cycles, start: Out
         See :class:`Control`.
@@ -49,11 +51,15 @@ class Core(Component):
         self.issue_logic = Issue(config=config, timing=timing)
         self.control = Control(config=config, timing=timing)
         self.arbiter = ReadArbiter(config=config)
+        self.counters = Counters(config=config)
+        self.dog = Watchdog(config=config)
         control, dispatch = self.control.signature.members, self.dispatch.signature.members
         super().__init__({
             **{name: control[name] for name in (*_REQUESTS, *_STATUS)},
             **{name: dispatch[name] for name in ("lengths", "base_index", "base", "limit")},
-            "program": In(config.address_bits),
+            "program": In(config.address_bits), "watchdog": self.dog.signature.members["limit"],
+            "counter_index": self.counters.signature.members["index"],
+            "counter": self.counters.signature.members["value"],
             "issue": Out(TRACE_BITS), "finish": Out(TRACE_BITS),
             "read": Out(axi_read(config)), "write": Out(axi_write(config)),
         })
@@ -61,9 +67,10 @@ class Core(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         fetch, dispatch, issue, control = self.fetch, self.dispatch, self.issue_logic, self.control
-        units, arbiter = self.units, self.arbiter
+        units, arbiter, counters, dog = self.units, self.arbiter, self.counters, self.dog
         m.submodules.fetch, m.submodules.dispatch, m.submodules.issue = fetch, dispatch, issue
         m.submodules.control, m.submodules.arbiter, m.submodules.units = control, arbiter, units
+        m.submodules.counters, m.submodules.watchdog = counters, dog
 
         connect(m, fetch=fetch.read, arbiter=arbiter.fetch)
         connect(m, load=units.read, arbiter=arbiter.load)
@@ -83,7 +90,7 @@ class Core(Component):
             dispatch.clear.eq(control.start),
             issue.clear.eq(control.start),
             *(getattr(issue, name).eq(getattr(dispatch, name)) for name in (
-                "valid", "zero", "targets", "claims")),
+                "valid", "zero", "alone", "targets", "claims")),
             dispatch.pop.eq(issue.issue),
         ]
         for u, name in enumerate(UNIT_LAYOUTS):
@@ -104,8 +111,31 @@ class Core(Component):
             control.finished.eq(issue.finished),
             control.fault.eq(dispatch.fault),
             control.error.eq(fetch.error | units.error),
+            control.expired.eq(dog.expired),
             *(getattr(self, name).eq(getattr(control, name)) for name in _STATUS),
             self.issue.eq(issue.issue),
             self.finish.eq(issue.finish),
+            counters.start.eq(control.start),
+            counters.running.eq(control.running),
+            counters.active.eq(issue.active),
+            counters.valid.eq(dispatch.valid),
+            counters.waiting.eq(issue.waiting),
+            counters.moved.eq(Cat(units.load_moved, units.store_moved)),
+            counters.index.eq(self.counter_index),
+            self.counter.eq(counters.value),
+            dog.enable.eq(control.busy),
+            dog.limit.eq(self.watchdog),
         ]
+        read, write = self.read, self.write
+        bursts = (
+            (fetch.read.req_valid & fetch.read.req_ready, fetch.read.req_len),
+            (units.read.req_valid & units.read.req_ready, units.read.req_len),
+            (write.awvalid & write.awready, write.awlen),
+        )
+        for i, (sent, beats) in enumerate(bursts):
+            m.d.comb += [counters.sent[i].eq(sent), counters.beats[i].eq(beats)]
+        for channel, port in (("ar", read), ("r", read), ("aw", write), ("w", write), ("b", write)):
+            for side in ("valid", "ready"):
+                m.d.comb += getattr(dog, f"{channel}_{side}").eq(getattr(port, channel + side))
+        m.d.comb += dog.r_last.eq(read.rlast)
         return m

@@ -13,6 +13,7 @@ from gemmule.csr import Csr
 from gemmule.hw.control import CYCLE_BITS
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS
 from gemmule.hw.resolve import FAULT_BITS
+from gemmule.hw.watchdog import WATCHDOG_BITS
 from gemmule.isa import NUM_BASES, NUM_LENGTHS
 
 __all__ = ["CsrBlock", "axi_lite"]
@@ -44,12 +45,14 @@ class CsrBlock(wiring.Component):
         Host.
     start, reset, irq_clear: Out(1)
         Pulses.
-    program, commands, lengths: Out
+    program, commands, lengths, watchdog: Out
         Launch parameters.
     base_index, base, limit:
         Look-up of one base and limit register, in the same cycle.
     busy, done, code, index, cycles: In
         Status, see :class:`Control`.
+    counter_index, counter:
+        Look-up of one performance counter, in the same cycle, see :class:`Counters`.
     """
 
     def __init__(self, *, config: Config) -> None:
@@ -63,6 +66,8 @@ class CsrBlock(wiring.Component):
             "base": Out(config.address_bits), "limit": Out(config.address_bits),
             "busy": In(1), "done": In(1), "code": In(FAULT_BITS), "index": In(COUNT_BITS),
             "cycles": In(CYCLE_BITS),
+            "watchdog": Out(WATCHDOG_BITS, init=csr.WATCHDOG_CYCLES),
+            "counter_index": Out(range(len(csr.COUNTERS))), "counter": In(csr.COUNTER_BITS),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -107,6 +112,7 @@ class CsrBlock(wiring.Component):
         writable(self.program, Csr.PROGRAM_LO)
         writable(self.program, Csr.PROGRAM_HI, WORD)
         writable(self.commands, Csr.PROGRAM_COMMANDS)
+        writable(self.watchdog, Csr.WATCHDOG)
         lengths = [Signal(LENGTH_BITS, name=f"length_{i}") for i in range(1, NUM_LENGTHS)]
         m.d.comb += self.lengths[0].eq(65535)
         for i, register in enumerate(lengths, 1):
@@ -129,12 +135,15 @@ class CsrBlock(wiring.Component):
                 Csr.STATUS: status | (self.code << csr.FAULT_SHIFT), Csr.FAULT_INDEX: self.index,
                 Csr.CYCLES: self.cycles[:WORD], Csr.CYCLES_HI: self.cycles[WORD:],
                 Csr.PROGRAM_LO: self.program[:WORD], Csr.PROGRAM_HI: self.program[WORD:],
-                Csr.PROGRAM_COMMANDS: self.commands,
+                Csr.PROGRAM_COMMANDS: self.commands, Csr.WATCHDOG: self.watchdog,
             }.items():
                 with m.If(read_word == where >> 2):
                     m.d.sync += bus.rdata.eq(register)
             with m.If(read_offset[6:] == Csr.LENGTH0 >> 6):
                 m.d.sync += bus.rdata.eq(self.lengths[read_offset[2:6]])
+            with m.If(read_offset[8:] == Csr.COUNTER_LO >> 8):
+                m.d.sync += bus.rdata.eq(Mux(read_offset[2], self.counter[WORD:], self.counter[:WORD]))
+        m.d.comb += self.counter_index.eq(read_offset[3:8])
 
         # Base and limit registers: two words each, in small memories.
         width = -(-bits // 8) * 8

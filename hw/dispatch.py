@@ -7,10 +7,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import COMMAND_BYTES, Config
+from gemmule.hw.claims import narrow, widen
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, vector_layout
 from gemmule.hw.queue import Queue
 from gemmule.hw.resolve import FAULT_BITS, WAIT_UNITS, Resolve
-from gemmule.isa import NUM_BASES, NUM_LENGTHS
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.resolve import STREAM_UNIT, STREAMS
 
 __all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]
@@ -49,8 +50,8 @@ class Dispatch(wiring.Component):
         Commands pushed, by unit and in all (a faulting command's index is ``total``).
     load, store, matrix, vector: Out(layouts)
         Heads of the unit queues.
-    valid, zero: Out(units)
-        Bit u: the head exists; its length is zero.
+    valid, zero, alone: Out(units)
+        Bit u: the head exists; its length is zero; it runs alone (as every one of length zero does).
     targets: Out(array of counts)
         Finished commands, by unit, that the head of queue u waits for.
     claims: Out(array over streams)
@@ -76,6 +77,7 @@ class Dispatch(wiring.Component):
             **{name: Out(layout(config)) for name, layout in UNIT_LAYOUTS.items()},
             "valid": Out(units),
             "zero": Out(units),
+            "alone": Out(units),
             "targets": Out(data.ArrayLayout(counts_layout(), units)),
             "claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "pop": In(units),
@@ -112,37 +114,51 @@ class Dispatch(wiring.Component):
             with m.If((distance != 0) & (dispatched >= distance)):
                 m.d.comb += targets[i].eq(dispatched - distance + 1)
 
+        # Alone: length zero, loads that fill or copy on their own, a change of the matrix dataflow.
+        load_flags, matrix_flags = resolve.move.flags, resolve.matrix.flags
+        stationary = Signal()  # dataflow of the last matrix command of non-zero length: outputs stay
+        own_kind = Signal(len(UNIT_LAYOUTS))
+        m.d.comb += [
+            own_kind[Unit.LOAD].eq(load_flags[MoveFlag.ZERO] | load_flags[MoveFlag.BROADCAST]),
+            own_kind[Unit.MATRIX].eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY] != stationary),
+        ]
+
         # Unit queues.
         pushes = []
-        for u, (name, layout) in enumerate(UNIT_LAYOUTS.items()):
-            first = STREAM_UNIT.index(u)
-            streams = STREAM_UNIT.count(u)
+        for u, (unit, layout) in enumerate(UNIT_LAYOUTS.items()):
+            streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
+            claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
             entry = data.StructLayout({
-                "command": layout(config), "targets": counts_layout(),
-                "claims": data.ArrayLayout(config.claim_bits, streams),
+                "command": layout(config), "targets": counts_layout(), "alone": 1,
+                "claims": data.StructLayout({name: len(mask) for name, mask in claims.items()}),
             })
-            m.submodules[f"{name}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
-            source = {"load": resolve.move, "store": resolve.move}.get(name, getattr(resolve, name, None))
+            m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
+            source = {"load": resolve.move, "store": resolve.move}.get(unit, getattr(resolve, unit, None))
             m.d.comb += [
                 queue.push.eq(full & ~self.stop & (resolve.fault == 0) & (resolve.unit == u)
                               & (queue.level < config.unit_queue)),
                 queue.push_data.command.eq(source),
                 queue.push_data.targets.eq(targets),
-                *(queue.push_data.claims[s].eq(resolve.claims[s]) for s in range(streams)),
+                queue.push_data.alone.eq(resolve.zero | own_kind[u]),
+                *(queue.push_data.claims[name].eq(mask) for name, mask in claims.items()),
                 queue.pop.eq(self.pop[u]),
                 queue.clear.eq(self.clear),
-                getattr(self, name).eq(queue.head.command),
+                getattr(self, unit).eq(queue.head.command),
                 self.valid[u].eq(queue.valid),
                 self.zero[u].eq(queue.head.command.zero),
+                self.alone[u].eq(queue.head.alone),
                 self.targets[u].eq(queue.head.targets),
-                *(self.claims[first + s].eq(queue.head.claims[s]) for s in range(streams)),
+                *(self.claims[s].eq(widen(config, STREAMS[s], queue.head.claims[STREAMS[s]])) for s in streams),
             ]
             with m.If(queue.push):
                 m.d.sync += self.dispatched[u].eq(self.dispatched[u] + 1)
+            if u == Unit.MATRIX:
+                with m.If(queue.push & ~resolve.zero):
+                    m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
             pushes.append(queue.push)
         m.d.comb += pushed.eq(sum(pushes) != 0)
         with m.If(pushed):
             m.d.sync += self.total.eq(self.total + 1)
         with m.If(self.clear):
-            m.d.sync += [full.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+            m.d.sync += [full.eq(0), stationary.eq(0), self.dispatched.eq(0), self.total.eq(0)]
         return m

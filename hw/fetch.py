@@ -138,7 +138,7 @@ class Fetch(wiring.Component):
         m.d.sync += reserved.eq(reserved + Mux(requested, n, 0) - arrived)
         m.d.comb += [
             self.idle.eq(~read.req_valid & (reserved == 0)),
-            self.error.eq(read.beat_valid & (read.beat_resp != 0)),
+            self.error.eq(read.beat_valid & read.beat_resp[1]),  # SLVERR, DECERR
         ]
 
         # Launch: the work becomes visible fetch_start cycles after the strobe.

@@ -51,18 +51,19 @@ def AccRead(config: Config) -> wiring.Signature:
 
 
 def AccWrite(config: Config) -> wiring.Signature:
-    """Accumulator write stream, seen from the writer: whole rows."""
+    """Accumulator write stream, seen from the writer; ``mask`` has one bit per lane (int32)."""
     return wiring.Signature({
         "en": Out(1),
         "row": Out(ROW_BITS),
+        "mask": Out(config.dim),
         "data": Out(config.dim * 32),
     })
 
 
 def move_layout(config: Config) -> data.StructLayout:
-    """Resolved load or store: DRAM address and scratchpad row are final, ``rows`` is a length."""
+    """Resolved load or store: DRAM address and first row are final, ``rows`` is a length."""
     return data.StructLayout({
-        "zero": 1, "address": config.address_bits, "rows": LENGTH_BITS, "bytes": 20, "stride": 24,
+        "zero": 1, "flags": 5, "address": config.address_bits, "rows": LENGTH_BITS, "bytes": 20, "stride": 24,
         "row": ROW_BITS, "row_stride": 16, "block_stride": 16,
     })
 
@@ -72,7 +73,7 @@ def matrix_layout(config: Config) -> data.StructLayout:
     return data.StructLayout({
         "zero": 1, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS, "k": LENGTH_BITS,
         "a_row": ROW_BITS, "a_stride": 16, "b_row": ROW_BITS, "b_stride": 16,
-        "c_row": ROW_BITS, "c_stride": 16,
+        "c_row": ROW_BITS, "c_stride": 16, "group": 4, "apart": 1,
     })
 
 
@@ -82,7 +83,7 @@ def vector_layout(config: Config) -> data.StructLayout:
         "zero": 1, "op": 5, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS,
         "src0": ROW_BITS, "src0_stride": 16, "src1": ROW_BITS, "aux": 16,
         "dst": ROW_BITS, "dst_stride": 16, "mult": 16, "shift": 6, "shift2": 6, "context": 4,
-        "period": 3,
+        "period": 3, "apart": 1,
     })
 
 
@@ -96,8 +97,8 @@ def UnitControl(layout: data.StructLayout, streams: int) -> wiring.Signature:
     command: Out(layout)
         Resolved command at the head of the unit's queue (valid also before ``start``).
     ready: In(1)
-        Registered: the unit could take a command of non-zero length in this cycle. (The issue logic
-        itself counts commands in flight, limits them, and holds zero-length commands back.)
+        The unit could take a command of non-zero length in this cycle. (The issue logic itself counts
+        commands in flight, limits them, and holds back commands that run alone.)
     finish: In(1)
         High in cycle f for one cycle per command, in order.
     release: In(streams)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,12 +21,12 @@ PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.LOAD, Unit.STORE)
 class Issue(wiring.Component):
     """Decides in the same cycle, at most one command per cycle; every count it looks at is registered.
 
-    Zero-length commands never reach their unit: they issue when nothing of the unit is in flight and
-    finish here, ``*_zero`` cycles later.
+    Commands that run alone issue when nothing of their unit is in flight. Those of length zero never
+    reach their unit: they finish here, ``*_zero`` cycles later.
 
     Members
     -------
-    valid, zero, targets, claims: In
+    valid, zero, alone, targets, claims: In
         Heads of the unit queues, see :class:`Dispatch`.
     ready, unit_finish: In(units)
         From the units.
@@ -42,6 +42,9 @@ class Issue(wiring.Component):
         Finish pulses, zero-length commands included.
     finished: Out(array)
         Commands finished, by unit; visible in the cycle after the pulse.
+    active, waiting: Out(units)
+        For the counters: a command is in flight, visibly, or issues in this cycle; the head waits for
+        commands that have not visibly finished.
     """
 
     def __init__(self, *, config: Config, timing: Timing | None = None) -> None:
@@ -55,6 +58,7 @@ class Issue(wiring.Component):
         super().__init__({
             "valid": In(units),
             "zero": In(units),
+            "alone": In(units),
             "targets": In(data.ArrayLayout(counts_layout(), units)),
             "claims": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "ready": In(units),
@@ -65,6 +69,8 @@ class Issue(wiring.Component):
             "start": Out(units),
             "finish": Out(units),
             "finished": Out(counts_layout()),
+            "active": Out(units),
+            "waiting": Out(units),
         })
 
     def limit(self, name: str) -> int:
@@ -89,13 +95,13 @@ class Issue(wiring.Component):
             streams = [s for s, unit in enumerate(STREAM_UNIT) if unit == u]
             reached = Cat(self.finished[v] >= self.targets[u][v] for v in range(len(UNIT_LAYOUTS))).all()
             free = Cat(claims.free[s] for s in streams).all()
-            with m.If(self.zero[u]):
-                m.d.comb += may[u].eq(self.valid[u] & reached & (in_flight == 0))
-            with m.Else():
-                m.d.comb += may[u].eq(
-                    self.valid[u] & reached & free & self.ready[u] & (in_flight < limit))
+            room = Mux(self.alone[u], in_flight == 0, in_flight < limit)
+            m.d.comb += may[u].eq(
+                self.valid[u] & reached & room & (self.zero[u] | (free & self.ready[u])))
             m.d.comb += [
                 self.start[u].eq(self.issue[u] & ~self.zero[u]),
+                self.active[u].eq((in_flight != 0) | self.issue[u]),
+                self.waiting[u].eq(self.valid[u] & ~reached),
                 *(claims.push[s].eq(self.start[u]) for s in streams),
             ]
 

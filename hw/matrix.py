@@ -1,132 +1,38 @@
-"""The matrix unit: C[M,N] (+)= A[M,K] . B[K,N] on a weight-stationary mesh."""
+"""The matrix unit: C[M,N] (+)= A[M,K] . B[K,N] on a mesh that keeps weights or sums in place."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import ROW_BITS, AccRead, AccWrite, SpmRead, UnitControl, matrix_layout
+from gemmule.hw.drain import result_tag
+from gemmule.hw.edge import Edge
+from gemmule.hw.interfaces import AccRead, AccWrite, SpmRead, UnitControl, matrix_layout
 from gemmule.hw.mesh import Mesh
-from gemmule.hw.pe import psum_bits
+from gemmule.hw.pe import A_BITS, SUM_BITS
 from gemmule.hw.skew import Skew, Stairs, delayed
-from gemmule.hw.weights import Injector, Preload
+from gemmule.hw.stream import Stream
+from gemmule.hw.unpack import Unpack
+from gemmule.hw.weights import Preload
 from gemmule.isa import MatrixFlag
 from gemmule.timing import Timing
 
-__all__ = ["Matrix", "Stream", "result_tag"]
-
-result_tag = data.StructLayout({"write": 1, "add": 1, "last": 1, "row": ROW_BITS})
-"""Travels beside a row of A: where its result goes, whether it is added there, and whether the
-command ends with this cycle."""
-
-
-class Stream(wiring.Component):
-    """Stream sequencer: read row m of A for every tile, in cycle s + tile * slot + m.
-
-    A command is taken from the preload sequencer (``primed``, ``current``) without a gap when one is
-    there. slot = max(M, DIM / preload, R) keeps the weights of the next tile and the accumulator's
-    read-modify-write in step.
-
-    Parameters
-    ----------
-    config: Config
-    timing: Timing
-
-    Members
-    -------
-    primed: In(1)
-    current: In(matrix_layout(config))
-    advance: Out(1)
-        In the next cycle a tile's stream begins.
-    en, row: Out
-        Read of A.
-    unsigned: Out(1)
-    swap: Out(1)
-        First row of a tile.
-    tag: Out(result_tag)
-    release: Out(1)
-        Last cycle of the command's stream (e - 1).
-    """
-
-    def __init__(self, *, config: Config, timing: Timing) -> None:
-        self.config = config
-        self.shortest = max(config.dim // config.preload, timing.matrix_rmw)
-        super().__init__({
-            "primed": In(1),
-            "current": In(matrix_layout(config)),
-            "advance": Out(1),
-            "en": Out(1),
-            "row": Out(ROW_BITS),
-            "unsigned": Out(1),
-            "swap": Out(1),
-            "tag": Out(result_tag),
-            "release": Out(1),
-        })
-
-    def elaborate(self, platform: object) -> Elaboratable:
-        m = Module()
-        dim = self.config.dim
-        command = Signal(matrix_layout(self.config))
-        active = Signal()
-        phase = Signal(16)
-        phase_last = Signal(16)  # slot - 1
-        k_left, n_left = Signal(16), Signal(16)
-        a_tile, c_tile = Signal(ROW_BITS), Signal(ROW_BITS)
-        add = Signal()
-
-        in_rows = Signal()
-        m.d.comb += [
-            in_rows.eq(active & (phase < command.m)),
-            self.en.eq(in_rows),
-            self.row.eq(a_tile + phase),
-            self.unsigned.eq(command.flags[MatrixFlag.A_UNSIGNED]),
-            self.swap.eq(active & (phase == 0)),
-            self.tag.write.eq(in_rows),
-            self.tag.add.eq(add),
-            self.tag.last.eq(self.release),
-            self.tag.row.eq(c_tile + phase),
-        ]
-
-        tile_end, last_k, last_tile, begin = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            tile_end.eq(active & (phase == phase_last)),
-            last_k.eq(k_left <= dim),
-            last_tile.eq(last_k & (n_left <= dim)),
-            self.release.eq(tile_end & last_tile),
-            begin.eq(self.primed & (~active | self.release)),
-            self.advance.eq(begin | (tile_end & ~last_tile)),
-        ]
-        m.d.sync += phase.eq(phase + 1)
-        with m.If(tile_end):
-            m.d.sync += [phase.eq(0), active.eq(~last_tile)]
-            with m.If(last_k):
-                m.d.sync += [
-                    k_left.eq(command.k), n_left.eq(n_left - dim), a_tile.eq(command.a_row),
-                    c_tile.eq(c_tile + command.c_stride), add.eq(command.flags[MatrixFlag.ACCUMULATE]),
-                ]
-            with m.Else():
-                m.d.sync += [k_left.eq(k_left - dim), a_tile.eq(a_tile + command.a_stride), add.eq(1)]
-        with m.If(begin):
-            first = self.current
-            m.d.sync += [
-                command.eq(first), active.eq(1), phase.eq(0),
-                phase_last.eq(Mux(first.m > self.shortest, first.m, self.shortest) - 1),
-                k_left.eq(first.k), n_left.eq(first.n), a_tile.eq(first.a_row), c_tile.eq(first.c_row),
-                add.eq(first.flags[MatrixFlag.ACCUMULATE]),
-            ]
-        return m
+__all__ = ["Matrix"]
 
 
 class Matrix(wiring.Component):
-    """The whole unit: preload and stream sequencers, skews, mesh, accumulate stage.
+    """The whole unit: preload and stream sequencers, unpacker, edges, mesh, accumulate stage.
 
-    Function: tiles of DIM x DIM weights, N outer, K inner; int8 weights, signed or unsigned byte
-    activations, int32 sums that wrap. The first K tile overwrites C unless ACCUMULATE. B beyond K
-    and N counts as zero, so what memory holds in A beyond K does not matter. Timing and throughput:
-    docs/timing.md, section Matrix; one row of A per cycle, commands follow each other without a
-    drain bubble. No backpressure: ports are claimed at issue.
+    Function: int8 weights (or int4, with scales per column and group of rows), signed or unsigned byte
+    activations, int32 sums that wrap; A and B plain or transposed. Weight-stationary: tiles of DIM x DIM
+    weights, N outer, K inner; the first K tile overwrites C unless ACCUMULATE; REUSE keeps the weights of
+    the command before. Output-stationary: blocks of DIM x DIM sums, N outer, M, K inner. B beyond K and N
+    counts as zero, so what memory holds in A beyond K does not matter. Timing and throughput:
+    docs/timing.md, section Matrix; one row of A per cycle, commands follow each other without a drain
+    bubble. A command of the other dataflow is started when nothing is in flight. No backpressure: ports
+    are claimed at issue.
 
     Rows of C that two commands in a row both touch must stand at the same place of both, or the
     second must wait for the first: the accumulator's read-modify-write spans two cycles.
@@ -140,7 +46,7 @@ class Matrix(wiring.Component):
     Members
     -------
     control: In(UnitControl(matrix_layout(config), 3))
-        Streams A, B, C.
+        Streams A, B, C. Commands of length zero do not come here.
     a: Out(SpmRead(config))
     b: Out(SpmRead(config, rows=preload))
     acc_read: Out(AccRead(config))
@@ -148,9 +54,9 @@ class Matrix(wiring.Component):
     """
 
     def __init__(self, *, config: Config, timing: Timing) -> None:
-        if timing.matrix_first != 1 or timing.matrix_rmw < 2 or timing.matrix_zero < 1:
-            raise ValueError("the matrix unit has matrix_first = 1, matrix_rmw >= 2 and matrix_zero >= 1, "
-                             f"not {timing.matrix_first}, {timing.matrix_rmw} and {timing.matrix_zero}")
+        if timing.matrix_first != 1 or timing.matrix_rmw < 2:
+            raise ValueError("the matrix unit has matrix_first = 1 and matrix_rmw >= 2, "
+                             f"not {timing.matrix_first} and {timing.matrix_rmw}")
         if timing.matrix_drain != 2 * config.dim:
             raise ValueError(f"matrix_drain must be 2 * dim = {2 * config.dim}, not {timing.matrix_drain}")
         self.config, self.timing = config, timing
@@ -168,67 +74,76 @@ class Matrix(wiring.Component):
         dim, preload = config.dim, config.preload
         m.submodules.preload = loader = Preload(config=config)
         m.submodules.stream = stream = Stream(config=config, timing=self.timing)
-        m.submodules.injector = injector = Injector(config=config)
+        m.submodules.unpack = unpack = Unpack(config=config)
         m.submodules.mesh = mesh = Mesh(config=config)
 
         # Sequencers.
-        empty = Signal()
+        outputs = Signal()  # dataflow of the command started last
+        with m.If(control.start):
+            m.d.sync += outputs.eq(control.command.flags[MatrixFlag.OUTPUT_STATIONARY])
         m.d.comb += [
-            empty.eq(control.start & control.command.zero),
-            loader.start.eq(control.start & ~control.command.zero),
+            mesh.outputs.eq(outputs),
+            loader.start.eq(control.start),
             loader.command.eq(control.command),
             loader.advance.eq(stream.advance),
+            loader.reload.eq(stream.reload),
             stream.primed.eq(loader.primed),
             stream.current.eq(loader.current),
             control.ready.eq(loader.ready),
-            self.b.en.eq(loader.b.en), self.b.row.eq(loader.b.row),
-            self.a.en.eq(stream.en), self.a.row.eq(stream.row),
+            self.a.en.eq(stream.a.en), self.a.row.eq(stream.a.row),
+            self.b.en.eq(Mux(outputs, stream.b.en, loader.b.en)),
+            self.b.row.eq(Mux(outputs, stream.b.row, loader.b.row)),
         ]
 
-        # Weights: masked and registered two cycles after the read, then skewed.
-        m.submodules.weight_skew = weight_skew = Skew(lanes=dim, shape=8 * preload)
-        m.submodules.direction = direction = Stairs(delays=range(dim))
-        stairs = [i + i // preload for i in range(dim)]
-        m.submodules.capture_row = capture_row = Stairs(delays=stairs)
-        m.submodules.capture_column = capture_column = Stairs(delays=stairs)
+        # One cycle after the read, with its data: extend A to nine bits, unpack B.
+        facts = Signal(data.StructLayout({"read": 1, "serial": 1, "unsigned": 1, "phase": range(dim)}))
+        m.d.sync += facts.eq(Cat(stream.a.en, stream.serial, stream.unsigned, stream.phase))
+        m.submodules.west = west = Edge(lanes=dim, width=A_BITS, serial=A_BITS)
+        m.submodules.north = north = Edge(lanes=dim, width=8 * preload, serial=8)
         m.d.comb += [
-            injector.item.eq(loader.item), injector.data.eq(self.b.data),
-            weight_skew.i.eq(injector.weights), mesh.weights.eq(weight_skew.o),
-            direction.i.eq(injector.transposed), mesh.transposed.eq(direction.o),
-            capture_row.i.eq(injector.capture_row), mesh.capture_row.eq(capture_row.o),
-            capture_column.i.eq(injector.capture_column), mesh.capture_column.eq(capture_column.o),
+            west.transpose.eq(facts.serial), west.load.eq(facts.read), west.index.eq(facts.phase),
+            unpack.item.eq(Mux(outputs, stream.item, loader.item)), unpack.data.eq(self.b.data),
+            north.row.eq(unpack.weights), north.transpose.eq(unpack.single), north.load.eq(1),
+            north.index.eq(facts.phase),
         ]
-
-        # Activations: extended to nine bits and registered two cycles after the read, then skewed.
-        m.submodules.a_skew = a_skew = Skew(lanes=dim, shape=signed(9))
-        m.submodules.swap = swap = Stairs(delays=range(dim))
-        unsigned = Signal()
-        m.d.sync += unsigned.eq(stream.unsigned)
         for lane in range(dim):
             byte = self.a.data.word_select(lane, 8)
-            m.d.sync += a_skew.i[lane].eq(Cat(byte, byte[7] & ~unsigned).as_signed())
-        m.d.comb += [
-            swap.i.eq(delayed(m, stream.swap, 2, name="swap_delay")),
-            mesh.a.eq(a_skew.o), mesh.swap.eq(swap.o),
-        ]
+            m.d.comb += west.row[lane].eq(Cat(byte, byte[7] & ~facts.unsigned))
+
+        # Two cycles after the read: edges, and the bits that go with them.
+        stairs = [i + i // preload for i in range(dim)]
+        move = delayed(m, stream.move, 2, name="move_delay")
+        for name, bit, delays in (
+            ("swap", delayed(m, stream.swap, 2, name="swap_delay"), range(dim)),
+            ("move", move, range(dim)),
+            ("take", move, range(0, 2 * dim, 2)),
+            ("transposed", delayed(m, unpack.transposed, 1, name="transposed_delay"), range(dim)),
+            ("capture_row", delayed(m, unpack.capture_row, 1, name="row_delay"), stairs),
+            ("capture_column", delayed(m, unpack.capture_column, 1, name="column_delay"), stairs),
+        ):
+            m.submodules[name] = steps = Stairs(delays=delays)
+            m.d.comb += [steps.i.eq(bit), getattr(mesh, name).eq(steps.o)]
+        m.d.comb += mesh.weights.eq(north.o)
+        for lane in range(dim):
+            m.d.comb += mesh.a[lane].eq(west.o[lane].as_signed())
 
         # Results: lined up again 2 * dim + 1 cycles after the read of A, read of C one cycle before.
-        m.submodules.deskew = deskew = Skew(lanes=dim, shape=signed(psum_bits(dim)), reverse=True)
+        m.submodules.deskew = deskew = Skew(lanes=dim, shape=signed(SUM_BITS), reverse=True)
         m.d.comb += deskew.i.eq(mesh.sums)
         reading = data.View(result_tag, delayed(m, stream.tag, 2 * dim, name="tags"))
         writing = Signal(result_tag)
         m.d.sync += writing.eq(reading)
         m.d.comb += [
             self.acc_read.en.eq(reading.write & reading.add), self.acc_read.row.eq(reading.row),
-            self.acc_write.en.eq(writing.write), self.acc_write.row.eq(writing.row),
+            self.acc_write.en.eq(writing.write), self.acc_write.row.eq(writing.row), self.acc_write.mask.eq(-1),
         ]
         for lane in range(dim):
             held = Mux(writing.add, self.acc_read.data.word_select(lane, 32), 0)
             m.d.comb += self.acc_write.data.word_select(lane, 32).eq(deskew.o[lane] + held)
 
-        nothing: Value = delayed(m, empty, self.timing.matrix_zero, name="zero_delay")
         m.d.comb += [
-            control.finish.eq(writing.last | nothing),
-            control.release.eq(Cat(stream.release, loader.release, writing.last)),
+            control.finish.eq(writing.last),
+            control.release.eq(Cat(
+                stream.release, Mux(outputs, stream.release, loader.release), writing.last)),
         ]
         return m

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -69,13 +69,15 @@ class Scratchpad(wiring.Component):
         def place(stream: wiring.PureInterface) -> tuple[Value, Value, Value]:
             """Bank, sub-bank and index of a stream's row."""
             row = stream.row
-            return row[row_bits:row_bits + bank_bits], row[:sub_bits], row[sub_bits:row_bits]
+            bank = row[row_bits:row_bits + bank_bits] if bank_bits else Const(0, 1)
+            sub = row[:sub_bits] if sub_bits else Const(0, 1)
+            return bank, sub, row[sub_bits:row_bits]
 
         reads = {name: getattr(self, name) for name in READS}
         writes = [getattr(self, name) for name in WRITES]
         chosen = {}  # place of the row on each stream's data port
         for name, stream in reads.items():
-            chosen[name] = (Signal(bank_bits, name=f"{name}_bank"),
+            chosen[name] = (Signal(max(1, bank_bits), name=f"{name}_bank"),
                             Signal(max(1, sub_bits), name=f"{name}_sub"))
             bank, sub, _ = place(stream)
             m.d.sync += [chosen[name][0].eq(bank), chosen[name][1].eq(sub)]

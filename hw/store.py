@@ -1,17 +1,17 @@
-"""Store unit: strided rows from the scratchpad to DRAM."""
+"""Store unit: strided rows from the scratchpad or the accumulator to DRAM."""
 
 from __future__ import annotations
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.bursts import BurstSplitter, RowWalker
-from gemmule.hw.interfaces import SpmRead, UnitControl, axi_write, move_layout
+from gemmule.hw.interfaces import AccRead, SpmRead, UnitControl, axi_write, move_layout
+from gemmule.hw.queue import Queue
+from gemmule.hw.store_read import StoreReader, burst_layout
 from gemmule.timing import Timing
 
 __all__ = ["Store"]
@@ -23,7 +23,7 @@ SEND = 2
 class Store(wiring.Component):
     """Store unit: a reader fills one of two burst buffers while a sender empties the other.
 
-    Latency: first scratchpad read ``store_first`` cycles after issue; a burst is sent from
+    Latency: first memory read ``store_first`` cycles after issue; a burst is sent from
     ``store_send`` cycles after its last read on (it is wholly buffered, so W never starves).
     Throughput: one beat a cycle. Backpressure: awready and wready may stall at will; address and
     data channels proceed independently.
@@ -41,11 +41,13 @@ class Store(wiring.Component):
         One stream (store.r), released with the last read; finish comes with the response of the
         last burst.
     axi: Out(axi_write)
-        At most ``write_bursts`` responses outstanding.
-    spm: Out(SpmRead)
-        One read per beat.
+        At most ``write_bursts`` responses outstanding. Only bytes of the DRAM rows are strobed.
+    spm, acc: Out
+        At most one read a beat.
     error: Out(1)
         High in the cycle of an error response.
+    moved: Out(1)
+        A W beat is accepted.
     """
 
     def __init__(self, *, config: Config, timing: Timing) -> None:
@@ -59,71 +61,41 @@ class Store(wiring.Component):
             "control": In(UnitControl(move_layout(config), 1)),
             "axi": Out(axi_write(config)),
             "spm": Out(SpmRead(config)),
+            "acc": Out(AccRead(config)),
             "error": Out(1),
+            "moved": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, control, axi = self.config, self.control, self.axi
-        beat_bits = exact_log2(config.burst_beats)
-        burst = data.StructLayout({
-            "address": config.address_bits, "beats": range(config.burst_beats + 1),
-            "strobe": config.bus_bytes, "last": 1,
-        })
-        m.submodules.bursts = bursts = BurstSplitter(config=config)
-        m.submodules.walker = walker = RowWalker(config=config)
+        burst = burst_layout(config)
+        m.submodules.reader = reader = StoreReader(config=config)
         m.submodules.buffer = buffer = Memory(
             shape=config.bus_bytes * 8, depth=2 * config.burst_beats, init=[])
         slots = Array(Signal(burst, name=f"slot_{i}") for i in range(2))
+        write_port, read_port = buffer.write_port(), buffer.read_port(domain="comb")
 
         # A buffer is busy from its burst's last read to the send end, full once the data stand in it.
         busy = Signal(2)
         full = Signal(2)
-        fill = Signal(2)
         sent = Signal(2)
-        m.d.sync += [busy.eq((busy | fill) & ~sent), full.eq(busy & ~sent)]
-
-        # Reader: a burst waits for its buffer before its first beat, then runs without gaps.
-        write_slot = Signal()
-        beat = Signal(range(config.burst_beats + 1))
-        read = Signal()
-        burst_end = Signal()
+        m.d.sync += [busy.eq((busy | reader.fill) & ~sent), full.eq(busy & ~sent)]
         m.d.comb += [
-            control.ready.eq(~walker.active),
-            bursts.start.eq(control.start),
-            bursts.command.eq(control.command),
-            walker.start.eq(control.start),
-            walker.command.eq(control.command),
-            read.eq(walker.active & ((beat != 0) | ~Mux(write_slot, busy[1], busy[0]))),
-            burst_end.eq(read & (beat + 1 == bursts.beats)),
-            walker.next.eq(read),
-            bursts.next.eq(burst_end),
-            fill.eq(burst_end << write_slot),
-            self.spm.en.eq(read),
-            self.spm.row.eq(walker.row),
-            control.release.eq(read & walker.last),
+            control.ready.eq(~reader.active),
+            reader.start.eq(control.start),
+            reader.command.eq(control.command),
+            reader.busy.eq(busy),
+            control.release.eq(reader.fill.any() & reader.burst.last),
+            write_port.en.eq(reader.write_en),
+            write_port.addr.eq(reader.write_beat),
+            write_port.data.eq(reader.write_data),
         ]
-        with m.If(read):
-            m.d.sync += beat.eq(beat + 1)
-        with m.If(burst_end):
-            m.d.sync += [
-                beat.eq(0),
-                write_slot.eq(~write_slot),
-                slots[write_slot].address.eq(bursts.address),
-                slots[write_slot].beats.eq(bursts.beats),
-                slots[write_slot].strobe.eq(walker.mask),
-                slots[write_slot].last.eq(bursts.last),
-            ]
-
-        # Data of the read stand on the scratchpad port one cycle later.
-        write_port = buffer.write_port()
-        chunk = Signal.like(walker.chunk)
-        m.d.sync += [
-            write_port.en.eq(read),
-            write_port.addr.eq(Cat(beat[:beat_bits], write_slot)),
-            chunk.eq(walker.chunk),
-        ]
-        m.d.comb += write_port.data.eq(self.spm.data.word_select(chunk, config.bus_bytes * 8))
+        wiring.connect(m, wiring.flipped(self.spm), reader.spm)
+        wiring.connect(m, wiring.flipped(self.acc), reader.acc)
+        for i, slot in enumerate(slots):
+            with m.If(reader.fill[i]):
+                m.d.sync += slot.eq(reader.burst)
 
         # Sender: a burst begins when buffered, in order; once begun, AW and W run independently.
         send_slot = Signal()
@@ -137,7 +109,7 @@ class Store(wiring.Component):
         aw_now = Signal()
         w_now = Signal()
         end = Signal()
-        read_port = buffer.read_port(domain="comb")
+        ones = Const(-1, unsigned(config.bus_bytes))
         m.d.comb += [
             slot.eq(slots[send_slot]),
             begin.eq(~sending & Mux(send_slot, full[1], full[0]) & (outstanding != config.write_bursts)),
@@ -146,11 +118,12 @@ class Store(wiring.Component):
             axi.awlen.eq(slot.beats - 1),
             axi.wvalid.eq(begin | (sending & ~w_done)),
             axi.wlast.eq(sent_beats + 1 == slot.beats),
-            axi.wstrb.eq(Mux(axi.wlast, slot.strobe, Const(-1, unsigned(config.bus_bytes)))),
-            read_port.addr.eq(Cat(sent_beats[:beat_bits], send_slot)),
+            axi.wstrb.eq(Mux(sent_beats == 0, slot.first_strobe, ones) & Mux(axi.wlast, slot.last_strobe, ones)),
+            read_port.addr.eq(Cat(sent_beats[:exact_log2(config.burst_beats)], send_slot)),
             axi.wdata.eq(read_port.data),
             aw_now.eq(axi.awvalid & axi.awready),
             w_now.eq(axi.wvalid & axi.wready),
+            self.moved.eq(w_now),
             end.eq((aw_done | aw_now) & (w_done | (w_now & axi.wlast))),
             sent.eq(end << send_slot),
         ]
@@ -167,15 +140,15 @@ class Store(wiring.Component):
             ]
 
         # Responses come in order; the queue tells which of them ends a command.
-        m.submodules.lasts = lasts = SyncFIFO(width=1, depth=config.write_bursts)
+        m.submodules.lasts = lasts = Queue(shape=1, depth=max(2, config.write_bursts))
         response = Signal()
         m.d.comb += [
             axi.bready.eq(1),
             response.eq(axi.bvalid & axi.bready),
-            lasts.w_en.eq(begin),
-            lasts.w_data.eq(slot.last),
-            lasts.r_en.eq(response),
-            control.finish.eq(response & lasts.r_data),
+            lasts.push.eq(begin),
+            lasts.push_data.eq(slot.last),
+            lasts.pop.eq(response),
+            control.finish.eq(response & lasts.head),
             self.error.eq(response & axi.bresp[1]),
         ]
         m.d.sync += outstanding.eq(outstanding + begin - response)

@@ -86,10 +86,11 @@ class Gemmule(Component):
         m.d.comb += [
             core.request.eq(csr.start),
             *(getattr(core, name).eq(getattr(csr, name)) for name in (
-                "irq_clear", "program", "commands", "lengths", "base", "limit")),
+                "irq_clear", "program", "commands", "lengths", "base", "limit", "watchdog")),
             csr.base_index.eq(core.base_index),
+            core.counter_index.eq(csr.counter_index),
             *(getattr(csr, name).eq(getattr(core, name)) for name in (
-                "busy", "done", "code", "index", "cycles")),
+                "busy", "done", "code", "index", "cycles", "counter")),
             self.irq.eq(core.irq),
             self.trace_start.eq(core.start),
             self.trace_issue.eq(core.issue),

@@ -30,6 +30,8 @@ class Units(Component):
         DRAM.
     error: Out(1)
         AXI error response.
+    load_moved, store_moved: Out(1)
+        The unit moves data in this cycle, for the counters.
     """
 
     def __init__(self, *, config: Config, timing: Timing | None = None) -> None:
@@ -44,7 +46,7 @@ class Units(Component):
             **{name: getattr(self, f"{name}_unit").signature.members["control"] for name in UNIT_LAYOUTS},
             "read": self.load_unit.signature.members["read"],
             "write": self.store_unit.signature.members["axi"],
-            "error": Out(1),
+            "error": Out(1), "load_moved": Out(1), "store_moved": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -58,8 +60,11 @@ class Units(Component):
             connect(m, wiring.flipped(getattr(self, name)), getattr(self, f"{name}_unit").control)
         connect(m, wiring.flipped(self.read), load.read)
         connect(m, wiring.flipped(self.write), store.axi)
-        connect(m, load_w=load.spm, spm_load_w=spm.load_w)
-        connect(m, store_r=store.spm, spm_store_r=spm.store_r)
+        connect(m, load_spm=load.spm, spm_load_w=spm.load_w)
+        connect(m, load_read=load.acc_read, acc_load_r=acc.load_r)
+        connect(m, load_write=load.acc_write, acc_load_w=acc.load_w)
+        connect(m, store_spm=store.spm, spm_store_r=spm.store_r)
+        connect(m, store_acc=store.acc, acc_store_r=acc.store_r)
         connect(m, matrix_a=matrix.a, spm_matrix_a=spm.matrix_a)
         connect(m, matrix_b=matrix.b, spm_matrix_b=spm.matrix_b)
         connect(m, vector_r0=vector.r0, spm_vector_r0=spm.vector_r0)
@@ -68,5 +73,8 @@ class Units(Component):
         connect(m, matrix_read=matrix.acc_read, acc_matrix_read=acc.matrix_read)
         connect(m, matrix_write=matrix.acc_write, acc_matrix_write=acc.matrix_write)
         connect(m, vector_acc=vector.acc, acc_vector_r0=acc.vector_r0)
-        m.d.comb += self.error.eq(load.error | store.error)
+        m.d.comb += [
+            self.error.eq(load.error | store.error),
+            self.load_moved.eq(load.moved), self.store_moved.eq(store.moved),
+        ]
         return m

@@ -11,7 +11,8 @@ from gemmule.hw.interfaces import AccRead, SpmRead, SpmWrite, UnitControl, vecto
 from gemmule.hw.serial import ReciprocalEngine
 from gemmule.hw.vector_datapath import VectorDatapath
 from gemmule.hw.vector_lane import STAGES as LANE_STAGES
-from gemmule.hw.vector_sequencer import VectorSequencer, capture_layout, is_op, token_layout
+from gemmule.hw.vector_ops import capture_layout, is_op, token_layout, traits_of
+from gemmule.hw.vector_sequencer import VectorSequencer
 from gemmule.hw.vector_stats import READY, VectorStats
 from gemmule.hw.vector_stats import STAGES as STAT_STAGES
 from gemmule.isa import VOp
@@ -69,7 +70,7 @@ class Vector(wiring.Component):
         m.submodules.sequencer = sequencer = VectorSequencer(config=config)
         m.submodules.datapath = datapath = VectorDatapath(config=config)
         m.submodules.stats = stats = VectorStats(config=config)
-        held = sequencer.held
+        held, traits = sequencer.held, traits_of(sequencer.held)
 
         busy = Signal()
         with m.If(control.start):
@@ -79,13 +80,12 @@ class Vector(wiring.Component):
 
         # A token travels beside its row; stage k is k cycles after the row's last read.
         # Beyond the write only statistics go on: the next command may start then.
-        statistic = is_op(held, VOp.RMS_STAT, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)
         token = [sequencer.token]
         for k in range(1, READY + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
             with m.If(token[-1].valid):
                 m.d.sync += stage.eq(token[-1])
-            m.d.sync += stage.valid.eq(token[-1].valid & (statistic if k > WRITE else 1))
+            m.d.sync += stage.valid.eq(token[-1].valid & (traits.by_rows if k > WRITE else 1))
             token.append(stage)
         capture = Signal(capture_layout())
         m.d.sync += capture.eq(sequencer.capture)
@@ -110,8 +110,7 @@ class Vector(wiring.Component):
             m.d.comb += [to.eq(of) for to, of in zip(getattr(stats, name), getattr(datapath, name))]
 
         # Writing commands end with their last write, a maximum in its context, sums with the last quotient.
-        wrote = token[WRITE].valid & token[WRITE].last & is_op(
-            held, VOp.REQUANT, VOp.PRODUCT, VOp.ROPE, VOp.RMS_APPLY, VOp.TABLE)
+        wrote = token[WRITE].valid & token[WRITE].last & ~traits.by_rows
         found = token[READY].valid & token[READY].last & is_op(held, VOp.SOFTMAX_MAX)
         m.d.comb += [
             control.ready.eq(~busy),

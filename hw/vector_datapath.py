@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 from gemmule.config import Config
 from gemmule.hw.interfaces import ROW_BITS, vector_layout
 from gemmule.hw.vector_lane import STAGES, VectorLane, lane_control_layout
-from gemmule.hw.vector_sequencer import TABLE_BYTES, capture_layout, flag, is_op, token_layout
-from gemmule.isa import VectorFlag, VOp
+from gemmule.hw.vector_ops import TABLE_BYTES, capture_layout, is_op, token_layout, traits_of
+from gemmule.isa import VOp
 from gemmule.numerics import MAX_SHIFT
 
 __all__ = ["VectorDatapath"]
@@ -64,26 +64,29 @@ class VectorDatapath(wiring.Component):
         command, dim = self.command, self.config.dim
         stage = [None, *self.token]
 
-        op = Signal(lane_control_layout())
-        requant, norm = is_op(command, VOp.REQUANT), is_op(command, VOp.RMS_APPLY)
-        residual = requant & flag(command, VectorFlag.RESIDUAL)
+        op, traits = Signal(lane_control_layout()), traits_of(command)
+        norm = is_op(command, VOp.RMS_APPLY)
+        lower, upper = command.aux[:8].as_signed(), command.aux[8:].as_signed()
+        m.d.comb += [getattr(op, name).eq(getattr(traits, name)) for name in (
+            "planes", "pair", "rotate", "residual", "rescale", "by_row", "relu", "wide", "lookup")]
         m.d.comb += [
             op.product.eq(is_op(command, VOp.PRODUCT)),
-            op.rotate.eq(is_op(command, VOp.ROPE)),
+            op.add.eq(is_op(command, VOp.ADD)),
             op.square.eq(is_op(command, VOp.RMS_STAT)),
             op.norm.eq(norm),
             op.exp.eq(is_op(command, VOp.SOFTMAX_EXP)),
-            op.planes.eq(op.square | norm),
-            op.relu.eq(requant & flag(command, VectorFlag.RELU)),
-            op.residual.eq(residual),
-            op.wide.eq(residual | (requant & flag(command, VectorFlag.WIDE))),
-            op.lookup.eq(requant & flag(command, VectorFlag.LOOKUP) & ~op.wide),
-            op.by_row.eq(norm | (requant & flag(command, VectorFlag.ROW))),
             op.mult.eq(command.mult),
+            op.aux.eq(command.aux),
             op.shift.eq(limited(command.shift)),
             op.shift2.eq(limited(Mux(norm, command.shift, command.shift2))),
             op.n.eq(command.n),
         ]
+        with m.If(traits.wide):
+            m.d.comb += [op.low.eq(-(1 << 15)), op.high.eq((1 << 15) - 1)]
+        with m.Elif(traits.clamp):  # limits the wrong way round: the upper one wins
+            m.d.comb += [op.low.eq(Mux(lower > upper, upper, lower)), op.high.eq(upper)]
+        with m.Else():
+            m.d.comb += [op.low.eq(-(1 << 7)), op.high.eq((1 << 7) - 1)]
 
         # Byte table: a scratchpad row is one word, every lane reads its own.
         m.submodules.table = table = Memory(shape=unsigned(8 * dim), depth=TABLE_BYTES // dim, init=[])
@@ -112,10 +115,7 @@ class VectorDatapath(wiring.Component):
                 self.w_data.word_select(i, 8).eq(lane.result),
             ]
 
-        writes = Signal()
-        m.d.comb += writes.eq(is_op(
-            command, VOp.REQUANT, VOp.PRODUCT, VOp.ROPE, VOp.RMS_APPLY, VOp.SOFTMAX_EXP))
-        m.d.sync += self.w_en.eq((stage[8].valid & writes) | (stage[7].valid & op.wide))
+        m.d.sync += self.w_en.eq((stage[8].valid & traits.writes) | (stage[7].valid & op.wide))
         with m.If(stage[7].valid & op.wide):
             m.d.sync += self.w_row.eq(stage[7].dst)
         with m.Elif(stage[8].valid):

@@ -10,7 +10,7 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.hw.vector_exp import Exponential
-from gemmule.hw.vector_sequencer import TABLE_BYTES, capture_layout
+from gemmule.hw.vector_ops import TABLE_BYTES, capture_layout
 
 __all__ = ["STAGES", "VectorLane", "lane_control_layout"]
 
@@ -19,11 +19,11 @@ STAGES = 8
 
 
 def lane_control_layout() -> data.StructLayout:
-    """The command, decoded once for all lanes. Shifts are limited already."""
+    """The command, decoded once for all lanes. Shifts are limited already, and ``low <= high``."""
     return data.StructLayout({
-        "product": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "planes": 1,
-        "relu": 1, "residual": 1, "wide": 1, "lookup": 1, "by_row": 1,
-        "mult": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS,
+        "product": 1, "add": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "planes": 1, "pair": 1,
+        "relu": 1, "residual": 1, "rescale": 1, "wide": 1, "lookup": 1, "by_row": 1,
+        "mult": 16, "aux": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS, "low": signed(16), "high": signed(16),
     })
 
 
@@ -33,8 +33,13 @@ def saturated(value: Value, bits: int) -> Value:
     return Mux(value > high, high, Mux(value < low, low, value))
 
 
+def shifted_right(value: Value, shift: Value) -> Value:
+    """``numerics.rshr``: one fraction bit is kept, then half up."""
+    return ((Cat(0, value).as_signed() >> shift) + 1) >> 1
+
+
 class VectorLane(wiring.Component):
-    """Capture, two multipliers (33 x 18; 16 x 16, twice for RoPE), two rounding shifters, write byte.
+    """Capture, three multipliers (33 x 18, 17 x 16, 16 x 16), two rounding shifters, write byte.
 
     Latency: ``result`` is a register of stage 9; the low plane of an int16 result stands there in stage 8.
     Throughput: one pass a cycle. Rounding: half up, as in ``gemmule.numerics``.
@@ -42,11 +47,11 @@ class VectorLane(wiring.Component):
     | stage | register at its end |
     |---|---|
     | 1 | operands ``main``, ``aux``, ``sine`` from the memories; column parameters |
-    | 2 | ``factor``: main, or main times itself, n or aux |
-    | 3 | product with the multiplier (command, column or row) |
-    | 4 | ``score``: rounded and saturated to 24 bits |
-    | 5 | activation, residual; or times cosine, sine, gamma; or distance to the maximum |
-    | 6 | sum of the pair; or mantissa of the exponential; or word of the byte table |
+    | 2 | ``factor``: main plus bias, or main times itself, n or aux; ADD, RESCALE: ``second``, aux times command.aux |
+    | 3 | product with the multiplier (command, column or row); ADD: plus ``second`` |
+    | 4 | ``score``: rounded and saturated to 24 bits; RESCALE: 32 bits, and ``second`` rounded |
+    | 5 | activation, residual, int16; or times cosine, sine, gamma; or distance to the maximum |
+    | 6 | int8 or other limits; or sum of the pair; or mantissa of the exponential; or word of the byte table |
     | 7 | second rounding; or ``power``; or byte of the table |
     | 8 | ``result`` |
 
@@ -55,7 +60,7 @@ class VectorLane(wiring.Component):
     control: In(lane_control_layout)
         Held from ``begin`` until the last write.
     begin: In(1)
-        Loads the command's multiplier and shift; column parameters replace them.
+        Loads the command's multiplier and shift and a bias of 0; column parameters replace them.
     capture: In(capture_layout)
         With the read data ``r0``, ``r1``, ``acc``.
     valid, visible: In(STAGES)
@@ -93,85 +98,98 @@ class VectorLane(wiring.Component):
         op, capture = self.control, self.capture
         valid, visible = [None, *self.valid], [None, *self.visible]
 
-        # Stage 1: read data. Low planes wait for their high plane.
+        # Stage 1: read data. Low planes wait for their high plane, a bias shifts in from the top.
         low0, low1 = Signal(8), Signal(8)
         main, aux, sine = Signal(signed(32)), Signal(signed(16)), Signal(signed(16))
-        mult, shift = Signal(16), Signal(6)
+        mult, shift, bias = Signal(16), Signal(6), Signal(signed(32))
         pair0, pair1 = Cat(low0, self.r0).as_signed(), Cat(low1, self.r1).as_signed()
         with m.If(capture.low0):
             m.d.sync += low0.eq(self.r0)
         with m.If(capture.low1):
             m.d.sync += low1.eq(self.r1)
         with m.If(capture.main):
-            m.d.sync += main.eq(Mux(op.planes, pair0, Mux(op.product, self.r0.as_signed(), self.acc)))
+            m.d.sync += main.eq(Mux(op.planes, pair0, Mux(op.pair, self.r0.as_signed(), self.acc)))
         with m.If(capture.aux):
-            m.d.sync += aux.eq(Mux(op.product, self.r1.as_signed(), pair1))
+            m.d.sync += aux.eq(Mux(op.pair, self.r1.as_signed(), pair1))
         with m.If(capture.sine):
             m.d.sync += sine.eq(pair1)
         with m.If(self.begin):
-            m.d.sync += [mult.eq(op.mult), shift.eq(op.shift)]
+            m.d.sync += [mult.eq(op.mult), shift.eq(op.shift), bias.eq(0)]
         with m.If(capture.mult):
             m.d.sync += mult.eq(pair1)
         with m.If(capture.shift):  # modulo 64, limited to 47
             m.d.sync += shift.eq(Mux(self.r1[4:6] == 3, 47, self.r1))
+        with m.If(capture.bias):
+            m.d.sync += bias.eq(Cat(bias[8:], self.r1))
 
         # Stage 2: first product. A pass with aux operands holds them for two cycles a stage.
-        other = Signal(signed(17))
-        aux3, sine3, aux5, sine5 = (Signal(signed(16), name=n) for n in ("aux3", "sine3", "aux5", "sine5"))
+        other, biased = Signal(signed(17)), Signal(signed(32))
+        aux3, sine3, sine5 = (Signal(signed(16), name=n) for n in ("aux3", "sine3", "sine5"))
+        aux5 = Signal(signed(32))
         paired = Signal()
         m.d.comb += [
             other.eq(Mux(op.norm, op.n, Mux(op.product, aux, main[:16].as_signed()))),
+            biased.eq(main + bias),  # wraps
             paired.eq(op.norm | op.rotate | op.residual),
         ]
         with m.If(valid[2]):
             with m.If(op.norm | op.product | op.square):
                 m.d.sync += self.factor.eq(main[:16].as_signed() * other)
             with m.Else():
-                m.d.sync += self.factor.eq(main)
+                m.d.sync += self.factor.eq(biased)
         with m.If(valid[2] & paired):
             m.d.sync += [aux3.eq(aux), sine3.eq(sine)]
 
-        # Stage 3: multiplier.
+        # One multiplier for command.aux in stage 2 and for the sine in stage 5.
+        second = Signal(signed(32))
+        with m.If(Mux(op.rotate, valid[5], valid[2] & (op.add | op.rescale))):
+            m.d.sync += second.eq(Mux(op.rotate, self.partner, op.aux) * Mux(op.rotate, sine5, aux))
+
+        # Stage 3: multiplier, and the other product of a sum.
         scaled = Signal(signed(51))
         with m.If(valid[3] & ~op.square):
-            m.d.sync += scaled.eq(self.factor * Mux(op.by_row, self.row_mult, mult))
+            m.d.sync += scaled.eq(self.factor * Mux(op.by_row, self.row_mult, mult) + Mux(op.add, second, 0))
 
-        # Stage 4: rounding shift (one fraction bit kept, then half up), saturated to 24 bits.
-        shifted = Signal(signed(52))
-        m.d.comb += shifted.eq(Cat(0, scaled).as_signed() >> Mux(op.by_row, self.row_shift, shift))
+        # Stage 4: rounding shift. A rescaled residual has up to 32 bits and may cancel as many.
+        total, rounded, rounded2 = Signal(signed(33)), Signal(signed(51)), Signal(signed(33))
+        score = Signal(signed(32))
+        m.d.comb += [
+            rounded.eq(shifted_right(scaled, Mux(op.by_row, self.row_shift, shift))),
+            rounded2.eq(shifted_right(Mux(op.rescale, second, total), op.shift2)),  # stage 4 or 7
+            self.score.eq(score),
+        ]
         with m.If(valid[4] & ~op.square):
-            m.d.sync += self.score.eq(saturated((shifted + 1) >> 1, 24))
+            m.d.sync += score.eq(Mux(op.rescale, saturated(rounded, 32), saturated(rounded, 24)))
         with m.If(valid[4] & paired):
-            m.d.sync += [aux5.eq(aux3), sine5.eq(sine3)]
+            m.d.sync += [aux5.eq(Mux(op.rescale, rounded2, aux3)), sine5.eq(sine3)]
 
         # Stage 5: activation and residual, or second multiplication.
-        active, word16 = Signal(signed(25)), Signal(signed(16))
-        by_aux, by_sine = Signal(signed(32)), Signal(signed(32))
+        active, word16, by_aux = Signal(signed(33)), Signal(signed(16)), Signal(signed(32))
         m.d.comb += [
-            self.x.eq(saturated(self.score, 16)),
-            active.eq(Mux(op.relu & (self.score < 0), 0, self.score) + Mux(op.residual, aux5, 0)),
+            self.x.eq(saturated(score, 16)),
+            active.eq(Mux(op.relu & (score < 0), 0, score) + Mux(op.residual, aux5, 0)),
         ]
         with m.If(valid[5] & ~op.exp & ~op.square):
-            m.d.sync += word16.eq(Mux(op.wide, saturated(active, 16), saturated(active, 8)))
+            m.d.sync += word16.eq(saturated(active, 16))
         with m.If(valid[5] & (op.norm | op.rotate)):
-            m.d.sync += by_aux.eq(self.x * aux5)
-        with m.If(valid[5] & op.rotate):
-            m.d.sync += by_sine.eq(self.partner * sine5)
+            m.d.sync += by_aux.eq(self.x * aux5[:16].as_signed())
 
-        # Stage 6: sum of the pair; the byte table is read beside it.
-        total, passed = Signal(signed(33)), Signal(signed(16))
-        signed_sine = by_sine if self._odd else -by_sine
-        m.d.comb += self.address.eq(word16[exact_log2(self.config.dim):8])
+        # Stage 6: limits of the result, with which the byte table is read; or sum of the pair.
+        limited, passed = Signal(signed(16)), Signal(signed(16))
+        signed_sine = second if self._odd else -second
+        m.d.comb += [
+            limited.eq(Mux(word16 > op.high, op.high, Mux(word16 < op.low, op.low, word16))),
+            self.address.eq(limited[exact_log2(self.config.dim):8]),
+        ]
         with m.If(valid[6]):
-            m.d.sync += [passed.eq(word16), total.eq(by_aux + Mux(op.rotate, signed_sine, 0))]
+            m.d.sync += [passed.eq(limited), total.eq(by_aux + Mux(op.rotate, signed_sine, 0))]
 
         # Stage 7: second rounding, or the table's byte.
         entries = Array(self.word.word_select(i, 8) for i in range(self.config.dim))
-        shifted2, value = Signal(signed(34)), Signal(signed(16))
-        m.d.comb += shifted2.eq(Cat(0, total).as_signed() >> op.shift2)
+        value = Signal(signed(16))
         with m.If(valid[7]):
             with m.If(op.norm | op.rotate):
-                m.d.sync += value.eq(saturated((shifted2 + 1) >> 1, 8))
+                m.d.sync += value.eq(saturated(rounded2, 8))
             with m.Elif(op.lookup):
                 m.d.sync += value.eq(entries[passed[:exact_log2(self.config.dim)]])
             with m.Else():

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.hdl import Const, Module, Mux, Signal, signed
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
-from gemmule.isa import VectorFlag, VOp
+from gemmule.hw.vector_ops import TABLE_BYTES, Traits, capture_layout, is_op, token_layout, traits_of
+from gemmule.isa import VOp
 
-__all__ = ["VectorSequencer", "capture_layout", "flag", "is_op", "token_layout"]
-
-TABLE_BYTES = 256
-
-
-def token_layout(config: Config) -> data.StructLayout:
-    """One pass of the pipeline: a row of one column group, issued with its last read.
-
-    ``first`` and ``final`` mark a row's first and last column group, ``last`` the command's last pass;
-    ``mask`` has a bit per lane that is a visible column; ``row`` is the row (TABLE: the table row).
-    """
-    rows = max(config.stat_rows, TABLE_BYTES // config.dim)
-    return data.StructLayout({
-        "valid": 1, "first": 1, "final": 1, "last": 1, "row": exact_log2(rows),
-        "dst": ROW_BITS, "mask": config.dim,
-    })
-
-
-def capture_layout() -> data.StructLayout:
-    """What the data of a read are: one bit for each register that takes them, one cycle later."""
-    return data.StructLayout({
-        "low0": 1,  # low plane of an int16 operand on r0
-        "main": 1,  # operand: accumulator, r0, or r0 with the low plane
-        "low1": 1,  # low byte of an int16 value on r1
-        "aux": 1,  # second operand: residual, gamma, cosine, or the int8 factor
-        "sine": 1, "mult": 1, "shift": 1, "table": 1,
-    })
-
-
-def is_op(command: data.View, *ops: VOp) -> Value:
-    """Whether the command's operation is one of ``ops``."""
-    return command.op[:3].matches(*(int(op) for op in ops))
-
-
-def flag(command: data.View, bit: VectorFlag) -> Value:
-    """A flag bit of the command."""
-    return command.flags[int(bit)]
+__all__ = ["VectorSequencer"]
 
 
 class VectorSequencer(wiring.Component):
     """Walks the loops of one command, one read per port and cycle without gaps.
 
     Latency: the first read is in the cycle after ``start``. Order of reads: for each column group its
-    parameters, then its rows; statistics go row by row over the column groups. All addresses are
-    registers that step, apart from the plane offset.
+    parameters, then its rows; statistics go row by row over the column groups. A row takes as many cycles as
+    its operand with most reads, or its result with most writes. All addresses are registers that step, apart
+    from the plane offset.
 
     Members
     -------
@@ -86,22 +52,17 @@ class VectorSequencer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        dim, new, held, capture, token = self.config.dim, self.command, self.held, self.capture, self.token
-        requant, rope = is_op(held, VOp.REQUANT), is_op(held, VOp.ROPE)
-        planes = is_op(held, VOp.RMS_STAT, VOp.RMS_APPLY)
-        residual = requant & flag(held, VectorFlag.RESIDUAL)
-        column = held.op[:3].matches(int(VOp.REQUANT), int(VOp.ROPE)) & flag(held, VectorFlag.COLUMN)
-        gamma = is_op(held, VOp.RMS_APPLY)
+        dim, new, held, token = self.config.dim, self.command, self.held, self.token
+        new_traits, traits = traits_of(new), traits_of(held)
+        by_rows, rotate = traits.by_rows, traits.rotate
 
         # What a command needs is decoded from the held copy; only initial values come from the new one.
         busy, params = Signal(), Signal()
-        phase, phases, param_phases = Signal(2), Signal(2), Signal(2)  # counts are written as last index
+        phase, phases, param_phases = Signal(3), Signal(2), Signal(3)  # counts are written as last index
         inner, outer, inner_init = Signal(LENGTH_BITS), Signal(LENGTH_BITS), Signal(LENGTH_BITS)
-        by_rows = Signal()  # rows outer, column groups inner
         m.d.comb += [
-            by_rows.eq(is_op(held, VOp.RMS_STAT, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)),
-            phases.eq(Mux(rope, 3, planes | residual | (requant & flag(held, VectorFlag.WIDE)))),
-            param_phases.eq(Mux(gamma, 1, 2)),
+            phases.eq(Mux(rotate, 3, traits.planes | traits.wide | (traits.pair & held.apart))),
+            param_phases.eq(Mux(traits.gamma, 1, Mux(traits.bias, Mux(traits.column, 6, 3), 2))),
         ]
         at0, at1, at2, at_param = (Signal(ROW_BITS, name=f"at_{n}") for n in ("src0", "src1", "dst", "param"))
         base0, base1, base2 = (Signal(ROW_BITS, name=f"base_{n}") for n in ("src0", "src1", "dst"))
@@ -117,17 +78,17 @@ class VectorSequencer(wiring.Component):
 
         step0_inner, step0_outer = Mux(by_rows, held.src0_stride, 1), Mux(by_rows, 1, held.src0_stride)
         step2_inner, step2_outer = Mux(by_rows, held.dst_stride, 1), Mux(by_rows, 1, held.dst_stride)
-        step1_inner = Mux(rope, Const(4, ROW_BITS) << held.period, 1)
+        step1_inner = Mux(rotate, Const(4, ROW_BITS) << held.period, 1)
+        step1_outer = Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux)
         next0, next1, next2 = (Signal(ROW_BITS, name=f"next_{n}") for n in ("src0", "src1", "dst"))
         next_left = Signal(signed(18))
         wrap = Signal()
-        causal = flag(held, VectorFlag.CAUSAL) & ~planes
         m.d.comb += [
             wrap.eq(group == (Const(1, 8) << held.period) - 1),
             next0.eq(base0 + step0_outer),
-            next1.eq(Mux(rope, Mux(wrap, held.aux, base1 + 4), base1 + held.aux)),
+            next1.eq(Mux(rotate, Mux(wrap, held.aux, base1 + 4), base1 + step1_outer)),
             next2.eq(base2 + step2_outer),
-            next_left.eq(Mux(by_rows, left_base + causal, left_base - dim)),
+            next_left.eq(Mux(by_rows, left_base + traits.causal, left_base - dim)),
         ]
 
         m.d.sync += self.begin.eq(self.start)
@@ -150,7 +111,7 @@ class VectorSequencer(wiring.Component):
                     m.d.sync += row.eq(row + 1)
             with m.Else():
                 m.d.sync += [
-                    inner.eq(inner_init), outer.eq(outer - 1), params.eq(column | gamma),
+                    inner.eq(inner_init), outer.eq(outer - 1), params.eq(traits.parameters),
                     group.eq(Mux(wrap, 0, group + 1)), row.eq(Mux(by_rows, row + 1, 0)),
                     at0.eq(next0), base0.eq(next0), at1.eq(next1), base1.eq(next1),
                     at2.eq(next2), base2.eq(next2), left.eq(next_left), left_base.eq(next_left),
@@ -159,66 +120,27 @@ class VectorSequencer(wiring.Component):
                     m.d.sync += busy.eq(0)
 
         groups, columns, rows = (Signal(LENGTH_BITS, name=f"last_{n}") for n in ("group", "column", "row"))
-        new_by_rows, new_rope, new_table = Signal(), Signal(), Signal()
         start1, start_left = Signal(ROW_BITS), Signal(signed(18))
         m.d.comb += [
             columns.eq(new.n - 1),
             groups.eq(columns >> exact_log2(dim)),
             rows.eq(new.m - 1),
-            new_by_rows.eq(is_op(new, VOp.RMS_STAT, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)),
-            new_rope.eq(is_op(new, VOp.ROPE)),
-            new_table.eq(is_op(new, VOp.TABLE)),
-            start1.eq(Mux(new_rope, new.aux, new.src1)),
-            start_left.eq(new.n),
+            start1.eq(Mux(new_traits.rotate, new.aux, new.src1)),
+            start_left.eq(new.n - Mux(new_traits.causal, rows, 0)),
         ]
-        with m.If(flag(new, VectorFlag.CAUSAL) & is_op(new, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)):
-            m.d.comb += start_left.eq(new.n - rows)
         with m.If(self.start):
             m.d.sync += [
                 held.eq(new), busy.eq(1), phase.eq(0), row.eq(0), group.eq(0), at_param.eq(new.src1),
-                params.eq(is_op(new, VOp.RMS_APPLY)
-                          | (flag(new, VectorFlag.COLUMN) & is_op(new, VOp.REQUANT, VOp.ROPE))),
+                params.eq(new_traits.parameters),
                 at0.eq(new.src0), base0.eq(new.src0), at1.eq(start1), base1.eq(start1),
                 at2.eq(new.dst), base2.eq(new.dst), left.eq(start_left), left_base.eq(start_left),
             ]
-            with m.If(new_table):
+            with m.If(new_traits.table):
                 m.d.sync += [inner.eq(TABLE_BYTES // dim - 1), outer.eq(0)]
-            with m.Elif(new_by_rows):
+            with m.Elif(new_traits.by_rows):
                 m.d.sync += [inner.eq(groups), inner_init.eq(groups), outer.eq(rows)]
             with m.Else():
                 m.d.sync += [inner.eq(rows), inner_init.eq(rows), outer.eq(groups)]
-
-        # Reads and what their data are.
-        start_phase, work = phase == 0, busy & ~params
-        product, table = is_op(held, VOp.PRODUCT), is_op(held, VOp.TABLE)
-        from_acc = is_op(held, VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)
-        second0 = Mux(start_phase, 0, held.src0_stride >> 1)
-        second2 = Mux(start_phase, 0, held.dst_stride >> 1)
-        m.d.comb += [
-            self.acc_en.eq(work & from_acc & start_phase),
-            self.acc_row.eq(at0),
-            self.r0_en.eq(work & (planes | product | table)),
-            self.r0_row.eq(at0 + second0),
-            self.r1_en.eq(busy & (params | residual | rope | product)),
-            capture.low0.eq(work & planes & start_phase),
-            capture.main.eq(work & Mux(planes, ~start_phase, start_phase & ~table)),
-            capture.table.eq(work & table),
-        ]
-        with m.If(params):
-            m.d.comb += [
-                self.r1_row.eq(at_param),
-                capture.low1.eq(busy & start_phase),
-                capture.aux.eq(busy & gamma & (phase == 1)),
-                capture.mult.eq(busy & column & (phase == 1)),
-                capture.shift.eq(busy & (phase == 2)),
-            ]
-        with m.Else():
-            m.d.comb += [
-                self.r1_row.eq(Mux(residual, at2 + second2, at1 + phase)),
-                capture.low1.eq(busy & ((residual & start_phase) | (rope & ~phase[0]))),
-                capture.aux.eq(busy & Mux(product, start_phase, (residual | rope) & (phase == 1))),
-                capture.sine.eq(busy & rope & (phase == 3)),
-            ]
 
         count = Signal(range(dim + 1))
         with m.If(left >= dim):
@@ -233,5 +155,48 @@ class VectorSequencer(wiring.Component):
             token.row.eq(row),
             token.dst.eq(at2),
             token.mask.eq((Const(1, dim + 1) << count) - 1),
+            self.acc_row.eq(at0),
+            self.r0_row.eq(at0 + Mux(phase == 0, 0, held.src0_stride >> 1)),
         ]
+        with m.If(params):
+            m.d.comb += self.r1_row.eq(at_param)
+        with m.Elif(traits.residual):
+            m.d.comb += self.r1_row.eq(at2 + Mux(phase == 0, 0, held.dst_stride >> 1))
+        with m.Else():
+            m.d.comb += self.r1_row.eq(at1 + Mux(rotate, phase, 0))
+        with m.If(busy):
+            with m.If(params):
+                self._read_parameters(m, traits, phase)
+            with m.Else():
+                self._read_operands(m, traits, phase)
         return m
+
+    def _read_parameters(self, m: Module, traits: Traits, phase: Signal) -> None:
+        """Row ``phase`` of a column group's parameters, and what its data are."""
+        capture = self.capture
+        m.d.comb += [
+            self.r1_en.eq(1),
+            capture.low1.eq(phase == 0),
+            capture.aux.eq(traits.gamma & (phase == 1)),
+            capture.mult.eq(traits.column & (phase == 1)),
+            capture.shift.eq(traits.column & (phase == 2)),
+            capture.bias.eq(traits.bias),  # the last four rows stay
+        ]
+
+    def _read_operands(self, m: Module, traits: Traits, phase: Signal) -> None:
+        """Reads in cycle ``phase`` of a row, and what their data are."""
+        capture = self.capture
+        first, second = phase == 0, phase == 1
+        words = traits.residual | traits.rotate  # int16 on r1
+        bytes1 = traits.pair & (phase == self.held.apart)
+        m.d.comb += [
+            self.acc_en.eq(traits.accumulator & first),
+            self.r0_en.eq(traits.planes | traits.table | (traits.pair & first)),
+            self.r1_en.eq(words | bytes1),
+            capture.table.eq(traits.table),
+            capture.low0.eq(traits.planes & first),
+            capture.main.eq(Mux(traits.planes, second, first & ~traits.table)),
+            capture.low1.eq(words & ~phase[0]),
+            capture.aux.eq(bytes1 | (words & second)),
+            capture.sine.eq(traits.rotate & (phase == 3)),
+        ]

@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.serial import CODE_BITS, NORM_BITS, ReciprocalEngine
-from gemmule.hw.vector_sequencer import is_op, token_layout
+from gemmule.hw.vector_ops import is_op, token_layout
 from gemmule.isa import VOp
 from gemmule.numerics import MAX_SHIFT
 

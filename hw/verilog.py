@@ -17,10 +17,13 @@ from gemmule.hw.accumulator import Accumulator
 from gemmule.hw.axi import ReadArbiter
 from gemmule.hw.claims import Claims
 from gemmule.hw.control import Control
+from gemmule.hw.counters import Counters
 from gemmule.hw.csr import CsrBlock
 from gemmule.hw.dispatch import Dispatch
 from gemmule.hw.fetch import Fetch
+from gemmule.hw.hulls import Hulls
 from gemmule.hw.issue import Issue
+from gemmule.hw.legal import Legal
 from gemmule.hw.load import Load
 from gemmule.hw.matrix import Matrix
 from gemmule.hw.resolve import Resolve
@@ -28,6 +31,7 @@ from gemmule.hw.scratchpad import Scratchpad
 from gemmule.hw.store import Store
 from gemmule.hw.top import Gemmule
 from gemmule.hw.vector import Vector
+from gemmule.hw.watchdog import Watchdog
 from gemmule.timing import Timing
 
 __all__ = ["TOP", "UNITS", "generate", "generate_unit", "manifest_of", "text_of"]
@@ -46,8 +50,9 @@ def _plain(kind: type) -> Factory:
 
 UNITS: Mapping[str, Factory] = {
     TOP: _timed(Gemmule),
-    "csr": _plain(CsrBlock), "control": _timed(Control),
-    "fetch": _timed(Fetch), "resolve": _plain(Resolve), "dispatch": _plain(Dispatch),
+    "csr": _plain(CsrBlock), "control": _timed(Control), "counters": _plain(Counters), "watchdog": _plain(Watchdog),
+    "fetch": _timed(Fetch), "legal": lambda config, timing: Legal(), "hulls": _plain(Hulls),
+    "resolve": _plain(Resolve), "dispatch": _plain(Dispatch),
     "claims": _timed(Claims), "issue_logic": _timed(Issue), "read_arbiter": _plain(ReadArbiter),
     "load": _timed(Load), "store": _timed(Store), "matrix": _timed(Matrix), "vector": _timed(Vector),
     "scratchpad": _plain(Scratchpad), "accumulator": _plain(Accumulator),

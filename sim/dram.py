@@ -1,7 +1,7 @@
 """The DRAM behind the bus: strictly in order of arrival, open rows per bank, refresh.
 
-One call a burst. State lives in plain int64 arrays so that the timing engine can compile it:
-``state`` = [bus free, last direction (-1 none, 0 read, 1 write)], ``open_row`` and ``bank_end`` per bank.
+One call a burst (docs/timing.md, section DRAM). The state is a numpy record, so that the timing engine
+can compile it.
 """
 
 from __future__ import annotations
@@ -9,35 +9,47 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["new_state", "serve"]
+__all__ = ["DRAM", "reset", "serve"]
 
-
-def new_state(banks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(state, open_row, bank_end) at cycle 0: rows closed, bus free."""
-    return (
-        np.array([0, -1], dtype=np.int64),
-        np.full(banks, -1, dtype=np.int64),
-        np.zeros(banks, dtype=np.int64),
-    )
+DRAM = np.dtype([
+    ("bus_free", np.int64),
+    ("direction", np.int64),  # of the last burst: 0 read, 1 write, -1 none yet
+    ("refresh", np.int64),  # start of the last refresh that a burst has met or passed; 0: none yet
+    ("next_refresh", np.int64),
+    ("open_row", np.int64, 64),  # by bank; -1: closed
+    ("bank_end", np.int64, 64),
+])
 
 
 @njit
-def serve(state, open_row, bank_end, p, arrival, address, beats, write):  # type: ignore[no-untyped-def]
-    """First data cycle of a burst that arrives now; data occupies start .. start + beats - 1."""
-    index = address // p.row_bytes
-    bank = index % p.banks
-    row = index // p.banks
-    prep = arrival
-    if open_row[bank] != row:
-        prep = max(arrival, bank_end[bank]) + p.row_miss
-        open_row[bank] = row
-    turn = p.turnaround if state[1] == 1 - write else 0
-    start = max(state[0] + turn, prep + p.latency)
-    if p.refresh_period > 0:
-        q = (start + beats - 1) // p.refresh_period
-        if q >= 1 and start < q * p.refresh_period + p.refresh_cycles:
-            start = q * p.refresh_period + p.refresh_cycles
-    state[0] = bank_end[bank] = start + beats
-    state[1] = write
-    return start
+def reset(dram, p):  # type: ignore[no-untyped-def]
+    """The state at cycle 0: rows closed, bus free."""
+    dram.direction = -1
+    dram.next_refresh = p.refresh_period if p.refresh_period > 0 else 1 << 62
+    dram.open_row[:] = -1
 
+
+@njit
+def serve(dram, p, arrival, address, beats, write):  # type: ignore[no-untyped-def]
+    """Cycle of the first beat of a burst that arrives now; beat i follows in ``start + i * beat_cycles``."""
+    index = address >> p.row_shift
+    bank = index & (p.banks - 1)
+    row = index >> p.bank_shift
+    prep = arrival
+    if dram.open_row[bank] != row:
+        prep = max(arrival, dram.bank_end[bank]) + p.row_miss
+        dram.open_row[bank] = row
+    start = dram.bus_free
+    if dram.direction == 1 - write:
+        start += p.turnaround
+    start = max(start, prep + p.latency)
+    length = beats * p.beat_cycles
+    # The ends of bursts only grow, so the last refresh before an end is found without a division.
+    if start + length > dram.next_refresh:
+        dram.refresh = (start + length - 1) // p.refresh_period * p.refresh_period
+        dram.next_refresh = dram.refresh + p.refresh_period
+    if dram.refresh > 0 and start < dram.refresh + p.refresh_cycles:
+        start = dram.refresh + p.refresh_cycles
+    dram.bus_free = dram.bank_end[bank] = start + length
+    dram.direction = write
+    return start

@@ -1,75 +1,50 @@
-"""What the engine knows about one command at a time: parameters, unit latencies, burst cutting."""
+"""What the engine knows about one command at a time: parameters, resolving, finish of matrix and vector."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import FunctionType
-from typing import NamedTuple
 
+import numpy as np
 from numba import njit
 
 from gemmule import resolve as _resolve
 from gemmule import timing as _timing
 from gemmule.config import Config
+from gemmule.isa import MatrixFlag, VectorFlag, VOp
 from gemmule.timing import Timing
 
-__all__ = ["Parameters", "chunk", "matrix_times", "parameters", "resolve_row", "vector_finish"]
+__all__ = ["PARAMETERS", "matrix_times", "parameters", "resolve_row", "vector_finish"]
 
 
-class Parameters(NamedTuple):
-    """Every number of docs/timing.md, from configuration and constants, as compiled code sees it."""
+PARAMETERS = np.dtype([(name, np.int64) for name in (
+    "dim", "bus", "bus_shift", "burst", "preload", "read_bursts", "load_commands", "write_bursts", "fetch_queue",
+    "unit_queue", "dividers", "latency", "banks", "bank_shift", "row_shift", "row_miss", "turnaround", "beat_cycles",
+    "refresh_cycles", "refresh_period", *(field.name for field in fields(Timing)))])
+"""Every number of docs/timing.md, from configuration and constants, as compiled code sees it.
 
-    dim: int
-    bus: int
-    burst: int
-    preload: int
-    read_bursts: int
-    load_commands: int
-    write_bursts: int
-    store_commands: int
-    matrix_commands: int
-    fetch_queue: int
-    unit_queue: int
-    dividers: int
-    latency: int
-    banks: int
-    row_bytes: int
-    row_miss: int
-    turnaround: int
-    refresh_cycles: int
-    refresh_period: int
-    fetch_start: int
-    done: int
-    load_first: int
-    load_write: int
-    load_zero: int
-    store_first: int
-    store_send: int
-    store_zero: int
-    matrix_first: int
-    matrix_zero: int
-    matrix_rmw: int
-    matrix_drain: int
-    vector_first: int
-    vector_write: int
-    vector_stat: int
-    vector_zero: int
-    rms_serial: int
-    softmax_serial: int
+``*_shift`` are base-2 logarithms: of bus bytes, DRAM banks and DRAM row bytes.
+"""
 
 
-def parameters(config: Config, timing: Timing) -> Parameters:
-    """Collect the parameters of one device; a field of ``timing`` wins over a name in ``config``."""
-    renamed = {"bus": config.bus_bytes, "burst": config.burst_bytes}
-    values = {}
-    for name in Parameters._fields:
-        for source in (timing, config, config.dram):
-            if name in renamed or hasattr(source, name):
-                values[name] = int(renamed.get(name, getattr(source, name, 0)))
-                break
-    if values["matrix_commands"] > 16:
-        raise ValueError(  # the depth of the engine's ring of claims
-            f"timing: matrix_commands must be at most 16, not {values['matrix_commands']}")
-    return Parameters(**values)
+def parameters(config: Config, timing: Timing) -> np.ndarray:
+    """The parameters of one device, an array of one :data:`PARAMETERS`.
+
+    Raises:
+        ValueError: more matrix commands in flight than the engine's ring of claims holds.
+    """
+    if timing.matrix_commands > 16:
+        raise ValueError(f"timing: matrix_commands must be at most 16, not {timing.matrix_commands}")
+    dram = config.dram
+    values = {
+        "bus": config.bus_bytes, "bus_shift": config.bus_bytes.bit_length() - 1, "burst": config.burst_bytes,
+        "bank_shift": dram.banks.bit_length() - 1, "row_shift": dram.row_bytes.bit_length() - 1,
+    }
+    found = np.zeros(1, PARAMETERS)
+    for name in PARAMETERS.names or ():
+        source = next((part for part in (timing, dram, config) if hasattr(part, name)), None)
+        found[name] = values[name] if name in values else getattr(source, name)
+    return found
 
 
 def _compile_resolve():  # type: ignore[no-untyped-def]
@@ -81,51 +56,58 @@ def _compile_resolve():  # type: ignore[no-untyped-def]
 
 
 resolve_row = _compile_resolve()
-
-
-@njit
-def chunk(p, address, left):  # type: ignore[no-untyped-def]
-    """Bytes of the next burst of a DRAM row with ``left`` bytes from ``address`` on."""
-    return min(left, p.burst - address % p.burst)
-
-
-@njit
-def matrix_times(p, t, m, n, k, stream_free):  # type: ignore[no-untyped-def]
-    """(preload_free, e, finish) of a command issued in cycle ``t``."""
-    tiles = ((n + p.dim - 1) // p.dim) * ((k + p.dim - 1) // p.dim)
-    preload = p.dim // p.preload
-    slot = max(m, preload, p.matrix_rmw)
-    start = max(t + p.matrix_first + preload, stream_free)
-    return start + (tiles - 1) * slot, start + tiles * slot, start + tiles * slot + p.matrix_drain
-
-
+_matrix_shape = njit(_timing.matrix_shape)
 _serial_finish = njit(_timing.serial_finish)
 
+_OUTPUT_STATIONARY, _A_TRANSPOSED, _GROUP_SCALES, _REUSE = (int(flag) for flag in (
+    MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.A_TRANSPOSED, MatrixFlag.GROUP_SCALES, MatrixFlag.REUSE))
+_COLUMN, _WIDE, _RESIDUAL, _BIAS = (int(flag) for flag in (
+    VectorFlag.COLUMN, VectorFlag.WIDE, VectorFlag.RESIDUAL, VectorFlag.BIAS))
+_REQUANT, _PRODUCT, _ROPE, _RMS_STAT, _RMS_APPLY, _SOFTMAX_MAX, _SOFTMAX_EXP, _TABLE, _ADD = map(int, VOp)
+
 
 @njit
-def vector_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
+def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-untyped-def]
+    """(preload_free, release of B, e, finish) of a command issued in cycle ``t``."""
+    stationary, reuse = flags >> _OUTPUT_STATIONARY & 1, flags >> _REUSE & 1
+    tiles, slot, last, load = _matrix_shape(
+        p.dim, p.preload, p.matrix_rmw, m, n, k, stationary, flags >> _A_TRANSPOSED & 1,
+        flags >> _GROUP_SCALES & 1, reuse, apart)
+    start = max(t + p.matrix_first + load, stream_free)
+    end = start + (tiles - 1) * slot + last
+    if stationary:
+        return start, end, end, end + p.matrix_drain + p.dim
+    free = start if reuse else start + (tiles - 1) * slot
+    return free, free, end, end + p.matrix_drain
+
+
+@njit
+def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     """Finish of a vector command issued in cycle ``t``."""
     groups = (n + p.dim - 1) // p.dim
-    column = 3 if flags & 1 else 0
-    if op == 0:
-        reads = groups * (column + m * (2 if flags & 12 else 1))
-    elif op == 2:
-        reads = groups * (column + m * 4)
-    elif op == 3:
+    rows = 3 * (flags >> _COLUMN & 1) + 4 * (flags >> _BIAS & 1)
+    wide = flags >> _WIDE & 1
+    if op == _REQUANT:
+        reads = groups * (rows + m * (2 if wide or flags >> _RESIDUAL & 1 else 1))
+    elif op in (_PRODUCT, _ADD):
+        reads = groups * m * (2 if apart or wide else 1)
+    elif op == _ROPE:
+        reads = groups * (rows + m * 4)
+    elif op == _RMS_STAT:
         reads = groups * m * 2
-    elif op == 4:
+    elif op == _RMS_APPLY:
         reads = groups * (2 + m * 2)
-    elif op == 7:
+    elif op == _TABLE:
         reads = max(1, 256 // p.dim)
     else:
         reads = groups * m
     last = t + p.vector_first + reads - 1
-    if op == 5:
+    if op == _SOFTMAX_MAX:
         return last + p.vector_stat
-    if op != 3 and op != 6:
+    if op != _RMS_STAT and op != _SOFTMAX_EXP:
         return last + p.vector_write
-    serial = p.rms_serial if op == 3 else p.softmax_serial
+    serial = p.rms_serial if op == _RMS_STAT else p.softmax_serial
     period = reads // m
     ready = t + p.vector_first - 1 + period + p.vector_stat
     quotient = _serial_finish(ready, period, m, p.dividers, serial)
-    return max(quotient, last + p.vector_write) if op == 6 else quotient
+    return max(quotient, last + p.vector_write) if op == _SOFTMAX_EXP else quotient

@@ -44,30 +44,36 @@ class _Operands:
             self.bytes(row, stride, np.uint8), self.bytes(row + stride // 2, stride, np.uint8))
 
     def parameters(self, count: int) -> np.ndarray:
-        """Column parameters uint8 ``[count, columns]`` from rows src1 + count * g on."""
+        """Column parameters (bytes as int64) ``[count, columns]`` from rows src1 + count * g on."""
         view = self.memory.spm_view(self.row[_SRC1], 1, 1, self.groups * count)
         rows = view.reshape(self.groups, count, self.memory.dim)
         return rows.transpose(1, 0, 2).reshape(count, self.width).astype(np.int64)
 
     def requant(self) -> np.ndarray:
-        """The accumulator operand, scaled per row, per column or by the command."""
+        """The accumulator operand, with bias, scaled per row, per column or by the command."""
         acc, mult, shift = self.accumulator(), self.raw[_MULT], self.raw[_SHIFT]
-        if self.row[_OP] == VOp.REQUANT and self.flag(VectorFlag.ROW):
+        column, bias = self.flag(VectorFlag.COLUMN), self.flag(VectorFlag.BIAS)
+        planes = self.parameters(3 * column + 4 * bias) if column or bias else None
+        if planes is not None and bias:
+            word = planes[-4] | planes[-3] << 8 | planes[-2] << 16 | planes[-1] << 24
+            acc = acc + word.astype(np.int32)  # wraps
+        if self.flag(VectorFlag.ROW):
             reciprocal, length = self.memory.reciprocal[self.context], self.memory.length[self.context]
             return numerics.requant_row(acc, reciprocal, length, mult, shift)
-        if self.flag(VectorFlag.COLUMN):
-            low, high, shifts = self.parameters(3)
-            return numerics.requant(acc, low | high << 8, shifts)
+        if planes is not None and column:
+            return numerics.requant(acc, planes[0] | planes[1] << 8, planes[2])
         return numerics.requant(acc, mult, shift)
 
-    def store(self, values: np.ndarray, row: int | None = None) -> None:
-        """Write whole rows; lanes beyond n hold 0."""
+    def store(self, values: np.ndarray, wide: bool = False) -> None:
+        """Write whole rows, int16 results in two planes; lanes beyond n hold 0."""
         if self.n != self.width:
             values = values.copy()
             values[:, self.n:] = 0
-        row = self.row[_DST] if row is None else row
-        view = self.memory.spm_view(row, self.raw[_DST_STRIDE], self.m, self.groups)
-        view[...] = values.reshape(view.shape)
+        stride = self.raw[_DST_STRIDE]
+        planes = numerics.split_planes(values) if wide else (values,)
+        for i, plane in enumerate(planes):
+            view = self.memory.spm_view(self.row[_DST] + i * (stride // 2), stride, self.m, self.groups)
+            view[...] = plane.reshape(view.shape)
 
 
 def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
@@ -76,25 +82,36 @@ def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
 
 
 def _requant(x: _Operands) -> None:
-    residual = None
+    residual, limits, aux = None, None, x.raw[_AUX]
     if x.flag(VectorFlag.RESIDUAL):
         residual = x.words(x.row[_DST], x.raw[_DST_STRIDE])
+        if x.flag(VectorFlag.RESCALE):
+            residual = numerics.requant(residual, aux, x.raw[_SHIFT2])
+    elif x.flag(VectorFlag.CLAMP):
+        limits = _signed(aux & 255), _signed(aux >> 8)
     wide = x.flag(VectorFlag.WIDE) or residual is not None
-    y = numerics.requant_store(
-        x.requant(), relu=x.flag(VectorFlag.RELU), wide=wide, residual=residual,
-        table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None)
-    if not wide:
-        x.store(y)
-        return
-    low, high = numerics.split_planes(y)
-    x.store(low)
-    x.store(high, x.row[_DST] + x.raw[_DST_STRIDE] // 2)
+    x.store(numerics.requant_store(
+        x.requant(), relu=x.flag(VectorFlag.RELU), wide=wide, residual=residual, limits=limits,
+        table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None), wide)
+
+
+def _signed(byte: int) -> int:
+    return byte - (byte >> 7 << 8)
 
 
 def _product(x: _Operands) -> None:
     a = x.bytes(x.row[_SRC0], x.raw[_SRC0_STRIDE])
     b = x.bytes(x.row[_SRC1], x.raw[_AUX])
     x.store(numerics.product(a, b, x.raw[_MULT], x.raw[_SHIFT]))
+
+
+def _add(x: _Operands) -> None:
+    a, b = (x.bytes(x.row[src], x.raw[_SRC0_STRIDE]) for src in (_SRC0, _SRC1))
+    total = numerics.add(a, b, x.raw[_MULT], x.raw[_AUX], x.raw[_SHIFT])
+    wide = x.flag(VectorFlag.WIDE)
+    x.store(numerics.requant_store(
+        total, relu=x.flag(VectorFlag.RELU), wide=wide,
+        table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None), wide)
 
 
 def _rope(x: _Operands) -> None:
@@ -149,5 +166,5 @@ def _table(x: _Operands) -> None:
 _OPS = {
     VOp.REQUANT: _requant, VOp.PRODUCT: _product, VOp.ROPE: _rope, VOp.RMS_STAT: _rms_stat,
     VOp.RMS_APPLY: _rms_apply, VOp.SOFTMAX_MAX: _softmax_max, VOp.SOFTMAX_EXP: _softmax_exp,
-    VOp.TABLE: _table,
+    VOp.TABLE: _table, VOp.ADD: _add,
 }

@@ -1,4 +1,8 @@
-"""What a fuzzing run has exercised, and the least that it must have."""
+"""What a fuzzing run has exercised, and the least that it must have.
+
+Counted from the programs and the model's result: commands by kind and mode, stalls by cause, cycles in which
+three units or more are busy. Modes and causes come from the instruction set and the configuration by rule.
+"""
 
 from __future__ import annotations
 
@@ -7,103 +11,210 @@ from collections import Counter
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit, VectorFlag, VOp, decode_table
-from gemmule.resolve import OUT, resolve
+from gemmule.isa import LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, decode_table
+from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.fuzz import FuzzCase
+from gemmule.sim.fuzz_commands import legal_sets
 from gemmule.sim.result import Result
 
 __all__ = ["Coverage"]
 
+MEAN_COMMANDS = 40
+COMMANDS = 200 / 500
+"""Least commands of each kind and mode, per program."""
+STALLS = 100 / 500
+"""Least stalls of each cause, per program."""
+OVERLAP = 0.05
+"""Least share of cycles in which three units or more are busy."""
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
-_MODES = {
-    VOp.REQUANT: (VectorFlag.COLUMN, VectorFlag.ROW, VectorFlag.WIDE, VectorFlag.RESIDUAL, VectorFlag.RELU,
-                  VectorFlag.LOOKUP),
-    VOp.ROPE: (VectorFlag.COLUMN,), VOp.SOFTMAX_MAX: (VectorFlag.CAUSAL,),
-    VOp.SOFTMAX_EXP: (VectorFlag.CAUSAL,),
-}
-STALLS = ("waiting", "ports", "queue full")
-OVERLAP = 0.15
-"""Least share of cycles in which two units or more are busy."""
+_UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)
+_FLAGS: dict[Unit, type[MoveFlag] | type[MatrixFlag] | type[VectorFlag]] = {
+    Unit.LOAD: MoveFlag, Unit.STORE: MoveFlag, Unit.MATRIX: MatrixFlag, Unit.VECTOR: VectorFlag}
+
+
+def _kinds() -> list[tuple[Unit, int, str]]:
+    """(unit, operation, name) of everything that can be commanded."""
+    plain = [(unit, 0, unit.name.lower()) for unit in _UNITS if unit is not Unit.VECTOR]
+    return plain + [(Unit.VECTOR, int(op), op.name.lower()) for op in VOp]
+
+
+def _flag_names(unit: Unit, op: int, flags: frozenset[int]) -> list[str]:
+    """Names of the flags that are set; REQUANT's bit 6 has two meanings."""
+    names = {int(flag): flag.name.lower() for flag in _FLAGS[unit]}
+    if unit is Unit.VECTOR and op == VOp.REQUANT:
+        names[VectorFlag.CLAMP] = "rescale" if VectorFlag.RESIDUAL in flags else "clamp"
+    return [names[bit] for bit in sorted(flags)]
+
+
+def _modes(config: Config, unit: Unit, op: int) -> list[str]:
+    """Every mode that a kind of command has on this configuration."""
+    sets = legal_sets(unit, op)
+    if config.spm_banks == 1:  # A and B would share the bank, which this dataflow cannot
+        sets = tuple(flags for flags in sets if unit is not Unit.MATRIX or MatrixFlag.OUTPUT_STATIONARY not in flags)
+    modes = list(dict.fromkeys(name for flags in sets for name in _flag_names(unit, op, flags)))
+    modes.append("dynamic")
+    if unit is not Unit.VECTOR or op != VOp.TABLE:  # a table has no lengths
+        modes += ["register", "ragged", "empty"]
+    if unit in (Unit.LOAD, Unit.STORE):
+        modes.append("unaligned")
+    if unit is Unit.MATRIX or unit is Unit.VECTOR and op in (VOp.PRODUCT, VOp.ADD):
+        modes.append("apart")
+    if "output_stationary" in modes:
+        modes.append("switch")
+    return modes
 
 
 class Coverage:
-    """Counts over programs: commands by kind and mode, empty ones, stalls by cause, overlap."""
+    """Counts over programs; what faulted, and what comes after it, does not count."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.commands: Counter[str] = Counter()
         self.stalls: Counter[str] = Counter()
-        self.cycles = self.overlapped = self.faults = 0
+        self.faults: Counter[str] = Counter()
+        self.sets: set[tuple[int, int, int]] = set()
+        self.programs = self.total = self.cycles = self.overlapped = 0
 
     def add(self, case: FuzzCase, result: Result) -> None:
+        """Count one program and the model's result of it."""
         table = decode_table(case.image)
         out = resolve(table, case.bases, case.limits, case.lengths, self.config)
         if result.fault:
-            self.faults += 1
+            self.faults[FAULTS[result.fault]] += 1
             table, out = table[:result.fault_index], out[:result.fault_index]
+        self.programs += 1
+        self.total += len(table)
+        dataflow = 0
         for row, resolved in zip(table, out):
-            for name in self._names(row, resolved):
-                self.commands[name] += 1
-        for split in result.counters.values():
-            for cause in STALLS[:2]:
-                self.stalls[cause] += split[cause]
-        self.stalls["queue full"] += self._queue_full(table[:, _F["unit"]], result.issue[:len(table)])
-        busy = np.zeros(result.cycles + 2, dtype=np.int64)
-        for unit in Unit:
-            mine = np.flatnonzero((table[:, _F["unit"]] == unit) & (out[:, OUT["zero"]] == 0))
-            edges = np.zeros(result.cycles + 2, dtype=np.int64)
-            np.add.at(edges, result.issue[mine], 1)
-            np.add.at(edges, result.finish[mine] + 1, -1)
-            busy += np.cumsum(edges) > 0
+            self.commands.update(self._names(case, row, resolved))
+            if resolved[OUT["zero"]]:
+                continue
+            unit, op, flags = (int(resolved[OUT[name]]) for name in ("unit", "op", "flags"))
+            self.sets.add((unit, op, flags))
+            if unit == Unit.MATRIX and flags >> MatrixFlag.OUTPUT_STATIONARY & 1 != dataflow:
+                dataflow = 1 - dataflow
+                self.commands["matrix+switch"] += 1
+        self._add_stalls(table, out, result)
+
+    def _add_stalls(self, table: np.ndarray, out: np.ndarray, result: Result) -> None:
+        for unit, split in result.counters.items():
+            for cause in ("waiting", "ports"):
+                self.stalls[f"{unit} {cause}"] += split[cause]
+        units, real = table[:, _F["unit"]], out[:, OUT["zero"]] == 0
+        issue, finish = result.issue[:len(table)], result.finish[:len(table)]
+        self.stalls["queue full"] += self._queue_full(units, issue)
+        self.stalls["DRAM window full"] += sum(
+            self._window_full(row, resolved) for row, resolved in zip(table[real & (units == Unit.LOAD)],
+                                                                      out[real & (units == Unit.LOAD)]))
+        busy = np.stack([self._in_flight(issue, finish, real & (units == unit), result.cycles) for unit in _UNITS])
         self.cycles += result.cycles
-        self.overlapped += int((busy >= 2).sum())
+        self.overlapped += int((busy.sum(axis=0) >= 3).sum())
+        # With nothing in flight the oldest command would issue: there is none, and fetch owes it.
+        anything = self._in_flight(issue, finish, units >= 0, result.cycles)
+        if len(issue):
+            self.stalls["fetch starved"] += int((~anything[issue.min():issue.max()]).sum())
+
+    @staticmethod
+    def _in_flight(issue: np.ndarray, finish: np.ndarray, which: np.ndarray, cycles: int) -> np.ndarray:
+        """Per cycle: one of these commands is between issue and finish."""
+        edges = np.zeros(cycles + 2, dtype=np.int64)
+        np.add.at(edges, issue[which], 1)
+        np.add.at(edges, finish[which] + 1, -1)
+        return np.cumsum(edges) > 0
 
     def _queue_full(self, units: np.ndarray, issue: np.ndarray) -> int:
         """Commands that dispatch surely held back: the one a queue's depth before issued too late."""
         held = 0
-        for unit in Unit:
+        for unit in _UNITS:
             mine = np.flatnonzero(units == unit)
             late, early = mine[self.config.unit_queue:], mine[:-self.config.unit_queue]
             held += int((issue[early] >= issue[late - 1]).sum())
         return held
 
-    def _names(self, row: np.ndarray, resolved: np.ndarray) -> list[str]:
-        unit = Unit(int(row[_F["unit"]]))
-        flags = int(row[_F["flags"]])
-        kind = unit.name.lower()
-        modes: tuple[VectorFlag | MatrixFlag, ...] = ()
-        if unit is Unit.VECTOR:
-            op = VOp(int(row[_F["op"]]))
-            kind, modes = op.name.lower(), _MODES.get(op, ())
-        elif unit is Unit.MATRIX:
-            modes = tuple(MatrixFlag)
-        names = [kind, *(f"{kind}+{flag.name.lower()}" for flag in modes if flags >> flag & 1)]
+    def _window_full(self, row: np.ndarray, resolved: np.ndarray) -> bool:
+        """Whether the load has to hold requests back even from a DRAM without misses, turnarounds and refresh."""
+        config, flags = self.config, int(resolved[OUT["flags"]])
+        if flags & (1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST):
+            return False
+        request = free = 0
+        ends: list[int] = []
+        for r in range(int(resolved[OUT["m"]])):
+            at = int(resolved[OUT["address"]]) + r * int(row[_F["stride"]])
+            end = at + int(row[_F["bytes"]])
+            while at < end:
+                cut = min(end, at - at % config.burst_bytes + config.burst_bytes)
+                request += 1
+                if len(ends) >= config.read_bursts and ends[-config.read_bursts] >= request:
+                    return True
+                beats = (cut - 1) // config.bus_bytes - at // config.bus_bytes + 1
+                free = max(free, request + config.dram.latency) + beats * config.dram.beat_cycles
+                ends.append(free - 1)
+                at = cut
+        return False
+
+    def _names(self, case: FuzzCase, row: np.ndarray, resolved: np.ndarray) -> list[str]:
+        """The command's kind, and its kind with each of its modes; an empty one has no other."""
+        unit, op, dim = Unit(int(row[_F["unit"]])), int(row[_F["op"]]), self.config.dim
+        kind = VOp(op).name.lower() if unit is Unit.VECTOR else unit.name.lower()
         if resolved[OUT["zero"]]:
-            names.append(f"{kind}+zero")
-        if row[_F["dyn_which"]]:
-            names.append(f"{kind}+dynamic")
-        if unit in (Unit.LOAD, Unit.STORE) and row[_F["bytes"]] % self.config.dim:
-            names.append(f"{kind}+ragged")
-        return names
+            return [kind, f"{kind}+empty"]
+        bits = int(row[_F["flags"]])
+        flags = frozenset(bit for bit in range(8) if bits >> bit & 1)
+        modes = _flag_names(unit, op, flags)
+        if row[_F["dyn_which"]] and row[_F["dyn_reg"]] and case.lengths[row[_F["dyn_reg"]]] * row[_F["dyn_stride"]]:
+            modes.append("dynamic")
+        if any(row[_F[f"{name}_reg"]] for name in LENGTHS[unit]):
+            modes.append("register")
+        if unit in (Unit.LOAD, Unit.STORE):
+            words = MoveFlag.ACCUMULATOR in flags and MoveFlag.NARROW not in flags
+            ragged = row[_F["bytes"]] % (4 * dim if words else dim)
+            stride = row[_F["stride"]] if resolved[OUT["m"]] > 1 else 0
+            if (resolved[OUT["address"]] | stride) % self.config.bus_bytes:
+                modes.append("unaligned")
+        else:
+            ragged = resolved[OUT["n"]] % dim or unit is Unit.MATRIX and resolved[OUT["k"]] % dim
+        if ragged:
+            modes.append("ragged")
+        if resolved[OUT["apart"]]:
+            modes.append("apart")
+        return [kind, *(f"{kind}+{mode}" for mode in modes)]
 
     def counts(self) -> dict[str, object]:
+        """Everything counted, as JSON-able values; the commands by kind and mode."""
+        seen = Counter((unit, op) for unit, op, _ in self.sets)
         return {
-            "commands": dict(sorted(self.commands.items())), "stalls": dict(self.stalls),
-            "faults": self.faults, "overlap": round(self.overlapped / max(1, self.cycles), 3),
+            "commands": {
+                kind: {"all": self.commands[kind]} | {
+                    mode: self.commands[f"{kind}+{mode}"] for mode in _modes(self.config, unit, op)}
+                for unit, op, kind in _kinds()},
+            "flag sets": {kind: f"{seen[unit, op]} of {len(legal_sets(unit, op))}" for unit, op, kind in _kinds()},
+            "stalls": {cause: self.stalls[cause] for cause in self._causes()},
+            "faults": {name: self.faults[name] for name in FAULTS if self.faults[name]},
+            "commands a program": round(self.total / max(1, self.programs), 1),
+            "three units busy": round(self.overlapped / max(1, self.cycles), 3),
         }
 
-    def missing(self, least: int = 5) -> list[str]:
-        """Kinds and modes seen fewer than ``least`` times, causes of stall never seen, too little overlap."""
-        wanted = ["load", "store", "matrix", "load+zero", "store+zero", "matrix+zero", "load+dynamic",
-                  "store+dynamic", "matrix+dynamic", "load+ragged", "store+ragged"]
-        wanted += [f"matrix+{flag.name.lower()}" for flag in MatrixFlag]
-        for op in VOp:
-            name = op.name.lower()
-            wanted += [name, *(f"{name}+{flag.name.lower()}" for flag in _MODES.get(op, ()))]
-        lacking = [
-            f"{name} ({self.commands[name]} of {least})" for name in wanted if self.commands[name] < least]
-        lacking += [f"stalls: {cause}" for cause in STALLS if not self.stalls[cause]]
+    @staticmethod
+    def _causes() -> list[str]:
+        causes = [f"{unit.name.lower()} {cause}" for unit in _UNITS for cause in ("waiting", "ports")]
+        return [*causes, "queue full", "fetch starved", "DRAM window full"]
+
+    def missing(self) -> list[str]:
+        """What stays below its minimum, for as many programs as were counted."""
+        lacking = []
+        mean = self.total / max(1, self.programs)
+        if mean < MEAN_COMMANDS:
+            lacking.append(f"commands a program ({mean:.0f} of {MEAN_COMMANDS})")
+        least = COMMANDS * self.programs
+        for unit, op, kind in _kinds():
+            for name in (kind, *(f"{kind}+{mode}" for mode in _modes(self.config, unit, op))):
+                if self.commands[name] < least:
+                    lacking.append(f"{name} ({self.commands[name]} of {least:g})")
+        least = STALLS * self.programs
+        lacking += [f"stall: {cause} ({self.stalls[cause]} of {least:g})"
+                    for cause in self._causes() if self.stalls[cause] < least]
         share = self.overlapped / max(1, self.cycles)
-        if share < OVERLAP:
-            lacking.append(f"overlap of units {share:.2f} of {OVERLAP}")
+        # Three units need ports of their own: with fewer banks they take turns.
+        if share < OVERLAP and self.config.spm_banks >= 4 and self.config.acc_banks >= 2:
+            lacking.append(f"three units busy ({share:.3f} of {OVERLAP} of the cycles)")
         return lacking

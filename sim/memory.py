@@ -1,4 +1,4 @@
-"""Everything a launch reads and writes: DRAM, scratchpad, accumulator, vector state. All zero at first."""
+"""Everything a launch reads and writes: DRAM, scratchpad, accumulator, weights, vector state. All 0 at first."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Memory:
         self.dram = np.zeros(dram_bytes, dtype=np.uint8)
         self.spm = np.zeros((config.spm_rows, config.dim), dtype=np.uint8)
         self.acc = np.zeros((config.acc_rows, config.dim), dtype=np.int32)
+        self.weights = np.zeros((config.dim, config.dim), dtype=np.int8)
+        """What stands in the mesh, ``[k, n]``: the last weight-stationary tile, for REUSE."""
         self.table = np.zeros(256, dtype=np.uint8)
         """The byte table of LOOKUP."""
         shape = (config.stat_contexts, config.stat_rows)

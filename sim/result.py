@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.csr import CAUSES, COUNTERS
 from gemmule.isa import Unit
 from gemmule.resolve import FAULTS
 
-__all__ = ["Difference", "Result"]
+__all__ = ["Difference", "Result", "split_counters"]
+
+_UNITS = ("load", "store", "matrix", "vector")
+_PURPOSES = ("program", "load", "store")
+
+
+def split_counters(
+    values: Sequence[int],
+) -> tuple[dict[str, dict[str, int]], dict[str, int], dict[str, int]]:
+    """``counters``, ``dram_bytes`` and ``dram_bursts`` of a :class:`Result` from the device's counters.
+
+    ``values`` stand in the order of :data:`gemmule.csr.COUNTERS`.
+    """
+    named = dict(zip(COUNTERS, map(int, values), strict=True))
+    units = {unit: {cause: named[f"{unit}_{cause}"] for cause in CAUSES} for unit in _UNITS}
+    size, bursts = ({purpose: named[f"{purpose}_{what}"] for purpose in _PURPOSES} for what in ("bytes", "bursts"))
+    return units, size, bursts
 
 
 class Difference(NamedTuple):
@@ -36,14 +54,24 @@ class Result:
     finish: np.ndarray
     units: np.ndarray
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Per unit: cycles busy (a command between issue and finish), empty (nothing queued), waiting
-    (for other units), ports (claimed port or issue slot taken); they add up to ``cycles``."""
+    """Per unit its cycles by cause (:data:`gemmule.csr.CAUSES`); they add up to ``cycles``. Empty: not read."""
     dram_bytes: dict[str, int] = field(default_factory=dict)
-    """program, load, store."""
+    """program, load, store: bytes in whole bus beats."""
     dram_bursts: dict[str, int] = field(default_factory=dict)
+    """program, load, store."""
     fault: int = 0
     """Index into :data:`gemmule.resolve.FAULTS`."""
     fault_index: int = -1
+
+    @property
+    def registers(self) -> dict[str, int]:
+        """The device's counters by name, in the order of :data:`gemmule.csr.COUNTERS`; empty when not read."""
+        if not self.counters:
+            return {}
+        flat = {f"{unit}_{cause}": cycles for unit, split in self.counters.items() for cause, cycles in split.items()}
+        for what, moved in (("bytes", self.dram_bytes), ("bursts", self.dram_bursts)):
+            flat |= {f"{purpose}_{what}": count for purpose, count in moved.items()}
+        return {name: flat[name] for name in COUNTERS}
 
     def summary(self) -> dict[str, Any]:
         """Totals as JSON-able values."""
@@ -59,13 +87,16 @@ class Result:
         }
 
     def first_difference(self, seen: Result) -> Difference | None:
-        """The earliest disagreement, ``self`` being the expectation; None when there is none."""
+        """The earliest disagreement, ``self`` being the expectation; None when there is none.
+
+        Counters are compared when both results have them.
+        """
         found: list[tuple[int, Difference]] = []
         shared = min(len(self.issue), len(seen.issue))
-        for what, ours, theirs in (("issue", self.issue, seen.issue), ("finish", self.finish, seen.finish)):
-            wrong = np.flatnonzero(np.asarray(ours[:shared]) != np.asarray(theirs[:shared]))
+        for what, mine, other in (("issue", self.issue, seen.issue), ("finish", self.finish, seen.finish)):
+            wrong = np.flatnonzero(np.asarray(mine[:shared]) != np.asarray(other[:shared]))
             for i in wrong:
-                expected, value = int(ours[i]), int(theirs[i])
+                expected, value = int(mine[i]), int(other[i])
                 when = min(c for c in (expected, value) if c >= 0)
                 found.append((when, Difference(int(i), self._unit(int(i)), what, expected, value)))
         if found:
@@ -77,6 +108,10 @@ class Result:
         ):
             if expected != value:
                 return Difference(-1, "", what, expected, value)
+        ours, theirs = self.registers, seen.registers
+        for name in ours if theirs else ():
+            if ours[name] != theirs[name]:
+                return Difference(-1, "", name, ours[name], theirs[name])
         return None
 
     def _unit(self, command: int) -> str:

@@ -14,5 +14,5 @@ def refresh_share(config: Config) -> float:
 
 
 def roofline_cycles(size: int, config: Config) -> float:
-    """Cycles to move ``size`` bytes at ``bus_bytes`` a cycle outside refresh."""
-    return size / (config.bus_bytes * (1.0 - refresh_share(config)))
+    """Cycles to move ``size`` bytes at ``bus_bytes`` every ``beat_cycles`` outside refresh."""
+    return size * config.dram.beat_cycles / (config.bus_bytes * (1.0 - refresh_share(config)))

@@ -18,13 +18,21 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.csr import FAULT_SHIFT, Control, Csr, base_offset, length_offset, limit_offset
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit, decode_table
+from gemmule.csr import (
+    COUNTERS,
+    FAULT_SHIFT,
+    Control,
+    Csr,
+    base_offset,
+    counter_offset,
+    length_offset,
+    limit_offset,
+)
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
 from gemmule.resolve import check_registers
 from gemmule.sim.build import Build, build
 from gemmule.sim.errors import SimulationError
-from gemmule.sim.result import Result
-from gemmule.sim.traffic import program_traffic
+from gemmule.sim.result import Result, split_counters
 from gemmule.timing import Timing
 
 __all__ = ["RtlDevice", "RtlError", "build_testbench"]
@@ -38,6 +46,11 @@ PROTOCOL = {
 }
 
 
+REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
+    counter_offset(name) + half for name in COUNTERS for half in (0, 4))
+"""Registers that are read after a launch."""
+
+
 class RtlError(SimulationError):
     """The simulator failed, the device hung, or it broke an AXI rule."""
 
@@ -49,8 +62,8 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
         "ADDRESS_BITS": config.address_bits, "BUS_BYTES": config.bus_bytes,
         "DRAM_WORDS": dram_bytes // config.bus_bytes, "DRAM_LATENCY": dram.latency,
         "DRAM_BANKS": dram.banks, "DRAM_ROW_BYTES": dram.row_bytes, "DRAM_ROW_MISS": dram.row_miss,
-        "DRAM_TURNAROUND": dram.turnaround, "DRAM_REFRESH_CYCLES": dram.refresh_cycles,
-        "DRAM_REFRESH_PERIOD": dram.refresh_period,
+        "DRAM_TURNAROUND": dram.turnaround, "DRAM_BEAT_CYCLES": dram.beat_cycles,
+        "DRAM_REFRESH_CYCLES": dram.refresh_cycles, "DRAM_REFRESH_PERIOD": dram.refresh_period,
     }
     sources = [TESTBENCH / "gemmule_tb.sv", TESTBENCH / "dram.sv", verilog]
     return build(sources, "gemmule_tb", parameters, name=config.name, waves=waves)
@@ -250,8 +263,12 @@ class RtlDevice:
         self._image = image
 
     def set_stall(self, chance: int) -> None:
-        """Random AXI stalls, ``chance`` in 256; cycles no longer follow the timing contract."""
+        """Random AXI stalls, ``chance`` in 256 (255: no answer at all); cycles no longer follow the timing contract."""
         self._request("set", values={"stall": chance})
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write one register of ``gemmule/csr.py``, for tests and benches; a launch writes its own parameters."""
+        self._request("csr", writes=[(int(offset), int(value))], reads=[])
 
     def set_axi_error(self, address: int | None) -> None:
         """Bursts that touch this DRAM address answer SLVERR; None: no errors."""
@@ -278,7 +295,7 @@ class RtlDevice:
         return wanted
 
     def run(self) -> Result:
-        """Launch the loaded program and wait for the interrupt.
+        """Launch the loaded program and wait for the interrupt; cycles and counters are the device's own.
 
         Raises:
             RtlError: watchdog, AXI protocol violation, or the simulator died.
@@ -290,7 +307,7 @@ class RtlDevice:
         writes = [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
         answer = self._request(
             "launch", writes=writes, start=(int(Csr.CONTROL), int(Control.START)),
-            reads=[int(Csr.CYCLES), int(Csr.CYCLES_HI), int(Csr.STATUS), int(Csr.FAULT_INDEX)],
+            reads=[int(offset) for offset in REPORT],
             after=[(int(Csr.IRQ_CLEAR), 1)], watchdog=self.watchdog)
         self._written = wanted
         issue, finish = self._events()
@@ -300,12 +317,12 @@ class RtlDevice:
         if answer["protocol"]:
             names = [text for bit, text in PROTOCOL.items() if answer["protocol"] >> bit & 1]
             self._fail(f"protocol error: {', '.join(names)}")
-        low, high, status, index = answer["values"]
+        low, high, status, index, *words = answer["values"]
         fault = status >> FAULT_SHIFT & 15
-        moved = {} if fault else program_traffic(
-            decode_table(self._image), self.bases, self.limits, self.lengths, self.config)
+        counters, size, bursts = split_counters([a | b << 32 for a, b in zip(words[::2], words[1::2])])
         return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._program[1].copy(),
-                      dram_bytes=moved, fault=fault, fault_index=index if fault else -1)
+                      counters=counters, dram_bytes=size, dram_bursts=bursts, fault=fault,
+                      fault_index=index if fault else -1)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Issue and finish cycle per command, -1 where the log has none."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.config import Config
+from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, decode_table
 from gemmule.resolve import OUT_FIELDS, check_registers, config_vector
-from gemmule.sim.engine import launch
+from gemmule.sim.engine import STATE, launch
 from gemmule.sim.engine_units import parameters
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional import execute
 from gemmule.sim.memory import Memory
-from gemmule.sim.result import Result
+from gemmule.sim.result import Result, split_counters
 from gemmule.timing import Timing
 
 __all__ = ["Model"]
 
-_UNITS = ("load", "store", "matrix", "vector")
-_STATES = ("busy", "empty", "waiting", "ports")
-_PURPOSES = ("program", "load", "store")
 _CACHED_PROGRAMS = 64
 
 
@@ -91,20 +89,19 @@ class Model:
         resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)
         issue = np.full(count, -1, dtype=np.int64)
         finish = np.full(count, 1 << 62, dtype=np.int64)
-        spent = np.zeros((len(_UNITS), len(_STATES)), dtype=np.int64)
-        traffic = np.zeros(2 * len(_PURPOSES), dtype=np.int64)
+        counters = np.zeros(len(COUNTERS), dtype=np.int64)
+        spent, traffic = counters[:-len(TRAFFIC)].reshape(-1, len(CAUSES)), counters[-len(TRAFFIC):]
         cycles, fault, fault_index = launch(
             table, self.bases, self.limits, self.lengths, self._config_vector, self._parameters,
-            self._address, resolved, issue, finish, spent, traffic)
+            self._address, np.zeros(1, STATE), resolved, issue, finish, spent, traffic)
         if cycles < 0:
             raise RuntimeError("timing engine: no event ahead although commands are in flight")
         if not timing_only:
             execute(self.memory, table, resolved, fault_index if fault else count)
-        totals = traffic.tolist()
+        units, size, bursts = split_counters(counters.tolist())
         return Result(
             cycles=int(cycles), issue=issue, finish=finish,
             units=table[:, TABLE_FIELDS.index("unit")].copy(),
-            counters={unit: dict(zip(_STATES, spent[u].tolist())) for u, unit in enumerate(_UNITS)},
-            dram_bytes=dict(zip(_PURPOSES, totals[:3])), dram_bursts=dict(zip(_PURPOSES, totals[3:])),
+            counters=units, dram_bytes=size, dram_bursts=bursts,
             fault=int(fault), fault_index=int(fault_index),
         )

@@ -1,11 +1,14 @@
-"""Static verifier: a program that passes has no data race, fault or port clash with given registers.
+"""Static verifier: a program that passes has no data race and no fault with given registers.
 
 A command is *ordered after* another when it cannot issue before the other has finished. The facts:
 a wait; everything that a waited command, or an earlier command of the own unit, was itself ordered
-after; the vector unit runs one command at a time; a zero-length command issues with its unit idle.
-Two commands that touch a common row, one of them writing, must be ordered, except where one
-unit's streams are in order on the very port: loads after loads, stores after stores, and
-accumulation into the same C block (visits of a row are then at least one slot apart).
+after; the vector unit runs one command at a time; a command that runs alone (zero length, ZERO and
+BROADCAST loads, a change of the matrix dataflow) issues with its unit idle; no load issues while a ZERO
+or BROADCAST load is in flight. Two commands that touch a common row, one of them writing, must be
+ordered, except where one unit's streams are in order on the very port: loads after loads (not ADD, which
+reads its rows a cycle before it writes them), stores after stores, and accumulation into the same C
+block (visits of a row are then at least one slot apart). REUSE takes the weights of an earlier command of
+its own unit, in order.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from gemmule.isa import (
     COMMAND_BYTES,
     TABLE_FIELDS,
     Command,
+    MatrixFlag,
+    MoveFlag,
     Unit,
     decode,
     decode_table,
@@ -33,6 +38,8 @@ from gemmule.sim.errors import SimulationError
 __all__ = ["Access", "Conflict", "Order", "ProgramError", "accesses", "check_alone", "verify"]
 
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
+_EXCLUSIVE = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
+_IN_PLACE = ("src0", "src1", "residual", "sums")
 _WAITS = [_F[f"wait_{unit.name.lower()}"] for unit in Unit]
 
 
@@ -58,17 +65,20 @@ class Order:
         self.found: list[Sequence[Access]] = []
         self.members: list[list[int]] = [[] for _ in Unit]
         self.known = np.zeros((capacity, len(Unit)), dtype=np.int64)
+        self._exclusive = False  # the last load was a ZERO or BROADCAST load
+        self._dataflow = 0  # OUTPUT_STATIONARY of the last matrix command of non-zero length
         self._rows: list[np.ndarray] = []
         self._outs: list[np.ndarray] = []
         # Bounding boxes by kind (read, write) and space; exact intervals only where these overlap.
         self._low = np.full((2, len(SPACES), capacity), np.iinfo(np.int64).max)
         self._high = np.full((2, len(SPACES), capacity), -1, dtype=np.int64)
 
-    def clock(self, unit: int, zero: bool, waits: Mapping[Unit, int]) -> np.ndarray:
-        """Commands per unit that have surely finished when the next command, of ``unit``, issues."""
+    def clock(self, out: np.ndarray, waits: Mapping[Unit, int]) -> np.ndarray:
+        """Commands per unit that have surely finished when the next command, resolved as ``out``, issues."""
+        unit = int(out[OUT["unit"]])
         own = self.members[unit]
         clock = self.known[own[-1]].copy() if own else np.zeros(len(Unit), dtype=np.int64)
-        if unit == Unit.VECTOR or zero:
+        if unit == Unit.VECTOR or self._alone(out) or unit == Unit.LOAD and self._exclusive:
             clock[unit] = len(own)
         for other, distance in waits.items():
             if distance:
@@ -77,6 +87,15 @@ class Order:
             if clock[other]:
                 np.maximum(clock, self.known[self.members[other][clock[other] - 1]], out=clock)
         return clock
+
+    def _alone(self, out: np.ndarray) -> bool:
+        """Issues only while its unit has nothing in flight."""
+        unit, flags = out[OUT["unit"]], int(out[OUT["flags"]])
+        if out[OUT["zero"]]:
+            return True
+        if unit == Unit.MATRIX:
+            return flags >> MatrixFlag.OUTPUT_STATIONARY & 1 != self._dataflow
+        return bool(unit == Unit.LOAD and flags & _EXCLUSIVE)
 
     def conflicts(self, row: np.ndarray, out: np.ndarray, found: Sequence[Access],
                   clock: np.ndarray) -> Iterator[Conflict]:
@@ -94,20 +113,26 @@ class Order:
                 ends = self._high[theirs][:, window] > low[mine][:, None]
                 meets |= (starts & ends).any(axis=0)
             for a in window[meets][::-1].tolist():
-                if unit == out[OUT["unit"]] and self._in_order(unit, a, row, out):
-                    continue
-                yield from self._pairs(a, unit, found)
+                yield from self._pairs(a, unit, row, out, found)
 
-    def _pairs(self, a: int, unit: Unit, found: Sequence[Access]) -> Iterator[Conflict]:
+    def _pairs(self, a: int, unit: Unit, row: np.ndarray, out: np.ndarray,
+               found: Sequence[Access]) -> Iterator[Conflict]:
+        in_order = unit == out[OUT["unit"]] and self._in_order(unit, a, row, out)
         for theirs in self.found[a]:
             for ours in found:
-                if theirs.space == ours.space and (theirs.write or ours.write):
-                    rows = common(theirs.spans, ours.spans)
-                    if rows:
-                        yield Conflict(a, unit, theirs, ours, rows)
+                if theirs.space != ours.space or not (theirs.write or ours.write):
+                    continue
+                if in_order and not (unit == Unit.LOAD and theirs.write and not ours.write):
+                    continue
+                rows = common(theirs.spans, ours.spans)
+                if rows:
+                    yield Conflict(a, unit, theirs, ours, rows)
 
-    def _in_order(self, unit: int, a: int, row: np.ndarray, out: np.ndarray) -> bool:
-        """Overlapping accesses of two commands of one unit are in order by themselves."""
+    def _in_order(self, unit: Unit, a: int, row: np.ndarray, out: np.ndarray) -> bool:
+        """Writes of two commands of one unit to the same rows are in order by themselves.
+
+        Matrix commands that are not ordered anyway have one dataflow: a change of it runs alone.
+        """
         if unit in (Unit.LOAD, Unit.STORE):
             return True
         before, raw = self._outs[a], self._rows[a]
@@ -118,7 +143,12 @@ class Order:
     def push(self, row: np.ndarray, out: np.ndarray, found: Sequence[Access], clock: np.ndarray) -> None:
         index = len(self.found)
         self.known[index] = clock
-        self.members[int(out[OUT["unit"]])].append(index)
+        unit, flags = int(out[OUT["unit"]]), int(out[OUT["flags"]])
+        self.members[unit].append(index)
+        if unit == Unit.LOAD:
+            self._exclusive = not out[OUT["zero"]] and bool(flags & _EXCLUSIVE)
+        elif unit == Unit.MATRIX and not out[OUT["zero"]]:
+            self._dataflow = flags >> MatrixFlag.OUTPUT_STATIONARY & 1
         self.found.append(found)
         self._rows.append(row)
         self._outs.append(out)
@@ -139,11 +169,6 @@ def check_alone(out: np.ndarray, found: Sequence[Access]) -> str | None:
     """What one command breaks by itself, as the end of a sentence; None when nothing."""
     if out[OUT["fault"]]:
         return f"faults: {FAULTS[int(out[OUT['fault']])]}"
-    claims = [int(out[OUT[f"claim{i}"]]) for i in range(3)]
-    both = claims[0] & claims[1] | claims[0] & claims[2] | claims[1] & claims[2]
-    if both:
-        return (f"needs one port for two streams (claim bit {(both & -both).bit_length() - 1}); place its "
-                "operands in different banks")
     for write in found:
         if not write.write:
             continue
@@ -153,7 +178,7 @@ def check_alone(out: np.ndarray, found: Sequence[Access]) -> str | None:
             if read.write or read.space != write.space:
                 continue
             # In place, element by element, is safe: a row is read before it is written.
-            if read.origin == write.origin and read.operand in ("src0", "src1", "residual"):
+            if read.origin == write.origin and read.operand in _IN_PLACE:
                 continue
             hit = common(read.spans, write.spans)
             if hit:
@@ -176,7 +201,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
     by an amount that no wait controls.
 
     Raises:
-        ProgramError: the first fault, port clash, impossible wait or race, naming commands and rows.
+        ProgramError: the first fault, impossible wait or race, naming commands and rows.
     """
     image = program if isinstance(program, bytes) else encode_program(program)
     table = decode_table(image)
@@ -208,7 +233,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
                 raise ProgramError(
                     f"{text(b)} waits for {other.name.lower()}:{distance}, but only "
                     f"{len(order.members[other])} such commands come before it; use a smaller distance")
-        clock = order.clock(unit, bool(resolved[OUT["zero"]]), waits)
+        clock = order.clock(resolved, waits)
         for a, other, theirs, ours, rows in order.conflicts(row, resolved, found, clock):
             distance = len(order.members[other]) - order.members[other].index(a)
             how = [f"{i} {'writes' if access.write else 'reads'} {access.operand}"

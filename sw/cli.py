@@ -15,6 +15,7 @@ from gemmule.sw.commands.disasm import disasm
 from gemmule.sw.commands.fuzz import fuzz
 from gemmule.sw.commands.generate import generate
 from gemmule.sw.commands.run import run_app
+from gemmule.sw.commands.synth import synth
 from gemmule.sw.commands.verilog import verilog
 from gemmule.sw.device import DeviceError
 from gemmule.sw.text import InputError
@@ -27,7 +28,7 @@ app = typer.Typer(
     name="gemmule", help="A transformer accelerator, its exact model and quantised speculative decoding.",
     no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False,
 )
-for command in (generate, cosim, fuzz, verilog, disasm):
+for command in (generate, cosim, fuzz, verilog, synth, disasm):
     app.command()(command)
 app.add_typer(run_app, name="run")
 

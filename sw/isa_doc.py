@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gemmule.csr import CSR_BITS, Csr
-from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_WAIT, Dyn, MatrixFlag, Unit, VectorFlag, VOp
+from gemmule.csr import COUNTER_BITS, COUNTERS, CSR_BITS, WATCHDOG_CYCLES, Csr
+from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_WAIT, Dyn, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
 from gemmule.resolve import FAULTS, STREAMS
 
 __all__ = ["render"]
@@ -26,10 +26,19 @@ Commands are fetched from DRAM and dispatched in order; units run concurrently, 
   absolute, and one of a command's row addresses may be dynamic: `row + LEN[dyn_reg] * dyn_stride`.
 - **What a program may do**: model and RTL agree on every cycle and every byte of each program that
   `gemmule.sim.verify` accepts. It refuses: unordered commands that touch the same rows or DRAM bytes, one of them
-  writing; two streams of one command on one port (matrix A and B, vector r0 and r1 in one bank); a destination that
-  overlaps itself; stores into the program; waits for commands that do not exist; and whatever the device faults on.
+  writing; a destination that overlaps itself; stores into the program;
+  waits for commands that do not exist; and whatever the device faults on.
 - Durations are in [timing.md](timing.md), arithmetic in [numerics.md](numerics.md).
 """
+
+
+FLAG_RULES = (
+    "load: ZERO with ADD or BROADCAST; NARROW and ADD need ACCUMULATOR. Store: only ACCUMULATOR and NARROW.",
+    "matrix: OUTPUT_STATIONARY with B_INT4, GROUP_SCALES or REUSE; REUSE with any flag about B, or A_TRANSPOSED; "
+    "GROUP_SCALES needs B_INT4 and excludes B_TRANSPOSED.",
+    "vector: requant knows all; rope COLUMN, BIAS; add WIDE, RELU, LOOKUP; softmax CAUSAL; the others none. Bit 6 of "
+    "requant is RESCALE with RESIDUAL, else CLAMP, which excludes WIDE.",
+)
 
 
 def _table(title: str, layout: tuple[tuple[str, int], ...], first: int) -> list[str]:
@@ -52,15 +61,20 @@ def render() -> str:
               + " (the select unit is reserved: illegal).", ""]
     for unit, layout in BODY.items():
         lines += _table(unit.name.lower(), layout, 64)
-    lines += ["Matrix flags: " + ", ".join(f"{f.value} {f.name}" for f in MatrixFlag) + ".", ""]
-    lines += ["Vector flags: " + ", ".join(f"{f.value} {f.name}" for f in VectorFlag) + ".", ""]
+    for name, flags in (("Load and store", MoveFlag), ("Matrix", MatrixFlag), ("Vector", VectorFlag)):
+        listed = ", ".join(f"{flag.value} {label}" for label, flag in flags.__members__.items())
+        lines += [f"{name} flags: {listed}.", ""]
+    lines += ["A flag that the unit's operation does not know, or that another one excludes, is illegal:", ""]
+    lines += [f"- {rule}" for rule in FLAG_RULES] + [""]
     lines += ["Vector `op`: " + ", ".join(f"{op.value} {op.name}" for op in VOp) + ".", ""]
     lines += ["Streams that claim ports: " + ", ".join(STREAMS) + ".", ""]
     lines += ["## Registers (AXI4-Lite, 32 bits)", "", "| offset | register |", "|---|---|"]
     lines += [f"| 0x{csr.value:03x} | `{csr.name}` |" for csr in Csr]
     lines += ["", f"The register block spans {1 << CSR_BITS} bytes; arrays follow their first register "
-              "(LENGTH: 4 bytes apart, BASE and LIMIT: 8).", "", "## Fault codes", "", "| code | fault |",
-              "|---|---|"]
+              "(LENGTH: 4 bytes apart, BASE, LIMIT and COUNTER: 8).", "",
+              f"`WATCHDOG` is {WATCHDOG_CYCLES} after power-up. Counters ({COUNTER_BITS} bits; cycles, bytes or "
+              "bursts of the last launch), in order: " + ", ".join(COUNTERS) + ".", "",
+              "## Fault codes", "", "| code | fault |", "|---|---|"]
     lines += [f"| {code} | {name} |" for code, name in enumerate(FAULTS)]
     return "\n".join(lines) + "\n"
 

@@ -50,7 +50,8 @@ class Ledger:
             self.units[unit.name.lower()] += _busy(result, unit)
         for purpose, count in result.dram_bytes.items():
             self.dram_bytes[purpose] = self.dram_bytes.get(purpose, 0) + count
-        self.dram_busy_cycles += sum(result.dram_bytes.values()) // self.config.bus_bytes
+        beats = sum(result.dram_bytes.values()) // self.config.bus_bytes
+        self.dram_busy_cycles += beats * self.config.dram.beat_cycles
 
     def step(self) -> None:
         """Charge the host's work of one decoding step (accept, bookkeeping)."""

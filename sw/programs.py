@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.decoder import compile_decoder
-from gemmule.compiler.gemm import GemmProgram, compile_gemm
+from gemmule.compiler.gemm import INT8, GemmProgram, compile_gemm
+from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.program import DecoderProgram
 from gemmule.config import Config
 from gemmule.numerics import requant, requant_store
 from gemmule.sim.fuzz import FuzzCase
 from gemmule.sw.text import InputError, bundled_model
+from gemmule.timing import ceil_div
 
 __all__ = ["Product", "bundled_program", "decode_case", "product"]
 
@@ -27,22 +29,28 @@ class Product:
     expected: np.ndarray
 
 
-def product(config: Config, m: int, k: int, n: int, seed: int) -> Product:
-    """A product on random int8 operands, requantised so that results fill the int8 range.
+def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: WeightFormat = INT8,
+            dataflow: str = "ws") -> Product:
+    """A product on random operands, requantised so that results fill the int8 range.
 
     Raises:
         CompileError: the shape does not fit.
     """
-    program = compile_gemm(config, m, k, n)
+    program = compile_gemm(config, m, k, n, weights=weights, dataflow=dataflow)
     rng = np.random.default_rng(seed)
     a = rng.integers(-128, 128, (m, k), dtype=np.int8)
-    b = rng.integers(-128, 128, (k, n), dtype=np.int8)
+    half = 1 << weights.bits - 1
+    b = rng.integers(-half, half, (k, n), dtype=np.int8)
+    scales, scaled = None, b.astype(np.float64)
+    if weights.group:
+        scales = rng.integers(1, 16, (ceil_div(k, weights.group), n), dtype=np.uint8)
+        scaled *= np.repeat(scales, weights.group, axis=0)[:k]
     mult = rng.integers(1 << 15, 1 << 16, n).astype(np.uint16)
-    spread = np.log2(np.sqrt(k) * 74 * 74)  # standard deviation of a sum of k products
+    spread = np.log2(74 * np.sqrt(k) * max(1.0, float(scaled.std())))  # standard deviation of a sum of products
     shift = np.full(n, max(0, round(16 + spread - 5.5)), dtype=np.uint8)
     dram = np.zeros(program.base_address + program.size, dtype=np.uint8)
-    dram[program.base_address:] = program.fill(a, b, mult, shift)
-    acc = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    dram[program.base_address:] = program.fill(a, b, mult, shift, scales)
+    acc = (a.astype(np.float64) @ scaled).astype(np.int64)
     expected = requant_store(requant(acc, mult.astype(np.int64), shift)).astype(np.int8)
     return Product(program, _case(f"gemm {m}x{k}x{n}", seed, program.image, program.program_address, dram,
                                   program.registers()), expected)

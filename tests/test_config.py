@@ -36,6 +36,16 @@ def test_base_has_the_sizes_that_results_are_compared_at() -> None:
     ({"name": "../evil"}, "config: name must be 1 to 32 letters, digits, '_' or '-'"),
     ({"host": {"step_cycles": -1}}, "config: host: host.step_cycles must be from 0 to 10**9, not -1"),
     ({"dram": {"latncy": 5}}, "config: dram.latncy: unknown key; known keys: latency, banks"),
+    ({"spm_banks": 3}, "config: spm_banks must be a power of two from 1 to 16, not 3"),
+    ({"dram": {"beat_cycles": 0}}, "config: dram: dram.beat_cycles must be from 1 to 16, not 0"),
+    ({"dram": {"refresh_period": 100}}, "config: dram: dram.refresh_period must be 0 (off) or at least"),
+    ({"spm_kib": 1, "spm_banks": 16}, "config: a bank must hold at least max(dim, 16) scratchpad rows"),
+    ({"acc_kib": 1, "acc_banks": 16}, "config: a bank must hold at least max(dim, 16) scratchpad rows and dim acc"),
+    ({"dim": 2, "preload": 4, "bus_bytes": 2}, "config: preload must not exceed dim = 2, not 4"),
+    ({"dim": 2, "bus_bytes": 2, "preload": 2, "burst_bytes": 1024}, "config: burst_bytes / bus_bytes must be 1 to 256"),
+    ({"dim": 4, "bus_bytes": 4, "spm_kib": 512}, "config: spm_rows must be at most 65536, not 131072"),
+    ({"address_bits": 12}, "config: address_bits must be from 16 to 48, not 12"),
+    ({"stat_rows": 3}, "config: stat_rows must be a power of two from 4 to 256, not 3"),
     ({"fetch_queue": 16}, "config: fetch_queue must be a power of two from 32 to 128, not 16"),
 ])
 def test_illegal_mixes(change: dict, message: str) -> None:

@@ -44,3 +44,13 @@ def test_readme_shows_real_output() -> None:
     text = (ROOT / "README.md").read_text()
     assert readme["demo"]() in text, "run: python benchmarks/readme.py"
     assert readme["numbers"]() in text, "run: python benchmarks/readme.py"
+
+
+def test_gemmini_page_names_real_tests() -> None:
+    rows = re.findall(r"^\| (\d+) \|.*?\| (yes|part|no) \|(.*)\|$", (ROOT / "docs" / "gemmini.md").read_text(), re.M)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 51))
+    named = [re.search(r"`(tests/[\w/]+\.py)::(\w+)`", rest) for _, has, rest in rows if has == "yes"]
+    assert len(named) >= 34
+    for found in named:
+        assert found is not None
+        assert re.search(rf"^ *(async )?def {found[2]}\b", (ROOT / found[1]).read_text(), re.M), found[0]

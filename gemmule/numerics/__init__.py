@@ -8,10 +8,10 @@ from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, satura
 from .rms import rms_apply, rms_statistic
 from .rope import rope
 from .softmax import EXP2_TABLE, exp2, row_max, row_weights, scores, softmax_reciprocal, visible
-from .vector import join_planes, lookup, product, requant_store, split_planes
+from .vector import add, join_planes, lookup, product, requant_store, split_planes
 
 __all__ = [
-    "EXP2_TABLE", "MAX_SHIFT", "exp2", "join_planes", "lookup", "product", "requant", "requant_row",
+    "EXP2_TABLE", "MAX_SHIFT", "add", "exp2", "join_planes", "lookup", "product", "requant", "requant_row",
     "requant_store", "rms_apply", "rms_statistic", "rope", "row_max", "row_multiplier",
     "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal", "split_planes", "visible",
 ]

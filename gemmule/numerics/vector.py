@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .fixed import requant, saturate
+from .fixed import MAX_SHIFT, requant, rshr, saturate
 
-__all__ = ["join_planes", "lookup", "product", "requant_store", "split_planes"]
+__all__ = ["add", "join_planes", "lookup", "product", "requant_store", "split_planes"]
 
 
 def lookup(y: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -19,12 +19,24 @@ def product(a: np.ndarray, b: np.ndarray, mult: int, shift: int) -> np.ndarray:
     return saturate(requant(np.asarray(a, dtype=np.int64) * b, mult, shift), 8)
 
 
+def add(a: np.ndarray, b: np.ndarray, mult_a: int, mult_b: int, shift: int) -> np.ndarray:
+    """Sum of two int8 operands with two scales, one rounding: ``rshr(a * mult_a + b * mult_b, shift)``.
+
+    Multipliers are unsigned 16 bits on one exponent, so the smaller scale has the coarser mantissa;
+    the shift is taken modulo 64 and limited to 47. Not saturated; int64 out.
+    """
+    total = np.asarray(a, dtype=np.int64) * mult_a + np.asarray(b, dtype=np.int64) * mult_b
+    return rshr(total, min(shift & 63, MAX_SHIFT))
+
+
 def requant_store(v: np.ndarray, *, relu: bool = False, wide: bool = False,
-                  residual: np.ndarray | None = None, table: np.ndarray | None = None) -> np.ndarray:
+                  residual: np.ndarray | None = None, limits: tuple[int, int] | None = None,
+                  table: np.ndarray | None = None) -> np.ndarray:
     """From a requantised value to what is stored: ReLU, then int16 (residual, wide) or int8 (+ table).
 
-    ``sat16(max(v, 0)? + residual)`` when there is a residual (int16) or wide, else ``sat8`` and the
-    byte table; the table does not apply to int16 results.
+    ``sat16(max(v, 0)? + residual)`` when there is a residual (the caller has rescaled it) or wide, else
+    ``sat8``, the limits (first the lower, then the upper) and the byte table, which do not apply to
+    int16 results.
     """
     if relu:
         v = np.maximum(v, 0)
@@ -33,6 +45,8 @@ def requant_store(v: np.ndarray, *, relu: bool = False, wide: bool = False,
     if wide:
         return saturate(v, 16)
     y = saturate(v, 8)
+    if limits is not None:
+        y = np.minimum(np.maximum(y, limits[0]), limits[1])
     return y if table is None else lookup(y, table)
 
 

@@ -4,7 +4,7 @@
 // arrival; they are computed once, there. Cycle 0 is the cycle in which `restart` is high.
 // Data move when beats do: W beats are written when accepted, R beats are fetched when driven.
 // The host reads and writes the array through files (in.bin, out.bin in the folder +dir=), so that
-// no Python runs per word. A non-zero `stall` (in 1/256) breaks the timing rules on purpose.
+// no Python runs per word. A non-zero `stall` (in 1/256; 255: it never answers) breaks the timing rules on purpose.
 
 module gemmule_dram #(
     parameter int ADDRESS_BITS = 32,
@@ -15,6 +15,7 @@ module gemmule_dram #(
     parameter int ROW_BYTES = 2048,
     parameter int ROW_MISS = 28,
     parameter int TURNAROUND = 4,
+    parameter int BEAT_CYCLES = 1,
     parameter int REFRESH_CYCLES = 140,
     parameter int REFRESH_PERIOD = 3900
 ) (
@@ -84,8 +85,9 @@ module gemmule_dram #(
   // One request of n beats arrives: returns its start cycle and updates the banks and the bus.
   function automatic longint unsigned schedule(input logic [1:0] kind, input longint unsigned word,
                                                input int unsigned n, input longint unsigned arrival);
-    longint unsigned index, row, prep, start, period;
+    longint unsigned index, row, prep, start, period, duration;
     int unsigned bank;
+    duration = longint'(n) * BEAT_CYCLES;
     index = word * BUS_BYTES / ROW_BYTES;
     bank = int'(index % BANKS);
     row = index / BANKS;
@@ -98,12 +100,12 @@ module gemmule_dram #(
     if (direction != 0 && direction != kind) start = start + TURNAROUND;
     if (prep + LATENCY > start) start = prep + LATENCY;
     if (REFRESH_PERIOD > 0) begin
-      period = (start + n - 1) / REFRESH_PERIOD;
+      period = (start + duration - 1) / REFRESH_PERIOD;
       if (period >= 1 && start < period * REFRESH_PERIOD + REFRESH_CYCLES)
         start = period * REFRESH_PERIOD + REFRESH_CYCLES;
     end
-    bus_free = start + n;
-    bank_end[bank] = start + n;
+    bus_free = start + duration;
+    bank_end[bank] = start + duration;
     bank_open[bank] = 1;
     open_row[bank] = row;
     direction = kind;
@@ -119,7 +121,7 @@ module gemmule_dram #(
   logic [31:0] random;
   function automatic logic stalled();
     random = (random >> 1) ^ (random[0] ? 32'hA3000000 : 0);
-    return random[7:0] < stall;
+    return stall == 255 || random[7:0] < stall;
   endfunction
 
   string folder;
@@ -199,7 +201,7 @@ module gemmule_dram #(
       write_beat = write_beat + 1;
       if (write_beat == writes[write_head].beats) begin
         start_cycle = schedule(WRITE, writes[write_head].word, write_beat, now);
-        response_end[response_tail] = start_cycle + write_beat;
+        response_end[response_tail] = start_cycle + longint'(write_beat) * BEAT_CYCLES;
         response_code[response_tail] = response(writes[write_head].word, write_beat);
         response_tail = response_tail + 1;
         write_head = write_head + 1;
@@ -211,7 +213,8 @@ module gemmule_dram #(
     // What the device sees in the next cycle.
     if (!rvalid || rready) begin
       rvalid <= 0;
-      if (read_head != read_tail && reads[read_head].start + read_beat <= now + 1 && !stalled()) begin
+      if (read_head != read_tail && reads[read_head].start + read_beat * BEAT_CYCLES <= now + 1
+          && !stalled()) begin
         rvalid <= 1;
         rdata <= reads[read_head].word + read_beat < WORDS ? memory[reads[read_head].word+read_beat] : 0;
         rresp <= reads[read_head].resp;

@@ -13,6 +13,7 @@ module gemmule_tb #(
     parameter int DRAM_ROW_BYTES = 2048,
     parameter int DRAM_ROW_MISS = 28,
     parameter int DRAM_TURNAROUND = 4,
+    parameter int DRAM_BEAT_CYCLES = 1,
     parameter int DRAM_REFRESH_CYCLES = 140,
     parameter int DRAM_REFRESH_PERIOD = 3900
 ) (
@@ -57,6 +58,11 @@ module gemmule_tb #(
   logic [BUS_BYTES*8-1:0] rdata, wdata;
   logic [BUS_BYTES-1:0] wstrb;
   logic arvalid, arready, rvalid, rready, rlast, awvalid, awready, wvalid, wready, wlast, bvalid, bready;
+  // Registered: every register's next value depends on the reset, and the simulator would evaluate
+  // all that depends on an input a second time each clock edge.
+  logic reset;
+  always @(posedge clk) reset <= rst;
+
   logic trace_start;
   logic [4:0] trace_issue, trace_finish;
   longint unsigned cycle;
@@ -64,7 +70,7 @@ module gemmule_tb #(
 
   /* verilator lint_off PINMISSING */
   gemmule device (
-      .clk, .rst, .irq, .trace_start, .trace_issue, .trace_finish,
+      .clk, .rst(reset), .irq, .trace_start, .trace_issue, .trace_finish,
       .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready, .s_axil_wdata, .s_axil_wstrb, .s_axil_wvalid,
       .s_axil_wready, .s_axil_bresp, .s_axil_bvalid, .s_axil_bready, .s_axil_araddr, .s_axil_arvalid,
       .s_axil_arready, .s_axil_rdata, .s_axil_rresp, .s_axil_rvalid, .s_axil_rready,
@@ -81,10 +87,10 @@ module gemmule_tb #(
   gemmule_dram #(
       .ADDRESS_BITS(ADDRESS_BITS), .BUS_BYTES(BUS_BYTES), .WORDS(DRAM_WORDS), .LATENCY(DRAM_LATENCY),
       .BANKS(DRAM_BANKS), .ROW_BYTES(DRAM_ROW_BYTES), .ROW_MISS(DRAM_ROW_MISS),
-      .TURNAROUND(DRAM_TURNAROUND), .REFRESH_CYCLES(DRAM_REFRESH_CYCLES),
-      .REFRESH_PERIOD(DRAM_REFRESH_PERIOD)
+      .TURNAROUND(DRAM_TURNAROUND), .BEAT_CYCLES(DRAM_BEAT_CYCLES),
+      .REFRESH_CYCLES(DRAM_REFRESH_CYCLES), .REFRESH_PERIOD(DRAM_REFRESH_PERIOD)
   ) dram (
-      .clk, .rst, .restart(trace_start), .host_op, .host_word, .host_count, .host_fill, .stall,
+      .clk, .rst(reset), .restart(trace_start), .host_op, .host_word, .host_count, .host_fill, .stall,
       .error_enable, .error_word, .cycle, .queue_error,
       .araddr, .arlen, .arvalid, .arready, .rdata, .rresp, .rlast, .rvalid, .rready,
       .awaddr, .awlen, .awvalid, .awready, .wdata, .wstrb, .wlast, .wvalid, .wready,
@@ -139,7 +145,7 @@ module gemmule_tb #(
     ar_held <= {araddr, arlen};
     aw_held <= {awaddr, awlen};
     w_held <= {wlast, wstrb, wdata};
-    if (rst) begin
+    if (reset) begin
       rules <= 0;
       {ar_waits, aw_waits, w_waits} <= 0;
     end

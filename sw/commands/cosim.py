@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gemmule.sim.cosim import cosim as compare
+from gemmule.sim.cosim import record_waveform
 from gemmule.sim.rtl import RtlDevice
 from gemmule.sim.run import Model
 from gemmule.sw.commands.common import (
@@ -31,12 +32,13 @@ def cosim(
     shape: ShapeOption = "64x128x64",
     rows: Annotated[int, typer.Option("--rows", help="New rows of a model's pass.")] = 4,
     position: Annotated[int, typer.Option("--position", help="Context length of a model's pass.")] = 32,
+    waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform (VCD) even without a difference.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Run one program on RTL and model; compare every DRAM byte and every command's cycles.
+    """Run one program on RTL and model; compare every DRAM byte, every command's cycles and all counters.
 
-    Exit code 1 on a difference; the first one is shown.
+    Exit code 1 on a difference; the first one is shown, and a waveform of the program is kept.
 
     Example: gemmule cosim gemm --shape 60x50x30 --config tiny
     """
@@ -55,11 +57,16 @@ def cosim(
     console.print(
         f"{case.name} on {device.name}, seed {seed}: {len(report.expected.issue)} commands, model "
         f"{report.expected.cycles:,} cycles, RTL {report.seen.cycles:,}; {report.byte_differences} byte "
-        f"differences, {report.cycle_differences} cycle differences")
+        f"differences, {report.cycle_differences} cycle differences, {report.counter_differences} counter differences")
+    waveform = None
+    if waves or not report.ok:
+        waveform = record_waveform(case, device)
+        console.print(f"waveform: {waveform}", markup=False, soft_wrap=True)
     write_json(json, {
         "program": case.name, "config": device.name, "seed": seed,
         "cycles_model": report.expected.cycles, "cycles_rtl": report.seen.cycles,
         "byte_differences": report.byte_differences, "cycle_differences": report.cycle_differences,
+        "counter_differences": report.counter_differences, "waveform": str(waveform) if waveform else None,
     })
     if not report.ok:
         raise typer.Exit(1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from gemmule.sim.cosim import fuzz as run_fuzz
 from gemmule.sw.commands.common import ConfigOption, JsonOption, SeedOption, console, read_config, write_json
@@ -41,10 +42,22 @@ def fuzz(
         f"{summary.programs} programs, {summary.commands} commands ({summary.commands / summary.programs:.0f} "
         f"a program), {summary.cycles:,} cycles: {summary.byte_differences} byte differences, "
         f"{summary.cycle_differences} cycle differences")
-    for name, count in summary.coverage.items():
-        console.print(f"  {name}: {count}", markup=False)
+    _print_coverage(summary.coverage)
     if summary.missing:
-        console.print(f"coverage below its minimum ({len(summary.missing)}): run more --programs")
+        console.print(f"coverage below its minimum, run more --programs: {', '.join(summary.missing)}", markup=False)
     console.print("PASSED" if summary.ok else "FAILED: " + ("differences" if summary.failures else "coverage"))
     if not summary.ok:
         raise typer.Exit(1)
+
+
+def _print_coverage(coverage: dict[str, Any]) -> None:
+    """One row a kind of command, its modes with their counts; then everything else that was counted."""
+    table = Table("command", "count", "modes", box=None, pad_edge=False)
+    for kind, counts in coverage["commands"].items():
+        modes = ", ".join(f"{mode} {count}" for mode, count in counts.items() if mode != "all")
+        table.add_row(kind, str(counts["all"]), modes)
+    console.print(table, markup=False)
+    for name, value in coverage.items():
+        if name != "commands":
+            text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+            console.print(f"{name}: {text}", markup=False)

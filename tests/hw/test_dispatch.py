@@ -8,7 +8,7 @@ import pytest
 from gemmule.config import Config
 from gemmule.hw.dispatch import Dispatch
 from gemmule.hw.testing import run_bench
-from gemmule.isa import Command, Length, Unit, VOp, decode_table, encode_program
+from gemmule.isa import Command, Length, MatrixFlag, MoveFlag, Unit, VOp, decode_table, encode_program
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
 
 CONFIG = Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=4, acc_kib=4, acc_banks=2, unit_queue=5)
@@ -23,12 +23,15 @@ def random_command(rng: random.Random) -> Command:
     waits = {u: rng.choice((1, 1, 2, 5, 63)) for u in Unit if rng.random() < 0.4}
     size = Length(cap=rng.randrange(1, 9), reg=rng.choice((0, 0, 1, 2, 3)))
     if unit <= Unit.STORE:
-        return Command.make(unit, waits=waits, base=rng.randrange(32), offset=4 * rng.randrange(64),
+        flags = rng.choice(((), (), (MoveFlag.ZERO,), (MoveFlag.BROADCAST,))) if unit is Unit.LOAD else ()
+        return Command.make(unit, waits=waits, flags=flags, base=rng.randrange(32), offset=4 * rng.randrange(64),
                             stride=4 * rng.randrange(8), bytes=rng.randrange(12), row=rng.randrange(512),
                             row_stride=1, block_stride=9, rows=size)
     if unit is Unit.MATRIX:
-        return Command.make(unit, waits=waits, a_row=rng.randrange(512), a_stride=8, b_row=rng.randrange(512),
-                            b_stride=8, c_row=rng.randrange(128), c_stride=8, m=size, n=5, k=6)
+        flags = (MatrixFlag.OUTPUT_STATIONARY,) if rng.random() < 0.7 else ()
+        return Command.make(unit, waits=waits, flags=flags, a_row=rng.randrange(512), a_stride=8,
+                            b_row=rng.randrange(1024), b_stride=8, c_row=rng.randrange(128),
+                            c_stride=8, m=size, n=5, k=6)
     return Command.make(unit, op=VOp.REQUANT, waits=waits, src0=rng.randrange(128), src0_stride=8,
                         dst=rng.randrange(512), dst_stride=8, m=size, n=7)
 
@@ -60,15 +63,17 @@ def registers(ctx, dut: Dispatch) -> None:
 def test_random(seed: int, feed: float, drain: float) -> None:
     rng = random.Random(seed)
     print("seed", seed)
-    image, table, resolved = program(rng, 150)
+    image, table, resolved = program(rng, 200)
     words = words_of(image)
     dut = Dispatch(config=CONFIG)
 
     async def bench(ctx):
         taken, decode = 0, None
-        queues: list[list[tuple[int, list[int]]]] = [[], [], [], []]
+        queues: list[list[tuple[int, list[int], bool]]] = [[], [], [], []]
         dispatched = [0] * 4
         full = 0
+        stationary = False  # dataflow of the last matrix command of non-zero length pushed
+        kinds = {"zero": 0, "load": 0, "change": 0, "plain": 0}
         for t in range(3000):
             registers(ctx, dut)
             assert list(ctx.get(dut.dispatched)) == dispatched, t
@@ -79,7 +84,8 @@ def test_random(seed: int, feed: float, drain: float) -> None:
                 assert (ctx.get(dut.valid) >> u & 1) == bool(queue), (t, u)
                 if not queue:
                     continue
-                index, targets = queue[0]
+                index, targets, alone = queue[0]
+                assert (ctx.get(dut.alone) >> u & 1) == alone, (t, index)
                 row = resolved[index]
                 assert (ctx.get(dut.zero) >> u & 1) == row[OUT["zero"]], index
                 assert list(ctx.get(dut.targets[u])) == targets, (t, index)
@@ -107,7 +113,16 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             if push:
                 fields = dict(zip(WAITS, table[decode][2:6].tolist()))
                 targets = [max(0, dispatched[v] - d + 1) if d else 0 for v, d in enumerate(fields.values())]
-                queues[unit].append((decode, targets))
+                row, flags = resolved[decode], int(resolved[decode][OUT["flags"]])
+                kind = "plain"
+                if row[OUT["zero"]]:
+                    kind = "zero"
+                elif unit == Unit.LOAD and flags & (1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST):
+                    kind = "load"
+                elif unit == Unit.MATRIX and (flags >> MatrixFlag.OUTPUT_STATIONARY & 1) != stationary:
+                    kind, stationary = "change", not stationary
+                kinds[kind] += 1
+                queues[unit].append((decode, targets, kind != "plain"))
                 dispatched[unit] += 1
                 decode = None
             if take:
@@ -116,6 +131,7 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             if taken == len(words) and not any(queues) and decode is None:
                 break
         assert sum(dispatched) == len(words)
+        assert min(kinds.values()) > 5, kinds
         if seed == 1:
             assert full > 50  # queues were full
 
@@ -126,7 +142,7 @@ def test_random(seed: int, feed: float, drain: float) -> None:
     ("illegal", Command.make(Unit.SELECT)),
     ("rows", Command.make(Unit.LOAD, bytes=4, row=1024, rows=1)),
     ("limit", Command.make(Unit.STORE, bytes=8, offset=4092, rows=1)),
-    ("align", Command.make(Unit.LOAD, bytes=4, offset=2, rows=1)),
+    ("align", Command.make(Unit.LOAD, flags=(MoveFlag.ACCUMULATOR,), bytes=6, rows=1)),
 ])
 def test_fault_blocks_until_clear(code: str, command: Command) -> None:
     dut = Dispatch(config=CONFIG)
@@ -173,5 +189,33 @@ def test_stop_holds_commands_back() -> None:
         ctx.set(dut.stop, 0)
         await ctx.tick()
         assert ctx.get(dut.valid) == 1
+
+    run_bench(dut, bench)
+
+
+def test_clear_forgets_the_dataflow() -> None:
+    """An output-stationary command runs alone at the start of every launch; one of length zero changes nothing."""
+    dut = Dispatch(config=CONFIG)
+    sizes = {"b_row": 512, "m": 1, "n": 1, "k": 1}
+    still = Command.make(Unit.MATRIX, flags=(MatrixFlag.OUTPUT_STATIONARY,), **sizes)
+    nothing = Command.make(Unit.MATRIX, **(sizes | {"m": 0}))
+    words = words_of(encode_program([still, nothing, still]))
+
+    async def bench(ctx):
+        for _ in range(2):
+            seen = []
+            for t in range(8):
+                ctx.set(dut.command_valid, t < 3)
+                ctx.set(dut.command, words[min(t, 2)])
+                registers(ctx, dut)
+                assert ctx.get(dut.fault) == 0
+                ctx.set(dut.pop, ctx.get(dut.valid))
+                if ctx.get(dut.valid):
+                    seen.append((ctx.get(dut.zero) >> 2 & 1, ctx.get(dut.alone) >> 2 & 1))
+                await ctx.tick()
+            assert seen == [(0, 1), (1, 1), (0, 0)]
+            ctx.set(dut.clear, 1)
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
 
     run_bench(dut, bench)

@@ -102,10 +102,12 @@ def test_error_response_is_reported() -> None:
         ctx.set(dut.start, 0)
         ctx.set(dut.read.req_ready, 1)
         await ctx.tick()
-        ctx.set(dut.read.beat_resp, 2)
-        assert not ctx.get(dut.error)
-        ctx.set(dut.read.beat_valid, 1)
-        assert ctx.get(dut.error)
+        for response, error in ((0, 0), (1, 0), (2, 1), (3, 1)):  # OKAY, EXOKAY, SLVERR, DECERR
+            ctx.set(dut.read.beat_resp, response)
+            ctx.set(dut.read.beat_valid, 0)
+            assert not ctx.get(dut.error)
+            ctx.set(dut.read.beat_valid, 1)
+            assert ctx.get(dut.error) == error
 
     run_bench(dut, bench)
 

@@ -18,7 +18,9 @@ TIMING = dataclasses.replace(
 LIMITS = (3, 2, 4, 1)
 ZERO = (3, 2, 1, 4)
 PRIORITY = (2, 3, 0, 1)
-DEPTH = (3, 2, 3, 2, 4, 1, 1, 1)
+DEPTH = (3, 1, 2, 2, 4, 1, 1, 1)
+# Ports that each stream can hold: scratchpad reads 0 and 1, writes 2 and 3, accumulator read 4, write 5.
+PORTS = (0b111100, 0b010011, 0b000011, 0b000011, 0b110000, 0b010011, 0b000011, 0b001100)
 
 
 class Head:
@@ -26,10 +28,15 @@ class Head:
 
     def __init__(self, rng: random.Random, unit: int, dispatched: list[int]) -> None:
         self.zero = rng.random() < 0.25
+        self.alone = self.zero or rng.random() < 0.15
         self.targets = [max(0, count - rng.randrange(4)) if rng.random() < 0.3 else 0 for count in dispatched]
         self.targets[unit] = 0
-        self.claims = [0 if self.zero else rng.getrandbits(6) & rng.getrandbits(6) & rng.getrandbits(6)
-                       for _ in range(STREAM_UNIT.count(unit))]
+        self.claims = []
+        for s in (s for s in range(8) if STREAM_UNIT[s] == unit):
+            mask = rng.getrandbits(6) & rng.getrandbits(6) & PORTS[s]
+            if s == 4:  # matrix.C holds the read and the write port of a bank together
+                mask = PORTS[s] if mask == PORTS[s] else 0
+            self.claims.append(0 if self.zero else mask)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -38,7 +45,7 @@ def test_random(seed: int) -> None:
     print("seed", seed)
     dut = Issue(config=CONFIG, timing=TIMING)
     assert [dut.limit(name) for name in ("load", "store", "matrix", "vector")] == list(LIMITS)
-    counts = {"issued": 0, "zero": 0, "claims": 0, "waits": 0}
+    counts = {"issued": 0, "zero": 0, "claims": 0, "waits": 0, "alone": 0, "alone waits": 0}
 
     async def bench(ctx):
         heads: list[Head | None] = [None] * 4
@@ -56,6 +63,7 @@ def test_random(seed: int) -> None:
                 len(held[s]) < DEPTH[s] for s in range(8) if STREAM_UNIT[s] == u) for u in range(4)]
             ctx.set(dut.valid, sum((head is not None) << u for u, head in enumerate(heads)))
             ctx.set(dut.zero, sum((head is not None and head.zero) << u for u, head in enumerate(heads)))
+            ctx.set(dut.alone, sum((head is not None and head.alone) << u for u, head in enumerate(heads)))
             ctx.set(dut.targets, [head.targets if head else [0] * 4 for head in heads])
             ctx.set(dut.claims, [
                 heads[u].claims[s - STREAM_UNIT.index(u)] if heads[u] else 0
@@ -65,6 +73,10 @@ def test_random(seed: int) -> None:
             ctx.set(dut.unit_finish, unit_finish)
             ctx.set(dut.release, sum((bool(held[s]) and held[s][0][0] == t) << s for s in range(8)))
 
+            waiting = sum((head is not None and any(
+                done < target for done, target in zip(finished, head.targets))) << u
+                for u, head in enumerate(heads))
+            assert ctx.get(dut.waiting) == waiting, t
             chosen = None
             for u in PRIORITY:
                 head = heads[u]
@@ -74,6 +86,7 @@ def test_random(seed: int) -> None:
                     counts["waits"] += 1
                     continue
                 in_flight = issued[u] - finished[u]
+                counts["alone waits"] += head.alone and not head.zero and in_flight > 0
                 if head.zero:
                     ok = in_flight == 0
                 else:
@@ -82,10 +95,12 @@ def test_random(seed: int) -> None:
                         for s in range(8) if STREAM_UNIT[s] == u
                         for other in range(8) if other != s for _, mask in held[other])
                     counts["claims"] += not free
-                    ok = free and ready[u] and in_flight < LIMITS[u]
+                    ok = free and ready[u] and in_flight < (1 if head.alone else LIMITS[u])
                 if ok:
                     chosen = u
             assert ctx.get(dut.issue) == (0 if chosen is None else 1 << chosen), t
+            active = sum((issued[u] > finished[u] or u == chosen) << u for u in range(4))
+            assert ctx.get(dut.active) == active, t
             zero_done = sum((t in zeros[u]) << u for u in range(4))
             assert ctx.get(dut.finish) == unit_finish | zero_done, t
             assert list(ctx.get(dut.finished)) == finished, t
@@ -105,6 +120,7 @@ def test_random(seed: int) -> None:
                     counts["zero"] += 1
                     zeros[u].append(t + ZERO[u])
                 else:
+                    counts["alone"] += head.alone
                     starts = 1 << u
                     finish = max([t + rng.randrange(5, 12), *(f + 1 for f in finishes[u])])
                     finishes[u].append(finish)
@@ -145,3 +161,30 @@ def test_clear_forgets_everything() -> None:
 def test_zero_latency_is_rejected() -> None:
     message = rejection(lambda: Issue(config=CONFIG, timing=dataclasses.replace(TIMING, matrix_zero=0)))
     assert message == "matrix_zero must be at least 1, not 0"
+
+
+def test_alone_waits_for_the_last_visible_finish() -> None:
+    """Two matrix commands in flight; the third runs alone and issues the cycle after the second's finish."""
+    dut = Issue(config=CONFIG, timing=TIMING)
+
+    async def bench(ctx):
+        ctx.set(dut.valid, 4)
+        ctx.set(dut.ready, 15)
+        for _ in range(2):
+            assert ctx.get(dut.start) == 4
+            await ctx.tick()
+        ctx.set(dut.alone, 4)
+        for finish in (0, 1, 0, 1):
+            ctx.set(dut.unit_finish, 4 * finish)
+            assert ctx.get(dut.issue) == 0
+            await ctx.tick()
+        ctx.set(dut.unit_finish, 0)
+        ctx.set(dut.ready, 0)  # alone is not zero: it still needs its unit ...
+        assert ctx.get(dut.issue) == 0
+        ctx.set(dut.ready, 4)
+        assert ctx.get(dut.start) == 4
+        await ctx.tick()
+        ctx.set(dut.alone, 0)
+        assert ctx.get(dut.start) == 4  # ... and what follows it need not be alone
+
+    run_bench(dut, bench)

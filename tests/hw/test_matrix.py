@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, ResetInserter, Signal
 
 import gemmule.hw.matrix as matrix_module
+import gemmule.hw.unpack as unpack_module
 from gemmule.config import load_config
 from gemmule.hw.matrix import Matrix
 from gemmule.hw.testing import run_bench
+from gemmule.isa import Unit, legal_flags
 from gemmule.timing import Timing
 
-UNSIGNED, TRANSPOSED, ACCUMULATE = 1, 2, 4
+UNSIGNED, B_T, ACCUMULATE, OS, A_T, INT4, SCALES, REUSE = (1 << i for i in range(8))
 REGION = 128  # accumulator rows of one result region
 COLUMN_BLOCK = 42
+LEGAL = [flags for flags in range(256) if legal_flags(Unit.MATRIX, 0, flags)]
+SPM_ROWS = 2048
 
 
 def small(dim, preload):
@@ -34,98 +39,216 @@ class Work:
     alone: bool = False
 
 
-def random_work(rng, dim, preload, *, most_m=None, gap=None):
-    pick = rng.integers
-    if rng.random() < 0.08:
-        return Work({"zero": 1, "m": int(pick(0, 3))}, alone=True)
-    m = int(rng.choice([1, 2, dim, dim + 1, pick(1, (most_m or 3 * dim) + 1)]))
-    n, k = (int(rng.choice([1, dim, 2 * dim, 3 * dim, pick(1, 3 * dim + 1)])) for _ in range(2))
-    flags = int(pick(0, 8))
-    even = lambda low, high: int(pick(low, high)) // preload * preload  # noqa: E731
-    return Work({
-        "m": m, "n": n, "k": k, "flags": flags, "zero": 0,
-        "a_row": int(pick(0, 200)), "a_stride": int(pick(0, 64)),
-        "b_row": even(0, 200), "b_stride": even(0, 64),
-        "c_row": REGION * int(pick(0, 2)), "c_stride": COLUMN_BLOCK,
-    }, gap=int(rng.choice([0, 0, 0, pick(0, 30)])) if gap is None else gap, alone=rng.random() < 0.05)
+def up(a, b):
+    return -(-a // b)
 
 
-def product(spm, f, dim):
-    """A . B of a command from scratchpad bytes, as the ISA lays them out."""
-    a = np.zeros((f["m"], f["k"]), dtype=np.int64)
+def a_of(spm, f, dim):
+    """[m, k]; a command that reuses weights sees whole rows."""
+    wide = dim if f["flags"] & REUSE else f["k"]
+    a = np.zeros((f["m"], wide), dtype=np.int64)
+    for m in range(f["m"]):
+        for k in range(wide):
+            if f["flags"] & A_T:
+                byte = spm[f["a_row"] + m // dim * f["a_stride"] + k, m % dim]
+            else:
+                byte = spm[f["a_row"] + k // dim * f["a_stride"] + m, k % dim]
+            a[m, k] = byte if f["flags"] & UNSIGNED or byte < 128 else int(byte) - 256
+    return a
+
+
+def b_of(spm, f, dim):
+    """[k, n], unpacked and scaled."""
     b = np.zeros((f["k"], f["n"]), dtype=np.int64)
     for k in range(f["k"]):
-        at = f["a_row"] + k // dim * f["a_stride"]
-        lane = spm[at:at + f["m"], k % dim]
-        a[:, k] = lane if f["flags"] & UNSIGNED else lane.view(np.int8)
         for n in range(f["n"]):
-            if f["flags"] & TRANSPOSED:
-                b[k, n] = spm.view(np.int8)[f["b_row"] + k // dim * f["b_stride"] + n, k % dim]
-            else:
-                b[k, n] = spm.view(np.int8)[f["b_row"] + n // dim * f["b_stride"] + k, n % dim]
-    return a @ b
+            inner, outer = (n, k) if f["flags"] & B_T else (k, n)
+            block = f["b_row"] + outer // dim * f["b_stride"]
+            if not f["flags"] & INT4:
+                value = int(spm[block + inner, outer % dim])
+                b[k, n] = value - 256 * (value > 127)
+                continue
+            value = int(spm[block + inner // 2, outer % dim]) >> 4 * (inner % 2) & 15
+            b[k, n] = value - 16 * (value > 7)
+            if f["flags"] & SCALES:
+                row = block + up(f["k"], dim) * dim // 2 + (k // dim >> f["group"])
+                b[k, n] *= int(spm[row, outer % dim]) & 15
+    return b
 
 
+@dataclass
 class Schedule:
-    """docs/timing.md, section Matrix: what must happen in which cycle."""
+    """What must happen in which cycle."""
 
-    def __init__(self, dim, preload, drain):
-        self.dim, self.items, self.drain, self.preload = dim, dim // preload, drain, preload
-        self.preload_free = self.stream_free = 0
-        self.finish, self.release = [], ([], [], [])
-        self.reads_a, self.reads_b, self.reads_c, self.writes = {}, {}, {}, {}
+    dim: int
+    preload: int
+    preload_free: int = 0
+    stream_free: int = 0
+    weights: np.ndarray | None = None
+    finish: list[int] = field(default_factory=list)
+    release: tuple[list[int], list[int], list[int]] = field(default_factory=lambda: ([], [], []))
+    streams: list[tuple[int, int]] = field(default_factory=list)
+    reads_a: dict[int, int] = field(default_factory=dict)
+    reads_b: dict[int, int] = field(default_factory=dict)
+    reads_c: dict[int, int] = field(default_factory=dict)
+    writes: dict[int, int] = field(default_factory=dict)
+    last_write: dict[int, int] = field(default_factory=dict)  # of the last command: row -> cycle
 
     def issue(self, t, f):
-        if f["zero"]:
-            self.finish.append(t + 2)
-            return
-        dim, items = self.dim, self.items
-        n_tiles, k_tiles = -(-f["n"] // dim), -(-f["k"] // dim)
-        slot, tiles = max(f["m"], items, 2), n_tiles * k_tiles
-        s = max(t + 1 + items, self.stream_free)
-        e = s + tiles * slot
-        self.preload_free, self.stream_free = s + (tiles - 1) * slot, e
-        self.finish.append(e + self.drain)
-        for stream, cycle in enumerate((e - 1, self.preload_free - 1, e + self.drain)):
+        self.last_write = {}
+        dim, items, drain = self.dim, self.dim // self.preload, 2 * self.dim
+        flags = f["flags"]
+        if flags & OS:
+            tiles, slot, load = up(f["n"], dim) * up(f["m"], dim) * up(f["k"], dim), dim, 1
+            last = dim
+        else:
+            tiles = up(f["n"], dim) * up(f["k"], dim)
+            stream = max(up(f["m"], dim) * dim if flags & A_T else f["m"], 2)
+            load = 1 if flags & REUSE else items + bool(flags & SCALES)
+            slot = stream if flags & REUSE else max(stream, items)
+            last = slot
+            if f["apart"]:
+                slot, last = stream + load, stream
+        s = max(t + 1 + load, self.stream_free)
+        e = s + (tiles - 1) * slot + last
+        self.preload_free = s if flags & (OS | REUSE) else s + (tiles - 1) * slot
+        self.stream_free = e
+        finish = e + drain + (dim if flags & OS else 0)
+        self.finish.append(finish)
+        self.streams.append((s, e))
+        for stream, cycle in enumerate((e - 1, e - 1 if flags & OS else self.preload_free - 1, finish)):
             self.release[stream].append(cycle)
-        for j in range(tiles):
-            nb, kb = divmod(j, k_tiles)
-            begin = t + 1 if j == 0 else s + (j - 1) * slot
-            for i in range(items):
-                inside = i * self.preload + (nb if f["flags"] & TRANSPOSED else kb) * dim
-                if inside < (f["n"] if f["flags"] & TRANSPOSED else f["k"]):
-                    along = (kb if f["flags"] & TRANSPOSED else nb) * f["b_stride"]
-                    self.reads_b[begin + i] = f["b_row"] + along + inside
-            for r in range(f["m"]):
-                read = s + j * slot + r
-                self.reads_a[read] = f["a_row"] + kb * f["a_stride"] + r
-                row = f["c_row"] + nb * f["c_stride"] + r
-                self.writes[read + self.drain + 1] = row
-                if kb or f["flags"] & ACCUMULATE:
-                    self.reads_c[read + self.drain] = row
+        self._outputs(s, f) if flags & OS else self._weights(t, s, slot, last, f)
+
+    def _write(self, cycle, row, add):
+        self.writes[cycle] = row
+        self.last_write[row] = cycle
+        if add:
+            self.reads_c[cycle - 1] = row
+
+    def _weights(self, t, s, slot, last, f):
+        dim, preload, items, flags = self.dim, self.preload, self.dim // self.preload, f["flags"]
+        k_tiles, j = up(f["k"], dim), 0
+        for nb in range(up(f["n"], dim)):
+            for kb in range(k_tiles):
+                begin = s + j * slot
+                scales = flags & SCALES
+                # Loading of this tile's weights.
+                own_cycle = scales and (j == 0 or f["apart"] or items == 1)
+                load = t + 1 if j == 0 else begin - slot + (last if f["apart"] else 0)
+                item = load + (1 if own_cycle else 0)
+                if scales:
+                    self.reads_b[item - 1] = (
+                        f["b_row"] + nb * f["b_stride"] + k_tiles * dim // 2 + (kb >> f["group"]))
+                inner, outer = (nb, kb) if flags & B_T else (kb, nb)
+                for i in range(0 if flags & REUSE else items):
+                    number = inner * dim + i * preload
+                    fresh = not flags & INT4 or items == 1 or i % 2 == 0
+                    if number < (f["n"] if flags & B_T else f["k"]) and fresh:
+                        row = number // 2 if flags & INT4 else number
+                        self.reads_b[item + i] = f["b_row"] + outer * f["b_stride"] + row
+                # The stream.
+                for m in range(f["m"]):
+                    if not flags & A_T:
+                        self.reads_a[begin + m] = f["a_row"] + kb * f["a_stride"] + m
+                    self._write(begin + m + 2 * dim + 1, f["c_row"] + nb * f["c_stride"] + m,
+                                kb or flags & ACCUMULATE)
+                if flags & A_T:
+                    for block in range(up(f["m"], dim)):
+                        for k in range(min(dim, f["k"] - kb * dim)):
+                            self.reads_a[begin + block * dim + k] = (
+                                f["a_row"] + block * f["a_stride"] + kb * dim + k)
+                j += 1
+
+    def _outputs(self, s, f):
+        dim, flags, at = self.dim, f["flags"], s
+        for nb in range(up(f["n"], dim)):
+            for mb in range(up(f["m"], dim)):
+                for kb in range(up(f["k"], dim)):
+                    m, n, k = (f[name] - b * dim for name, b in (("m", mb), ("n", nb), ("k", kb)))
+                    for r in range(dim):
+                        if flags & A_T and r < k:
+                            self.reads_a[at + r] = f["a_row"] + mb * f["a_stride"] + kb * dim + r
+                        if not flags & A_T and r < m:
+                            self.reads_a[at + r] = f["a_row"] + kb * f["a_stride"] + mb * dim + r
+                        if flags & B_T and r < n:
+                            self.reads_b[at + r] = f["b_row"] + kb * f["b_stride"] + nb * dim + r
+                        if not flags & B_T and r < k:
+                            self.reads_b[at + r] = f["b_row"] + nb * f["b_stride"] + kb * dim + r
+                    at += dim
+                for r in range(min(dim, f["m"] - mb * dim)):
+                    self._write(at + 2 * dim + 1 + r, f["c_row"] + nb * f["c_stride"] + mb * dim + r,
+                                flags & ACCUMULATE)
 
 
-def play(config, works, seed):
-    """Run the commands; return what happened, after comparing memory and every cycle."""
+def apply(expected, weights, spm, f, dim):
+    """The command's effect on the accumulator; returns the weights in the mesh after it."""
+    flags = f["flags"]
+    a = a_of(spm, f, dim)
+    c_wide = up(f["n"], dim) * dim
+    if flags & REUSE:
+        c = a @ weights
+    else:
+        b = b_of(spm, f, dim)
+        c = np.zeros((f["m"], c_wide), dtype=np.int64)
+        c[:, :f["n"]] = a @ b
+        if not flags & OS:
+            k0, n0 = (up(f[name], dim) * dim - dim for name in "kn")
+            weights = np.zeros((dim, dim), dtype=np.int64)
+            weights[:f["k"] - k0, :f["n"] - n0] = b[k0:, n0:]
+    for block in range(c_wide // dim):
+        at = f["c_row"] + block * f["c_stride"]
+        here = expected[at:at + f["m"]]
+        old = here.astype(np.int64) if flags & ACCUMULATE else 0
+        here[:] = (c[:, block * dim:(block + 1) * dim] + old).astype(np.int32)
+    return weights
+
+
+def play(config, works, seed, *, before=None):
+    """Run the commands; return the schedule, after comparing memory and every cycle.
+
+    ``before``: (command, cycle): it is started first, and the unit is reset in that cycle after it.
+    """
     dim, preload = config.dim, config.preload
-    timing = Timing.of(config)
-    dut = Matrix(config=config, timing=timing)
+    dut = Matrix(config=config, timing=Timing.of(config))
+    top, reset = Module(), Signal()
+    top.submodules.dut = ResetInserter(reset)(dut)
     rng = np.random.default_rng(seed)
-    spm = rng.integers(0, 256, (512, dim), dtype=np.uint8)
+    spm = rng.integers(0, 256, (SPM_ROWS, dim), dtype=np.uint8)
     acc = rng.integers(-2**31, 2**31, (2 * REGION, dim), dtype=np.int64).astype(np.int32)
     expected = acc.copy()
-    plan = Schedule(dim, preload, timing.matrix_drain)
+    plan = Schedule(dim, preload)
+    weights = np.zeros((dim, dim), dtype=np.int64)
     finish, release = [], ([], [], [])
     reads_a, reads_b, reads_c, writes = {}, {}, {}, {}
     spare = rng.integers(0, 256, (16, 4 * dim), dtype=np.uint8)
+    final = {}  # cycle of a command's last write to a row -> what it must write
 
     def as_int(array):
         return int.from_bytes(array.tobytes(), "little")
 
+    def group(row):
+        return row // preload * preload
+
+    async def crash(ctx, command, cycles):
+        ctx.set(dut.control.command, command)
+        ctx.set(dut.control.start, 1)
+        for cycle in range(cycles):
+            ctx.set(dut.a.data, as_int(spare[cycle % 16][:dim]))
+            ctx.set(dut.b.data, as_int(np.tile(spare[cycle % 13][:dim], preload)))
+            await ctx.tick()
+            ctx.set(dut.control.start, 0)
+        ctx.set(reset, 1)
+        await ctx.tick()
+        ctx.set(reset, 0)
+
     async def bench(ctx):
-        queue = list(works)
+        nonlocal weights, final
+        if before:
+            await crash(ctx, *before)
+        queue, outputs = list(works), 0
         gap = queue[0].gap
-        t = issued = 0
+        t = 0
         data_a = data_b = data_c = None
         while queue or t <= max(plan.finish) + 3:
             # Inputs of cycle t; a port without a read shows garbage.
@@ -134,44 +257,40 @@ def play(config, works, seed):
             ctx.set(dut.b.data, as_int(np.tile(junk[:dim], preload) if data_b is None else data_b))
             ctx.set(dut.acc_read.data, as_int(junk if data_c is None else data_c))
             ready = ctx.get(dut.control.ready)
-            assert ready == (t >= plan.preload_free), f"ready in cycle {t}"
+            assert ready == (t >= plan.preload_free - 1), f"ready in cycle {t}"
             idle = all(f < t for f in plan.finish)
-            go = bool(queue) and ready and gap <= 0 and (idle or not queue[0].alone)
+            turns = bool(queue) and outputs != queue[0].fields["flags"] & OS
+            go = bool(queue) and ready and gap <= 0 and (idle or not (turns or queue[0].alone))
             if queue and ready:
                 gap -= 1
             ctx.set(dut.control.start, int(go))
-            command = queue[0].fields if queue else {"m": 7, "n": 7, "k": 7}
-            ctx.set(dut.control.command, command)
+            ctx.set(dut.control.command, queue[0].fields if queue else {"m": 7, "n": 7, "k": 7, "flags": t % 256})
             if go:
                 f = queue.pop(0).fields
-                issued += 1
                 plan.issue(t, f)
+                outputs = f["flags"] & OS
                 gap = queue[0].gap if queue else 0
-                if not f["zero"]:
-                    c = product(spm, f, dim)
-                    for n in range(f["n"]):
-                        at = f["c_row"] + n // dim * f["c_stride"]
-                        here = expected[at:at + f["m"], n % dim]
-                        old = here.astype(np.int64) if f["flags"] & ACCUMULATE else 0
-                        here[:] = (c[:, n] + old).astype(np.int32)
-                    if f["n"] % dim and not f["flags"] & ACCUMULATE:  # lanes beyond N become zero
-                        expected[at:at + f["m"], f["n"] % dim:] = 0
+                weights = apply(expected, weights, spm, f, dim)
+                final |= {cycle: expected[row].copy() for row, cycle in plan.last_write.items()}
             # Outputs of cycle t.
             data_a = data_b = data_c = None
             if ctx.get(dut.a.en):
                 reads_a[t] = row = ctx.get(dut.a.row)
                 data_a = spm[row]
             if ctx.get(dut.b.en):
-                reads_b[t] = row = ctx.get(dut.b.row)
-                assert row % preload == 0
-                data_b = spm[row:row + preload]
+                row = ctx.get(dut.b.row)
+                reads_b[t] = group(row)
+                data_b = spm[group(row):group(row) + preload]
             if ctx.get(dut.acc_read.en):
                 reads_c[t] = row = ctx.get(dut.acc_read.row)
                 data_c = acc[row].copy()
             if ctx.get(dut.acc_write.en):
                 writes[t] = row = ctx.get(dut.acc_write.row)
+                assert ctx.get(dut.acc_write.mask) == (1 << dim) - 1
                 word = ctx.get(dut.acc_write.data)
                 acc[row] = np.frombuffer(word.to_bytes(4 * dim, "little"), dtype=np.int32)
+                if t in final:
+                    np.testing.assert_array_equal(acc[row], final.pop(t), f"write in cycle {t}")
             if ctx.get(dut.control.finish):
                 finish.append(t)
             pulses = ctx.get(dut.control.release)
@@ -180,87 +299,193 @@ def play(config, works, seed):
                     release[stream].append(t)
             await ctx.tick()
             t += 1
-        assert issued == len(works)
 
-    run_bench(dut, bench, cycles=60000)
+    run_bench(top, bench, cycles=60000)
     assert finish == plan.finish
     assert release == plan.release
     assert reads_a == plan.reads_a
-    assert reads_b == plan.reads_b
+    assert reads_b == {cycle: group(row) for cycle, row in plan.reads_b.items()}
     assert reads_c == plan.reads_c
     assert writes == plan.writes
+    assert not final
     np.testing.assert_array_equal(acc, expected)
+    if len(works) == 1 and works[0].fields["apart"]:
+        assert not set(reads_a) & set(reads_b)
     return plan
 
 
+def random_work(rng, dim, preload, flags, *, gap=None):
+    pick = rng.integers
+    m, n, k = (int(rng.choice([1, dim, 2 * dim, pick(1, 3 * dim + 1)])) for _ in range(3))
+    if flags & REUSE:
+        n, k = (int(pick(1, dim + 1)) for _ in range(2))
+    even = lambda low, high: int(pick(low, high)) // preload * preload  # noqa: E731
+    return Work({
+        "m": min(m, COLUMN_BLOCK), "n": n, "k": k, "flags": flags, "zero": 0,
+        "a_row": int(pick(0, 200)), "a_stride": int(pick(0, 64)),
+        "b_row": even(0, 200), "b_stride": even(0, 64),
+        "c_row": REGION * int(pick(0, 2)), "c_stride": COLUMN_BLOCK, "group": int(rng.choice([0, 1, 2, 15])),
+        "apart": int(not flags & (OS | REUSE) and rng.random() < 0.2),
+    }, gap=int(rng.choice([0, 0, 0, pick(0, 3 * dim)])) if gap is None else gap, alone=rng.random() < 0.05)
+
+
+def random_works(rng, dim, preload, count):
+    """Commands with runs of one dataflow, at full rate most of the time."""
+    works, outputs = [], 0
+    while len(works) < count:
+        outputs ^= OS if rng.random() < 0.2 else 0
+        flags = int(rng.choice([flags for flags in LEGAL if flags & OS == outputs]))
+        works.append(random_work(rng, dim, preload, flags))
+    return works
+
+
+def fixed(dim, flags=0, **values):
+    return {"m": dim, "n": dim, "k": dim, "flags": flags, "zero": 0, "a_row": 3, "a_stride": 64, "b_row": 128,
+            "b_stride": 64, "c_row": 0, "c_stride": COLUMN_BLOCK, "group": 0, "apart": 0} | values
+
+
+def test_flags_that_are_legal():
+    """Both dataflows with every transposition; what the random tests draw from."""
+    assert len(LEGAL) == 4 * (4 * 2 + 2 + 1) + 16
+    assert {0, B_T | A_T, OS | A_T | B_T, INT4 | SCALES | A_T, INT4 | B_T, REUSE | ACCUMULATE} <= set(LEGAL)
+
+
 @pytest.mark.parametrize(("dim", "preload", "count"), [
-    (2, 1, 40), (2, 2, 40), (4, 1, 40), (4, 2, 40), (4, 4, 40), (8, 1, 6), (8, 2, 6), (8, 4, 6),
+    (2, 1, 60), (2, 2, 60), (4, 1, 50), (4, 2, 50), (4, 4, 50), (8, 1, 8), (8, 2, 8), (8, 4, 8), (16, 4, 3),
 ])
 def test_random_commands(dim, preload, count):
     print("seed", seed := 1000 * dim + preload)
-    rng = np.random.default_rng(seed)
-    works = [random_work(rng, dim, preload) for _ in range(count)]
+    works = random_works(np.random.default_rng(seed), dim, preload, count)
     play(small(dim, preload), works, seed)
 
 
-def test_long_rows_and_every_flag():
-    """M up to 40 on DIM 4, all eight flag combinations, ragged K and N."""
-    rng = np.random.default_rng(5)
-    works = []
-    for flags in range(8):
-        work = random_work(rng, 4, 2, gap=0)
-        while work.fields["zero"]:
-            work = random_work(rng, 4, 2, gap=0)
-        work.fields |= {"flags": flags, "m": 40 - flags, "n": 5 + flags % 3, "k": 9 - flags % 4}
-        works.append(work)
+@pytest.mark.parametrize("flags", LEGAL)
+def test_every_combination_of_flags(flags):
+    """Three commands in a row on DIM 4: ragged, whole tiles, one row; then weights of the last again."""
+    print("seed", seed := 100 + flags)
+    rng = np.random.default_rng(seed)
+    works = [random_work(rng, 4, 2, 0, gap=0), *(random_work(rng, 4, 2, flags, gap=0) for _ in range(3))]
+    for work, shape in zip(works[1:], ((7, 6, 11), (8, 8, 8), (1, 9, 5)), strict=True):
+        limit = 4 if flags & REUSE else 99
+        work.fields |= {name: min(size, limit) for name, size in zip("mnk", shape, strict=True)}
+    works.append(random_work(rng, 4, 2, REUSE, gap=0))
+    play(small(4, 2), works, seed)
+
+
+def test_long_rows():
+    """M of 40 on DIM 4: ten blocks of rows, plain and transposed, in both dataflows."""
+    works = [Work(fixed(4, flags, m=40 - i, n=5 + i % 3, k=9 - i % 4))
+             for i, flags in enumerate((0, A_T, A_T | INT4 | SCALES, B_T, OS, OS | A_T, OS | A_T | B_T))]
     play(small(4, 2), works, 5)
 
 
 def test_base_mesh():
-    """One pass of DIM 16 with preload 2: normal and transposed, ragged."""
-    common = {"zero": 0, "a_row": 3, "a_stride": 20, "b_row": 100, "b_stride": 48, "c_row": 0,
-              "c_stride": COLUMN_BLOCK}
+    """DIM 16 with preload 2, ragged, every kind of stream; the finish by hand."""
     works = [
-        Work(common | {"m": 17, "n": 19, "k": 30, "flags": UNSIGNED}),
-        Work(common | {"m": 1, "n": 16, "k": 33, "flags": TRANSPOSED | ACCUMULATE}),
+        Work(fixed(16, UNSIGNED, m=17, n=19, k=30)),
+        Work(fixed(16, B_T | ACCUMULATE, m=1, n=16, k=33)),
+        Work(fixed(16, A_T | INT4 | SCALES, m=18, n=16, k=20)),
+        Work(fixed(16, REUSE, m=5)),
+        Work(fixed(16, OS, m=18, n=9, k=20)),
+        Work(fixed(16, OS | A_T | B_T, m=5, n=16, k=20)),
+        Work(fixed(16, REUSE | ACCUMULATE, m=3)),
     ]
     plan = play(small(16, 2), works, 16)
     # Issue in 0, stream from 1 + 8, four tiles of 17 rows, drain 2 * 16.
     assert plan.finish[0] == 9 + 4 * 17 + 32
+    # Three tiles of 8 cycles, one for the first scales, two tiles of 32, one of 5.
+    assert plan.finish[3] == plan.finish[0] + 3 * 8 + 1 + 2 * 32 + 5
+    # Issue in finish + 1, stream from + 2, four tiles of 16 cycles, a drain of 3 * 16; two tiles more.
+    assert plan.finish[4] == plan.finish[3] + 1 + 2 + 4 * 16 + 48
+    assert plan.finish[5] == plan.finish[4] + 2 * 16
 
 
-def test_full_rate():
-    """M = DIM > DIM / preload: a row of A and a result in every cycle, also across commands."""
-    fields = {"m": 4, "n": 8, "k": 12, "flags": ACCUMULATE, "zero": 0, "a_row": 0, "a_stride": 4,
-              "b_row": 100, "b_stride": 12, "c_row": 0, "c_stride": COLUMN_BLOCK}
-    works = [Work(fields | {"flags": i}) for i in range(6)]
-    plan = play(small(4, 2), works, 6)
+@pytest.mark.parametrize("flags", [0, OS])
+def test_many_tiles_at_full_rate(flags):
+    """32 x 32 x 32 on DIM 4: rows of A in 2048 cycles without a gap, also from one command to the next."""
+    works = [Work(fixed(4, flags, m=32, n=12, k=32)), Work(fixed(4, flags, m=32, n=12, k=32))]
+    plan = play(small(4, 1), works, 6)
     busy = sorted(plan.reads_a)
-    assert busy == list(range(busy[0], busy[0] + 6 * 6 * 4))
+    assert busy == list(range(busy[0], busy[0] + 2 * 32 // 4 * 3 * 32))
 
 
-def test_single_rows_are_bound_by_preload():
-    """M = 1: one tile per DIM / preload cycles, also across commands of one tile."""
-    fields = {"m": 1, "n": 4, "k": 4, "flags": TRANSPOSED, "zero": 0, "a_row": 0, "a_stride": 1,
-              "b_row": 8, "b_stride": 4, "c_row": 0, "c_stride": 1}
-    works = [Work(fields | {"c_row": i}) for i in range(10)]
-    plan = play(small(4, 2), works, 7)
-    steps = np.diff(plan.finish)
-    assert set(steps.tolist()) == {3}  # two preload reads and the cycle from issue to the first one
+@pytest.mark.parametrize("flags", [0, B_T, INT4 | SCALES, OS, OS | A_T | B_T])
+def test_mixed_commands_at_full_rate(flags):
+    """Blocks of DIM rows or more, every operand mode of a dataflow: a row of A in every cycle."""
+    kinds = [0, A_T, UNSIGNED, B_T, ACCUMULATE] + ([] if flags & OS else [INT4, INT4 | A_T, REUSE])
+    works = [Work(fixed(4, kind | flags & OS, m=8, n=4, k=4 if kind == REUSE else 8)) for kind in [flags, *kinds]]
+    plan = play(small(4, 2), works, 6)
+    tiles = sum(1 if work.fields["flags"] & REUSE else 2 for work in works)
+    busy = sorted(plan.reads_a)
+    assert busy == list(range(busy[0], busy[0] + 8 * tiles))
 
 
-def test_bench_finds_a_late_capture(monkeypatch):
-    """The bench fails when weights are captured one cycle off."""
+@pytest.mark.parametrize(("dim", "preload", "step"), [(4, 1, 4), (4, 2, 2), (8, 2, 4), (4, 4, 2), (2, 1, 2)])
+def test_single_rows_are_bound_by_preload(dim, preload, step):
+    """M = 1: one tile per DIM / preload cycles (at least 2), across commands of one tile too."""
+    works = [Work(fixed(dim, B_T, m=1, c_row=i)) for i in range(10)]
+    plan = play(small(dim, preload), works, 7)
+    if dim > preload:
+        assert set(np.diff(plan.finish).tolist()) == {step}
+    assert set(np.diff(play(small(dim, preload), [Work(fixed(dim, m=1, k=9 * dim))], 7).streams[0])) == {9 * step}
+
+
+@pytest.mark.parametrize("dim", [2, 4, 8])
+def test_small_commands_of_one_tile(dim):
+    """Output-stationary blocks every DIM cycles; two rows on standing weights every 2 cycles."""
+    blocks = play(small(dim, 1), [Work(fixed(dim, OS, c_row=i % 2 * REGION)) for i in range(8)], 8)
+    assert set(np.diff(blocks.finish).tolist()) == {dim}
+    chain = play(small(dim, 1), [Work(fixed(dim)), *(Work(fixed(dim, REUSE, m=2)) for _ in range(8))], 8)
+    assert set(np.diff(chain.finish).tolist()) == {2}
+
+
+def test_weights_are_zero_at_first():
+    works = [Work(fixed(4, REUSE, m=6)), Work(fixed(4, OS)), Work(fixed(4, REUSE, c_row=REGION))]
+    play(small(4, 2), works, 9)
+
+
+@pytest.mark.parametrize("scales", [0, SCALES])
+@pytest.mark.parametrize(("dim", "preload"), [(4, 1), (4, 2), (4, 4), (8, 2)])
+def test_one_bank(dim, preload, scales):
+    """A and B apart: (tiles - 1) * (M + load) + M cycles, and never two reads in one cycle."""
+    flags = (INT4 | scales) if scales else 0
+    plan = play(small(dim, preload), [Work(fixed(dim, flags, m=5, n=2 * dim, k=3 * dim, apart=1))], 10)
+    load = dim // preload + (1 if scales else 0)
+    assert plan.streams == [(1 + load, 1 + load + 5 * (5 + load) + 5)]
+
+
+@pytest.mark.parametrize("flags", [OS, OS | B_T | A_T, 0, A_T | B_T, INT4 | SCALES])
+@pytest.mark.parametrize("cycle", [3, 9, 13, 17])
+def test_reset_in_the_middle(flags, cycle):
+    """Sums, tiles and pulses of before the reset leave no trace."""
+    works = [Work(fixed(4, kind, m=6, n=6, k=6)) for kind in (OS, OS | B_T | A_T)]
+    works += [Work(fixed(4, REUSE)), *(Work(fixed(4, kind, m=6, n=6, k=6)) for kind in (A_T, INT4 | SCALES))]
+    play(small(4, 2), works if cycle % 4 == 1 else works[2:], 11, before=(fixed(4, flags, m=8, n=8, k=8), cycle))
+
+
+def mutant(monkeypatch, module, name, changed):
+    monkeypatch.setattr(module, name, changed)
+    with pytest.raises(AssertionError):
+        play(small(4, 2), [Work(fixed(4, flags)) for flags in (0, B_T, INT4 | SCALES, OS, OS)], 8)
+
+
+@pytest.mark.parametrize(("was", "now"), [
+    ([0, 1, 3, 4], [0, 1, 3, 5]),  # captures
+    ([0, 2, 4, 6], [0, 1, 2, 3]),  # finished sums
+    ([0, 1, 2, 3], [0, 1, 2, 4]),  # swaps
+])
+def test_bench_finds_late_pulses(monkeypatch, was, now):
     class Late(matrix_module.Stairs):
         def __init__(self, *, delays):
-            delays = list(delays)
-            super().__init__(delays=[d + (max(delays) >= len(delays)) for d in delays])
+            super().__init__(delays=now if list(delays) == was else delays)
 
-    monkeypatch.setattr(matrix_module, "Stairs", Late)
-    fields = {"m": 3, "n": 4, "k": 4, "flags": 0, "zero": 0, "a_row": 0, "a_stride": 1,
-              "b_row": 8, "b_stride": 4, "c_row": 0, "c_stride": 1}
-    with pytest.raises(AssertionError):
-        play(small(4, 2), [Work(fields)], 8)
+    mutant(monkeypatch, matrix_module, "Stairs", Late)
+
+
+def test_bench_finds_scales_that_are_not_used(monkeypatch):
+    real = unpack_module.Mux
+    mutant(monkeypatch, unpack_module, "Mux",
+           lambda bit, one, zero: zero if isinstance(zero, int) and zero == 1 else real(bit, one, zero))
 
 
 def test_rejects_other_timing():

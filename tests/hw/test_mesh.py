@@ -87,11 +87,53 @@ def test_tiles_without_gaps(dim, preload):
 
     async def bench(ctx):
         for t in range(first + tiles * slot + 2 * dim):
-            for port in ("swap", "transposed", "capture_row", "capture_column"):
+            for port in ("swap", "move", "take", "transposed", "capture_row", "capture_column"):
                 ctx.set(getattr(mesh, port), sum(edge.get((port, i, t), 0) << i for i in range(dim)))
             for port, low, high in (("a", -256, 256), ("weights", 0, 1 << 8 * preload)):
                 for i in range(dim):  # idle lanes carry garbage
                     ctx.set(getattr(mesh, port)[i], edge.get((port, i, t), int(rng.integers(low, high))))
+            for c in range(dim):
+                if (t, c) in expected:
+                    assert ctx.get(mesh.sums[c]) == expected.pop((t, c)), (t, c)
+            await ctx.tick()
+
+    run_bench(mesh, bench)
+    assert not expected
+
+
+@pytest.mark.parametrize("dim", [2, 4, 8])
+def test_blocks_without_gaps(dim):
+    """Output-stationary: blocks of one or more tiles follow each other; sums leave while the next ones grow."""
+    print("seed", seed := 7 * dim)
+    rng = np.random.default_rng(seed)
+    depths = [1, 2, 1, 3, 1]
+    edge, expected = {}, {}
+    at = 1
+    for lane in range(dim):  # whatever the sums were before
+        edge["move", lane, at + lane] = edge["take", lane, at + 2 * lane] = 1
+    for depth in depths:
+        a = rng.integers(-128, 256, (dim, depth * dim))  # [m, k]
+        b = rng.integers(-128, 128, (depth * dim, dim))  # [k, n]
+        for k in range(depth * dim):
+            for lane in range(dim):
+                edge["a", lane, at + k + lane] = int(a[lane, k])
+                edge["weights", lane, at + k + lane] = int(b[k, lane]) & 255
+        at += depth * dim
+        for lane in range(dim):
+            edge["move", lane, at + lane] = edge["take", lane, at + 2 * lane] = 1
+        c = a @ b
+        expected |= {(at + dim + r + n, n): int(c[r, n]) for r in range(dim) for n in range(dim)}
+
+    mesh = Mesh(config=small(dim, 2))
+
+    async def bench(ctx):
+        ctx.set(mesh.outputs, 1)
+        for t in range(at + 3 * dim):
+            for port in ("move", "take"):
+                ctx.set(getattr(mesh, port), sum(edge.get((port, i, t), 0) << i for i in range(dim)))
+            for i in range(dim):
+                ctx.set(mesh.a[i], edge.get(("a", i, t), int(rng.integers(-256, 256))))
+                ctx.set(mesh.weights[i], edge.get(("weights", i, t), 0) | int(rng.integers(0, 256)) << 8)
             for c in range(dim):
                 if (t, c) in expected:
                     assert ctx.get(mesh.sums[c]) == expected.pop((t, c)), (t, c)

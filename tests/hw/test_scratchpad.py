@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
+from gemmule.hw.lint import lint
 from gemmule.hw.scratchpad import Scratchpad
 from gemmule.hw.testing import run_bench
+from gemmule.hw.verilog import generate_unit
 
 CONFIGS = {
     "tiny": load_config("tiny"),
     "preload_4": Config(dim=4, bus_bytes=2, spm_kib=2, spm_banks=8, acc_kib=4, preload=4, burst_bytes=64),
+    "one_bank": Config(dim=4, bus_bytes=2, spm_kib=1, spm_banks=1, acc_kib=4, preload=2, burst_bytes=64),
     "base_like": Config(dim=16, spm_kib=16, spm_banks=8, acc_kib=4, acc_banks=1, preload=2),
 }
 READS = ("store_r", "matrix_a", "matrix_b", "vector_r0", "vector_r1")
@@ -36,11 +40,12 @@ def test_random(name: str) -> None:
         written = [rng.randrange(config.spm_rows)]
         checked = 0
         for _ in range(400):
-            banks = rng.sample(range(config.spm_banks), len(WRITES))
+            banks = rng.sample([*range(config.spm_banks), *[None] * len(WRITES)], len(WRITES))
             updates = []
             for port, bank in zip(WRITES, banks, strict=True):
                 stream = getattr(dut, port)
-                enable = rng.random() < 0.8
+                enable = bank is not None
+                bank = rng.randrange(config.spm_banks) if bank is None else bank
                 row = bank * per_bank + rng.randrange(per_bank)
                 mask = rng.choice(((1 << config.dim) - 1, rng.randrange(1 << config.dim)))
                 lanes = random_bytes.integers(0, 256, config.dim)
@@ -102,3 +107,8 @@ def test_full_size_elaborates() -> None:
         assert ctx.get(dut.matrix_b.data) == (0xFF << 120 | 0xFF) << 128
 
     run_bench(dut, bench)
+
+
+@pytest.mark.parametrize("name", ["one_bank", "preload_4"])
+def test_lint(name: str, tmp_path: Path) -> None:
+    lint(generate_unit("scratchpad", CONFIGS[name], tmp_path), "scratchpad")

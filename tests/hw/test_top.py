@@ -5,17 +5,27 @@ from collections import deque
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
-from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
+from gemmule.csr import (
+    CAUSES,
+    COUNTERS,
+    TRAFFIC,
+    Control,
+    Csr,
+    base_offset,
+    counter_offset,
+    length_offset,
+    limit_offset,
+)
 from gemmule.hw.dispatch import UNIT_LAYOUTS
 from gemmule.hw.interfaces import UnitControl, axi_write, read_request
 from gemmule.hw.testing import run_bench
 from gemmule.hw.top import Gemmule
-from gemmule.isa import Command, Length, Unit, VOp, decode_table, encode_program
+from gemmule.isa import Command, Length, MatrixFlag, MoveFlag, Unit, VOp, decode_table, encode_program
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
 from gemmule.timing import Timing
 
@@ -26,9 +36,11 @@ LENGTHS = np.array([65535, 3, 0, 7, *range(12)])
 BASES = np.arange(32) * 4096
 LIMITS = np.full(32, 4096)
 PROGRAM = 0x8060
-BUSY = (9, 5, 7, 11)  # cycles from issue to finish of each stand-in
+BUSY = (29, 35, 17, 41)  # cycles from issue to finish of each stand-in
 STREAMS = (1, 1, 3, 3)
-RELEASE = (9, 2, 3, 11)  # cycles from issue to the release pulse of each stand-in's streams
+RELEASE = (29, 2, 3, 41)  # cycles from issue to the release pulse of each stand-in's streams
+MOVES = ((3, 5), (1, 2, 4))  # cycles from issue in which the stand-ins of load and store move data
+EXCLUSIVE = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
 
 
 class StandIn(wiring.Component):
@@ -37,18 +49,26 @@ class StandIn(wiring.Component):
     def __init__(self, number: int) -> None:
         self.number = number
         layout = list(UNIT_LAYOUTS.values())[number](CONFIG)
-        super().__init__({"control": In(UnitControl(layout, STREAMS[number]))})
+        super().__init__({"control": In(UnitControl(layout, STREAMS[number])), "moved": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         delay = Signal(max(BUSY) + 1)
         wait = Signal(range(8))  # one command in 4 cycles
+        exclusive = Signal()  # a load with ZERO or BROADCAST is in flight
+        moves = MOVES[self.number] if self.number < len(MOVES) else ()
         m.d.comb += [
             delay[0].eq(self.control.start),
-            self.control.ready.eq(wait == 0),
+            self.control.ready.eq((wait == 0) & ~exclusive),
+            self.moved.eq(Cat(delay[i] for i in moves).any()),
             self.control.finish.eq(delay[BUSY[self.number]]),
             self.control.release.eq(delay[RELEASE[self.number]].replicate(STREAMS[self.number])),
         ]
+        if self.number == Unit.LOAD:
+            with m.If(self.control.start):
+                m.d.sync += exclusive.eq((self.control.command.flags & EXCLUSIVE).any())
+            with m.Elif(self.control.finish):
+                m.d.sync += exclusive.eq(0)
         m.d.sync += [delay[1:].eq(delay), wait.eq(Mux(self.control.start, 3, Mux(wait == 0, 0, wait - 1)))]
         return m
 
@@ -62,6 +82,7 @@ class StandIns(wiring.Component):
             **{name: In(UnitControl(layout(CONFIG), STREAMS[u]))
                for u, (name, layout) in enumerate(UNIT_LAYOUTS.items())},
             "read": Out(read_request(CONFIG)), "write": Out(axi_write(CONFIG)), "error": Out(1),
+            "load_moved": Out(1), "store_moved": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -70,11 +91,13 @@ class StandIns(wiring.Component):
         for u, name in enumerate(UNIT_LAYOUTS):
             m.submodules[name] = unit = StandIn(u)
             wiring.connect(m, wiring.flipped(getattr(self, name)), unit.control)
+            if u < len(MOVES):
+                m.d.comb += getattr(self, f"{name}_moved").eq(unit.moved)
         return m
 
 
 def expected(image: bytes, beats: dict[int, int]) -> tuple:
-    """Issues (cycle, unit), finishes by unit, cycles, fault code, fault index.
+    """Issues (cycle, unit), finishes by unit, cycles, fault code, fault index, counters of causes.
 
     ``beats``: cycle of the last beat of each command. Written from docs/timing.md with plain state
     of the present cycle and of the next.
@@ -84,13 +107,16 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
     count = len(table)
     limits = (CONFIG.load_commands, TIMING.store_commands, TIMING.matrix_commands, 1)
     zero = (TIMING.load_zero, TIMING.store_zero, TIMING.matrix_zero, TIMING.vector_zero)
-    queues: list[list[tuple[int, list[int]]]] = [[], [], [], []]
+    queues: list[list[tuple[int, list[int], bool]]] = [[], [], [], []]
     dispatched, issued = [0] * 4, [0] * 4
     finishes: dict[int, list[int]] = {u: [] for u in range(4)}
     last_start = [-9] * 4
     held: list[list[tuple[int, int]]] = [[] for _ in range(8)]  # (release pulse, mask)
     issues: list[tuple[int, int]] = []
     taken, decode, t, fault = 0, None, 0, 0
+    stationary, exclusive_until = False, -1
+    counts = {f"{unit}_{cause}": 0 for unit in UNIT_LAYOUTS for cause in CAUSES}
+    moves: tuple[set[int], set[int]] = (set(), set())
     while True:
         finished = [sum(f < t for f in finishes[u]) for u in range(4)]
         if (fault or sum(dispatched) == count) and finished == dispatched:
@@ -104,13 +130,15 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
         for u in (2, 3, 0, 1):
             if not queues[u] or chosen is not None:
                 continue
-            index, targets = queues[u][0]
+            index, targets, alone = queues[u][0]
             row = resolved[index]
             if any(f < target for f, target in zip(finished, targets)):
                 continue
             flying = issued[u] - finished[u]
-            if row[OUT["zero"]]:
-                ok = flying == 0
+            if alone and flying or u == Unit.LOAD and t <= exclusive_until:
+                ok = False
+            elif row[OUT["zero"]]:
+                ok = True
             else:
                 mine = [s for s in range(8) if STREAM_UNIT[s] == u]
                 ok = flying < limits[u] and t >= last_start[u] + 4 and not any(
@@ -118,12 +146,21 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
                     for other in range(8) if other != s)
             if ok:
                 chosen = u
+        for u, unit in enumerate(UNIT_LAYOUTS):
+            if issued[u] > finished[u] or u == chosen:
+                cause = "dram" if u < 2 and t not in moves[u] else "busy"
+            elif not queues[u]:
+                cause = "empty"
+            else:
+                late = any(f < target for f, target in zip(finished, queues[u][0][1]))
+                cause = "waiting" if late else "ports"
+            counts[f"{unit}_{cause}"] += 1
         stuck = decode is None or resolved[decode][OUT["fault"]]
         unit = None if stuck else int(resolved[decode][OUT["unit"]])
         push = unit is not None and len(queues[unit]) < CONFIG.unit_queue
         take = taken < count and beats[taken] < t and (decode is None or push)
         if chosen is not None:
-            index, _ = queues[chosen].pop(0)
+            index = queues[chosen].pop(0)[0]
             issued[chosen] += 1
             issues.append((t, chosen))
             if resolved[index][OUT["zero"]]:
@@ -131,11 +168,22 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
             else:
                 finishes[chosen].append(t + BUSY[chosen])
                 last_start[chosen] = t
+                if chosen < 2:
+                    moves[chosen].update(t + i for i in MOVES[chosen])
+                if chosen == Unit.LOAD and resolved[index][OUT["flags"]] & EXCLUSIVE:
+                    exclusive_until = t + BUSY[chosen]
                 for i, s in enumerate(s for s in range(8) if STREAM_UNIT[s] == chosen):
                     held[s].append((t + RELEASE[chosen], int(resolved[index][OUT[f"claim{i}"]])))
         if push:
             waits = table[decode][2:6].tolist()
-            queues[unit].append((decode, [max(0, n - d + 1) if d else 0 for n, d in zip(dispatched, waits)]))
+            alone, flags = bool(resolved[decode][OUT["zero"]]), int(resolved[decode][OUT["flags"]])
+            if unit == Unit.LOAD:
+                alone |= bool(flags & EXCLUSIVE)
+            if unit == Unit.MATRIX and not alone:
+                still = bool(flags >> MatrixFlag.OUTPUT_STATIONARY & 1)
+                alone, stationary = still != stationary, still
+            targets = [max(0, n - d + 1) if d else 0 for n, d in zip(dispatched, waits)]
+            queues[unit].append((decode, targets, alone))
             dispatched[unit] += 1
             decode = None
         if take:
@@ -146,21 +194,27 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
         assert t < 20000, "the program never ends: commands did not arrive"
     last = max((f for fs in finishes.values() for f in fs), default=0)
     code = int(resolved[decode][OUT["fault"]]) if fault else 0
-    return issues, finishes, max(last, fault) + TIMING.done, code, decode if fault else 0
+    cycles = max(last, fault) + TIMING.done
+    for unit in UNIT_LAYOUTS:  # from the last finish to the interrupt
+        counts[f"{unit}_empty"] += cycles - t
+        assert sum(counts[f"{unit}_{cause}"] for cause in CAUSES) == cycles
+    return issues, finishes, cycles, code, decode if fault else 0, counts
 
 
 def random_program(rng: random.Random, count: int) -> list[Command]:
     commands: list[Command] = []
     while len(commands) < count:
         unit = rng.choice((Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR))
-        waits = {u: rng.choice((1, 1, 2, 5)) for u in Unit if rng.random() < 0.3}
+        waits = {u: rng.choice((1, 1, 2, 5)) for u in Unit if rng.random() < 0.4}
         size = Length(cap=rng.randrange(1, 5), reg=rng.choice((0, 0, 0, 1, 2)))
         near = rng.random() < 0.2
         if unit <= Unit.STORE:
-            command = Command.make(unit, waits=waits, bytes=4, rows=size, row_stride=1,
+            flags = rng.choice(((), (), (), (MoveFlag.ZERO,), (MoveFlag.BROADCAST,))) if unit is Unit.LOAD else ()
+            command = Command.make(unit, waits=waits, flags=flags, bytes=4, rows=size, row_stride=1,
                                    row=1022 if near else rng.randrange(1024))
         elif unit is Unit.MATRIX:
-            command = Command.make(unit, waits=waits, a_row=rng.randrange(1024), b_row=rng.randrange(1024),
+            flags = (MatrixFlag.OUTPUT_STATIONARY,) if rng.random() < 0.4 else ()
+            command = Command.make(unit, waits=waits, flags=flags, a_row=rng.randrange(1024), b_row=rng.randrange(1024),
                                    c_row=rng.randrange(200), m=size, n=4, k=4)
         else:
             command = Command.make(unit, op=VOp.REQUANT, waits=waits, src0=rng.randrange(200),
@@ -181,10 +235,12 @@ class Bench:
         self.issues: list[tuple[int, int]] = []
         self.finishes: dict[int, list[int]] = {}
         self.beats: dict[int, int] = {}
+        self.requests: list[tuple[int, int]] = []  # cycle and beats of the program's bursts
         self.irq_at = 0
         self.bursts: deque[tuple[int, int, bool]] = deque()
         self.bad_beat = -1
         self.beat = 0
+        self.causes: dict[str, int] = {}  # over all launches, units together
 
     def port(self, name: str):
         return getattr(self.dut, name)
@@ -194,7 +250,7 @@ class Bench:
         get = lambda name: ctx.get(self.port(name))  # noqa: E731
         if get("trace_start"):
             self.t, self.issues, self.finishes, self.irq_at = 0, [], {u: [] for u in range(4)}, 0
-            self.beats, self.beat = {}, 0
+            self.beats, self.beat, self.requests = {}, 0, []
         for u in range(5):
             if self.t is not None and get("trace_issue") >> u & 1:
                 self.issues.append((self.t, u))
@@ -208,6 +264,7 @@ class Bench:
             address, beats = get("m_axi_araddr"), get("m_axi_arlen") + 1
             assert (get("m_axi_arsize"), get("m_axi_arburst")) == (2, 1)
             assert address // 128 == (address + 4 * beats - 1) // 128
+            self.requests.append((self.t, beats))
             self.bursts += [(address + 4 * i, self.t + 6, i == beats - 1) for i in range(beats)]
         valid = bool(self.bursts) and self.bursts[0][1] <= self.t and self.rng.random() >= self.stall
         ctx.set(self.port("m_axi_rvalid"), valid)
@@ -268,13 +325,21 @@ class Bench:
     async def check(self, ctx, commands: list[Command]) -> None:
         await self.launch(ctx, commands)
         arrivals = {i: self.beats.get(i, 1 << 30) for i in range(len(commands))}
-        issues, finishes, cycles, code, index = expected(self.memory, arrivals)
+        issues, finishes, cycles, code, index, counts = expected(self.memory, arrivals)
         assert self.issues == issues
         assert self.finishes == finishes
         assert self.irq_at == cycles
         assert await self.read(ctx, Csr.CYCLES) == cycles
         assert await self.read(ctx, Csr.STATUS) == 2 | code << 8
         assert await self.read(ctx, Csr.FAULT_INDEX) == index
+        requests = [beats for t, beats in self.requests if t < cycles]
+        counts |= dict.fromkeys(TRAFFIC, 0) | {
+            "program_bytes": sum(requests) * CONFIG.bus_bytes, "program_bursts": len(requests)}
+        for name in COUNTERS:
+            assert await self.read(ctx, counter_offset(name)) == counts[name], name
+            assert await self.read(ctx, counter_offset(name) + 4) == 0
+        self.causes = {cause: self.causes.get(cause, 0) + sum(
+            counts[f"{unit}_{cause}"] for unit in UNIT_LAYOUTS) for cause in CAUSES}
 
 
 @pytest.fixture
@@ -301,6 +366,7 @@ def test_every_cycle_of_two_launches(device, seed: int, stall: float) -> None:
             if commands is not bad:  # after a fault the start itself must lower the interrupt
                 await host.write(ctx, Csr.IRQ_CLEAR, 1)
                 assert ctx.get(dut.irq) == 0
+        assert min(host.causes.values()) > 50, host.causes
 
     run_bench(dut, bench, cycles=20000)
 

@@ -11,7 +11,7 @@ from gemmule import numerics
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.testing import run_bench
-from gemmule.hw.vector_sequencer import token_layout
+from gemmule.hw.vector_ops import token_layout
 from gemmule.hw.vector_stats import STAGES, VectorStats
 from gemmule.isa import VOp
 

@@ -1,9 +1,12 @@
 """Model and RTL agree on every byte and every cycle, and a disagreement is found and named."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from gemmule.config import load_config
 from gemmule.isa import Command, Unit, VOp, decode_table, encode_program
@@ -13,7 +16,10 @@ from gemmule.sim.fuzz import FuzzCase, generate
 from gemmule.sim.rtl import RtlDevice
 from gemmule.sim.run import Model
 from gemmule.sim.verify import verify
+from gemmule.sw.cli import app
 from gemmule.timing import Timing
+
+from ..cocotb.wipe import wipe
 
 TINY = load_config("tiny")
 DRAM_BYTES = 1 << 18
@@ -50,6 +56,11 @@ def gemm():
     return FuzzCase("gemm", 5, encode_program(commands), 4096, dram, *registers)
 
 
+def wipe_both(model, rtl):
+    """The same contents in both devices' memories, which outlive launches."""
+    cosim(wipe(TINY, DRAM_BYTES), model, rtl)
+
+
 def padded(case):
     return replace(case, dram=np.pad(case.dram, (0, DRAM_BYTES - len(case.dram))))
 
@@ -59,7 +70,8 @@ def test_gemm_against_numpy(rtl, model):
     verify(case.image, TINY, case.bases, case.limits, case.lengths)
     report = cosim(case, model, rtl)
     assert report.ok, report.text
-    assert report.seen.dram_bytes == report.expected.dram_bytes
+    assert report.seen.registers == report.expected.registers
+    assert report.seen.dram_bytes == {"program": 160, "load": 96, "store": 16}
     a = case.dram[:32].view(np.int8).reshape(4, 8).astype(np.int64)
     b = case.dram[512:576].view(np.int8).reshape(8, 8)[:, :4].astype(np.int64)  # the first block of columns
     expected = np.clip((a @ b + 32) >> 6, -128, 127).astype(np.int8)
@@ -76,7 +88,10 @@ def test_random_programs():
 def test_a_wrong_cycle_is_found(rtl, constant):
     timing = Timing.of(TINY)
     wrong = Model(TINY, replace(timing, **{constant: getattr(timing, constant) + 1}), dram_bytes=DRAM_BYTES)
+    wipe_both(wrong, rtl)
     report = cosim(padded(generate(TINY, 3, 40)), wrong, rtl)
+    assert report.cycle_differences > 0
+    assert report.byte_differences == 0
     assert "expected" in report.text
 
 
@@ -95,14 +110,53 @@ def test_a_wrong_byte_is_found_and_its_store_named(rtl, model):
     assert "written by command 4: store" in text
 
 
+def test_a_wrong_counter_is_found_and_named(rtl, model):
+    case = gemm()
+
+    class Wrong(Model):
+        def run(self, timing_only=False):
+            result = super().run(timing_only)
+            return replace(result, dram_bursts=result.dram_bursts | {"load": result.dram_bursts["load"] + 1})
+
+    report = cosim(case, Wrong(TINY, dram_bytes=DRAM_BYTES), rtl)
+    count = model_of(case).dram_bursts["load"]
+    assert f"launch: load_bursts expected {count + 1}, seen {count}" in report.text
+    assert (report.byte_differences, report.cycle_differences, report.counter_differences) == (0, 0, 1)
+
+
+def model_of(case):
+    model = Model(TINY, dram_bytes=DRAM_BYTES)
+    model.write_dram(0, case.dram)
+    model.bases[:], model.limits[:], model.lengths[:] = case.bases, case.limits, case.lengths
+    model.load_program(case.image, case.program)
+    return model.run()
+
+
+def test_a_difference_leaves_a_waveform(monkeypatch):
+    """A constant wrong on the model's side: exit code 1, the first difference, and a waveform with the device in it."""
+    import gemmule.sw.commands.cosim as command
+
+    timing = Timing.of(TINY)
+    wrong = replace(timing, vector_write=timing.vector_write + 1)
+    monkeypatch.setattr(command, "Model", lambda config, dram_bytes: Model(config, wrong, dram_bytes=dram_bytes))
+    answer = CliRunner().invoke(app, ["cosim", "gemm", "--shape", "5x6x7", "--config", "tiny"])
+    assert answer.exit_code == 1
+    assert re.search(r"command \d+ \(vector\): finish expected (\d+), seen (\d+)", answer.output)
+    path = Path(re.search(r"^waveform: (.*\.vcd)$", answer.output, re.MULTILINE)[1])
+    text = path.read_text()
+    assert "$var" in text
+    assert "trace_finish" in text
+    assert text.count("\n#") > 500  # time stamps
+
+
 def test_data_survive_random_axi_stalls(rtl, model):
+    wipe_both(model, rtl)
     rtl.set_stall(90)
-    for seed in range(3):
-        case = padded(generate(TINY, 50 + seed, 80))
-        report = cosim(case, model, rtl)
-        assert "DRAM bytes differ" not in report.text
-        assert report.seen.cycles > report.expected.cycles
+    reports = [cosim(padded(generate(TINY, 50 + seed, 80)), model, rtl) for seed in range(3)]
     rtl.set_stall(0)
+    for report in reports:
+        assert report.byte_differences == 0, report.text
+        assert report.seen.cycles > report.expected.cycles
 
 
 def test_axi_error_stops_the_program_and_the_next_one_runs(rtl, model):

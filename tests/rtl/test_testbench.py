@@ -16,9 +16,10 @@ DRAM = Dram(latency=17, banks=4, row_bytes=512, row_miss=11, turnaround=3, refre
 pytestmark = pytest.mark.rtl
 
 
-@pytest.fixture(scope="module")
-def device():
-    config = Config(**{**load_config("tiny").model_dump(), "dram": DRAM.model_dump(), "name": "stub"})
+@pytest.fixture(scope="module", params=[1, 3], ids=lambda cycles: f"beat_cycles={cycles}")
+def device(request):
+    dram = DRAM.model_dump() | {"beat_cycles": request.param}
+    config = Config(**{**load_config("tiny").model_dump(), "dram": dram, "name": "stub"})
     with RtlDevice(config, verilog=STUB, dram_bytes=1 << 16, watchdog=50_000) as device:
         yield device
 
@@ -45,13 +46,14 @@ def served(dram, bus, requests):
         prep = arrival if rows.get(bank) == row else max(arrival, ends.get(bank, 0)) + dram.row_miss
         turn = dram.turnaround if last_kind not in (None, kind) else 0
         start = max(free + turn, prep + dram.latency)
+        duration = n * dram.beat_cycles
         if dram.refresh_period:
-            q = (start + n - 1) // dram.refresh_period
+            q = (start + duration - 1) // dram.refresh_period
             if q and start < q * dram.refresh_period + dram.refresh_cycles:
                 start = q * dram.refresh_period + dram.refresh_cycles
-        free = ends[bank] = start + n
+        free = ends[bank] = start + duration
         rows[bank], last_kind = row, kind
-        out.append(free if kind else free - 1)
+        out.append(free if kind else free - dram.beat_cycles)
     return out
 
 
@@ -87,13 +89,20 @@ def test_service_times_follow_the_rules(device, seed):
     result = play(device, records)
     arrivals = sorted(
         ((int(result.issue[i]), *record[1:], i) for i, record in enumerate(records)), key=lambda x: x[:2])
-    ends = served(DRAM, bus, [arrival[:4] for arrival in arrivals])
+    ends = served(device.config.dram, bus, [arrival[:4] for arrival in arrivals])
     seen = [int(result.finish[arrival[4]]) for arrival in arrivals]
     assert seen == ends
     for _, kind, address, beats, _ in arrivals:
         if kind:
             memory[address // bus:address // bus + beats] = address + np.arange(beats)
     assert device.read_dram(0, memory.nbytes) == memory.tobytes()
+
+
+def test_service_times_by_hand(device):
+    """Row miss 11, latency 17, turnaround 3: the read starts at 3 + 28, the write waits for it and turns."""
+    result = play(device, [(3, 0, 0x100, 4), (3, 1, 0x120, 2)])
+    assert list(result.issue) == [3, 5]  # the write's second beat
+    assert list(result.finish) == ([34, 40] if device.config.dram.beat_cycles == 1 else [40, 52])
 
 
 def test_reads_bring_the_data(device):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
-from gemmule.isa import Command, IsaError, Length, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, IsaError, Length, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, encode_program
 from gemmule.sim.run import Model
 from gemmule.sim.verify import ProgramError, verify
 
@@ -150,9 +150,16 @@ def test_zero_length_commands_touch_nothing_and_wait_for_their_unit():
 @pytest.mark.parametrize(("commands", "message"), [
     ([load(0, rows=4000)], "command 0 .* faults: rows"),
     ([load(0, offset=1 << 16)], "command 0 .* faults: limit"),
-    ([load(0, offset=2)], "command 0 .* faults: align"),
+    ([load(0, bytes=6, flags=[MoveFlag.ACCUMULATOR])], "command 0 .* faults: align"),
+    ([load(0, offset=2, flags=[MoveFlag.BROADCAST])], "command 0 .* faults: align"),
+    ([load(0, flags=[MoveFlag.ADD])], "command 0 .* faults: illegal"),
     ([C(Unit.SELECT)], "command 0 .* faults: illegal"),
-    ([matrix(0, 8, 0)], r"command 0 .* one port for two streams \(claim bit 0\)"),
+    ([matrix(0, 8, 0, flags=[MatrixFlag.OUTPUT_STATIONARY])], "command 0 .* faults: rows"),
+    ([matrix(0, 8, 0, flags=[MatrixFlag.REUSE], k=5)], "command 0 .* faults: rows"),
+    ([load(0, row_stride=0, flags=[MoveFlag.ACCUMULATOR, MoveFlag.ADD])], "writes some accumulator rows twice"),
+    ([store(0, stride=3)], "writes some DRAM bytes twice"),
+    ([C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=4, src1=20, dst=18, dst_stride=4, m=4, n=4)],
+     "writes scratchpad rows 20..21 that it also reads as src1"),
     ([load(0), matrix(0, BANK, 0, waits={Unit.LOAD: 2})], "waits for load:2, but only 1 such"),
     ([matrix(0, BANK, 0, n=8, c_stride=3)], "writes some accumulator rows twice"),
     ([load(0, row_stride=0)], "writes some scratchpad rows twice"),
@@ -161,6 +168,149 @@ def test_zero_length_commands_touch_nothing_and_wait_for_their_unit():
 def test_single_commands(commands, message):
     with pytest.raises(ProgramError, match=message):
         check(commands)
+
+
+ACC, ADD, NARROW = MoveFlag.ACCUMULATOR, MoveFlag.ADD, MoveFlag.NARROW
+OS = MatrixFlag.OUTPUT_STATIONARY
+
+
+def test_operands_may_share_a_bank():
+    check([matrix(0, 8, 0)])
+    check([matrix(0, 0, 0)])
+    pair = {"src0": 0, "src0_stride": 4, "src1": 20, "m": 4, "n": 4}
+    check([C(Unit.VECTOR, op=VOp.ADD, dst=0, dst_stride=4, **pair),  # in place of either operand
+           C(Unit.VECTOR, op=VOp.ADD, dst=20, dst_stride=4, **pair),
+           C(Unit.VECTOR, op=VOp.PRODUCT, dst=40, dst_stride=4, aux=4, **pair)])
+    check([C(Unit.VECTOR, op=VOp.RMS_APPLY, src0=0, src0_stride=8, src1=20, dst=40, dst_stride=4, m=4, n=4)])
+
+
+@pytest.mark.parametrize(("flags", "size", "last"), [([ACC], 32, 10), ([ACC, NARROW], 8, 10), ([ACC, NARROW], 32, 46)])
+def test_accumulator_moves_name_accumulator_rows(flags, size, last):
+    """int32 rows are four times as wide in DRAM; 32 bytes of int8 are 8 blocks: row 1 + 3 + 7 * 6."""
+    move = load(1, bytes=size, stride=64, block_stride=6, flags=flags)
+    for free in (5, last + 1):
+        check([move, requant(free, 2 * BANK, m=2)])
+    for taken in (1, 4, 7, last):
+        with pytest.raises(ProgramError, match=f"accumulator rows {taken}..{taken} .0 writes rows, 1 reads src0"):
+            check([move, requant(taken, 2 * BANK, m=1)])
+    check([load(1), C(Unit.STORE, flags=flags, **move.fields | {"offset": 4096})])  # the same rows of the scratchpad
+    with pytest.raises(ProgramError, match="0 writes C, 1 reads rows"):
+        check([matrix(0, BANK, last), C(Unit.STORE, flags=flags, **move.fields)])
+
+
+def test_a_load_that_adds_waits_for_loads_of_its_rows():
+    """ADD reads a row in the cycle before it writes it."""
+    wide = {"bytes": 16, "stride": 16}
+    plain, add = load(0, flags=[ACC], **wide), load(2, flags=[ACC, ADD], **wide)
+    check([add, plain])
+    check([plain, load(4, flags=[ACC, ADD], **wide)])
+    for first in (plain, load(0, flags=[ACC, ADD], **wide)):
+        with pytest.raises(ProgramError, match="accumulator rows 2..3 .0 writes rows, 1 reads sums.; .*load:1"):
+            check([first, add])
+        check([first, load(2, flags=[ACC, ADD], waits={Unit.LOAD: 1}, **wide)])
+
+
+def test_zero_and_broadcast_loads_run_alone():
+    """No load is in flight with one: ADD needs no wait behind it, nor when it broadcasts itself."""
+    wide = {"bytes": 16, "stride": 16}
+    add, plain = load(2, flags=[ACC, ADD], **wide), load(0, flags=[ACC], **wide)
+    for flag in (MoveFlag.ZERO, MoveFlag.BROADCAST):
+        check([load(0, flags=[ACC, flag], **wide), add])
+        check([plain, load(100, flags=[flag]), add])
+        check([plain, load(100, rows=0), add])  # an empty load runs alone too
+        with pytest.raises(ProgramError, match="command 2 .*before command 1"):
+            check([load(0, flags=[ACC, flag], **wide), plain, add])
+    check([plain, load(2, flags=[ACC, ADD, MoveFlag.BROADCAST], **wide)])
+    # An empty one does not hold the next load back.
+    with pytest.raises(ProgramError, match="command 2 .*before command 1"):
+        check([load(100, flags=[MoveFlag.ZERO], rows=0), plain, add])
+
+
+def test_zero_reads_no_memory_and_broadcast_one_row():
+    out = store(0, base=1, rows=1)
+    check([out, load(BANK, offset=4096, flags=[MoveFlag.ZERO])])
+    check([out, load(BANK, offset=4092, flags=[MoveFlag.BROADCAST])])
+    with pytest.raises(ProgramError, match="DRAM bytes 4096..4099"):
+        check([out, load(BANK, offset=4092)])
+    check([load(0, offset=(1 << 16) - 4, flags=[MoveFlag.BROADCAST])])  # only the first row counts for the limit
+    check([load(0, offset=1 << 20, flags=[MoveFlag.ZERO])])
+
+
+def test_unaligned_moves_meet_in_single_bytes():
+    check([store(0, base=1, offset=3, rows=1), load(BANK, offset=4099 + 4, rows=1)])
+    with pytest.raises(ProgramError, match="DRAM bytes 4102..4102"):
+        check([store(0, base=1, offset=3, rows=1), load(BANK, offset=4099 + 3, rows=1)])
+
+
+def test_matrix_operand_rows():
+    flag = MatrixFlag
+    for flags, k, last in (((), 7, 7), ((flag.A_TRANSPOSED,), 9, 9), ((flag.A_TRANSPOSED, OS), 9, 9)):
+        # A: rows m of two blocks of k, or rows k of one block of m
+        a = {"m": 3, "n": 4, "k": k}
+        end = last if flags else 7  # a_stride 4: rows 0..2 and 4..6
+        check([load(end, rows=1), matrix(0, BANK, 0, flags=flags, **a)])
+        with pytest.raises(ProgramError, match="1 reads A"):
+            check([load(end - 1, rows=1), matrix(0, BANK, 0, flags=flags, **a)])
+    for flags, count in (([flag.B_INT4], 4), ([flag.B_INT4, flag.B_TRANSPOSED], 3)):  # k = 7, n = 6
+        b = C(Unit.MATRIX, a_row=0, b_row=BANK, b_stride=16, c_row=0, c_stride=1, m=1, n=6, k=7, flags=flags)
+        check([load(BANK + count, rows=16 - count), b])
+        with pytest.raises(ProgramError, match="1 reads B"):
+            check([load(BANK + 16 + count - 1, rows=1), b])
+
+
+def test_group_scales_stand_behind_the_weights():
+    """K = 13: 4 tiles, 7 rows of weights, then from row 8 on one scale row for two tiles."""
+    b = C(Unit.MATRIX, a_row=0, b_row=BANK, b_stride=12, c_row=0, c_stride=1, m=1, n=5, k=13, group=1,
+          flags=[MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES])
+    for free in (7, 10, 19, 22):
+        check([load(BANK + free, rows=1), b])
+    for row, what in ((6, "B"), (8, "scales"), (9, "scales"), (12, "B"), (21, "scales")):
+        with pytest.raises(ProgramError, match=f"1 reads {what}"):
+            check([load(BANK + row, rows=1), b])
+
+
+def test_reuse_reads_no_weights_and_needs_no_wait():
+    reuse = [MatrixFlag.REUSE]
+    check([matrix(0, BANK, 0), load(BANK, waits={Unit.MATRIX: 1}), matrix(4, BANK, 8, flags=reuse)])
+    with pytest.raises(ProgramError, match="1 reads A"):
+        check([load(4), matrix(4, BANK, 8, flags=reuse)])
+    check([matrix(0, BANK, 0), matrix(4, BANK, 0, flags=[*reuse, MatrixFlag.ACCUMULATE])])
+
+
+def test_a_change_of_the_dataflow_runs_alone():
+    """Accumulation at another offset needs a wait, but not behind a change: then all earlier sums are done."""
+    add = [MatrixFlag.ACCUMULATE]
+    check([matrix(0, BANK, 0), matrix(4, BANK, 2, flags=[OS, *add])])
+    check([matrix(0, BANK, 0, flags=[OS]), matrix(4, BANK, 2, flags=add)])
+    check([matrix(0, BANK, 0, flags=[OS]), matrix(4, BANK, 0, flags=[OS, *add])])
+    with pytest.raises(ProgramError, match="matrix:1"):
+        check([matrix(0, BANK, 0, flags=[OS]), matrix(4, BANK, 2, flags=[OS, *add])])
+    # An empty command changes nothing, though it runs alone itself.
+    check([matrix(0, BANK, 0), matrix(0, BANK, 0, flags=[OS], m=0), matrix(4, BANK, 2, flags=add)])
+    with pytest.raises(ProgramError, match="command 2 .*before command 1"):
+        check([matrix(0, BANK, 0, flags=[OS], m=0), matrix(0, BANK, 0), matrix(4, BANK, 2, flags=add)])
+    # Who waits for the first command after a change has waited for all before it.
+    check([matrix(0, BANK, 0), matrix(4, BANK, 8, flags=[OS]), requant(0, 2 * BANK, waits={Unit.MATRIX: 1})])
+    with pytest.raises(ProgramError, match="command 2 .*before command 1"):
+        check([matrix(0, BANK, 8), matrix(0, BANK, 0), requant(0, 2 * BANK, waits={Unit.MATRIX: 2})])
+
+
+def test_bias_rows_come_after_the_column_rows():
+    flag = VectorFlag
+    for flags, count in (([flag.BIAS], 4), ([flag.COLUMN, flag.BIAS], 7)):  # n = 4: one column group
+        check([load(count, rows=1), requant(0, 2 * BANK, flags=flags, src1=0)])
+        with pytest.raises(ProgramError, match="parameters"):
+            check([load(count - 1, rows=1), requant(0, 2 * BANK, flags=flags, src1=0)])
+
+
+def test_operands_of_add():
+    add = C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=8, src1=BANK, aux=2, dst=2 * BANK, dst_stride=10, m=4, n=8,
+            flags=[VectorFlag.WIDE])
+    for row, what in ((3, "src0"), (8, "src0"), (BANK + 11, "src1"), (2 * BANK + 5, "dst"), (2 * BANK + 18, "dst")):
+        with pytest.raises(ProgramError, match=what):
+            check([load(row, rows=1), add])
+    for row in (4, 12, BANK + 4, BANK + 12, 2 * BANK + 4, 2 * BANK + 9, 2 * BANK + 19):
+        check([load(row, rows=1), add])
 
 
 def test_two_thousand_commands_in_a_second():

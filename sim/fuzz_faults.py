@@ -1,0 +1,85 @@
+"""Commands that fault when they are resolved, whatever the length registers hold: every check of the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import Command, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, legal_flags
+
+__all__ = ["faulty_commands"]
+
+
+def faulty_commands(config: Config, bases: np.ndarray, random: np.random.Generator) -> list[Command]:
+    """One command a check: unknown units, operations and flags; rows, limits and sizes out of bounds."""
+    return [*_illegal(random), *_rows(config), *_moves(config, bases)]
+
+
+def _illegal(random: np.random.Generator) -> list[Command]:
+    """Unit, operation, and for each unit and vector operation a set of flags that it does not have."""
+    found = [
+        Command.make(Unit.SELECT),
+        *(Command.make(unit, op=int(random.integers(1, 32))) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX)),
+        Command.make(Unit.VECTOR, op=int(random.integers(len(VOp), 32))),
+    ]
+    for unit, op in ((Unit.LOAD, 0), (Unit.STORE, 0), (Unit.MATRIX, 0), *((Unit.VECTOR, op) for op in VOp)):
+        wrong = [flags for flags in range(256) if not legal_flags(unit, op, flags)]
+        flags = wrong[random.integers(len(wrong))]
+        # Illegal flags fault at length zero too.
+        found.append(Command.make(unit, op=op, flags=[bit for bit in range(8) if flags >> bit & 1]))
+    return found
+
+
+def _rows(config: Config) -> list[Command]:
+    """Operands beyond their memory, weights to reuse that do not exist, B and statistics out of place."""
+    dim, spm, acc = config.dim, config.spm_rows, config.acc_rows
+    one = {"m": 1, "n": 1, "k": 1}
+    beyond: list[dict[str, Any]] = [
+        {"a_row": spm, "flags": [MatrixFlag.REUSE]}, {"a_row": spm - 1, "k": 2, "flags": [MatrixFlag.A_TRANSPOSED]},
+        {"b_row": spm - spm % config.preload}, {"c_row": acc}, {"c_row": acc - 1, "m": 2},
+        {"b_row": spm - dim // 2, "flags": [MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES]},
+        {"n": dim + 1, "flags": [MatrixFlag.REUSE]}, {"k": dim + 1, "flags": [MatrixFlag.REUSE]},
+        {"flags": [MatrixFlag.OUTPUT_STATIONARY]},  # A and B in one bank
+    ]
+    if config.preload > 1:
+        beyond += [{"b_row": 1}, {"b_stride": config.preload - 1}]
+    found = [Command.make(Unit.MATRIX, **(one | values)) for values in beyond]
+    column, bias = VectorFlag.COLUMN, VectorFlag.BIAS
+    vectors: list[dict[str, Any]] = [
+        {"op": VOp.REQUANT, "src0": acc}, {"op": VOp.REQUANT, "dst": spm},
+        {"op": VOp.REQUANT, "flags": [column], "src1": spm - 2},
+        {"op": VOp.REQUANT, "flags": [column, bias], "src1": spm - 6},
+        {"op": VOp.REQUANT, "flags": [VectorFlag.RESIDUAL], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.ADD, "src1": spm}, {"op": VOp.PRODUCT, "src0": spm}, {"op": VOp.TABLE, "src0": spm - 1},
+        {"op": VOp.ADD, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.ROPE, "aux": spm - 3}, {"op": VOp.RMS_APPLY, "src1": spm - 1},
+        {"op": VOp.RMS_STAT, "m": config.stat_rows + 1}, {"op": VOp.SOFTMAX_MAX, "m": config.stat_rows + 1},
+    ]
+    if config.stat_contexts < 16:
+        vectors.append({"op": VOp.SOFTMAX_EXP, "context": config.stat_contexts})
+    found += [Command.make(Unit.VECTOR, **({"m": 1, "n": 1} | values)) for values in vectors]
+    return [command for command in found if all(value < 1 << 16 for value in command.fields.values())]
+
+
+def _moves(config: Config, bases: np.ndarray) -> list[Command]:
+    """Rows of both memories, the DRAM limit, int32 of odd sizes, BROADCAST off a bus boundary."""
+    dim, bus = config.dim, config.bus_bytes
+    move: dict[str, Any] = {"bytes": dim, "rows": 1, "row_stride": 1, "block_stride": 1}
+    into, narrow = [MoveFlag.ACCUMULATOR], [MoveFlag.ACCUMULATOR, MoveFlag.NARROW]
+    last = config.acc_rows - 1
+    wrong: list[dict[str, Any]] = [
+        {"row": config.spm_rows - 1, "rows": 2}, {"row": last, "rows": 2, "flags": narrow},
+        {"row": last, "bytes": 4 * dim + 4, "flags": into}, {"offset": (1 << 32) - dim},
+        {"rows": 2, "stride": (1 << 24) - 1}, {"bytes": 6, "flags": into},
+    ]
+    found = [Command.make(unit, **(move | values)) for unit in (Unit.LOAD, Unit.STORE) for values in wrong]
+    away = -int(bases[1]) % bus + 1
+    loads: list[dict[str, Any]] = [
+        {"row": config.spm_rows - 1, "rows": 2, "flags": [MoveFlag.ZERO]},
+        {"row": last, "rows": 2, "bytes": 4, "flags": [*into, MoveFlag.ADD]},
+        {"base": 1, "offset": away, "bytes": 1, "flags": [MoveFlag.BROADCAST]},
+        {"offset": (1 << 32) - dim, "flags": [MoveFlag.BROADCAST]},
+    ]
+    return found + [Command.make(Unit.LOAD, **(move | values)) for values in loads]

@@ -1,0 +1,143 @@
+"""``gemmule synth``: area of every unit and of the device on an FPGA, and Fmax after routing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gemmule.config import Config
+from gemmule.hw.synth import (
+    TARGETS,
+    Area,
+    Route,
+    SynthError,
+    Synthesis,
+    Target,
+    check_tools,
+    route,
+    synthesize,
+    versions,
+)
+from gemmule.hw.verilog import TOP, UNITS
+from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json
+from gemmule.sw.text import InputError
+
+__all__ = ["synth"]
+
+ROOT = Path("build/synth")
+COLUMNS = {"comb": "COMB", "lut4": "LUT4", "ccu2c": "CCU2C", "lutram": "LUT RAM", "ff": "FF", "dsp": "DSP",
+           "bram": "block RAM"}
+
+
+def synth(
+    config: ConfigOption = "edge",
+    unit: Annotated[str, typer.Option(
+        "--unit", help="One unit alone, 'whole' for the device by unit, 'all' for every unit alone and the whole.")
+    ] = "whole",
+    target: Annotated[str, typer.Option("--target", help=f"The FPGA: {', '.join(TARGETS)}.")] = "ecp5-85k",
+    place: Annotated[bool, typer.Option(
+        "--route", help="Also place and route, each alone, what is synthesised: Fmax.")] = False,
+    black_box_memories: Annotated[bool | None, typer.Option(
+        "--black-box-memories/--map-memories",
+        help="Leave out the memories of scratchpad and accumulator (default for base), or map them to block RAM "
+             "(default for all others).", show_default=False)] = None,
+    json: JsonOption = None,
+) -> None:
+    """Synthesise the RTL with Yosys and, with --route, place and route it with nextpnr.
+
+    Needs the optional dependencies named synth (docs/synthesis.md). Work files lie under build/synth.
+
+    Example: gemmule synth --config edge --unit whole --route --json build/synth_edge.json
+    """
+    device = read_config(config)
+    names = [name for name in UNITS if name != TOP]
+    if unit not in (*names, "all", "whole"):
+        raise InputError(f"--unit must be all, whole or one of {', '.join(sorted(names))}, not {unit!r}")
+    if target not in TARGETS:
+        raise InputError(f"--target must be one of {', '.join(TARGETS)}, not {target!r}")
+    black_box = device.name == "base" if black_box_memories is None else black_box_memories
+    if place and black_box:
+        raise InputError("--route needs the memories; add --map-memories")
+    flow = _Flow(device, TARGETS[target], black_box, place)
+    try:
+        check_tools("yosys", *(["nextpnr"] if place else []))
+        record: dict[str, Any] = {
+            "config": device.model_dump(), "target": flow.target.part, "tools": versions(),
+            "memories": "black boxes" if black_box else "block RAM"}
+        if unit != "whole":
+            record["alone"] = flow.alone(names if unit == "all" else [unit])
+        if unit in ("whole", "all"):
+            record["whole"] = flow.whole()
+    except SynthError as error:
+        raise InputError(str(error)) from None
+    write_json(json, record)
+
+
+def _fields(area: Area) -> dict[str, int]:
+    return {name: getattr(area, name) for name in COLUMNS}
+
+
+class _Flow:
+    """Synthesis, and routing if wanted, with progress and tables on the console."""
+
+    def __init__(self, config: Config, target: Target, black_box: bool, place: bool) -> None:
+        self.config, self.target, self.black_box, self.place = config, target, black_box, place
+
+    def run(self, name: str) -> tuple[Synthesis, Route | None]:
+        title = f"{self.config.name}: {'the whole device' if name == TOP else name}"
+        begin = time.monotonic()
+        with console.status(title) as status:
+
+            def progress(step: str) -> None:
+                status.update(f"{title}, {time.monotonic() - begin:.0f} s: {step}")
+
+            result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=self.place,
+                                progress=progress)
+            routed = route(result, self.target, progress=progress) if self.place else None
+        console.print(f"{title}: {time.monotonic() - begin:.0f} s", markup=False)
+        return result, routed
+
+    def alone(self, names: list[str]) -> dict[str, Any]:
+        done = {name: self.run(name) for name in names}
+        fmax = {name: f"{routed.fmax_mhz}" for name, (_, routed) in done.items() if routed}
+        self.show("units alone, each with what it contains", {n: s.total for n, (s, _) in done.items()}, None, fmax)
+        return {name: _fields(synthesis.total) | ({"route": asdict(routed)} if routed else {})
+                for name, (synthesis, routed) in done.items()}
+
+    def whole(self) -> dict[str, Any]:
+        synthesis, routed = self.run(TOP)
+        self.show("the whole device by unit", synthesis.parts, synthesis.total, {})
+        record: dict[str, Any] = {
+            "total": _fields(synthesis.total),
+            "parts": {name: _fields(area) for name, area in sorted(synthesis.parts.items())}}
+        if routed:
+            used = ", ".join(f"{name} {n:,} of {of:,}" for name, (n, of) in routed.used.items())
+            console.print(f"Fmax {routed.fmax_mhz} MHz; placed with its harness: {used}", markup=False)
+            console.print("slowest path: {start} to {end}, {cells} cells, {logic_ns} ns in cells, {routing_ns} ns "
+                          "in wires".format(**routed.path), markup=False)
+            record["route"] = asdict(routed)
+        return record
+
+    def show(self, title: str, areas: Mapping[str, Area], total: Area | None, fmax: Mapping[str, str]) -> None:
+        memories = "black boxes" if self.black_box else "in block RAM"
+        console.print(f"{self.config.name}: {title}; {self.target.part}; scratchpad and accumulator memories "
+                      f"{memories}", markup=False, soft_wrap=True)
+        table = Table(box=None, pad_edge=False)
+        table.add_column("unit")
+        for name in (*COLUMNS.values(), *(["Fmax MHz"] if fmax else [])):
+            table.add_column(name, justify="right")
+        for name, area in sorted(areas.items(), key=lambda item: -item[1].comb):
+            table.add_row(name, *(f"{value:,}" for value in _fields(area).values()), fmax.get(name, ""))
+        if total is not None:
+            table.add_row("sum" + " without harness" * ("harness" in areas),
+                          *(f"{value:,}" for value in _fields(total).values()))
+            there = {"comb": self.target.comb, "ff": self.target.ff, "dsp": self.target.dsp, "bram": self.target.bram}
+            table.add_row("share of the part", *(
+                f"{getattr(total, name) / there[name]:.0%}" if name in there else "" for name in COLUMNS))
+        console.print(table)

@@ -1,0 +1,120 @@
+"""cocotb bench of the vector unit (``hw/vector.py``): every operation on random data, cycles by hand.
+
+The unit has no backpressure: ports are claimed before a command starts, and one command runs at a time.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import RisingEdge
+from support import CONFIG, Issuer, Memory, start, until
+
+from gemmule.hw.interfaces import vector_layout
+from gemmule.hw.vector_reference import Device
+from gemmule.hw.vector_testing import make, scale, shape
+from gemmule.isa import Unit, VOp, legal_flags
+from gemmule.isa import VectorFlag as F
+
+LAYOUT = vector_layout(CONFIG)
+DIM = CONFIG.dim
+ONE = {"zero": 0, "op": int(VOp.REQUANT), "flags": 0, "m": 4, "n": DIM, "src0": 0, "src0_stride": 8, "src1": 100,
+       "aux": 0, "dst": 600, "dst_stride": 8, "mult": 1, "shift": 6, "shift2": 0, "context": 0, "period": 0, "apart": 0}
+
+
+def bits(*flags: int) -> int:
+    return sum(1 << flag for flag in flags)
+
+
+class Bench:
+    """The unit between both memories, whose contents are the reference's; runs all commands."""
+
+    def __init__(self, dut: Any, device: Device, commands: list[dict[str, int]]) -> None:
+        self.device = device
+        self.scratchpad = Memory(dut, device.spm.copy(), reads={"r0": 1, "r1": 1}, writes=["w"])
+        accumulator = device.acc.astype("<i4").view(np.uint8)
+        self.accumulator = Memory(dut, accumulator, reads={"acc": 1})
+        self.issuer = Issuer(dut, LAYOUT, commands, limit=1)
+        for command in commands:
+            for row, line in device.run(command).items():
+                device.spm[row] = line
+
+    def check(self) -> None:
+        np.testing.assert_array_equal(self.scratchpad.rows, self.device.spm)
+        assert self.issuer.releases == [(cycle, 7) for cycle in self.issuer.finishes]
+
+
+async def run(dut: Any, device: Device, commands: list[dict[str, int]]) -> Bench:
+    await start(dut)
+    bench = Bench(dut, device, commands)
+    await until(dut, lambda: bench.issuer.done, 100000)
+    await RisingEdge(dut.clk)
+    bench.check()
+    return bench
+
+
+def prerequisites(op: VOp, flags: set[int]) -> list[VOp]:
+    """Operations that set up the statistics or the table that a command uses."""
+    if op is VOp.RMS_APPLY:
+        return [VOp.RMS_STAT]
+    if op is VOp.SOFTMAX_EXP:
+        return [VOp.SOFTMAX_MAX]
+    table = [VOp.TABLE] if F.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD) else []
+    return table + ([VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP] if op is VOp.REQUANT and F.ROW in flags else [])
+
+
+@cocotb.test()
+@cocotb.parametrize(op=list(VOp))
+async def random_commands(dut: Any, op: VOp) -> None:
+    """All legal flags and ragged shapes; statistics and the table are set up before they are used."""
+    device = Device(CONFIG, np.random.default_rng(20 + op))
+    rng, commands = device.rng, []
+    legal = [flags for flags in range(256) if legal_flags(Unit.VECTOR, op, flags)]
+    for _ in range(24):
+        chosen = int(rng.choice(legal))
+        flags = {bit for bit in range(8) if chosen >> bit & 1}
+        m, n = shape(rng, DIM)
+        chain = [make(device, kind, m=m, n=n) for kind in prerequisites(op, flags)]
+        chain.append(make(device, op, flags, m=m, n=n))
+        context = {"context": chain[-1]["context"]}
+        if VOp.SOFTMAX_EXP in (op, *(VOp(c["op"]) for c in chain)):  # the maximum of the very same scores
+            first = next(c for c in chain if c["op"] == VOp.SOFTMAX_MAX)
+            context |= {name: first[name] for name in ("src0", "src0_stride", "mult", "shift")}
+        if op in (VOp.REQUANT, VOp.ROPE):
+            scale(device, chain[-1])
+        commands += [
+            c | (context if c["op"] in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) else {"context": context["context"]})
+            for c in chain]
+    await run(dut, device, commands)
+
+
+@cocotb.test()
+async def latency(dut: Any) -> None:
+    """Issue to finish with 4 rows of one column group, DIM 4, one divider.
+
+    Reads + 9 for what is written, + 12 for a maximum. A sum of squares is ready every 2 cycles from t + 14 on and takes
+    36 in the divider; a sum of weights every cycle from t + 13 on and takes 19.
+    """
+    cases = [
+        ({}, 13), ({"flags": bits(F.WIDE)}, 17), ({"flags": bits(F.RESIDUAL)}, 17), ({"flags": bits(F.COLUMN)}, 16),
+        ({"flags": bits(F.BIAS)}, 17), ({"flags": bits(F.COLUMN, F.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
+        ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 17), ({"op": VOp.ADD}, 13),
+        ({"op": VOp.ADD, "flags": bits(F.WIDE)}, 17),
+        ({"op": VOp.ROPE}, 25), ({"op": VOp.RMS_STAT}, 158), ({"op": VOp.RMS_APPLY}, 19), ({"op": VOp.SOFTMAX_MAX}, 16),
+        ({"op": VOp.SOFTMAX_EXP}, 89), ({"op": VOp.TABLE}, 73),
+    ]
+    device = Device(CONFIG, np.random.default_rng(2))
+    bench = await run(dut, device, [{**ONE, **change} for change, _ in cases])
+    issues, finishes = bench.issuer.issues, bench.issuer.finishes
+    assert [b - a for a, b in zip(issues, finishes)] == [cycles for _, cycles in cases]
+    assert [b - a for a, b in zip(finishes, issues[1:])] == [1] * (len(cases) - 1)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """27 rows of 3 column groups: a read and, 9 cycles later, a write in every cycle."""
+    device = Device(CONFIG, np.random.default_rng(3))
+    bench = await run(dut, device, [{**ONE, "m": 9, "n": 3 * DIM, "src0_stride": 16, "dst_stride": 16}])
+    t = bench.issuer.issues[0]
+    assert bench.accumulator.read_cycles["acc"] == [t + 1 + i for i in range(27)]
+    assert bench.scratchpad.write_cycles["w"] == [t + 10 + i for i in range(27)]

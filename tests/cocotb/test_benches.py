@@ -1,0 +1,50 @@
+"""Starts the cocotb benches of this folder: one build and one simulation for each unit, and for the whole."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemmule.config import load_config
+from gemmule.timing import Timing
+
+from .runner import build_unit, simulate
+
+pytestmark = pytest.mark.rtl
+BENCHES = {
+    "csr": "csr", "fetch": "fetch", "scratchpad": "memory", "accumulator": "memory", "load": "load", "store": "store",
+    "matrix": "matrix", "vector": "vector", "dispatch": "dispatch", "issue_logic": "issue", "control": "control",
+    "gemmule": "gemmule",
+}
+"""Unit of ``gemmule.hw.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
+
+
+
+
+def built(name):
+    return build_unit(name, load_config("tiny"), waves=bool(os.environ.get("GEMMULE_WAVES")))
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_bench(name, tmp_path):
+    outcome = simulate(built(name), f"bench_{BENCHES[name]}", tmp_path)
+    source = (Path(__file__).parent / f"bench_{BENCHES[name]}.py").read_text()
+    assert set(outcome.tests) == set(re.findall(r"^@cocotb\.test.*?^async def (\w+)", source, re.DOTALL | re.MULTILINE))
+    assert outcome.failures == {}
+
+
+def test_one_wrong_byte_fails_the_bench(tmp_path):
+    settings = {"COCOTB_TEST_FILTER": "random_program/seed=1/stalls=none", "BENCH_MUTANT": "expected"}
+    outcome = simulate(built("gemmule"), "bench_gemmule", tmp_path, **settings)
+    assert list(outcome.failures) == ["random_program/seed=1/stalls=none"]
+    assert "1 DRAM bytes differ; first at" in outcome.failures.popitem()[1]
+
+
+def test_one_late_cycle_fails_the_bench(tmp_path):
+    """The unit with one constant changed: its bench of latencies, and no other test, fails."""
+    tiny = load_config("tiny")
+    late = build_unit("fetch", tiny, replace(Timing.of(tiny), fetch_start=2))
+    outcome = simulate(late, "bench_fetch", tmp_path)
+    assert set(outcome.failures) == {"latency", "full_rate"}

@@ -1,0 +1,38 @@
+"""A program that gives everything inside the device a known value, whatever stood there before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import Command, MoveFlag, Unit, VOp, encode_program
+from gemmule.sim.fuzz import FuzzCase
+
+__all__ = ["wipe"]
+
+make = Command.make
+
+
+def wipe(config: Config, size: int) -> FuzzCase:
+    """Zeros in scratchpad, accumulator, weights and table; every row of every statistics context set.
+
+    Resets and faults leave memories as they are; a launch after this program does not depend on them.
+    ``size``: bytes of the DRAM, whose last part holds the program.
+    """
+    dim, each = config.dim, {"row_stride": 1, "block_stride": 1, "rows": 1, "flags": [MoveFlag.ZERO]}
+    commands = [
+        *(make(Unit.LOAD, row=row, bytes=config.spm_bank_rows * dim, **each)
+          for row in range(0, config.spm_rows, config.spm_bank_rows)),
+        *(make(Unit.LOAD, row=row, bytes=4 * config.acc_bank_rows * dim,
+               **(each | {"flags": [MoveFlag.ACCUMULATOR, MoveFlag.ZERO]}))
+          for row in range(0, config.acc_rows, config.acc_bank_rows)),
+        make(Unit.MATRIX, b_row=config.spm_bank_rows, m=1, n=dim, k=dim, waits={Unit.LOAD: 1}),
+        make(Unit.VECTOR, op=VOp.TABLE, waits={Unit.LOAD: 1, Unit.MATRIX: 1}),
+        *(make(Unit.VECTOR, op=op, m=config.stat_rows, n=dim, mult=1, shift=32, context=context)
+          for context in range(config.stat_contexts) for op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.RMS_STAT)),
+        make(Unit.LOAD, row=0, bytes=config.spm_bank_rows * dim, waits={Unit.VECTOR: 1}, **each),
+    ]
+    image = encode_program(commands)
+    program = (size - len(image)) // 4096 * 4096
+    registers = np.zeros(32, dtype=np.int64), np.full(32, size, dtype=np.int64), np.zeros(16, dtype=np.int64)
+    return FuzzCase("wipe", 0, image, program, np.zeros(size, dtype=np.uint8), *registers)

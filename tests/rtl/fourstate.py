@@ -1,0 +1,117 @@
+"""The generated Verilog under Icarus Verilog, where a signal can be unknown: `make fourstate`.
+
+Not collected with the other tests, because Icarus is a system package. One random program runs twice:
+with the Verilog as it is, where every output must be known in every cycle from reset on, and with all
+initial values of registers and RAMs taken out, so that only the reset makes them known.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmule.config import load_config
+from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
+from gemmule.sim.cosim import verilog_path
+from gemmule.sim.fuzz import FuzzCase, generate
+from gemmule.sim.run import Model
+
+CONFIG = load_config("tiny")
+BENCH = Path(__file__).with_name("fourstate.sv")
+SEED = 1
+COMMANDS = 20
+
+
+def without_initial_values(text: str) -> str:
+    """Registers and RAMs begin unknown; ROMs (some initial value is not 0) stay."""
+    text = re.sub(r"^(\s*reg .*?) = \d+'h[0-9a-f]+;$", r"\1;", text, flags=re.MULTILINE)
+    return re.sub(r"^  initial begin\n(?:    \S+\s*\[\d+\] = \d+'h0+;\n)+  end\n", "", text, flags=re.MULTILINE)
+
+
+def host_writes(case: FuzzCase) -> list[tuple[int, int]]:
+    """Register writes of a launch, the start last."""
+    writes = [(Csr.PROGRAM_LO, case.program), (Csr.PROGRAM_HI, 0),
+              (Csr.PROGRAM_COMMANDS, len(case.image) // 32)]
+    writes += [(length_offset(i), int(value)) for i, value in enumerate(case.lengths) if i]
+    for offset, values in ((base_offset, case.bases), (limit_offset, case.limits)):
+        for i, value in enumerate(values):
+            writes += [(offset(i), int(value) & 0xFFFFFFFF), (offset(i) + 4, int(value) >> 32)]
+    return [*writes, (Csr.CONTROL, Control.START)]
+
+
+def simulate(verilog: str, case: FuzzCase, folder: Path, *arguments: str,
+             watchdog: int = 200_000) -> tuple[str, np.ndarray]:
+    """What the bench printed, and all DRAM bytes at the end (-1: unknown)."""
+    source = folder / "gemmule.sv"
+    source.write_text(verilog)
+    dram = case.dram.copy()
+    dram[case.program:case.program + len(case.image)] = np.frombuffer(case.image, dtype=np.uint8)
+    writes = host_writes(case)
+    width = CONFIG.bus_bytes
+    (folder / "host.hex").write_text("".join(f"{at:x}\n{value:x}\n" for at, value in writes))
+    (folder / "dram.hex").write_text("".join(f"{word[::-1].tobytes().hex()}\n" for word in dram.reshape(-1, width)))
+    parameters = {"ADDRESS_BITS": CONFIG.address_bits, "BUS_BYTES": width, "WORDS": len(dram) // width,
+                  "HOST_WRITES": len(writes), "WATCHDOG": watchdog}
+    compiled = subprocess.run(
+        ["iverilog", "-g2012", "-s", "fourstate", "-o", "bench.vvp",
+         *(f"-Pfourstate.{name}={value}" for name, value in parameters.items()), str(BENCH), str(source)],
+        cwd=folder, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr[-2000:]
+    out = subprocess.run(["vvp", "-n", "bench.vvp", *arguments], cwd=folder, capture_output=True, text=True,
+                         check=True, timeout=600).stdout
+    words = [word for line in (folder / "after.hex").read_text().splitlines() if not line.startswith("//")
+             for word in line.split()]
+    pairs = [word[i:i + 2] for word in words for i in range(2 * width - 2, -1, -2)]
+    return out, np.array([int(pair, 16) if set(pair) <= set("0123456789abcdef") else -1 for pair in pairs])
+
+
+@pytest.fixture(scope="module")
+def case() -> FuzzCase:
+    return generate(CONFIG, SEED, COMMANDS)
+
+
+@pytest.fixture(scope="module")
+def expected(case: FuzzCase) -> np.ndarray:
+    model = Model(CONFIG, dram_bytes=len(case.dram))
+    model.write_dram(0, case.dram)
+    model.bases[:], model.limits[:], model.lengths[:] = case.bases, case.limits, case.lengths
+    model.load_program(case.image, case.program)
+    model.run()
+    after = np.frombuffer(model.read_dram(0, len(case.dram)), dtype=np.uint8)
+    assert (after != case.dram).sum() > 1000
+    return after
+
+
+@pytest.fixture(scope="module")
+def verilog() -> str:
+    return verilog_path(CONFIG).read_text()
+
+
+def test_outputs_are_known_from_reset_on(case, expected, verilog, tmp_path):
+    print(f"seed {SEED}")
+    out, after = simulate(verilog, case, tmp_path)
+    print(out)
+    assert "interrupt after" in out
+    assert " 0 unknown outputs" in out
+    assert "protocol" not in out
+    assert (after == expected).all()
+
+
+def test_reset_alone_makes_the_device_known(case, expected, verilog, tmp_path):
+    bare = without_initial_values(verilog)
+    assert not re.search(r"^\s*reg .* = \d+'h", bare, re.MULTILINE)
+    out, after = simulate(bare, case, tmp_path, "+payload=valid")
+    print(out)
+    assert "interrupt after" in out
+    assert " 0 unknown outputs" in out
+    assert (after == expected).all()
+
+
+def test_an_unknown_output_is_seen(case, verilog, tmp_path):
+    broken, count = re.subn(r"^    irq <= .*;$", "    irq <= 1'bx;", verilog, count=1, flags=re.MULTILINE)
+    assert count == 1
+    out, _ = simulate(broken, case, tmp_path, watchdog=20)
+    assert "no interrupt after 20 cycles" in out
+    assert "unknown: irq or trace" in out

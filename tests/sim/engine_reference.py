@@ -1,0 +1,372 @@
+"""A plain simulator of docs/timing.md that steps every cycle, for the tests of the compiled engine.
+
+It shares no code with the engine (only the contract's resolve and decode): registers hold a state, a
+cycle computes what happens from them, and updates them at its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from gemmule.config import Config
+from gemmule.csr import COUNTERS
+from gemmule.isa import COMMAND_BYTES, TABLE_FIELDS, MatrixFlag, MoveFlag, VectorFlag, VOp, decode_table
+from gemmule.resolve import OUT_FIELDS, resolve
+from gemmule.sim.run import Model
+
+LOAD, STORE, MATRIX, VECTOR = range(4)
+NAMES = ("load", "store", "matrix", "vector")
+
+
+class SlowDram:
+    """Serves bursts in order of arrival; tells per cycle which beat or response it presents."""
+
+    def __init__(self, config: Config) -> None:
+        self.d = config.dram
+        self.bus_free, self.direction = 0, ""
+        self.rows: dict[int, int] = {}
+        self.bank_end: dict[int, int] = {}
+        self.events: dict[int, list[tuple]] = {}
+
+    def arrive(self, now: int, direction: str, address: int, tags: list[tuple]) -> None:
+        """A burst with one tag per beat; a write's last tag comes with its response."""
+        d = self.d
+        length = len(tags) * d.beat_cycles
+        index = address // d.row_bytes
+        bank, row = index % d.banks, index // d.banks
+        if self.rows.get(bank) == row:
+            prep = now
+        else:
+            prep = max(now, self.bank_end.get(bank, 0)) + d.row_miss
+        self.rows[bank] = row
+        bus = self.bus_free
+        if self.direction not in ("", direction):
+            bus += d.turnaround
+        start = max(bus, prep + d.latency)
+        if d.refresh_period:
+            q = (start + length - 1) // d.refresh_period
+            if q >= 1 and start < q * d.refresh_period + d.refresh_cycles:
+                start = q * d.refresh_period + d.refresh_cycles
+        self.bus_free = self.bank_end[bank] = start + length
+        self.direction = direction
+        if direction == "read":
+            for i, tag in enumerate(tags):
+                self.events.setdefault(start + i * d.beat_cycles, []).append(tag)
+        else:
+            self.events.setdefault(start + length, []).append(tags[-1])
+
+
+def cut(config: Config, address: int, size: int) -> list[range]:
+    """Byte addresses of a DRAM row, cut where a multiple of ``burst_bytes`` begins."""
+    pieces, begin = [], address
+    for a in range(address + 1, address + size):
+        if a % config.burst_bytes == 0:
+            pieces.append(range(begin, a))
+            begin = a
+    return [*pieces, range(begin, address + size)]
+
+
+def ceil(a: int, b: int) -> int:
+    return (a + b - 1) // b
+
+
+class Reference:
+    def __init__(self, model: Model, image: bytes, address: int) -> None:
+        self.c, self.x, self.address = model.config, model.timing, address
+        table = decode_table(image)
+        rows = resolve(table, model.bases, model.limits, model.lengths, self.c)
+        self.commands = [dict(zip(OUT_FIELDS, map(int, row))) for row in rows]
+        for command, row in zip(self.commands, table):
+            fields = dict(zip(TABLE_FIELDS, map(int, row)))
+            command.update({key: fields[key] for key in ("stride", "bytes")})
+            command["waits"] = [fields[f"wait_{u}"] for u in NAMES]
+            has = {bit for bit in range(8) if command["flags"] >> bit & 1}
+            command["has"] = has
+            command["long"] = (command["unit"] == LOAD and not command["zero"]
+                               and bool(has & {MoveFlag.ZERO, MoveFlag.BROADCAST}))
+
+    def beats(self, piece: range) -> list[int]:
+        return sorted({a // self.c.bus_bytes for a in piece})
+
+    def load_bursts(self, i: int) -> list[list[tuple]]:
+        """Per burst, per beat: ("load", command, rows of writes that the beat completes, last of the burst)."""
+        command, bus, bursts = self.commands[i], self.c.bus_bytes, []
+        broadcast = MoveFlag.BROADCAST in command["has"]
+        for r in range(1 if broadcast else command["m"]):
+            begin = command["address"] + r * command["stride"]
+            end = begin + command["bytes"]
+            completes = Counter((min(a + bus, end) - 1) // bus for a in range(begin, end, bus))
+            for piece in cut(self.c, begin, command["bytes"]):
+                beats = self.beats(piece)
+                writes = command["m"] if broadcast else 1
+                bursts.append([(piece[0], ("load", i, writes * completes[b], b == beats[-1])) for b in beats])
+        return bursts
+
+    def store_bursts(self, i: int) -> list[tuple[int, range, bool]]:
+        v = self.commands[i]
+        pieces = [p for r in range(v["m"]) for p in cut(self.c, v["address"] + r * v["stride"], v["bytes"])]
+        return [(i, piece, n == len(pieces) - 1) for n, piece in enumerate(pieces)]
+
+    def matrix(self, t: int, v: dict, stream_free: int) -> tuple[int, int, int, int]:
+        """(preload_free, release of B, e, finish)."""
+        c, x, has = self.c, self.x, v["has"]
+        gm, gn, gk = (ceil(v[name], c.dim) for name in "mnk")
+        if MatrixFlag.OUTPUT_STATIONARY in has:
+            s = max(t + x.matrix_first + 1, stream_free)
+            e = s + gn * gm * gk * c.dim
+            return s, e, e, e + x.matrix_drain + c.dim
+        stream = max(gm * c.dim if MatrixFlag.A_TRANSPOSED in has else v["m"], x.matrix_rmw)
+        items = c.dim // c.preload
+        load = items + (MatrixFlag.GROUP_SCALES in has)
+        slot = max(stream, items)
+        if MatrixFlag.REUSE in has:
+            load, slot = 1, stream
+        last = slot
+        if v["apart"]:
+            slot, last = stream + load, stream
+        s = max(t + x.matrix_first + load, stream_free)
+        begin = [s + j * slot for j in range(gn * gk)]
+        e = begin[-1] + last
+        free = s if MatrixFlag.REUSE in has else begin[-1]
+        return free, free, e, e + x.matrix_drain
+
+    def vector(self, t: int, v: dict) -> int:
+        c, x, op, m, has = self.c, self.x, v["op"], v["m"], v["has"]
+        g = ceil(v["n"], c.dim)
+        p = (3 if VectorFlag.COLUMN in has else 0) + (4 if VectorFlag.BIAS in has else 0)
+        pair = g * m * (2 if v["apart"] or VectorFlag.WIDE in has else 1)
+        reads = {
+            VOp.REQUANT: g * (p + m * (2 if has & {VectorFlag.WIDE, VectorFlag.RESIDUAL} else 1)),
+            VOp.PRODUCT: pair, VOp.ADD: pair, VOp.ROPE: g * (p + 4 * m), VOp.RMS_APPLY: g * (2 + 2 * m),
+            VOp.RMS_STAT: m * g * 2, VOp.SOFTMAX_MAX: m * g, VOp.SOFTMAX_EXP: m * g,
+            VOp.TABLE: max(1, 256 // c.dim),
+        }[VOp(op)]
+        last = t + x.vector_first + reads - 1
+        if op == VOp.SOFTMAX_MAX:
+            return last + x.vector_stat
+        if op not in (VOp.RMS_STAT, VOp.SOFTMAX_EXP):
+            return last + x.vector_write
+        serial = x.rms_serial if op == VOp.RMS_STAT else x.softmax_serial
+        period, done = reads // m, []
+        for i in range(m):
+            ready = t + x.vector_first - 1 + (i + 1) * period + x.vector_stat
+            start = ready if i < c.dividers else max(ready, done[i - c.dividers])
+            done.append(start + serial)
+        return max([*done, last + x.vector_write] if op == VOp.SOFTMAX_EXP else done)
+
+    def run(self) -> tuple[int, list[int], list[int], dict[str, int]]:
+        """(cycles, issue, finish, counters by name)."""
+        c, x, commands = self.c, self.x, self.commands
+        count = len(commands)
+        issue, finish = [-1] * count, [-1] * count
+        counts = dict.fromkeys(COUNTERS, 0)
+        dram = SlowDram(c)
+        queue: deque[int] = deque()
+        reserved, fetch_at = 0, 0
+        decode, decode_seen = None, -1
+        units: list[deque] = [deque() for _ in range(4)]
+        dispatched, finished = [0] * 4, [0] * 4
+        flying: list[list[int]] = [[] for _ in range(4)]
+        holds: list[list] = []  # [stream, ports, first cycle in which it is no longer held]
+        done_at: dict[int, list[int]] = {}  # cycle of finish -> commands
+        generator, generator_from, bursts_up = deque(), 0, 0
+        writes, writes_left = deque(), Counter()  # (first cycle, command); writes to come by command
+        reader, reader_from, reader_hold = deque(), 0, None
+        burst_number, beat_of_burst = 0, 0
+        filled, send_ends, sending, unanswered = deque(), {}, None, 0
+        preload_free = stream_free = dataflow = 0
+        stopped, t, cycles = False, -1, None
+
+        def traffic(purpose: str, beats: int) -> None:
+            counts[f"{purpose}_bytes"] += beats * c.bus_bytes
+            counts[f"{purpose}_bursts"] += 1
+
+        def up(by: int) -> None:
+            nonlocal bursts_up
+            bursts_up += by
+
+        while t + 1 != cycles:
+            t += 1
+            if t > 400_000:
+                raise AssertionError("reference simulator does not end")
+            holds = [hold for hold in holds if hold[2] is None or t < hold[2]]
+            after, granted = [], []  # updates and claims at the end of this cycle
+            moved = {LOAD: False, STORE: False}
+            causes = {}
+
+            # --- issue
+            chosen = None
+            for u in (MATRIX, VECTOR, LOAD, STORE):
+                causes[u] = "flight" if flying[u] else "empty"
+                if not units[u]:
+                    continue
+                i, targets = units[u][0]
+                command = commands[i]
+                stationary = MatrixFlag.OUTPUT_STATIONARY in command["has"]
+                ready = {
+                    LOAD: not generator and len(flying[LOAD]) < c.load_commands,
+                    STORE: not reader and len(flying[STORE]) < x.store_commands,
+                    MATRIX: t >= preload_free - 1 and len(flying[MATRIX]) < x.matrix_commands,
+                    VECTOR: not flying[VECTOR],
+                }[u]
+                alone = command["zero"] or command["long"] or (u == MATRIX and stationary != dataflow)
+                if alone:
+                    ready = not flying[u]
+                if any(commands[other]["long"] for other in flying[u]):
+                    ready = False
+                waiting = any(finished[w] < target for w, target in targets.items())
+                streams = {LOAD: (0,), STORE: (1,), MATRIX: (2, 3, 4), VECTOR: (5, 6, 7)}[u]
+                claims = {s: command[f"claim{k}"] for k, s in enumerate(streams)}
+                if not flying[u]:
+                    causes[u] = "waiting" if waiting else "ports"
+                if chosen is not None or not ready or waiting:
+                    continue
+                if any(hold[0] != s and hold[1] & ports for s, ports in claims.items() for hold in holds):
+                    continue
+                chosen, issue[i], causes[u] = u, t, "flight"
+                after.append(lambda u=u, i=i: (units[u].popleft(), flying[u].append(i)))
+                new = {s: [s, ports, None] for s, ports in claims.items()}
+                if command["zero"]:
+                    zero = (x.load_zero, x.store_zero, x.matrix_zero, x.vector_zero)[u]
+                    done_at.setdefault(t + zero, []).append(i)
+                    continue
+                granted += new.values()
+                command["hold"] = new
+                if u == LOAD and MoveFlag.ZERO in command["has"]:
+                    writes_left[i] = command["m"] * len(range(0, command["bytes"], c.bus_bytes))
+                    writes.extend([(t + x.load_fill, i)] * writes_left[i])
+                elif u == LOAD:
+                    bursts = self.load_bursts(i)
+                    writes_left[i] = sum(tag[2] for burst in bursts for _, tag in burst)
+                    after.append(lambda bursts=bursts: generator.extend(bursts))
+                    generator_from = t + x.load_first
+                elif u == STORE:
+                    after.append(lambda i=i: reader.extend(self.store_bursts(i)))
+                    reader_from, reader_hold = t + x.store_first, new[1]
+                elif u == MATRIX:
+                    dataflow = stationary
+                    preload_free, b_free, stream_free, f = self.matrix(t, command, stream_free)
+                    new[2][2], new[3][2], new[4][2] = stream_free, b_free, f + 1
+                    done_at.setdefault(f, []).append(i)
+                else:
+                    f = self.vector(t, command)
+                    for hold in new.values():
+                        hold[2] = f + 1
+                    done_at.setdefault(f, []).append(i)
+
+            # --- decode register and dispatch
+            pushed = False
+            if decode is not None and not commands[decode]["fault"]:
+                u = commands[decode]["unit"]
+                if len(units[u]) < c.unit_queue:
+                    pushed = True
+                    waits = commands[decode]["waits"]
+                    entry = (decode, {w: dispatched[w] - d + 1 for w, d in enumerate(waits) if d})
+                    after.append(lambda u=u, entry=entry: units[u].append(entry))
+                    after.append(lambda u=u: dispatched.__setitem__(u, dispatched[u] + 1))
+            take = bool(queue) and (decode is None or pushed)
+
+            # --- read requests: fetch before load
+            fetched = 0
+            left = count * COMMAND_BYTES - fetch_at
+            if left and t >= x.fetch_start:
+                piece = cut(c, self.address + fetch_at, left)[0]
+                if c.fetch_queue - len(queue) - reserved >= len(piece) // COMMAND_BYTES:
+                    fetched = len(piece) // COMMAND_BYTES
+                    ends = Counter((a + COMMAND_BYTES - 1) // c.bus_bytes for a in piece[::COMMAND_BYTES])
+                    tags, at = [], fetch_at // COMMAND_BYTES
+                    for beat in self.beats(piece):
+                        tags.append(("fetch", range(at, at + ends[beat])))
+                        at += ends[beat]
+                    dram.arrive(t, "read", piece[0], tags)
+                    traffic("program", len(tags))
+                    fetch_at += len(piece)
+            broadcasting = any(commands[i]["long"] for i in flying[LOAD])
+            if (not fetched and generator and t >= generator_from and bursts_up < c.read_bursts
+                    and not (broadcasting and (bursts_up or writes))):
+                burst = generator[0]
+                dram.arrive(t, "read", burst[0][0], [tag for _, tag in burst])
+                traffic("load", len(burst))
+                after.append(generator.popleft)
+                after.append(lambda: up(1))
+
+            # --- store: reader, sender
+            unanswered_now = unanswered
+            if sending is None and filled:
+                i, piece, final, last_read, number = filled[0]
+                if t >= last_read + x.store_send and unanswered_now < c.write_bursts:
+                    filled.popleft()
+                    sending = [i, piece, final, number, len(self.beats(piece))]
+                    traffic("store", sending[4])
+                    unanswered += 1
+            if sending is not None:
+                moved[STORE] = True
+                sending[4] -= 1
+                if sending[4] == 0:
+                    i, piece, final, number, _ = sending
+                    dram.arrive(t, "write", piece[0], [("answer", i, final)] * len(self.beats(piece)))
+                    after.append(lambda number=number, t=t: send_ends.__setitem__(number, t))
+                    sending = None
+            if reader and t >= reader_from and (burst_number < 2 or burst_number - 2 in send_ends):
+                i, piece, final = reader[0]
+                beat_of_burst += 1
+                if beat_of_burst == len(self.beats(piece)):
+                    entry = (i, piece, final, t, burst_number)
+                    after.append(lambda entry=entry: filled.append(entry))
+                    after.append(reader.popleft)
+                    burst_number, beat_of_burst = burst_number + 1, 0
+                    if final:
+                        reader_hold[2] = t + 1
+
+            # --- what the DRAM presents
+            for kind, *event in dram.events.pop(t, []):
+                if kind == "fetch":
+                    for n in event[0]:
+                        after.append(lambda n=n: queue.append(n))
+                        reserved -= 1
+                elif kind == "load":
+                    i, chunks, last = event
+                    moved[LOAD] = True
+                    writes.extend([(t + x.load_write, i)] * chunks)
+                    if last:
+                        after.append(lambda: up(-1))
+                else:
+                    i, final = event
+                    unanswered -= 1
+                    if final:
+                        done_at.setdefault(t, []).append(i)
+            reserved += fetched
+
+            # --- one chunk is written
+            if writes and writes[0][0] <= t:
+                i = writes[0][1]
+                after.append(writes.popleft)
+                moved[LOAD] |= MoveFlag.ZERO in commands[i]["has"]
+                writes_left[i] -= 1
+                if writes_left[i] == 0:
+                    done_at.setdefault(t, []).append(i)
+                    commands[i]["hold"][0][2] = t + 1
+
+            # --- finishes of this cycle are visible in the next
+            for i in done_at.pop(t, []):
+                finish[i] = t
+                u = commands[i]["unit"]
+                after.append(lambda u=u, i=i: (
+                    flying[u].remove(i), finished.__setitem__(u, finished[u] + 1)))
+
+            for u, cause in causes.items():
+                if cause == "flight":
+                    cause = "busy" if moved.get(u, True) else "dram"
+                counts[f"{NAMES[u]}_{cause}"] += 1
+            for update in after:
+                update()
+            holds += granted
+            if pushed:
+                decode = None
+            if take:
+                decode, decode_seen = queue.popleft(), t + 1
+                stopped = stopped or bool(commands[decode]["fault"])
+            complete = sum(dispatched) == count or stopped
+            if cycles is None and complete and not any(units) and not any(flying):
+                cycles = max(*finish, decode_seen if stopped else 0) + x.done
+        return cycles, issue, finish, counts
