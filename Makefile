@@ -8,7 +8,7 @@ SEED   ?= 1
 FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
 SHAPE  ?= 512x768x3072
 
-.PHONY: help setup demo test lint types rtl perf fuzz synth fourstate train clean
+.PHONY: help setup demo test lint types rtl perf perf-scalesim figures fuzz synth fourstate train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -48,6 +48,7 @@ perf: setup  ## speed tables into docs/results
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
+	$(BIN)/python benchmarks/encoder.py --out docs/results
 
 synth: setup  ## area of every unit on an FPGA, and Fmax of the one that fits, into docs/results (an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
@@ -59,6 +60,10 @@ fourstate: setup  ## the generated Verilog under Icarus: nothing is unknown afte
 	@command -v iverilog >/dev/null || \
 	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
 	$(BIN)/python -m pytest -s tests/rtl/fourstate.py
+
+figures: setup  ## the plot of docs/numerics.md and the error table
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
+	$(BIN)/python benchmarks/numerics.py --out docs/results --plot docs/img/numerics.svg
 
 perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (ten minutes, 10 GB)
 	$(PYTHON) -m venv $(BUILD)/scalesim

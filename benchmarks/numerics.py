@@ -124,7 +124,7 @@ def plot(path: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    x = np.linspace(0, 8, 4000)
+    x = np.linspace(0, 8, 800)
     scale = 2.0 ** -12
     ours = exp2(np.round(x * LOG2E * 1024)) / (1 << 20)
     theirs = i_exp(-np.round(x / scale).astype(int), exp_constants(scale)) * (0.35815147 * scale ** 2 / 2 ** 30)
@@ -132,7 +132,7 @@ def plot(path: Path) -> None:
     left.semilogy(x, np.abs(ours - np.exp(-x)) + 1e-9, lw=0.8, label="exp2, 32 segments")
     left.set(xlabel="-x", ylabel="absolute error", title="exp(x)", ylim=(1e-8, 1e-2))
     left.legend(fontsize=8)
-    x = np.linspace(-6, 6, 3000)
+    x = np.linspace(-6, 6, 800)
     scale = 2.0 ** -14
     q = np.round(x / scale).astype(int)
     theirs = i_gelu(q, gelu_constants(scale)) * (scale * -0.2888 * scale ** 2 / 2 * 2 ** 14 / 2)

@@ -40,6 +40,7 @@ def numbers() -> str:
         ("512x768x3072", "ws", "int8"), ("1x768x3072", "ws", "int8"), ("16x768x3072", "ws", "int8"),
         ("1x768x3072", "ws", "int4")))
     resident = load("matrix_base")["rows"]
+    encoder = {row["program"]: row for row in load("encoder_base")["rows"]}
     rows = [
         ("runs with tokens equal to autoregressive decoding (50 prompts, draft lengths 1, 3, 7)",
          f"{sum(c['equal'] for c in all_cells)} of {len(all_cells)}", "`python benchmarks/lossless.py`"),
@@ -56,6 +57,8 @@ def numbers() -> str:
          f"at least {min(row['utilisation'] for row in resident):.1%}", "the same"),
         ("a pass over 8 rows / over 1 row, cycles", f"at most {eight:.3f}", "`python benchmarks/decode.py`"),
         ("DRAM bus busy in a one-row pass", f"{min(busy):.1%} to {max(busy):.1%}", "the same"),
+        ("attention of 12 heads; whole BERT-base layer, sequence 128, of peak MACs",
+         "; ".join(f"{encoder[name]['share of peak']:.1%}" for name in ("attention", "encoder layer")), "the same"),
         ("timing-only model, simulated cycles per second",
          f"{speed['model, timing only']['cycles per second']:,}", "`make perf`"),
         (f"timing-only model over RTL simulation, {load('speed_base')['shape']}",

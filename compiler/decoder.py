@@ -29,7 +29,7 @@ from gemmule.compiler.quantize import ROPE_SHIFT
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.stream import Chunk, LoadStream, Part
 from gemmule.config import Config
-from gemmule.isa import Command, Dyn, Length, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, Dyn, Length, MatrixFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
 from gemmule.timing import ceil_div
 
 __all__ = ["DecoderProgram", "compile_decoder"]
@@ -41,8 +41,8 @@ FIRST_CHUNKS = 4
 class _Emitter:
     """Emits the commands of one model in program order."""
 
-    def __init__(self, model: QuantModel, config: Config, plan: Plan, stream: LoadStream) -> None:
-        self.model, self.plan, self.stream = model, plan, stream
+    def __init__(self, model: QuantModel, config: Config, plan: Plan, stream: LoadStream, tokens: bool) -> None:
+        self.model, self.plan, self.stream, self.tokens = model, plan, stream, tokens
         self.dim = config.dim
         self.commands: list[Command] = []
         self.done: set[str] = {""}
@@ -79,9 +79,9 @@ class _Emitter:
     def _norm(self, note: str, norm: Norm, index: int) -> None:
         plan, hidden = self.plan, self.model.shape.hidden
         source = {"src0": plan.residual, "src0_stride": 2 * plan.rows, "n": hidden}
-        self._vector(VOp.RMS_STAT, f"{note}: mean square", mult=norm.eps_mult, shift=norm.eps_shift, **source)
+        self._vector(VOp.NORM_STAT, f"{note}: mean square", mult=norm.eps_mult, shift=norm.eps_shift, **source)
         gamma = plan.gamma + index * 2 * ceil_div(hidden, self.dim)
-        self._vector(VOp.RMS_APPLY, f"{note}: scale", src1=gamma, dst=plan.normed, dst_stride=plan.rows,
+        self._vector(VOp.NORM_APPLY, f"{note}: scale", src1=gamma, dst=plan.normed, dst_stride=plan.rows,
                      shift=norm.shift, **source)
 
     def _product(self, chunk: Chunk, operand: int, depth: int, **fields: Any) -> Iterator[tuple[Part, int]]:
@@ -187,9 +187,21 @@ class _Emitter:
                 stage, size = plan.logits[number % 2], 2 * ceil_div(part.columns, self.dim) * self.dim
                 self._requant(f"{chunk.label}: logits", part, source, stage, 2 * rows, VectorFlag.WIDE,
                               m=wanted)
+                if self.tokens:
+                    self._add(Unit.SELECT, f"best so far, to {part.source * self.dim + part.columns}", op=SOp.ARGMAX,
+                              src0=stage, src0_stride=2 * rows, first=part.source * self.dim, m=wanted,
+                              n=part.columns, flags=(SelectFlag.CONTINUE,) if part.source else ())
+                    continue
                 self._add(Unit.STORE, f"logits from {part.source * self.dim}", base=BASE_LOGITS,
                           offset=2 * part.source * self.dim * rows, stride=size, bytes=size, row=stage,
                           row_stride=1, block_stride=rows, rows=wanted)
+
+    def _tokens(self) -> None:
+        """The greedy token of each wanted row, 16 bits each."""
+        stage = self.plan.logits[0]
+        self._add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=stage, n=Length(self.plan.rows, LEN_LOGITS))
+        self._add(Unit.STORE, "tokens", base=BASE_LOGITS, bytes=2 * self.plan.rows, row=stage, block_stride=1,
+                  rows=Length(1, LEN_LOGITS))
 
     def emit(self) -> list[Command]:
         """All commands in program order, without waits."""
@@ -210,12 +222,16 @@ class _Emitter:
             self._mark(f"layer {index}")
         self._norm("final norm", self.model.norm, 2 * shape.layers)
         self._head(layers[-1]["head"])
+        if self.tokens:
+            self._tokens()
         return self.commands
 
 
 def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
-                    max_rows: int | None = None) -> DecoderProgram:
+                    max_rows: int | None = None, tokens: bool = False) -> DecoderProgram:
     """Compile a quantised decoder for one device.
+
+    With ``tokens`` the device picks each row's greedy token and stores that; without, it stores the logits.
 
     Raises:
         CompileError: the model does not fit the configuration; the message says what to change.
@@ -226,7 +242,7 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
     bounds = {LEN_ROWS: (1, plan.rows), LEN_CONTEXT: (0, shape.max_positions - 1),
               LEN_TOTAL: (1, shape.max_positions), LEN_LOGITS: (0, plan.rows),
               LEN_FIRST_LOGIT: (0, plan.rows - 1)}
-    commands = place_waits(_Emitter(model, config, plan, stream).emit(), config, bounds)
+    commands = place_waits(_Emitter(model, config, plan, stream, tokens).emit(), config, bounds)
     image = encode_program(commands)
 
     regions = Regions(stream.static.align)
@@ -238,7 +254,7 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
     regions.put("embedding", pack_planes(model.embedding(np.arange(shape.vocab)), dim))
     regions.put("angles", pack_angles(model.cosine, model.sine, dim))
     regions.reserve("kv", shape.layers * shape.max_positions * 2 * shape.width)
-    regions.reserve("logits", plan.rows * 2 * ceil_div(shape.vocab, dim) * dim)
+    regions.reserve("logits", plan.rows * 2 * (1 if tokens else ceil_div(shape.vocab, dim) * dim))
     dram = regions.image()
     if base_address + len(dram) > 1 << config.address_bits:
         raise CompileError(
@@ -250,5 +266,5 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
         base_address=base_address,
         symbols={name: (base_address + offset, size) for name, (offset, size) in regions.table.items()},
         max_rows=plan.rows, max_positions=shape.max_positions, logit_scale=model.logit_scale,
-        logit_pieces=tuple((part.source * dim, part.columns) for part in head), plan=plan,
+        logit_pieces=tuple((part.source * dim, part.columns) for part in head), plan=plan, tokens=tokens,
     )

@@ -12,12 +12,12 @@ from gemmule.compiler.qmodel import Linear, Norm, QuantLayer, QuantModel
 from gemmule.compiler.quantize import ROPE_SHIFT
 from gemmule.numerics import (
     lookup,
+    norm_statistic,
+    normalize,
     product,
     requant,
     requant_row,
     requant_store,
-    rms_apply,
-    rms_statistic,
     rope,
     row_max,
     row_weights,
@@ -73,8 +73,8 @@ class Interpreter:
         return requant_store(logits, wide=True).astype(np.int16)
 
     def _norm(self, x: np.ndarray, norm: Norm) -> np.ndarray:
-        r, h = rms_statistic(x, norm.eps_mult, norm.eps_shift)
-        return rms_apply(x, r, h, norm.gamma, norm.shift)
+        statistic = norm_statistic(x, norm.eps_mult, norm.eps_shift, mean=False)
+        return normalize(x, *statistic, norm.gamma, norm.shift)
 
     def _requant(self, a: np.ndarray, linear: Linear) -> np.ndarray:
         return requant(_matmul(a, linear.weight.T), linear.mult, linear.shift)

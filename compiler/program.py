@@ -46,6 +46,8 @@ class DecoderProgram:
     logit_pieces: tuple[tuple[int, int], ...]
     """(first column, columns) of each piece in which logits lie in DRAM: [piece][row][columns]."""
     plan: Plan
+    tokens: bool
+    """The device stores greedy tokens instead of logits."""
 
     @property
     def program_address(self) -> int:
@@ -107,6 +109,8 @@ class DecoderProgram:
 
         ``rows`` is the launch's number of rows with logits.
         """
+        if self.tokens:
+            raise CompileError("this program stores tokens, not logits: compile it with tokens=False")
         address = self.symbols["logits"][0]
         found = np.zeros((rows, self.shape.vocab), dtype=np.int16)
         for first, columns in self.logit_pieces if rows else ():
@@ -119,8 +123,14 @@ class DecoderProgram:
             found[:, first:first + columns] = values[:, :columns]
         return found
 
+    def read_tokens(self, read_dram: Callable[[int, int], bytes | np.ndarray], rows: int) -> list[int]:
+        """Greedy token of each row with logits; ties go to the lowest index."""
+        if not self.tokens:
+            return [int(i) for i in np.argmax(self.read_logits(read_dram, rows), axis=1)] if rows else []
+        return np.frombuffer(bytes(read_dram(self.symbols["logits"][0], 2 * rows)), dtype="<u2").tolist()
+
     def roofline_bytes(self, rows: int, position: int) -> int:
         """Bytes a launch must move: weights, parameters, KV, inputs and outputs (program excluded)."""
         kv = self.shape.layers * self.kv_row_bytes * (position + rows)
-        row = self.embedding_row_bytes + self.angle_row_bytes + 2 * self.shape.vocab
+        row = self.embedding_row_bytes + self.angle_row_bytes + 2 * (1 if self.tokens else self.shape.vocab)
         return self.symbols["static"][1] + kv + rows * row

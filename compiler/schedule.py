@@ -8,26 +8,38 @@ is left out. Commands of one unit need none, but for accumulating loads: each un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.config import Config
-from gemmule.isa import MAX_WAIT, Command, Dyn, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
+from gemmule.isa import (
+    MAX_WAIT,
+    NUM_PREDICATES,
+    Command,
+    Dyn,
+    MatrixFlag,
+    MoveFlag,
+    SelectFlag,
+    SOp,
+    Unit,
+    VectorFlag,
+    VOp,
+)
 
 __all__ = ["Bounds", "Footprint", "footprints", "place_waits"]
 
 Bounds = Mapping[int, tuple[int, int]]
 """Lowest and highest value of each length register in use."""
 
-SPM, ACC = 0, 1
+SPM, ACC, LIST, PREDICATE = range(4)
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Rows ``start + i * stride .. + size`` for i < count, of the scratchpad (0) or accumulator (1)."""
+    """Rows ``start + i * stride .. + size`` for i < count, of a memory (scratchpad, accumulator, lists, predicates)."""
 
     space: int
     write: bool
@@ -51,6 +63,13 @@ def _largest(command: Command, name: str, bounds: Bounds) -> int:
 
 def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footprint]:
     """Every row that the command may read or write within ``bounds``; empty when it never does."""
+    found = _footprints(command, config, bounds)
+    if found and command.predicate:
+        found.append(Footprint(PREDICATE, False, command.predicate, 1))
+    return found
+
+
+def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footprint]:
     f, dim = command.fields, config.dim
     get = lambda name: f.get(name, 0)  # noqa: E731
     which, reg, stride = command.dyn
@@ -71,14 +90,18 @@ def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpri
         moved = Dyn.DST if load else Dyn.SRC0
         if not count or not blocks:
             return []
+        listed = [rows(LIST, False, get("list"), count)] if MoveFlag.INDEXED in command.flags else []
         if get("block_stride") == 1:  # one run of rows per DRAM row
-            return [rows(space, load, get("row"), blocks, get("row_stride"), count, moved)]
+            return [*listed, rows(space, load, get("row"), blocks, get("row_stride"), count, moved)]
         if get("row_stride") == 1:
-            return [rows(space, load, get("row"), count, get("block_stride"), blocks, moved)]
-        return [rows(space, load, get("row") + i * get("row_stride"), 1, get("block_stride"), blocks, moved)
-                for i in range(count)]
+            return [*listed, rows(space, load, get("row"), count, get("block_stride"), blocks, moved)]
+        return [*listed, *(rows(space, load, get("row") + i * get("row_stride"), 1, get("block_stride"), blocks, moved)
+                           for i in range(count))]
     m, n = (_largest(command, name, bounds) for name in ("m", "n"))
     groups = -(-n // dim)
+    if command.unit is Unit.SELECT:
+        k = _largest(command, "k", bounds)
+        return _select(command, m, n, min(n, k), dim, rows)
     if command.unit is Unit.MATRIX:
         k = _largest(command, "k", bounds)
         if not m or not n or not k:
@@ -100,27 +123,31 @@ def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpri
                               deep if transposed else groups, Dyn.SRC1))
         return found
     op = VOp(command.op)
-    if op is VOp.TABLE:
-        return [rows(SPM, False, get("src0"), -(-256 // dim), moved=Dyn.SRC0)]
+    if op in (VOp.TABLE, VOp.WORD_TABLE):
+        size = -(-256 // dim) if op is VOp.TABLE else 2 * -(-513 // dim)
+        return [rows(SPM, False, get("src0"), size, moved=Dyn.SRC0)]
     if not m or not n:
         return []
-    space = SPM if op in (VOp.PRODUCT, VOp.ADD, VOp.RMS_STAT, VOp.RMS_APPLY) else ACC
+    space = SPM if op in (VOp.PRODUCT, VOp.ADD, VOp.NORM_STAT, VOp.NORM_APPLY) else ACC
     found = [rows(space, False, get("src0"), m, get("src0_stride"), groups, Dyn.SRC0)]
-    if op in (VOp.RMS_STAT, VOp.RMS_APPLY):
+    if op in (VOp.NORM_STAT, VOp.NORM_APPLY):
         found.append(rows(SPM, False, get("src0") + get("src0_stride") // 2, m, get("src0_stride"), groups,
                           Dyn.SRC0))
     if op in (VOp.REQUANT, VOp.ROPE):
         parameters = 3 * (VectorFlag.COLUMN in command.flags) + 4 * (VectorFlag.BIAS in command.flags)
         if parameters:
             found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
-    if op is VOp.RMS_APPLY:
-        found.append(rows(SPM, False, get("src1"), 2 * groups, moved=Dyn.SRC1))
+    if op is VOp.NORM_APPLY:
+        parameters = 2 + 4 * (VectorFlag.BIAS in command.flags)
+        found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
+    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) and VectorFlag.TREE in command.flags:
+        found.append(rows(SPM, False, get("src1"), m, moved=Dyn.SRC1))
     if op in (VOp.PRODUCT, VOp.ADD):
         stride1 = get("aux") if op is VOp.PRODUCT else get("src0_stride")
         found.append(rows(SPM, False, get("src1"), m, stride1, groups, Dyn.SRC1))
     if op is VOp.ROPE:
         found.append(rows(SPM, False, get("aux"), m << (get("period") + 2)))
-    if op in (VOp.RMS_STAT, VOp.SOFTMAX_MAX):
+    if op in (VOp.NORM_STAT, VOp.SOFTMAX_MAX, VOp.ABSMAX):
         return found
     residual = op is VOp.REQUANT and VectorFlag.RESIDUAL in command.flags
     wide = residual or VectorFlag.WIDE in command.flags
@@ -130,6 +157,35 @@ def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpri
         if residual:
             found.append(replace(found[-1], write=False))
     return found
+
+
+def _select(command: Command, m: int, n: int, k: int, dim: int,
+            rows: Callable[..., Footprint]) -> list[Footprint]:
+    """What a select command shares with other units: scratchpad rows, list entries, predicates."""
+    f, op, flags = command.fields, SOp(command.op), command.flags
+    get = lambda name: f.get(name, 0)  # noqa: E731
+    m = m if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) else 1
+    if not m or not n or (op is SOp.TOP_K and not k):
+        return []
+    groups, listed = -(-n // dim), -(-n // (dim // 2))
+    found = []
+    wide = op in (SOp.ARGMAX, SOp.KEYS) or SelectFlag.WIDE in flags
+    if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) or (
+            op is SOp.KEYS and SelectFlag.FROM_IMPORTANCE not in flags):
+        for plane in range(2 if wide else 1):
+            found.append(rows(SPM, False, get("src0") + plane * (get("src0_stride") // 2), m, get("src0_stride"),
+                              groups, Dyn.SRC0))
+    if op is SOp.LIST_LOAD:
+        found += [rows(SPM, False, get("src0"), listed, moved=Dyn.SRC0), rows(LIST, True, get("dst"), n, moved=Dyn.DST)]
+    if op is SOp.LIST_STORE:
+        found += [rows(SPM, True, get("dst"), listed, moved=Dyn.DST), rows(LIST, False, get("first"), n)]
+    if op is SOp.ARGMAX:
+        found.append(rows(LIST, True, get("dst"), m, moved=Dyn.DST))
+    if op is SOp.TOP_K:
+        found.append(rows(LIST, True, get("dst"), k, moved=Dyn.DST))
+    if op is SOp.COMPARE:
+        found.append(rows(PREDICATE, True, get("number"), 1))
+    return found or [rows(PREDICATE, False, 0, 1)]
 
 
 def _check_memory(commands: Sequence[Command]) -> None:
@@ -146,7 +202,7 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
     """The commands with minimal waits for their order (waits they already carry are replaced)."""
     commands = list(commands)
     _check_memory(commands)
-    units, sizes = len(Unit), (config.spm_rows, config.acc_rows)
+    units, sizes = len(Unit), (config.spm_rows, config.acc_rows, config.list_entries, NUM_PREDICATES)
     # Number (from 1) of the last command of each unit that wrote / touched a row.
     wrote = [np.zeros((units, size), dtype=np.int64) for size in sizes]
     touched = [np.zeros((units, size), dtype=np.int64) for size in sizes]

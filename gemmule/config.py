@@ -103,6 +103,10 @@ class Config(_Frozen):
     stat_contexts: int = 4
     stat_rows: int = 64
     dividers: int = 4
+    select_keys: int = 1024
+    """Entries of the key memory (top-K) and of each bank of the importance memory."""
+    list_entries: int = 2048
+    """Entries of the index list memory, 16 bits each."""
     address_bits: int = 32
     dram: Dram = Dram()
     host: Host = Host()
@@ -152,6 +156,8 @@ class Config(_Frozen):
         _power_of_two("fetch_queue", self.fetch_queue, 32, 128)
         _power_of_two("stat_contexts", self.stat_contexts, 1, 16)
         _power_of_two("stat_rows", self.stat_rows, 4, 256)
+        _power_of_two("select_keys", self.select_keys, 64, 8192)
+        _power_of_two("list_entries", self.list_entries, 64, 16384)
         if not 16 <= self.address_bits <= 48:
             raise ValueError(f"address_bits must be from 16 to 48, not {self.address_bits}")
         if self.burst_bytes // COMMAND_BYTES > self.fetch_queue:

@@ -27,7 +27,7 @@ TRAFFIC = (
 )
 """What crossed the DRAM bus: whole beats in bytes, and bursts."""
 COUNTERS = tuple(
-    f"{unit}_{cause}" for unit in ("load", "store", "matrix", "vector") for cause in CAUSES) + TRAFFIC
+    f"{unit}_{cause}" for unit in ("load", "store", "matrix", "vector", "select") for cause in CAUSES) + TRAFFIC
 """Performance counters in the order of their registers."""
 COUNTER_BITS = 48
 WATCHDOG_CYCLES = 1 << 20

@@ -17,9 +17,12 @@ from enum import IntEnum
 
 import numpy as np
 
+from .operations import MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, flag_name, legal_flags
+
 __all__ = [
     "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS", "Command",
-    "Dyn", "IsaError", "Length", "MatrixFlag", "MoveFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode",
+    "Dyn", "IsaError", "Length", "MatrixFlag", "MoveFlag", "NUM_PREDICATES", "SOp", "SelectFlag", "Unit", "VOp",
+    "VectorFlag", "body_of", "decode",
     "decode_table", "disassemble", "encode", "encode_program", "legal_flags", "TABLE_FIELDS",
 ]
 
@@ -28,74 +31,14 @@ NUM_BASES = 32
 """Base (and limit) registers for DRAM addresses."""
 NUM_LENGTHS = 16
 """Length registers; number 0 reads 65535."""
+NUM_PREDICATES = 4
+"""Predicates; number 0 is always true."""
 MAX_WAIT = 63
 """Longest wait distance; a longer one is written as 63, which waits for more."""
 
 
 class IsaError(ValueError):
     """A command with a field that does not fit; the message names value, rule and fix."""
-
-
-class Unit(IntEnum):
-    """The five in-order units; the value is also the index of the unit's wait field."""
-
-    LOAD = 0
-    STORE = 1
-    MATRIX = 2
-    VECTOR = 3
-    SELECT = 4
-
-
-class VOp(IntEnum):
-    """Operations of the vector unit (header field ``op``); other units have op 0."""
-
-    REQUANT = 0
-    PRODUCT = 1
-    ROPE = 2
-    RMS_STAT = 3
-    RMS_APPLY = 4
-    SOFTMAX_MAX = 5
-    SOFTMAX_EXP = 6
-    TABLE = 7
-    ADD = 8
-
-
-class MoveFlag(IntEnum):
-    """Bits of the header field ``flags`` for the load and store units."""
-
-    ACCUMULATOR = 0  # row counts accumulator rows; DRAM holds int32
-    NARROW = 1  # DRAM holds int8: sign-extended by a load, saturated by a store (with ACCUMULATOR)
-    ADD = 2  # load: add to the accumulator (wraps)
-    ZERO = 3  # load: write zeros, read nothing
-    BROADCAST = 4  # load: read one DRAM row, write it to every row
-
-
-class MatrixFlag(IntEnum):
-    """Bits of the header field ``flags`` for the matrix unit."""
-
-    A_UNSIGNED = 0
-    B_TRANSPOSED = 1
-    ACCUMULATE = 2
-    OUTPUT_STATIONARY = 3  # sums stay in the mesh while K streams through; else weights stay
-    A_TRANSPOSED = 4
-    B_INT4 = 5  # a scratchpad row holds two rows of B: the even one in the low nibbles
-    GROUP_SCALES = 6  # int4 weights times a small integer per column and group of K tiles
-    REUSE = 7  # the weights of the last weight-stationary command, which stand in the mesh
-
-
-class VectorFlag(IntEnum):
-    """Bits of the header field ``flags`` for the vector unit; bit 6 depends on the operation."""
-
-    COLUMN = 0  # multiplier and shift per column, from scratchpad rows at src1
-    ROW = 1  # multiply by the row's softmax reciprocal (statistics context)
-    WIDE = 2  # int16 result in two planes
-    RESIDUAL = 3  # add the int16 row that stands at dst (implies WIDE)
-    RELU = 4
-    LOOKUP = 5  # pass the int8 result through the byte table
-    CAUSAL = 6  # softmax: row i of m sees columns 0 .. n - m + i
-    CLAMP = 6  # requant to int8: limit to aux low byte .. aux high byte (both signed)
-    RESCALE = 6  # requant with RESIDUAL: residual times aux, shifted by shift2
-    BIAS = 7  # int32 per column, added to the accumulator's value, from rows at src1
 
 
 class Dyn(IntEnum):
@@ -110,7 +53,7 @@ class Dyn(IntEnum):
 HEADER: tuple[tuple[str, int], ...] = (
     ("unit", 3), ("op", 5),
     ("wait_load", 6), ("wait_store", 6), ("wait_matrix", 6), ("wait_vector", 6), ("wait_select", 6),
-    ("flags", 8), ("dyn_which", 2), ("dyn_reg", 4), ("dyn_stride", 10), ("zero", 2),
+    ("flags", 8), ("dyn_which", 2), ("dyn_reg", 4), ("dyn_stride", 10), ("predicate", 2),
 )
 
 
@@ -120,7 +63,7 @@ def _length(name: str) -> tuple[tuple[str, int], ...]:
 
 _MOVE = (
     ("base", 5), ("offset", 32), ("stride", 24), ("bytes", 20),
-    ("row", 16), ("row_stride", 16), ("block_stride", 16), *_length("rows"),
+    ("row", 16), ("row_stride", 16), ("block_stride", 16), *_length("rows"), ("list", 16), ("last_index", 16),
 )
 BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
     Unit.LOAD: _MOVE,
@@ -134,59 +77,16 @@ BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
         ("dst", 16), ("dst_stride", 16), *_length("m"), *_length("n"),
         ("mult", 16), ("shift", 6), ("shift2", 6), ("context", 4), ("period", 3),
     ),
+    Unit.SELECT: (
+        ("src0", 16), ("src0_stride", 16), ("dst", 16), ("first", 16), ("aux", 16),
+        *_length("m"), *_length("n"), *_length("k"), ("shift", 6), ("number", 2),
+    ),
 }
 LENGTHS: dict[Unit, tuple[str, ...]] = {
     Unit.LOAD: ("rows",), Unit.STORE: ("rows",), Unit.MATRIX: ("m", "n", "k"),
-    Unit.VECTOR: ("m", "n"),
+    Unit.VECTOR: ("m", "n"), Unit.SELECT: ("m", "n", "k"),
 }
 _WAITS = ("wait_load", "wait_store", "wait_matrix", "wait_vector", "wait_select")
-
-
-def _bits(*flags: int) -> int:
-    return sum(1 << flag for flag in set(flags))
-
-
-_V = VectorFlag
-_FLAGS: dict[tuple[Unit, int], int] = {
-    (Unit.LOAD, 0): _bits(*MoveFlag),
-    (Unit.STORE, 0): _bits(MoveFlag.ACCUMULATOR, MoveFlag.NARROW),
-    (Unit.MATRIX, 0): _bits(*MatrixFlag),
-    (Unit.VECTOR, VOp.REQUANT): _bits(*_V),
-    (Unit.VECTOR, VOp.ROPE): _bits(_V.COLUMN, _V.BIAS),
-    (Unit.VECTOR, VOp.SOFTMAX_MAX): _bits(_V.CAUSAL),
-    (Unit.VECTOR, VOp.SOFTMAX_EXP): _bits(_V.CAUSAL),
-    (Unit.VECTOR, VOp.ADD): _bits(_V.WIDE, _V.RELU, _V.LOOKUP),
-}
-# Pairs that exclude each other, and flags that need another one: (unit, bit, other bit).
-_EXCLUDED: tuple[tuple[Unit, int, int], ...] = (
-    (Unit.LOAD, MoveFlag.ZERO, MoveFlag.ADD), (Unit.LOAD, MoveFlag.ZERO, MoveFlag.BROADCAST),
-    *((Unit.MATRIX, MatrixFlag.OUTPUT_STATIONARY, other)
-      for other in (MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES, MatrixFlag.REUSE)),
-    *((Unit.MATRIX, MatrixFlag.REUSE, other) for other in (
-        MatrixFlag.B_TRANSPOSED, MatrixFlag.A_TRANSPOSED, MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES)),
-    (Unit.MATRIX, MatrixFlag.GROUP_SCALES, MatrixFlag.B_TRANSPOSED),
-)
-_NEEDED: tuple[tuple[Unit, int, int], ...] = (
-    (Unit.LOAD, MoveFlag.NARROW, MoveFlag.ACCUMULATOR), (Unit.LOAD, MoveFlag.ADD, MoveFlag.ACCUMULATOR),
-    (Unit.STORE, MoveFlag.NARROW, MoveFlag.ACCUMULATOR),
-    (Unit.MATRIX, MatrixFlag.GROUP_SCALES, MatrixFlag.B_INT4),
-)
-
-
-def legal_flags(unit: int, op: int, flags: int) -> bool:
-    """Whether a unit's operation knows every flag that is set, and in this combination."""
-    if flags & ~_FLAGS.get((Unit(unit), op), 0):
-        return False
-    for where, bit, other in _EXCLUDED:
-        if unit == where and flags >> bit & 1 and flags >> other & 1:
-            return False
-    for where, bit, other in _NEEDED:
-        if unit == where and flags >> bit & 1 and not flags >> other & 1:
-            return False
-    # A clamp is for int8 results; with RESIDUAL the same bit means RESCALE.
-    clamp, wide = flags >> _V.CLAMP & 1, flags >> _V.WIDE & 1
-    return not (unit == Unit.VECTOR and op == VOp.REQUANT and clamp and wide
-                and not flags >> _V.RESIDUAL & 1)
 
 
 def body_of(unit: int) -> tuple[tuple[str, int], ...]:
@@ -219,12 +119,14 @@ class Command:
     dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0)
     note: str = ""
     """Text for listings; not encoded."""
+    predicate: int = 0
+    """The command runs only where this predicate is 1; number 0 always is."""
 
     @staticmethod
     def make(
         unit: Unit, *, op: int = 0, waits: Mapping[Unit, int] | None = None,
         flags: Iterable[int] = (), dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), note: str = "",
-        **values: int | Length,
+        predicate: int = 0, **values: int | Length,
     ) -> Command:
         """Build a command; a :class:`Length` value expands to its three raw fields."""
         raw: dict[str, int] = {}
@@ -236,7 +138,7 @@ class Command:
                 raw |= {f"{name}_reg": 0, f"{name}_offset": 0, f"{name}_cap": value}
             else:
                 raw[name] = value
-        return Command(unit, raw, int(op), dict(waits or {}), frozenset(map(int, flags)), dyn, note)
+        return Command(unit, raw, int(op), dict(waits or {}), frozenset(map(int, flags)), dyn, note, predicate)
 
 
 def _pack(layout: Iterable[tuple[str, int]], values: Mapping[str, int], where: str) -> int:
@@ -266,6 +168,7 @@ def encode(command: Command) -> int:
     header: dict[str, int] = {
         "unit": command.unit, "op": command.op, "flags": sum(1 << bit for bit in command.flags),
         "dyn_which": command.dyn[0], "dyn_reg": command.dyn[1], "dyn_stride": command.dyn[2],
+        "predicate": command.predicate,
     }
     for unit, distance in command.waits.items():
         if distance < 0:
@@ -291,7 +194,8 @@ def decode(word: int) -> Command:
     waits = {Unit(i): header[name] for i, name in enumerate(_WAITS) if header[name]}
     flags = frozenset(bit for bit in range(8) if header["flags"] >> bit & 1)
     dyn = (Dyn(header["dyn_which"]), header["dyn_reg"], header["dyn_stride"])
-    return Command(unit, _unpack(body_of(unit), word >> 64), header["op"], waits, flags, dyn)
+    return Command(unit, _unpack(body_of(unit), word >> 64), header["op"], waits, flags, dyn,
+                   predicate=header["predicate"])
 
 
 def encode_program(commands: Iterable[Command]) -> bytes:
@@ -330,25 +234,13 @@ def decode_table(image: bytes) -> np.ndarray:
     return table
 
 
-_FLAG_NAMES = {
-    unit: {flag.value: flag.name.lower() for flag in flags}
-    for unit, flags in ((Unit.LOAD, MoveFlag), (Unit.STORE, MoveFlag), (Unit.MATRIX, MatrixFlag),
-                        (Unit.VECTOR, VectorFlag))
-}
-
-
-def _flag_name(command: Command, bit: int) -> str:
-    if command.unit is Unit.VECTOR and bit == VectorFlag.CLAMP and command.op == VOp.REQUANT:
-        return "rescale" if VectorFlag.RESIDUAL in command.flags else "clamp"
-    return _FLAG_NAMES.get(command.unit, {}).get(bit, f"flag{bit}")
-
-
-
 def disassemble(command: Command) -> str:
     """One readable line: ``vector.rope  src0=0 ... m=len1-0<=16  waits matrix:1``."""
     name = command.unit.name.lower()
     if command.unit is Unit.VECTOR and command.op < len(VOp):
         name += "." + VOp(command.op).name.lower()
+    if command.unit is Unit.SELECT and command.op < len(SOp):
+        name += "." + SOp(command.op).name.lower()
     values = dict(command.fields)
     parts = []
     for length in LENGTHS.get(command.unit, ()):
@@ -357,7 +249,9 @@ def disassemble(command: Command) -> str:
     parts = [f"{key}={value}" for key, value in values.items() if value] + parts
     if command.dyn[0]:
         parts.append(f"{command.dyn[0].name.lower()}+=len{command.dyn[1]}*{command.dyn[2]}")
-    parts += [_flag_name(command, bit) for bit in sorted(command.flags)]
+    if command.predicate:
+        parts.append(f"if p{command.predicate}")
+    parts += [flag_name(command.unit, command.op, command.flags, bit) for bit in sorted(command.flags)]
     if command.waits:
         parts.append("waits " + ",".join(
             f"{unit.name.lower()}:{distance}" for unit, distance in command.waits.items()))

@@ -22,17 +22,18 @@ statistics, weights to reuse) or operands that must not share a bank; DRAM range
 register; a size or address that is no multiple of what it must be; AXI error response; no AXI
 transfer for as long as the watchdog allows. The last two come from the bus, not from resolving."""
 
-STREAMS = ("load.w", "store.r", "matrix.A", "matrix.B", "matrix.C", "vector.r0", "vector.r1", "vector.w")
-STREAM_UNIT = (0, 1, 2, 2, 2, 3, 3, 3)
+STREAMS = ("load.w", "store.r", "matrix.A", "matrix.B", "matrix.C", "vector.r0", "vector.r1", "vector.w",
+           "select.r", "select.w")
+STREAM_UNIT = (0, 1, 2, 2, 2, 3, 3, 3, 4, 4)
 
 OUT_FIELDS = (
     "fault", "unit", "op", "flags", "zero", "m", "n", "k", "address", "row0", "row1", "row2",
-    "claim0", "claim1", "claim2", "apart",
+    "claim0", "claim1", "claim2", "apart", "after",
 )
 """m/n/k: resolved lengths (load and store: m = rows). row0/row1/row2: resolved rows
-(load, store: row; matrix: a, b, c; vector: src0, src1, dst). claim0..2: the unit's streams in
+(load, store: row; matrix: a, b, c; vector: src0, src1, dst; select: src0, -, dst). claim0..2: the unit's streams in
 the order of ``STREAMS``. apart: two operands share a bank, so their reads must not overlap
-(matrix: A and B; vector PRODUCT and ADD: src0 and src1)."""
+(matrix: A and B; vector PRODUCT and ADD: src0 and src1). after: columns of a softmax row behind this piece."""
 OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
 
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
@@ -44,6 +45,7 @@ _ROWS, _M, _N, _K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
 _A, _A_STRIDE, _B, _B_STRIDE = _F["a_row"], _F["a_stride"], _F["b_row"], _F["b_stride"]
 _C, _C_STRIDE, _GROUP = _F["c_row"], _F["c_stride"], _F["group"]
 _SRC0, _SRC0_STRIDE, _SRC1, _AUX = _F["src0"], _F["src0_stride"], _F["src1"], _F["aux"]
+_FIRST, _NUMBER, _LIST, _LAST_INDEX = _F["first"], _F["number"], _F["list"], _F["last_index"]
 _DST, _DST_STRIDE, _PERIOD, _CONTEXT = _F["dst"], _F["dst_stride"], _F["period"], _F["context"]
 
 
@@ -69,7 +71,8 @@ def config_vector(config: Config) -> np.ndarray:
     """The configuration values that :func:`resolve_row` reads, as int64."""
     return np.array([
         config.dim, config.spm_banks, config.spm_bank_rows, config.acc_banks, config.acc_bank_rows,
-        config.preload, config.bus_bytes, config.stat_rows, config.stat_contexts,
+        config.preload, config.bus_bytes, config.stat_rows, config.stat_contexts, config.select_keys,
+        config.list_entries,
     ], dtype=np.int64)
 
 
@@ -94,11 +97,11 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     illegal, rows, limit, align. Zero-length commands are not checked beyond illegal and claim nothing.
     """
     dim, spm_banks, spm_rows, acc_banks, acc_rows = cfg[0], cfg[1], cfg[2], cfg[3], cfg[4]
-    preload, bus, stat_rows, contexts = cfg[5], cfg[6], cfg[7], cfg[8]
+    preload, bus, stat_rows, contexts, keys, entries = cfg[5], cfg[6], cfg[7], cfg[8], cfg[9], cfg[10]
     out[:] = 0
     unit, op, flags = row[_UNIT], row[_OP], row[_FLAGS]
     out[1], out[2], out[3] = unit, op, flags
-    if unit > 3 or (unit != 3 and op != 0) or op > 8 or not _LEGAL[unit, op, flags]:
+    if unit > 4 or not _LEGAL[unit, op, flags] or (unit == 4 and op == 5 and row[_NUMBER] == 0):
         out[0] = 1
         return
     dynamic = lengths[row[_DYN_REG]] * row[_DYN_STRIDE]
@@ -127,7 +130,11 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
         if mask0 < 0:
             out[0] = 2
             return
-        span = 0 if broadcast else (rows - 1) * row[_STRIDE]
+        indexed = flags >> 5 & 1
+        if indexed and row[_LIST] + rows > entries:
+            out[0] = 2
+            return
+        span = 0 if broadcast else (row[_LAST_INDEX] if indexed else rows - 1) * row[_STRIDE]
         if not fill and row[_OFFSET] + span + row[_BYTES] > limits[row[_BASE]]:
             out[0] = 3
             return
@@ -142,6 +149,49 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
             out[12] = mask0 << spm_write if unit == 0 else mask0
         return
     m, n = _length(row, _M, lengths), _length(row, _N, lengths)
+    if unit == 4:
+        k = _length(row, _K, lengths)
+        rows = m if op == 0 or op == 3 or op == 5 else 1
+        if op != 2:
+            k = 1
+        out[5], out[6], out[7] = m, n, k
+        out[9], out[11] = row[_SRC0] + dyn0, row[_DST] + dyn2
+        if rows == 0 or n == 0 or k == 0:
+            out[4] = 1
+            return
+        # Where a run of n keys, positions or list entries begins, and how many there may be.
+        first = out[11] if op == 1 or op == 6 else row[_FIRST]
+        count, most = n, entries if op >= 6 else keys
+        if op == 2:
+            first = 0
+        if op == 0 or op == 5:
+            count = first = 0
+        bad = first + count > most
+        if op == 0:
+            bad = m > stat_rows or out[11] + m > entries
+        elif op == 1 and flags & 1:
+            bad = bad or row[_FIRST] + n > keys
+        elif op == 1:
+            bad = bad or row[_FIRST] + n > 65536
+        elif op == 2:
+            bad = bad or out[11] + min(k, n) > entries
+        reads = op == 0 or op == 3 or op == 5 or op == 6 or (op == 1 and not flags & 1)
+        if op >= 6:
+            half = dim // 2
+            last = (n + half - 1) // half - 1
+        else:
+            last = ((n + dim - 1) // dim - 1) * row[_SRC0_STRIDE] + rows - 1
+            if op < 2 or flags & 2:
+                last += row[_SRC0_STRIDE] // 2
+        if reads:
+            mask0 = _banks(out[9], out[9] + last, spm_rows, spm_banks)
+        elif op == 7:
+            mask1 = _banks(out[11], out[11] + last, spm_rows, spm_banks)
+        if bad or mask0 < 0 or mask1 < 0:
+            out[0] = 2
+            return
+        out[12], out[13] = mask0, mask1 << spm_write
+        return
     out[5], out[6] = m, n
     column_groups = (n + dim - 1) // dim
     if unit == 2:  # matrix
@@ -179,27 +229,34 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
         out[15] = 1 if mask0 & mask1 else 0
         return
     # vector
-    wide = (op == 0 or op == 8) and (flags >> 2 & 1 or flags >> 3 & 1)
+    wide = op != 5 and (flags >> 2 & 1 or (op == 0 and flags >> 3 & 1))
     residual = op == 0 and flags >> 3 & 1
     parameters = 0  # scratchpad rows per column group
     if op == 0 or op == 2:
         parameters = 3 * (flags & 1) + 4 * (flags >> 7 & 1)
     elif op == 4:
-        parameters = 2
+        parameters = 2 + 4 * (flags >> 7 & 1)
+    softmax = op == 5 or op == 6 or op == 9
     pair = op == 1 or op == 8
     out[9], out[10], out[11] = row[_SRC0] + dyn0, row[_SRC1] + dyn1, row[_DST] + dyn2
     if op == 7:
         m, n = 1, 256
-        out[5], out[6] = m, n
+    elif op == 11:
+        m, n = 2, 513
+    out[5], out[6] = m, n
+    if softmax and row[_AUX] & 15:
+        out[15 + 1] = max(lengths[row[_AUX] & 15] - (row[_AUX] >> 4), 0)
     if m == 0 or n == 0:
         out[4] = 1
         return
-    uses_stat = op == 3 or op == 4 or op == 5 or op == 6 or (op == 0 and flags >> 1 & 1)
-    if uses_stat and (m > stat_rows or row[_CONTEXT] >= contexts):
+    uses_stat = op == 3 or op == 4 or softmax or op == 10 or (op == 0 and flags >> 1 & 1)
+    last_context = row[_CONTEXT] + (1 if op == 10 else 0)
+    tree = softmax and flags & 1
+    if (uses_stat and (m > stat_rows or last_context >= contexts)) or (tree and m > 8 * dim):
         out[0] = 2
         return
-    if op == 7:
-        mask0 = _banks(out[9], out[9] + (256 + dim - 1) // dim - 1, spm_rows, spm_banks)
+    if op == 7 or op == 11:  # the word table's high bytes stand behind its low bytes
+        mask0 = _banks(out[9], out[9] + m * ((n + dim - 1) // dim) - 1, spm_rows, spm_banks)
     else:
         last = out[9] + (column_groups - 1) * row[_SRC0_STRIDE] + m - 1
         if op == 3 or op == 4:
@@ -208,7 +265,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
             mask0 = _banks(out[9], last, spm_rows, spm_banks)
         else:
             mask0 = _banks(out[9], last, acc_rows, acc_banks)
-    if pair or op == 0 or op == 2 or op == 4 or op == 6:
+    if pair or op == 0 or op == 2 or op == 4 or op == 6 or op == 9:
         last = out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1
         if wide:
             last += row[_DST_STRIDE] // 2
@@ -220,12 +277,14 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     if pair:
         stride = row[_AUX] if op == 1 else row[_SRC0_STRIDE]
         mask1 = _banks(out[10], out[10] + (column_groups - 1) * stride + m - 1, spm_rows, spm_banks)
+    if tree:
+        mask1 = _banks(out[10], out[10] + m - 1, spm_rows, spm_banks)
     if op == 2:
         extra = _banks(row[_AUX], row[_AUX] + (m << (row[_PERIOD] + 2)) - 1, spm_rows, spm_banks)
     if mask0 < 0 or mask1 < 0 or mask2 < 0 or extra < 0:
         out[0] = 2
         return
-    out[12] = mask0 if pair or op == 3 or op == 4 or op == 7 else mask0 << acc_read
+    out[12] = mask0 if pair or op == 3 or op == 4 or op == 7 or op == 11 else mask0 << acc_read
     out[13] = mask1 | extra
     out[14] = mask2 << spm_write
     out[15] = 1 if pair and mask0 & mask1 else 0

@@ -90,10 +90,21 @@ class Timing:
     vector_stat: int = 12
     """Last operand read of a row to the cycle in which its statistic is in the context."""
     vector_zero: int = 2
-    rms_serial: int = 36
-    """Square root and reciprocal of one RMS row in a serial divider."""
+    vector_mean: int = 4
+    """What the statistics of LayerNorm take longer than those of RMSNorm."""
+    norm_serial: int = 36
+    """Square root and reciprocal of one norm row in a serial divider."""
     softmax_serial: int = 19
     """Reciprocal of one softmax row in a serial divider."""
+    select_first: int = 1
+    """Select issue to its first step."""
+    select_write: int = 4
+    """Last step to the last write of keys, importance, lists or scratchpad rows."""
+    select_result: int = 8
+    """Last step to the result of a maximum."""
+    select_zero: int = 2
+    index_cycles: int = 3
+    """Last burst of a DRAM row to the first one of the next, whose index comes from a list."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -8,12 +8,16 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, move_layout
+from gemmule.hw.interfaces import LENGTH_BITS, ListRead, move_layout
+from gemmule.isa import MoveFlag
 
-__all__ = ["BYTES_BITS", "BurstSplitter", "beats_of"]
+__all__ = ["BYTES_BITS", "INDEX_CYCLES", "BurstSplitter", "beats_of"]
 
 BYTES_BITS = 20
 STRIDE_BITS = 24
+ENTRY_BITS = 16
+INDEX_CYCLES = 3
+"""Last step of a DRAM row to the first offer of the next, whose number comes from a list."""
 
 
 def beats_of(config: Config, count: Value) -> Value:
@@ -25,10 +29,11 @@ def beats_of(config: Config, count: Value) -> Value:
 class BurstSplitter(wiring.Component):
     """Cuts the DRAM rows of a command into bursts at ``burst_bytes`` boundaries, rows in order.
 
-    A row may begin and end at any byte; bursts cover whole beats.
+    A row may begin and end at any byte; bursts cover whole beats. With INDEXED row r stands at
+    ``address + min(LIST[list + r], last_index) * stride``, else at ``address + r * stride``.
 
-    Latency 1: a command given with ``start`` in cycle t offers its first burst in t + 1.
-    Throughput: one burst a cycle; the burst stands until ``next``.
+    Latency 1: a command given with ``start`` in cycle t offers its first burst in t + 1, INDEXED 3 cycles
+    later. Throughput: one burst a cycle, INDEXED rows follow in 3 cycles; the burst stands until ``next``.
 
     Parameters
     ----------
@@ -39,8 +44,10 @@ class BurstSplitter(wiring.Component):
     -------
     start: In(1)
         Take ``command`` (rows and bytes not 0). Only while ``active`` is low.
-    active: Out(1)
-        Registered: a burst is offered.
+    list: Out(ListRead)
+        Row numbers, each read once.
+    active, valid: Out(1)
+        Registered: bursts of a command are to come; one is offered.
     address, beats: Out
         Bus-aligned first byte and length of the offered burst.
     first_byte, last_byte: Out
@@ -48,7 +55,7 @@ class BurstSplitter(wiring.Component):
     row_start, row_end, last: Out(1)
         The burst begins its DRAM row, ends it, ends the command.
     next: In(1)
-        Step to the next burst (with ``active``).
+        Step to the next burst (with ``valid``).
     """
 
     def __init__(self, *, config: Config) -> None:
@@ -56,7 +63,9 @@ class BurstSplitter(wiring.Component):
         super().__init__({
             "start": In(1),
             "command": In(move_layout(config)),
+            "list": Out(ListRead(config)),
             "active": Out(1),
+            "valid": Out(1),
             "address": Out(config.address_bits),
             "beats": Out(range(config.burst_beats + 1)),
             "first_byte": Out(range(config.bus_bytes)),
@@ -79,16 +88,33 @@ class BurstSplitter(wiring.Component):
         bytes_ = Signal(BYTES_BITS)
         rows = Signal(LENGTH_BITS)
 
-        def begin_row(address: Value, count: Value) -> list:
-            """Registers of a row of ``count`` bytes at ``address``."""
-            start = address[:low]
-            return [
-                row.eq(address), beat.eq(address[low:]), left.eq(beats_of(config, start + count)),
-                self.first_byte.eq(start), self.last_byte.eq(start + count - 1), self.row_start.eq(1),
-            ]
+        # Row numbers: an entry is read when the row before begins, and is an address three cycles later.
+        indexed = Signal()
+        gap = Signal(range(INDEX_CYCLES + 1))  # cycles to the next row's first offer
+        begin = Signal()  # of such a row, in the last one of them
+        arrives = Signal()
+        entry = Signal(ENTRY_BITS)
+        last_index, index = Signal(ENTRY_BITS), Signal(ENTRY_BITS)
+        origin, found = Signal(config.address_bits), Signal(config.address_bits)
+        m.d.comb += [
+            begin.eq(gap == 1),
+            self.valid.eq(self.active & (gap == 0)),
+            self.list.en.eq(Mux(self.active, begin & (rows != 1), self.start & self.command.flags[MoveFlag.INDEXED])),
+            self.list.entry.eq(Mux(self.active, entry, self.command.list)),
+        ]
+        m.d.sync += [arrives.eq(self.list.en), found.eq(origin + index * stride)]
+        with m.If(self.list.en):
+            m.d.sync += entry.eq(self.list.entry + 1)
+        with m.If(arrives):
+            m.d.sync += index.eq(Mux(self.list.data < last_index, self.list.data, last_index))
+        with m.If(gap != 0):
+            m.d.sync += gap.eq(gap - 1)
 
         room = Signal(range(config.burst_beats + 1))
         next_row = Signal.like(row)
+        place = Signal.like(row)  # of the row that begins
+        count = Signal.like(bytes_)
+        first_byte = place[:low]
         m.d.comb += [
             room.eq(config.burst_beats - beat[:exact_log2(config.burst_beats)]),
             self.row_end.eq(left <= room),
@@ -96,17 +122,27 @@ class BurstSplitter(wiring.Component):
             self.last.eq(self.row_end & (rows == 1)),
             self.address.eq(beat << low),
             next_row.eq(row + stride),
+            place.eq(Mux(self.start, self.command.address, Mux(indexed, found, next_row))),
+            count.eq(Mux(self.start, self.command.bytes, bytes_)),
         ]
         with m.If(self.next):
             m.d.sync += [beat.eq(beat + room), left.eq(left - room), self.row_start.eq(0)]
             with m.If(self.row_end):
-                m.d.sync += [*begin_row(next_row, bytes_), rows.eq(rows - 1)]
+                m.d.sync += rows.eq(rows - 1)
+                with m.If(indexed & ~self.last):
+                    m.d.sync += gap.eq(INDEX_CYCLES - 1)
             with m.If(self.last):
                 m.d.sync += self.active.eq(0)
         with m.If(self.start):
             m.d.sync += [
-                *begin_row(self.command.address, self.command.bytes),
                 self.active.eq(1), stride.eq(self.command.stride), bytes_.eq(self.command.bytes),
-                rows.eq(self.command.rows),
+                rows.eq(self.command.rows), indexed.eq(self.command.flags[MoveFlag.INDEXED]),
+                gap.eq(Mux(self.command.flags[MoveFlag.INDEXED], INDEX_CYCLES, 0)),
+                origin.eq(self.command.address), last_index.eq(self.command.last_index),
+            ]
+        with m.If(self.start | begin | (self.next & self.row_end)):
+            m.d.sync += [
+                row.eq(place), beat.eq(place[low:]), left.eq(beats_of(config, first_byte + count)),
+                self.first_byte.eq(first_byte), self.last_byte.eq(first_byte + count - 1), self.row_start.eq(1),
             ]
         return m

@@ -26,6 +26,8 @@ _STREAM_PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "vector.r0": (("spm_read",), ("acc_read",)),
     "vector.r1": (("spm_read",),),
     "vector.w": (("spm_write",),),
+    "select.r": (("spm_read",),),
+    "select.w": (("spm_write",),),
 }
 
 
@@ -69,6 +71,7 @@ def claim_depths(config: Config, timing: Timing) -> dict[str, int]:
         2, 2,
         timing.matrix_commands,
         1, 1, 1,  # one vector command at a time
+        1, 1,  # one select command at a time
     )))
 
 

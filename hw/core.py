@@ -90,7 +90,9 @@ class Core(Component):
             dispatch.clear.eq(control.start),
             issue.clear.eq(control.start),
             *(getattr(issue, name).eq(getattr(dispatch, name)) for name in (
-                "valid", "zero", "alone", "targets", "claims")),
+                "valid", "zero", "alone", "predicate", "targets", "claims")),
+            issue.predicates.eq(units.predicates),
+            units.clear.eq(control.start),
             dispatch.pop.eq(issue.issue),
         ]
         for u, name in enumerate(UNIT_LAYOUTS):

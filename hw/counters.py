@@ -85,7 +85,7 @@ class Counters(wiring.Component):
 
         with m.Switch(self.index):
             for i, name in enumerate(COUNTERS):
-                if name in values:  # matrix and vector never wait for DRAM
+                if name in values:  # only load and store wait for DRAM
                     with m.Case(i):
                         m.d.comb += self.value.eq(values[name])
         return m

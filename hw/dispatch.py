@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.claims import narrow, widen
-from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, vector_layout
+from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import Queue
-from gemmule.hw.resolve import FAULT_BITS, WAIT_UNITS, Resolve
+from gemmule.hw.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
 from gemmule.isa import NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.resolve import STREAM_UNIT, STREAMS
 
@@ -18,6 +18,7 @@ __all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]
 
 UNIT_LAYOUTS = {
     "load": move_layout, "store": move_layout, "matrix": matrix_layout, "vector": vector_layout,
+    "select": select_layout,
 }
 """Units in order of their number, with the layout of their resolved commands."""
 
@@ -48,10 +49,12 @@ class Dispatch(wiring.Component):
         Fault code of the command in the decode register; 0 if none.
     dispatched, total: Out
         Commands pushed, by unit and in all (a faulting command's index is ``total``).
-    load, store, matrix, vector: Out(layouts)
+    load, store, matrix, vector, select: Out(layouts)
         Heads of the unit queues.
     valid, zero, alone: Out(units)
         Bit u: the head exists; its length is zero; it runs alone (as every one of length zero does).
+    predicate: Out(array)
+        Predicate that the head of queue u depends on; 0: none.
     targets: Out(array of counts)
         Finished commands, by unit, that the head of queue u waits for.
     claims: Out(array over streams)
@@ -78,6 +81,7 @@ class Dispatch(wiring.Component):
             "valid": Out(units),
             "zero": Out(units),
             "alone": Out(units),
+            "predicate": Out(data.ArrayLayout(PREDICATE_BITS, units)),
             "targets": Out(data.ArrayLayout(counts_layout(), units)),
             "claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "pop": In(units),
@@ -114,13 +118,15 @@ class Dispatch(wiring.Component):
             with m.If((distance != 0) & (dispatched >= distance)):
                 m.d.comb += targets[i].eq(dispatched - distance + 1)
 
-        # Alone: length zero, loads that fill or copy on their own, a change of the matrix dataflow.
+        # Alone: length zero, loads that fill or copy on their own, a change of the matrix dataflow, and a matrix
+        # command behind one that may be skipped.
         load_flags, matrix_flags = resolve.move.flags, resolve.matrix.flags
         stationary = Signal()  # dataflow of the last matrix command of non-zero length: outputs stay
+        doubtful = Signal()  # the last matrix command has a predicate
         own_kind = Signal(len(UNIT_LAYOUTS))
         m.d.comb += [
             own_kind[Unit.LOAD].eq(load_flags[MoveFlag.ZERO] | load_flags[MoveFlag.BROADCAST]),
-            own_kind[Unit.MATRIX].eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY] != stationary),
+            own_kind[Unit.MATRIX].eq((matrix_flags[MatrixFlag.OUTPUT_STATIONARY] != stationary) | doubtful),
         ]
 
         # Unit queues.
@@ -130,6 +136,7 @@ class Dispatch(wiring.Component):
             claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
             entry = data.StructLayout({
                 "command": layout(config), "targets": counts_layout(), "alone": 1,
+                "predicate": PREDICATE_BITS,
                 "claims": data.StructLayout({name: len(mask) for name, mask in claims.items()}),
             })
             m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
@@ -140,6 +147,7 @@ class Dispatch(wiring.Component):
                 queue.push_data.command.eq(source),
                 queue.push_data.targets.eq(targets),
                 queue.push_data.alone.eq(resolve.zero | own_kind[u]),
+                queue.push_data.predicate.eq(resolve.predicate),
                 *(queue.push_data.claims[name].eq(mask) for name, mask in claims.items()),
                 queue.pop.eq(self.pop[u]),
                 queue.clear.eq(self.clear),
@@ -147,12 +155,15 @@ class Dispatch(wiring.Component):
                 self.valid[u].eq(queue.valid),
                 self.zero[u].eq(queue.head.command.zero),
                 self.alone[u].eq(queue.head.alone),
+                self.predicate[u].eq(queue.head.predicate),
                 self.targets[u].eq(queue.head.targets),
                 *(self.claims[s].eq(widen(config, STREAMS[s], queue.head.claims[STREAMS[s]])) for s in streams),
             ]
             with m.If(queue.push):
                 m.d.sync += self.dispatched[u].eq(self.dispatched[u] + 1)
             if u == Unit.MATRIX:
+                with m.If(queue.push):
+                    m.d.sync += doubtful.eq(resolve.predicate != 0)
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
             pushes.append(queue.push)
@@ -160,5 +171,5 @@ class Dispatch(wiring.Component):
         with m.If(pushed):
             m.d.sync += self.total.eq(self.total + 1)
         with m.If(self.clear):
-            m.d.sync += [full.eq(0), stationary.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+            m.d.sync += [full.eq(0), stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
         return m

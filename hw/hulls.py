@@ -9,7 +9,7 @@ from amaranth.utils import ceil_log2
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
-from gemmule.isa import BODY, HEADER, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
+from gemmule.isa import BODY, HEADER, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
 
 __all__ = ["CLAIMS", "Hulls", "fields_of", "named"]
 
@@ -22,10 +22,10 @@ _header = data.StructLayout(dict(HEADER))
 _body = {unit: data.StructLayout(dict(fields)) for unit, fields in BODY.items()}
 
 
-def fields_of(word: Value) -> tuple[data.View, data.View, data.View, data.View]:
-    """Header, and body as a move, matrix and vector command, of a command word."""
+def fields_of(word: Value) -> tuple[data.View, data.View, data.View, data.View, data.View]:
+    """Header, and body as a move, matrix, vector and select command, of a command word."""
     bodies = (data.View(_body[unit], word[64:64 + _body[unit].size])
-              for unit in (Unit.LOAD, Unit.MATRIX, Unit.VECTOR))
+              for unit in (Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT))
     return (data.View(_header, word[:_header.size]), *bodies)  # type: ignore[return-value]
 
 
@@ -48,9 +48,10 @@ class Hulls(wiring.Component):
     word: In
         Command.
     m, n, k: In
-        Resolved lengths (load and store: ``m`` rows; TABLE: 1 and 256).
+        Resolved lengths (load and store: ``m`` rows; TABLE: 1 and 256; WORD_TABLE: 2 and 513).
     first: In(array)
-        Resolved rows of the unit's operands (load, store: row; matrix: a, b, c; vector: src0, src1, dst).
+        Resolved rows of the unit's operands (load, store: row; matrix: a, b, c; vector: src0, src1, dst;
+        select: src0, -, dst).
     claims: Out(array)
         Port masks of the unit's streams, in their order.
     bad: Out(1)
@@ -73,17 +74,21 @@ class Hulls(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, dim = self.config, self.config.dim
-        header, move, matrix, vector = fields_of(self.word)
+        header, move, matrix, vector, select = fields_of(self.word)
         flags = header.flags
         is_move = named(m, "is_move", header.unit < 2)
         is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
         is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
+        is_select = named(m, "is_select", header.unit == Unit.SELECT)
 
-        def either(of_move: Value, of_matrix: Value, of_vector: Value) -> Value:
-            return Mux(is_move, of_move, Mux(is_matrix, of_matrix, of_vector))
+        def either(of_move: Value, of_matrix: Value, of_vector: Value, of_select: Value) -> Value:
+            return Mux(is_move, of_move, Mux(is_matrix, of_matrix, Mux(is_select, of_select, of_vector)))
 
         def vop(*ops: VOp) -> Value:
             return is_vector & Cat(header.op == op for op in ops).any()
+
+        def sop(*ops: SOp) -> Value:
+            return is_select & Cat(header.op == op for op in ops).any()
 
         def flag(bit: int) -> Value:
             return flags[bit]
@@ -94,15 +99,22 @@ class Hulls(wiring.Component):
         transposed_a, transposed_b = flag(MatrixFlag.A_TRANSPOSED), flag(MatrixFlag.B_TRANSPOSED)
         reuse = named(m, "reuse", is_matrix & flag(MatrixFlag.REUSE))
         pair = named(m, "pair", vop(VOp.PRODUCT, VOp.ADD))
-        table = named(m, "table", vop(VOp.TABLE))
-        planes = named(m, "planes", vop(VOp.RMS_STAT, VOp.RMS_APPLY))
+        table = named(m, "table", vop(VOp.TABLE, VOp.WORD_TABLE))
+        tree = named(m, "tree", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.TREE))
+        planes = named(m, "planes", vop(VOp.NORM_STAT, VOp.NORM_APPLY))
         scaled = vop(VOp.REQUANT, VOp.ROPE)
         column = named(m, "column", scaled & flag(VectorFlag.COLUMN))
-        bias = named(m, "bias", scaled & flag(VectorFlag.BIAS))
-        apply = named(m, "apply", vop(VOp.RMS_APPLY))
+        apply = named(m, "apply", vop(VOp.NORM_APPLY))
+        bias = named(m, "bias", (scaled | apply) & flag(VectorFlag.BIAS))
         residual = vop(VOp.REQUANT) & flag(VectorFlag.RESIDUAL)
-        wide = residual | vop(VOp.REQUANT, VOp.ADD) & flag(VectorFlag.WIDE)
+        wide = residual | is_vector & flag(VectorFlag.WIDE)
         rope = named(m, "rope", vop(VOp.ROPE))
+        lists = named(m, "lists", sop(SOp.LIST_LOAD, SOp.LIST_STORE))
+        maxima = named(m, "maxima", sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE))
+        words = sop(SOp.ARGMAX, SOp.KEYS) | sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(SelectFlag.WIDE)
+        list_store = named(m, "list_store", sop(SOp.LIST_STORE))
+        select_reads = named(m, "select_reads", maxima | sop(SOp.LIST_LOAD)
+                             | sop(SOp.KEYS) & ~flag(SelectFlag.FROM_IMPORTANCE))
 
         def groups(name: str, count: Value, size: int = dim) -> Signal:
             """ceil(count / size)."""
@@ -110,6 +122,7 @@ class Hulls(wiring.Component):
 
         m_groups, n_groups, k_groups = (
             groups(f"{name}_groups", getattr(self, name)) for name in "mnk")
+        list_rows = groups("list_rows", self.n, dim // 2)
         blocks = named(m, "blocks", Mux(
             wide_dram, groups("word_blocks", move.bytes, 4 * dim), groups("byte_blocks", move.bytes)))
 
@@ -119,12 +132,12 @@ class Hulls(wiring.Component):
             return named(m, name, (counted - 1)[:len(counted)] * named(m, f"{name}_stride", stride))
 
         span0 = span(
-            "span0", either(self.m, Mux(transposed_a, m_groups, k_groups), n_groups),
-            either(move.row_stride, matrix.a_stride, vector.src0_stride))
+            "span0", either(self.m, Mux(transposed_a, m_groups, k_groups), n_groups, n_groups),
+            either(move.row_stride, matrix.a_stride, vector.src0_stride, select.src0_stride))
         span1 = span(
-            "span1", either(blocks, Mux(transposed_b, k_groups, n_groups), n_groups),
-            either(move.block_stride, matrix.b_stride, Mux(
-                header.op == VOp.PRODUCT, vector.aux, vector.src0_stride)))
+            "span1", Mux(is_move, blocks, Mux(is_matrix & transposed_b, k_groups, n_groups)),
+            Mux(is_move, move.block_stride, Mux(is_matrix, matrix.b_stride, Mux(
+                header.op == VOp.PRODUCT, vector.aux, vector.src0_stride))))
         span2 = span("span2", n_groups, Mux(is_matrix, matrix.c_stride, vector.dst_stride))
 
         # Rows of B within one block: int4 packs two into one, scale rows stand behind the weights.
@@ -134,16 +147,19 @@ class Hulls(wiring.Component):
             flag(MatrixFlag.GROUP_SCALES), (k_groups << (ceil_log2(dim) - 1)) + scale_rows,
             Mux(flag(MatrixFlag.B_INT4), (inner + 1) >> 1, inner)))
         parameter_rows = named(m, "parameter_rows", Mux(
-            apply, n_groups << 1, Mux(column, 3 * n_groups, 0) + Mux(bias, n_groups << 2, 0)))
+            apply, n_groups << 1, Mux(column, 3 * n_groups, 0)) + Mux(bias, n_groups << 2, 0))
 
         first0, first1, first2 = self.first
         rows_less_1 = self.m - 1
-        last0 = first0 + Mux(table, max(1, 256 // dim) - 1, span0 + either(
+        table_rows = Mux(header.op == VOp.TABLE, max(1, 256 // dim), 2 * -(-513 // dim))
+        last0 = first0 + Mux(table, table_rows - 1, Mux(lists, list_rows - 1, span0 + either(
             span1, Mux(transposed_a, self.k, self.m) - 1,
-            rows_less_1 + Mux(planes, vector.src0_stride >> 1, 0)))
-        last1 = first1 + Mux(
-            is_matrix, span1 + b_rows - 1, Mux(pair, span1 + rows_less_1, parameter_rows - 1))
-        last2 = first2 + span2 + rows_less_1 + Mux(wide, vector.dst_stride >> 1, 0)
+            rows_less_1 + Mux(planes, vector.src0_stride >> 1, 0),
+            Mux(maxima, rows_less_1, 0) + Mux(words, select.src0_stride >> 1, 0))))
+        last1 = first1 + Mux(is_matrix, span1 + b_rows - 1, Mux(
+            tree, rows_less_1, Mux(pair, span1 + rows_less_1, parameter_rows - 1)))
+        last2 = first2 + Mux(
+            is_select, list_rows - 1, span2 + rows_less_1 + Mux(wide, vector.dst_stride >> 1, 0))
 
         def banks(name: str, low: Value, last: Value, bank_rows: int, count: int) -> tuple[Signal, Signal]:
             """Mask of the banks of rows low..last, and whether they leave the memory."""
@@ -164,17 +180,19 @@ class Hulls(wiring.Component):
         angles, angles_bad = banks(
             "angles", vector.aux, vector.aux + (self.m << (vector.period + 2)) - 1, *spm)
 
-        in_spm0 = named(m, "in_spm0", either(~sums, Const(1), pair | planes | table))
-        uses1 = named(m, "uses1", is_matrix & ~reuse | pair | apply | column | bias)
-        writes = named(m, "writes", pair | apply | vop(VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_EXP))
+        in_spm0 = named(m, "in_spm0", either(~sums, Const(1), pair | planes | table, Const(1)))
+        uses0 = named(m, "uses0", ~is_select | select_reads)
+        uses1 = named(m, "uses1", is_matrix & ~reuse | pair | apply | column | bias | tree)
+        writes = named(m, "writes", pair | apply | vop(
+            VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
         low_bits = ceil_log2(config.preload)
         unaligned = Cat(first1[:low_bits], matrix.b_stride[:low_bits]).any() if low_bits else Const(0)
         too_large = (self.n > dim) | (self.k > dim)
         m.d.comb += [
             self.apart.eq((is_matrix & ~reuse | pair) & (spm0 & spm1).any()),
             self.bad.eq(
-                Mux(in_spm0, spm0_bad, acc0_bad) | uses1 & spm1_bad | is_matrix & acc2_bad
-                | writes & spm2_bad | rope & angles_bad
+                uses0 & Mux(in_spm0, spm0_bad, acc0_bad) | uses1 & spm1_bad | is_matrix & acc2_bad
+                | (writes | list_store) & spm2_bad | rope & angles_bad
                 | is_matrix & (Mux(reuse, too_large, unaligned)
                                | flag(MatrixFlag.OUTPUT_STATIONARY) & self.apart)),
         ]
@@ -185,9 +203,10 @@ class Hulls(wiring.Component):
             sums, Cat(no_spm, no_spm, Mux(flag(MoveFlag.ADD), acc0, 0), acc0), Cat(no_spm, spm0))
         read0 = Mux(in_spm0, spm0, Cat(no_spm, no_spm, acc0, no_acc))
         m.d.comb += [
-            self.claims[0].eq(Mux(header.unit == Unit.LOAD, load0, read0)),
-            self.claims[1].eq(
-                Mux(uses1, spm1, 0) | Mux(rope, angles, 0) | Mux(residual, spm2, 0)),
+            self.claims[0].eq(Mux(header.unit == Unit.LOAD, load0, Mux(uses0, read0, 0))),
+            self.claims[1].eq(Mux(
+                list_store, Cat(no_spm, spm2),
+                Mux(uses1, spm1, 0) | Mux(rope, angles, 0) | Mux(residual, spm2, 0))),
             self.claims[2].eq(Mux(
                 is_matrix, Cat(no_spm, no_spm, acc2, acc2), Mux(writes, Cat(no_spm, spm2), 0))),
         ]

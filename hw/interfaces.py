@@ -12,8 +12,9 @@ from amaranth.lib.wiring import In, Out
 from gemmule.config import Config
 
 __all__ = [
-    "AccRead", "AccWrite", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
-    "matrix_layout", "move_layout", "read_request", "vector_layout",
+    "AccRead", "AccWrite", "ListRead", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
+    "matrix_layout", "move_layout", "read_request",
+    "select_layout", "vector_layout",
 ]
 
 ROW_BITS = 16
@@ -63,7 +64,8 @@ def AccWrite(config: Config) -> wiring.Signature:
 def move_layout(config: Config) -> data.StructLayout:
     """Resolved load or store: DRAM address and first row are final, ``rows`` is a length."""
     return data.StructLayout({
-        "zero": 1, "flags": 5, "address": config.address_bits, "rows": LENGTH_BITS, "bytes": 20, "stride": 24,
+        "zero": 1, "flags": 6, "address": config.address_bits, "rows": LENGTH_BITS, "bytes": 20, "stride": 24,
+        "list": 16, "last_index": 16,
         "row": ROW_BITS, "row_stride": 16, "block_stride": 16,
     })
 
@@ -83,8 +85,21 @@ def vector_layout(config: Config) -> data.StructLayout:
         "zero": 1, "op": 5, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS,
         "src0": ROW_BITS, "src0_stride": 16, "src1": ROW_BITS, "aux": 16,
         "dst": ROW_BITS, "dst_stride": 16, "mult": 16, "shift": 6, "shift2": 6, "context": 4,
-        "period": 3, "apart": 1,
+        "period": 3, "apart": 1, "after": LENGTH_BITS,
     })
+
+
+def select_layout(config: Config) -> data.StructLayout:
+    """Resolved select command."""
+    return data.StructLayout({
+        "zero": 1, "op": 5, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS, "k": LENGTH_BITS, "src0": ROW_BITS,
+        "src0_stride": 16, "dst": ROW_BITS, "first": 16, "aux": 16, "shift": 6, "number": 2,
+    })
+
+
+def ListRead(config: Config) -> wiring.Signature:
+    """Read stream of the list memory, seen from the reader: data one cycle after ``en``."""
+    return wiring.Signature({"en": Out(1), "entry": Out(16), "data": In(16)})
 
 
 def UnitControl(layout: data.StructLayout, streams: int) -> wiring.Signature:

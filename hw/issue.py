@@ -9,25 +9,29 @@ from amaranth.lib.wiring import In, Out
 from gemmule.config import Config
 from gemmule.hw.claims import Claims
 from gemmule.hw.dispatch import UNIT_LAYOUTS, counts_layout
-from gemmule.isa import Unit
+from gemmule.hw.resolve import PREDICATE_BITS
+from gemmule.isa import NUM_PREDICATES, Unit
 from gemmule.resolve import STREAM_UNIT, STREAMS
 from gemmule.timing import Timing
 
 __all__ = ["Issue"]
 
-PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.LOAD, Unit.STORE)
+PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.SELECT, Unit.LOAD, Unit.STORE)
 
 
 class Issue(wiring.Component):
     """Decides in the same cycle, at most one command per cycle; every count it looks at is registered.
 
     Commands that run alone issue when nothing of their unit is in flight. Those of length zero never
-    reach their unit: they finish here, ``*_zero`` cycles later.
+    reach their unit: they finish here, ``*_zero`` cycles later. A command whose predicate reads 0 in the
+    cycle of the decision is skipped: it is one of length zero.
 
     Members
     -------
-    valid, zero, alone, targets, claims: In
+    valid, zero, alone, predicate, targets, claims: In
         Heads of the unit queues, see :class:`Dispatch`.
+    predicates: In(4)
+        From the select unit; bit 0 is 1.
     ready, unit_finish: In(units)
         From the units.
     release: In(streams)
@@ -37,9 +41,9 @@ class Issue(wiring.Component):
     issue: Out(units)
         One-hot: the command issued in this cycle; drops the head.
     start: Out(units)
-        As ``issue``, without zero-length commands.
+        As ``issue``, without commands of length zero and skipped ones.
     finish: Out(units)
-        Finish pulses, zero-length commands included.
+        Finish pulses of all commands.
     finished: Out(array)
         Commands finished, by unit; visible in the cycle after the pulse.
     active, waiting: Out(units)
@@ -59,6 +63,8 @@ class Issue(wiring.Component):
             "valid": In(units),
             "zero": In(units),
             "alone": In(units),
+            "predicate": In(data.ArrayLayout(PREDICATE_BITS, units)),
+            "predicates": In(NUM_PREDICATES),
             "targets": In(data.ArrayLayout(counts_layout(), units)),
             "claims": In(data.ArrayLayout(config.claim_bits, len(STREAMS))),
             "ready": In(units),
@@ -77,7 +83,7 @@ class Issue(wiring.Component):
         """Commands of a unit between issue and visible finish."""
         return {
             "load": self.config.load_commands, "store": self.timing.store_commands,
-            "matrix": self.timing.matrix_commands, "vector": 1,
+            "matrix": self.timing.matrix_commands, "vector": 1, "select": 1,
         }[name]
 
     def elaborate(self, platform: object) -> Module:
@@ -88,25 +94,25 @@ class Issue(wiring.Component):
             claims.release.eq(self.release),
             claims.clear.eq(self.clear),
         ]
-        may = Signal(len(UNIT_LAYOUTS))
+        may, zero = Signal(len(UNIT_LAYOUTS)), Signal(len(UNIT_LAYOUTS))
         for u, name in enumerate(UNIT_LAYOUTS):
             limit = self.limit(name)
             in_flight = Signal(range(limit + 1), name=f"{name}_in_flight")
             streams = [s for s, unit in enumerate(STREAM_UNIT) if unit == u]
             reached = Cat(self.finished[v] >= self.targets[u][v] for v in range(len(UNIT_LAYOUTS))).all()
             free = Cat(claims.free[s] for s in streams).all()
-            room = Mux(self.alone[u], in_flight == 0, in_flight < limit)
-            m.d.comb += may[u].eq(
-                self.valid[u] & reached & room & (self.zero[u] | (free & self.ready[u])))
+            room = Mux(self.alone[u] | zero[u], in_flight == 0, in_flight < limit)
             m.d.comb += [
-                self.start[u].eq(self.issue[u] & ~self.zero[u]),
+                zero[u].eq(self.zero[u] | ~self.predicates.bit_select(self.predicate[u], 1)),
+                may[u].eq(self.valid[u] & reached & room & (zero[u] | (free & self.ready[u]))),
+                self.start[u].eq(self.issue[u] & ~zero[u]),
                 self.active[u].eq((in_flight != 0) | self.issue[u]),
                 self.waiting[u].eq(self.valid[u] & ~reached),
                 *(claims.push[s].eq(self.start[u]) for s in streams),
             ]
 
-            # Finish of a zero-length command, a fixed time after its issue.
-            pulse = self.issue[u] & self.zero[u]
+            # Finish of a command of length zero, a fixed time after its issue.
+            pulse = self.issue[u] & zero[u]
             for i in range(getattr(self.timing, f"{name}_zero")):
                 delayed = Signal(name=f"{name}_zero_{i + 1}")
                 m.d.sync += delayed.eq(pulse)

@@ -6,13 +6,14 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.isa import HEADER, Unit, VOp, legal_flags
+from gemmule.isa import HEADER, SOp, Unit, VOp, legal_flags
 
 __all__ = ["Legal"]
 
 _BITS = dict(HEADER)
 _OPERATIONS = tuple(
-    [(unit, 0) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX)] + [(Unit.VECTOR, op) for op in VOp])
+    [(unit, 0) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX)]
+    + [(Unit.VECTOR, op) for op in VOp] + [(Unit.SELECT, op) for op in SOp])
 
 
 class Legal(wiring.Component):
@@ -23,7 +24,7 @@ class Legal(wiring.Component):
     unit, op, flags: In
         Header fields.
     known: Out(1)
-        The unit exists here (load, store, matrix, vector), knows the operation, and its flags are legal.
+        The unit exists, knows the operation, and its flags are legal.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Load unit: strided rows from DRAM into the scratchpad or the accumulator."""
+"""Load unit: strided or gathered rows from DRAM into the scratchpad or the accumulator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
 from gemmule.hw.align import Aligner
-from gemmule.hw.bursts import BurstSplitter
-from gemmule.hw.interfaces import AccRead, AccWrite, SpmWrite, UnitControl, move_layout, read_request
+from gemmule.hw.bursts import INDEX_CYCLES, BurstSplitter
+from gemmule.hw.interfaces import AccRead, AccWrite, ListRead, SpmWrite, UnitControl, move_layout, read_request
 from gemmule.hw.load_write import LoadWriter
 from gemmule.hw.queue import Queue
 from gemmule.isa import MoveFlag
@@ -17,9 +17,7 @@ from gemmule.timing import Timing
 
 __all__ = ["Load"]
 
-FIRST = 1
-WRITE = 1
-FILL = 2
+LATENCIES = {"load_first": 1, "load_write": 1, "load_fill": 2, "index_cycles": INDEX_CYCLES}
 
 
 class Load(wiring.Component):
@@ -27,7 +25,8 @@ class Load(wiring.Component):
 
     Latency: the first request is valid ``load_first`` cycles after issue; a chunk is written
     ``load_write`` cycles after the beat that completes it, or right after the chunk before; a ZERO
-    command writes from ``load_fill`` cycles after issue on. Throughput: one request, one beat and one
+    command writes from ``load_fill`` cycles after issue on; rows of an INDEXED command follow each other's
+    last request in ``index_cycles``. Throughput: one request, one beat and one
     write a cycle; the next command's requests follow the last one's at once, up to ``load_commands``
     commands overlap. No backpressure on beats: a command's ports are held from issue to finish.
 
@@ -36,7 +35,7 @@ class Load(wiring.Component):
     config: Config
         Device configuration.
     timing: Timing
-        Its ``load_first``, ``load_write`` and ``load_fill`` must be those of this implementation.
+        Its load constants and ``index_cycles`` must be those of this implementation.
 
     Members
     -------
@@ -45,6 +44,8 @@ class Load(wiring.Component):
         ``load_commands`` commands may be in flight, and ZERO and BROADCAST start only when none is.
     read: Out(read_request)
         Burst requests; at most ``read_bursts`` in flight. Beats come at least one cycle later.
+    list: Out(ListRead)
+        Row numbers of INDEXED commands.
     spm, acc_read, acc_write: Out
         One write a chunk, masked to the valid lanes; ADD reads the row one cycle before.
     error: Out(1)
@@ -54,16 +55,14 @@ class Load(wiring.Component):
     """
 
     def __init__(self, *, config: Config, timing: Timing) -> None:
-        given = timing.load_first, timing.load_write, timing.load_fill
-        if given != (FIRST, WRITE, FILL):
-            raise ValueError(
-                f"load_first, load_write and load_fill must be {FIRST}, {WRITE} and {FILL}, as built, not "
-                "{}, {} and {}".format(*given)
-            )
+        for name, cycles in LATENCIES.items():
+            if getattr(timing, name) != cycles:
+                raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
         self.config = config
         super().__init__({
             "control": In(UnitControl(move_layout(config), 1)),
             "read": Out(read_request(config)),
+            "list": Out(ListRead(config)),
             "spm": Out(SpmWrite(config)),
             "acc_read": Out(AccRead(config)),
             "acc_write": Out(AccWrite(config)),
@@ -91,7 +90,7 @@ class Load(wiring.Component):
             bursts.command.eq(control.command),
             bursts.command.rows.eq(Mux(broadcast, 1, control.command.rows)),
             quiet.eq((in_flight == 0) & ~writer.busy),
-            read.req_valid.eq(bursts.active & Mux(alone, quiet, in_flight != config.read_bursts)),
+            read.req_valid.eq(bursts.valid & Mux(alone, quiet, in_flight != config.read_bursts)),
             read.req_addr.eq(bursts.address),
             read.req_len.eq(bursts.beats - 1),
             accepted.eq(read.req_valid & read.req_ready),
@@ -124,6 +123,7 @@ class Load(wiring.Component):
             writer.start.eq(control.start),
             writer.command.eq(control.command),
         ]
+        wiring.connect(m, wiring.flipped(self.list), bursts.list)
         wiring.connect(m, wiring.flipped(self.spm), writer.spm)
         wiring.connect(m, wiring.flipped(self.acc_read), writer.acc_read)
         wiring.connect(m, wiring.flipped(self.acc_write), writer.acc_write)

@@ -10,16 +10,18 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gemmule.config import COMMAND_BYTES, Config
+from gemmule.hw.entries import Entries
 from gemmule.hw.hulls import CLAIMS, Hulls, fields_of, named
-from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, vector_layout
+from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.legal import Legal
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Dyn, MoveFlag, Unit, VectorFlag, VOp
+from gemmule.isa import HEADER, NUM_BASES, NUM_LENGTHS, Dyn, MoveFlag, SOp, Unit, VectorFlag, VOp
 from gemmule.resolve import FAULTS
 
-__all__ = ["FAULT_BITS", "WAIT_UNITS", "Resolve"]
+__all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]
 
 FAULT_BITS = 4
-WAIT_UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)
+PREDICATE_BITS = dict(HEADER)["predicate"]
+WAIT_UNITS = tuple(Unit)
 
 _fault = {name: code for code, name in enumerate(FAULTS)}
 
@@ -41,8 +43,10 @@ class Resolve(wiring.Component):
     fault, unit, zero: Out
         Fault code (0: none), unit number, length zero.
     waits: Out(array)
-        Wait distances of load, store, matrix, vector.
-    move, matrix, vector: Out(layouts)
+        Wait distances by unit.
+    predicate: Out(2)
+        Predicate that the command depends on; 0: none.
+    move, matrix, vector, select: Out(layouts)
         The command for its unit.
     claims: Out(array)
         Port masks of the unit's streams, in their order.
@@ -63,21 +67,27 @@ class Resolve(wiring.Component):
             "move": Out(move_layout(config)),
             "matrix": Out(matrix_layout(config)),
             "vector": Out(vector_layout(config)),
+            "select": Out(select_layout(config)),
+            "predicate": Out(PREDICATE_BITS),
             "claims": Out(data.ArrayLayout(config.claim_bits, CLAIMS)),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        header, move, matrix, vector = fields_of(self.word)
+        header, move, matrix, vector, select = fields_of(self.word)
         op, flags = header.op, header.flags
         is_load = named(m, "is_load", header.unit == Unit.LOAD)
         is_move = named(m, "is_move", header.unit < 2)
         is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
         is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
+        is_select = named(m, "is_select", header.unit == Unit.SELECT)
 
         def vop(*ops: VOp) -> Value:
             return is_vector & Cat(op == v for v in ops).any()
+
+        def sop(*ops: SOp) -> Value:
+            return is_select & Cat(op == v for v in ops).any()
 
         m.submodules.legal = legal = Legal()
         m.d.comb += [legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags)]
@@ -90,14 +100,22 @@ class Resolve(wiring.Component):
             rest = named(m, f"{name}_rest", Mux(value > offset, value - offset, 0)[:LENGTH_BITS])
             return named(m, f"{name}_length", Mux(rest < cap, rest, cap))
 
-        table = named(m, "table", vop(VOp.TABLE))
-        rows = named(m, "rows", Mux(table, 1, length("m", lambda part: Mux(
-            is_move, move[f"rows_{part}"], Mux(is_matrix, matrix[f"m_{part}"], vector[f"m_{part}"])))))
-        columns = named(m, "columns", Mux(table, 256, length("n", lambda part: Mux(
-            is_matrix, matrix[f"n_{part}"], vector[f"n_{part}"]))))
-        depth = length("k", lambda part: matrix[f"k_{part}"])
-        zero = named(m, "is_zero", legal.known & (
-            (rows == 0) | Mux(is_move, move.bytes == 0, columns == 0) | is_matrix & (depth == 0)))
+        def of_unit(name: str, part: str) -> Value:
+            field = f"{name}_{part}"
+            return Mux(is_matrix, matrix[field], Mux(is_select, select[field], vector[field]))
+
+        table, word_table = vop(VOp.TABLE), vop(VOp.WORD_TABLE)
+        rows = named(m, "rows", Mux(table, 1, Mux(word_table, 2, length("m", lambda part: Mux(
+            is_move, move[f"rows_{part}"], of_unit("m", part))))))
+        columns = named(m, "columns", Mux(table, 256, Mux(word_table, 513, length(
+            "n", lambda part: of_unit("n", part)))))
+        counted = length("k", lambda part: Mux(is_matrix, matrix[f"k_{part}"], select[f"k_{part}"]))
+        depth = named(m, "depth", Mux(is_select & (op != SOp.TOP_K), 1, counted))
+        has_rows = ~is_select | sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
+        known = named(m, "known", legal.known & ~(sop(SOp.COMPARE) & (select.number == 0)))
+        zero = named(m, "is_zero", known & (
+            has_rows & (rows == 0) | Mux(is_move, move.bytes == 0, columns == 0)
+            | (is_matrix | is_select) & (depth == 0)))
 
         # First rows.
         dynamic = named(m, "dynamic", self.lengths[header.dyn_reg] * header.dyn_stride)
@@ -107,40 +125,53 @@ class Resolve(wiring.Component):
 
         which = header.dyn_which
         first_rows = (
-            first("row0", Mux(is_move, move.row, Mux(is_matrix, matrix.a_row, vector.src0)),
+            first("row0", Mux(is_move, move.row, Mux(
+                is_matrix, matrix.a_row, Mux(is_select, select.src0, vector.src0))),
                   which == Mux(is_load, Dyn.DST, Dyn.SRC0)),
             first("row1", Mux(is_matrix, matrix.b_row, vector.src1), which == Dyn.SRC1),
-            first("row2", Mux(is_matrix, matrix.c_row, vector.dst), is_vector & (which == Dyn.DST)),
+            first("row2", Mux(is_matrix, matrix.c_row, Mux(is_select, select.dst, vector.dst)),
+                  (is_vector | is_select) & (which == Dyn.DST)),
         )
 
-        # Memory rows and their ports.
+        # Memory rows and their ports; entries of other memories.
         m.submodules.hulls = hulls = Hulls(config=config)
+        m.submodules.entries = entries = Entries(config=config)
+        for part in (hulls, entries):
+            m.d.comb += [part.word.eq(self.word), part.m.eq(rows), part.n.eq(columns), part.k.eq(depth)]
         m.d.comb += [
-            hulls.word.eq(self.word), hulls.m.eq(rows), hulls.n.eq(columns), hulls.k.eq(depth),
             *(hulls.first[i].eq(row) for i, row in enumerate(first_rows)),
+            entries.dst.eq(first_rows[2]),
         ]
         with m.If(~zero):
             m.d.comb += self.claims.eq(hulls.claims)
+        softmax = named(m, "softmax", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
         uses_stat = (
-            vop(VOp.RMS_STAT, VOp.RMS_APPLY, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)
-            | vop(VOp.REQUANT) & flags[VectorFlag.ROW])
-        bad_stat = named(m, "bad_stat", uses_stat & (
-            (rows > config.stat_rows) | (vector.context >= config.stat_contexts)))
+            softmax | vop(VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX) | vop(VOp.REQUANT) & flags[VectorFlag.ROW])
+        last_context = vector.context + vop(VOp.ABSMAX)
+        bad_tree = softmax & flags[VectorFlag.TREE] & (rows > 8 * config.dim)
+        bad_stat = named(m, "bad_stat", bad_tree | uses_stat & (
+            (rows > config.stat_rows) | (last_context >= config.stat_contexts)))
+
+        # Columns of a softmax row behind this piece: LEN[low bits of aux] - high bits.
+        row_register, row_offset = vector.aux[:4], vector.aux[4:]
+        row_length = named(m, "row_length", self.lengths[row_register])
+        after = Mux(softmax & (row_register != 0) & (row_length > row_offset), row_length - row_offset, 0)
 
         # DRAM range.
         fill, broadcast = flags[MoveFlag.ZERO], flags[MoveFlag.BROADCAST]  # legal for loads only
         int32 = flags[MoveFlag.ACCUMULATOR] & ~flags[MoveFlag.NARROW]
-        span = named(m, "dram_span", Mux(broadcast, 0, (rows - 1)[:LENGTH_BITS] * move.stride))
+        last_row = Mux(flags[MoveFlag.INDEXED], move.last_index, (rows - 1)[:LENGTH_BITS])
+        span = named(m, "dram_span", Mux(broadcast, 0, last_row * move.stride))
         end = named(m, "dram_end", move.offset + span + move.bytes)
         address = named(m, "address", self.base + move.offset)
         unaligned = (int32 & move.bytes[:2].any()) | (
             broadcast & address[:ceil_log2(config.bus_bytes)].any())
 
-        with m.If(~legal.known):
+        with m.If(~known):
             m.d.comb += self.fault.eq(_fault["illegal"])
         with m.Elif(zero):
             m.d.comb += self.fault.eq(_fault["none"])
-        with m.Elif(hulls.bad | bad_stat):
+        with m.Elif(hulls.bad | entries.bad | bad_stat):
             m.d.comb += self.fault.eq(_fault["rows"])
         with m.Elif(is_move & ~fill & (end > self.limit)):
             m.d.comb += self.fault.eq(_fault["limit"])
@@ -154,7 +185,8 @@ class Resolve(wiring.Component):
             *(self.waits[i].eq(header[f"wait_{unit.name.lower()}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(flags), self.move.address.eq(address), self.move.rows.eq(rows),
             self.move.row.eq(first_rows[0]),
-            *(self.move[name].eq(move[name]) for name in ("bytes", "stride", "row_stride", "block_stride")),
+            *(self.move[name].eq(move[name]) for name in (
+                "bytes", "stride", "row_stride", "block_stride", "list", "last_index")),
             self.matrix.m.eq(rows), self.matrix.n.eq(columns), self.matrix.k.eq(depth),
             *(self.matrix[name].eq(row) for name, row in zip(("a_row", "b_row", "c_row"), first_rows)),
             *(self.matrix[name].eq(matrix[name]) for name in ("a_stride", "b_stride", "c_stride", "group")),
@@ -162,8 +194,13 @@ class Resolve(wiring.Component):
             *(self.vector[name].eq(row) for name, row in zip(("src0", "src1", "dst"), first_rows)),
             *(self.vector[name].eq(vector[name]) for name in (
                 "src0_stride", "aux", "dst_stride", "mult", "shift", "shift2", "context", "period")),
-            *(command.zero.eq(zero) for command in (self.move, self.matrix, self.vector)),
-            *(command.flags.eq(flags) for command in (self.matrix, self.vector)),
+            self.vector.after.eq(after),
+            self.select.op.eq(op), self.select.m.eq(rows), self.select.n.eq(columns), self.select.k.eq(depth),
+            self.select.src0.eq(first_rows[0]), self.select.dst.eq(first_rows[2]),
+            *(self.select[name].eq(select[name]) for name in ("src0_stride", "first", "aux", "shift", "number")),
+            self.predicate.eq(header.predicate),
+            *(command.zero.eq(zero) for command in (self.move, self.matrix, self.vector, self.select)),
+            *(command.flags.eq(flags) for command in (self.matrix, self.vector, self.select)),
             *(command.apart.eq(apart) for command in (self.matrix, self.vector)),
         ]
         return m

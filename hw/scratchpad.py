@@ -17,9 +17,9 @@ from gemmule.hw.interfaces import SpmRead, SpmWrite
 
 __all__ = ["Scratchpad"]
 
-SINGLE_READS = ("store_r", "matrix_a", "vector_r0", "vector_r1")
+SINGLE_READS = ("store_r", "matrix_a", "vector_r0", "vector_r1", "select_r")
 READS = (*SINGLE_READS, "matrix_b")
-WRITES = ("load_w", "vector_w")
+WRITES = ("load_w", "vector_w", "select_w")
 
 
 def any_of(terms: Iterable[Value]) -> Value:
@@ -42,11 +42,11 @@ class Scratchpad(wiring.Component):
 
     Members
     -------
-    store_r, matrix_a, vector_r0, vector_r1: In(SpmRead)
+    store_r, matrix_a, vector_r0, vector_r1, select_r: In(SpmRead)
         One row a cycle each.
     matrix_b: In(SpmRead of preload rows)
         The ``preload`` aligned rows that contain ``row``, lowest row in the lowest bits.
-    load_w, vector_w: In(SpmWrite)
+    load_w, vector_w, select_w: In(SpmWrite)
         One row a cycle each, with a write mask per lane.
     """
 

@@ -1,4 +1,4 @@
-"""Store unit: strided rows from the scratchpad or the accumulator to DRAM."""
+"""Store unit: rows of the scratchpad or the accumulator, strided or scattered, to DRAM."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import AccRead, SpmRead, UnitControl, axi_write, move_layout
+from gemmule.hw.bursts import INDEX_CYCLES
+from gemmule.hw.interfaces import AccRead, ListRead, SpmRead, UnitControl, axi_write, move_layout
 from gemmule.hw.queue import Queue
 from gemmule.hw.store_read import StoreReader, burst_layout
 from gemmule.timing import Timing
 
 __all__ = ["Store"]
 
-FIRST = 1
-SEND = 2
+LATENCIES = {"store_first": 1, "store_send": 2, "index_cycles": INDEX_CYCLES}
 
 
 class Store(wiring.Component):
     """Store unit: a reader fills one of two burst buffers while a sender empties the other.
 
-    Latency: first memory read ``store_first`` cycles after issue; a burst is sent from
+    Latency: first memory read ``store_first`` cycles after issue, INDEXED ``index_cycles`` later; a burst is sent from
     ``store_send`` cycles after its last read on (it is wholly buffered, so W never starves).
     Throughput: one beat a cycle. Backpressure: awready and wready may stall at will; address and
     data channels proceed independently.
@@ -33,7 +33,7 @@ class Store(wiring.Component):
     config: Config
         Device configuration.
     timing: Timing
-        Its ``store_first`` and ``store_send`` must be those of this implementation.
+        Its store constants and ``index_cycles`` must be those of this implementation.
 
     Members
     -------
@@ -42,6 +42,8 @@ class Store(wiring.Component):
         last burst.
     axi: Out(axi_write)
         At most ``write_bursts`` responses outstanding. Only bytes of the DRAM rows are strobed.
+    list: Out(ListRead)
+        Row numbers of INDEXED commands.
     spm, acc: Out
         At most one read a beat.
     error: Out(1)
@@ -51,15 +53,14 @@ class Store(wiring.Component):
     """
 
     def __init__(self, *, config: Config, timing: Timing) -> None:
-        if (timing.store_first, timing.store_send) != (FIRST, SEND):
-            raise ValueError(
-                f"store_first and store_send must be {FIRST} and {SEND}, as built, not "
-                f"{timing.store_first} and {timing.store_send}"
-            )
+        for name, cycles in LATENCIES.items():
+            if getattr(timing, name) != cycles:
+                raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
         self.config = config
         super().__init__({
             "control": In(UnitControl(move_layout(config), 1)),
             "axi": Out(axi_write(config)),
+            "list": Out(ListRead(config)),
             "spm": Out(SpmRead(config)),
             "acc": Out(AccRead(config)),
             "error": Out(1),
@@ -91,6 +92,7 @@ class Store(wiring.Component):
             write_port.addr.eq(reader.write_beat),
             write_port.data.eq(reader.write_data),
         ]
+        wiring.connect(m, wiring.flipped(self.list), reader.list)
         wiring.connect(m, wiring.flipped(self.spm), reader.spm)
         wiring.connect(m, wiring.flipped(self.acc), reader.acc)
         for i, slot in enumerate(slots):

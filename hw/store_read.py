@@ -10,7 +10,7 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.align import rotated
 from gemmule.hw.bursts import BurstSplitter
-from gemmule.hw.interfaces import AccRead, SpmRead, move_layout
+from gemmule.hw.interfaces import AccRead, ListRead, SpmRead, move_layout
 from gemmule.hw.rows import RowWalker, holds_words, part
 from gemmule.isa import MoveFlag
 
@@ -34,10 +34,10 @@ def saturated(value: Value) -> Value:
 class StoreReader(wiring.Component):
     """Reads one chunk a beat and turns it to its place in the beats of its DRAM row.
 
-    Latency: first read one cycle after ``start``; a beat read in x is written to its buffer in x + 1.
-    Throughput: one beat a cycle; the two buffers alternate, and a burst waits for its buffer before
-    its first beat. The last beat of an unaligned row may hold only bytes that were read before; it
-    takes its cycle all the same.
+    Latency: first read one cycle after ``start``, INDEXED ``INDEX_CYCLES`` later; a beat read in x is
+    written to its buffer in x + 1. Throughput: one beat a cycle, INDEXED rows follow in ``INDEX_CYCLES``;
+    the two buffers alternate, and a burst waits for its buffer before its first beat. The last beat of an
+    unaligned row may hold only bytes that were read before; it takes its cycle all the same.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ class StoreReader(wiring.Component):
         Registered: beats of a command are still to be read.
     busy: In(2)
         The buffer is full or being sent.
+    list: Out(ListRead)
+        Row numbers of INDEXED commands.
     spm, acc: Out
         Memory reads.
     fill: Out(2)
@@ -66,7 +68,7 @@ class StoreReader(wiring.Component):
         self.config = config
         super().__init__({
             "start": In(1), "command": In(move_layout(config)), "active": Out(1), "busy": In(2),
-            "spm": Out(SpmRead(config)), "acc": Out(AccRead(config)),
+            "list": Out(ListRead(config)), "spm": Out(SpmRead(config)), "acc": Out(AccRead(config)),
             "fill": Out(2), "burst": Out(burst_layout(config)),
             "write_en": Out(1), "write_beat": Out(range(2 * config.burst_beats)),
             "write_data": Out(config.bus_bytes * 8),
@@ -90,7 +92,7 @@ class StoreReader(wiring.Component):
             bursts.command.eq(self.command),
             walker.start.eq(self.start),
             walker.command.eq(self.command),
-            take.eq(bursts.active & ((beat != 0) | ~Mux(buffer, self.busy[1], self.busy[0]))),
+            take.eq(bursts.valid & ((beat != 0) | ~Mux(buffer, self.busy[1], self.busy[0]))),
             end.eq(take & (beat + 1 == bursts.beats)),
             needs.eq(take & ~(end & bursts.row_end & (bursts.last_byte < bursts.first_byte))),
             bursts.next.eq(end),
@@ -101,6 +103,7 @@ class StoreReader(wiring.Component):
             self.acc.row.eq(walker.row),
             self.fill.eq(end << buffer),
         ]
+        wiring.connect(m, wiring.flipped(self.list), bursts.list)
         with m.If(take):
             m.d.sync += beat.eq(Mux(end, 0, beat + 1))
         with m.If(end):

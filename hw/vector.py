@@ -9,22 +9,21 @@ from amaranth.lib.wiring import In, Out
 from gemmule.config import Config
 from gemmule.hw.interfaces import AccRead, SpmRead, SpmWrite, UnitControl, vector_layout
 from gemmule.hw.serial import ReciprocalEngine
-from gemmule.hw.vector_datapath import VectorDatapath
-from gemmule.hw.vector_lane import STAGES as LANE_STAGES
-from gemmule.hw.vector_ops import capture_layout, is_op, token_layout, traits_of
+from gemmule.hw.vector_datapath import WRITE, VectorDatapath
+from gemmule.hw.vector_mask import TreeMask
+from gemmule.hw.vector_ops import capture_layout, token_layout, traits_of
 from gemmule.hw.vector_sequencer import VectorSequencer
-from gemmule.hw.vector_stats import READY, VectorStats
+from gemmule.hw.vector_stats import MEAN_CYCLES, READY, VectorStats
 from gemmule.hw.vector_stats import STAGES as STAT_STAGES
-from gemmule.isa import VOp
 from gemmule.timing import Timing
 
 __all__ = ["Vector"]
 
 FIRST = 1
-WRITE = LANE_STAGES + 1
 LATENCIES = {
     "vector_first": FIRST, "vector_write": WRITE, "vector_stat": READY,
-    "rms_serial": ReciprocalEngine.RMS_CYCLES, "softmax_serial": ReciprocalEngine.SOFTMAX_CYCLES,
+    "vector_mean": MEAN_CYCLES, "norm_serial": ReciprocalEngine.ROOT_CYCLES,
+    "softmax_serial": ReciprocalEngine.SOFTMAX_CYCLES,
 }
 
 
@@ -32,7 +31,8 @@ class Vector(wiring.Component):
     """Vector unit: sequencer, DIM lanes, row statistics; one command at a time.
 
     Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
-    ``vector_write`` cycles after its last read. Arithmetic: docs/numerics.md. No backpressure.
+    ``vector_write`` cycles (late results: ``vector_stat``) after its last read. No backpressure.
+    Arithmetic: docs/numerics.md.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ class Vector(wiring.Component):
     control: In(UnitControl)
         Streams r0, r1, w, all released with the finish.
     r0, r1: Out(SpmRead)
-        First operand; second operand, parameters, tables, residual.
+        First operand; second operand, parameters, tables, residual, bitmaps.
     acc: Out(AccRead)
-        First operand of REQUANT, ROPE, SOFTMAX_*.
+        First operand of REQUANT, ROPE, SOFTMAX_*, ABSMAX.
     w: Out(SpmWrite)
         Whole rows; lanes beyond n hold 0.
     """
@@ -70,6 +70,7 @@ class Vector(wiring.Component):
         m.submodules.sequencer = sequencer = VectorSequencer(config=config)
         m.submodules.datapath = datapath = VectorDatapath(config=config)
         m.submodules.stats = stats = VectorStats(config=config)
+        m.submodules.tree = tree = TreeMask(config=config)
         held, traits = sequencer.held, traits_of(sequencer.held)
 
         busy = Signal()
@@ -79,13 +80,16 @@ class Vector(wiring.Component):
             m.d.sync += busy.eq(0)
 
         # A token travels beside its row; stage k is k cycles after the row's last read.
-        # Beyond the write only statistics go on: the next command may start then.
+        # Beyond the write only statistics and late results go on: otherwise the next command may start then.
         token = [sequencer.token]
         for k in range(1, READY + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
             with m.If(token[-1].valid):
                 m.d.sync += stage.eq(token[-1])
-            m.d.sync += stage.valid.eq(token[-1].valid & (traits.by_rows if k > WRITE else 1))
+            m.d.sync += stage.valid.eq(token[-1].valid & (traits.by_rows | traits.late if k > WRITE else 1))
+            if k == 3:
+                with m.If(token[-1].valid):
+                    m.d.sync += stage.mask.eq(token[-1].mask & tree.mask)
             token.append(stage)
         capture = Signal(capture_layout())
         m.d.sync += capture.eq(sequencer.capture)
@@ -98,20 +102,24 @@ class Vector(wiring.Component):
             datapath.command.eq(held), datapath.begin.eq(sequencer.begin), datapath.capture.eq(capture),
             datapath.r0_data.eq(self.r0.data), datapath.r1_data.eq(self.r1.data),
             datapath.acc_data.eq(self.acc.data),
-            datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
+            datapath.mean.eq(stats.mean), datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
             datapath.maximum.eq(stats.maximum),
             stats.command.eq(held), stats.begin.eq(sequencer.begin),
+            tree.command.eq(held), tree.begin.eq(sequencer.begin),
+            tree.bitmap.eq(capture.bitmap), tree.data.eq(self.r1.data),
+            *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
             self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row), self.w.data.eq(datapath.w_data),
             self.w.mask.eq(Const(-1, config.dim)),
         ]
         m.d.comb += [port.eq(stage) for port, stage in zip(datapath.token, token[1:])]
         m.d.comb += [port.eq(stage) for port, stage in zip(stats.token, token[:STAT_STAGES + 1])]
-        for name in ("factor", "score", "power"):
+        for name in ("plain", "factor", "score", "power"):
             m.d.comb += [to.eq(of) for to, of in zip(getattr(stats, name), getattr(datapath, name))]
 
-        # Writing commands end with their last write, a maximum in its context, sums with the last quotient.
-        wrote = token[WRITE].valid & token[WRITE].last & ~traits.by_rows
-        found = token[READY].valid & token[READY].last & is_op(held, VOp.SOFTMAX_MAX)
+        # Commands end with their last write, maximum or sum; with a reciprocal of rows, with the last quotient.
+        early = traits.by_rows | traits.late
+        wrote = token[WRITE].valid & token[WRITE].last & ~early
+        found = token[READY].valid & token[READY].last & early & ~traits.divides
         m.d.comb += [
             control.ready.eq(~busy),
             control.finish.eq(wrote | found | stats.done),

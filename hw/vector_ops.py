@@ -8,28 +8,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Value
+from amaranth.hdl import ShapeLike, Value, signed
 from amaranth.lib import data
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import ROW_BITS
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
 from gemmule.isa import VectorFlag, VOp
+from gemmule.numerics.table import TABLE_ENTRIES
 
-__all__ = ["TABLE_BYTES", "Traits", "capture_layout", "is_op", "token_layout", "traits_of"]
+__all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "row_write",
+           "token_layout", "traits_of"]
 
 TABLE_BYTES = 256
+WORDS = TABLE_ENTRIES - 1
+"""Segments of the word table; its last entry only ends the last one."""
 
 
 def token_layout(config: Config) -> data.StructLayout:
     """One pass of the pipeline: a row of one column group, issued with its last read.
 
     ``first`` and ``final`` mark a row's first and last column group, ``last`` the command's last pass;
-    ``mask`` has a bit per lane that is a visible column; ``row`` is the row (TABLE: the table row).
+    ``mask`` has a bit per lane that is a visible column (but for TREE); ``row`` is the row (of a table: the table row).
     """
-    rows = max(config.stat_rows, TABLE_BYTES // config.dim)
+    rows = max(config.stat_rows, TABLE_BYTES // config.dim, WORDS // config.dim + 1)
     return data.StructLayout({
-        "valid": 1, "first": 1, "final": 1, "last": 1, "row": exact_log2(rows),
+        "valid": 1, "first": 1, "final": 1, "last": 1, "row": bits_for(rows - 1),
         "dst": ROW_BITS, "mask": config.dim,
     })
 
@@ -43,8 +47,24 @@ def capture_layout() -> data.StructLayout:
         "aux": 1,  # second operand: residual, gamma, cosine, or int8
         "sine": 1, "mult": 1, "shift": 1,
         "bias": 1,  # shifts in at the top of the column's int32
-        "table": 1,
+        "table": 1, "words_low": 1, "words_high": 1,
+        "bitmap": 1,
     })
+
+
+def lane_control_layout() -> data.StructLayout:
+    """The command, decoded once for all lanes. Shifts are limited already, and ``low <= high``."""
+    return data.StructLayout({
+        "product": 1, "add": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "absmax": 1,
+        "planes": 1, "pair": 1, "relu": 1, "residual": 1, "rescale": 1, "wide": 1, "lookup": 1, "by_row": 1,
+        "interpolate": 1, "weigh": 1, "late": 1,
+        "mult": 16, "aux": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS, "low": signed(16), "high": signed(16),
+    })
+
+
+def row_write(config: Config, shape: ShapeLike) -> data.StructLayout:
+    """Write of one row's statistic."""
+    return data.StructLayout({"en": 1, "row": exact_log2(config.stat_rows), "data": shape})
 
 
 def is_op(command: data.View, *ops: VOp) -> Value:
@@ -64,6 +84,8 @@ class Traits:
     """Operands: int8 at src0 and src1."""
     table: Value
     """Fills the byte table."""
+    words: Value
+    """Fills the word table: all low bytes, then all high bytes."""
     column: Value
     """Parameters at src1: multiplier and shift of each column, 3 rows."""
     bias: Value
@@ -79,7 +101,17 @@ class Traits:
     by_rows: Value
     """Statistic: rows outer, column groups inner; the command ends with its last context."""
     causal: Value
-    """Row i of m sees columns 0 .. n - m + i."""
+    """Row i of m sees columns 0 .. n + after - m + i."""
+    tree: Value
+    """Of the last m columns of the row, row i sees those of its bitmap at src1 + i."""
+    mean: Value
+    """The row's mean is subtracted."""
+    onward: Value
+    """The row's maximum or sum starts from the context's."""
+    more: Value
+    """The row's sum stays in the context, without a reciprocal."""
+    divides: Value
+    """A row's statistic ends in a divider."""
     by_row: Value
     """Multiplier and shift of each row, from the context."""
     relu: Value
@@ -87,8 +119,14 @@ class Traits:
     """int8 limits: low and high byte of aux."""
     lookup: Value
     """The int8 result goes through the byte table."""
+    interpolate: Value
+    """The int16 result goes through the word table."""
+    weigh: Value
+    """Softmax weights of 16 bits, or normalised: p times a multiplier of the row."""
     wide: Value
-    """int16 result in two planes, written in two cycles."""
+    """Result of 16 bits in two planes, written in two cycles."""
+    late: Value
+    """Rows are written ``vector_stat`` cycles after their last read, not ``vector_write``."""
     writes: Value
     """Rows go to dst."""
 
@@ -107,26 +145,39 @@ def traits_of(command: data.View) -> Traits:
         return command.flags[int(bit)]
 
     requant, scaled, stored = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ROPE), op(VOp.REQUANT, VOp.ADD)
-    softmax = op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)
+    norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
     residual = requant & flag(VectorFlag.RESIDUAL)
-    wide = residual | (stored & flag(VectorFlag.WIDE))
+    widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.WIDE)
+    wide = residual | widened
+    more = op(VOp.SOFTMAX_EXP) & flag(VectorFlag.MORE)
+    interpolate = requant & widened & ~residual & flag(VectorFlag.LOOKUP)
+    weigh = op(VOp.SOFTMAX_NORM) | (op(VOp.SOFTMAX_EXP) & widened)
     return Traits(
-        accumulator=scaled | softmax,
-        planes=op(VOp.RMS_STAT, VOp.RMS_APPLY),
+        accumulator=scaled | softmax | op(VOp.ABSMAX),
+        planes=norm,
         pair=op(VOp.PRODUCT, VOp.ADD),
         table=op(VOp.TABLE),
+        words=op(VOp.WORD_TABLE),
         column=scaled & flag(VectorFlag.COLUMN),
-        bias=scaled & flag(VectorFlag.BIAS),
-        gamma=op(VOp.RMS_APPLY),
+        bias=(scaled | op(VOp.NORM_APPLY)) & flag(VectorFlag.BIAS),
+        gamma=op(VOp.NORM_APPLY),
         rotate=op(VOp.ROPE),
         residual=residual,
         rescale=residual & flag(VectorFlag.RESCALE),
-        by_rows=softmax | op(VOp.RMS_STAT),
+        by_rows=softmax | op(VOp.NORM_STAT, VOp.ABSMAX),
         causal=softmax & flag(VectorFlag.CAUSAL),
-        by_row=op(VOp.RMS_APPLY) | (requant & flag(VectorFlag.ROW)),
+        tree=softmax & flag(VectorFlag.TREE),
+        mean=norm & flag(VectorFlag.MEAN),
+        onward=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.CONTINUE),
+        more=more,
+        divides=op(VOp.NORM_STAT, VOp.ABSMAX) | (op(VOp.SOFTMAX_EXP) & ~more),
+        by_row=op(VOp.NORM_APPLY) | (requant & flag(VectorFlag.ROW)),
         relu=stored & flag(VectorFlag.RELU),
         clamp=requant & ~wide & flag(VectorFlag.CLAMP),
         lookup=stored & ~wide & flag(VectorFlag.LOOKUP),
+        interpolate=interpolate,
+        weigh=weigh,
         wide=wide,
-        writes=scaled | op(VOp.PRODUCT, VOp.ADD, VOp.RMS_APPLY, VOp.SOFTMAX_EXP),
+        late=interpolate | weigh,
+        writes=scaled | op(VOp.PRODUCT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM),
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed
+from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
-from gemmule.hw.vector_ops import TABLE_BYTES, Traits, capture_layout, is_op, token_layout, traits_of
+from gemmule.hw.vector_ops import TABLE_BYTES, WORDS, Traits, capture_layout, is_op, token_layout, traits_of
 from gemmule.isa import VOp
 
 __all__ = ["VectorSequencer"]
@@ -62,12 +62,13 @@ class VectorSequencer(wiring.Component):
         inner, outer, inner_init = Signal(LENGTH_BITS), Signal(LENGTH_BITS), Signal(LENGTH_BITS)
         m.d.comb += [
             phases.eq(Mux(rotate, 3, traits.planes | traits.wide | (traits.pair & held.apart))),
-            param_phases.eq(Mux(traits.gamma, 1, Mux(traits.bias, Mux(traits.column, 6, 3), 2))),
+            param_phases.eq(Mux(traits.gamma, Mux(traits.bias, 5, 1), Mux(traits.bias, Mux(traits.column, 6, 3), 2))),
         ]
         at0, at1, at2, at_param = (Signal(ROW_BITS, name=f"at_{n}") for n in ("src0", "src1", "dst", "param"))
         base0, base1, base2 = (Signal(ROW_BITS, name=f"base_{n}") for n in ("src0", "src1", "dst"))
         group = Signal(7)  # position in the period of the ROPE table
-        left, left_base = Signal(signed(18)), Signal(signed(18))  # visible columns from this group on
+        left, left_base = Signal(signed(18)), Signal(signed(18))  # causal: visible columns from this group on
+        tail = Signal(dim)  # lanes of the last group that are columns
         row = Signal(LENGTH_BITS)
         row_end, inner_end, outer_end = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -76,10 +77,12 @@ class VectorSequencer(wiring.Component):
             outer_end.eq(outer == 0),
         ]
 
-        step0_inner, step0_outer = Mux(by_rows, held.src0_stride, 1), Mux(by_rows, 1, held.src0_stride)
+        plane = WORDS // dim + 1  # rows with the low, then the high bytes of the word table
+        step0_inner = Mux(by_rows, held.src0_stride, 1)
+        step0_outer = Mux(by_rows, 1, Mux(traits.words, plane, held.src0_stride))
         step2_inner, step2_outer = Mux(by_rows, held.dst_stride, 1), Mux(by_rows, 1, held.dst_stride)
         step1_inner = Mux(rotate, Const(4, ROW_BITS) << held.period, 1)
-        step1_outer = Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux)
+        step1_outer = Mux(by_rows, 1, Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux))
         next0, next1, next2 = (Signal(ROW_BITS, name=f"next_{n}") for n in ("src0", "src1", "dst"))
         next_left = Signal(signed(18))
         wrap = Signal()
@@ -88,7 +91,7 @@ class VectorSequencer(wiring.Component):
             next0.eq(base0 + step0_outer),
             next1.eq(Mux(rotate, Mux(wrap, held.aux, base1 + 4), base1 + step1_outer)),
             next2.eq(base2 + step2_outer),
-            next_left.eq(Mux(by_rows, left_base + traits.causal, left_base - dim)),
+            next_left.eq(left_base + 1),
         ]
 
         m.d.sync += self.begin.eq(self.start)
@@ -105,9 +108,8 @@ class VectorSequencer(wiring.Component):
                     inner.eq(inner - 1),
                     at0.eq(at0 + step0_inner), at1.eq(at1 + step1_inner), at2.eq(at2 + step2_inner),
                 ]
-                with m.If(by_rows):
-                    m.d.sync += left.eq(left - dim)
-                with m.Else():
+                m.d.sync += left.eq(left - dim)
+                with m.If(~by_rows):
                     m.d.sync += row.eq(row + 1)
             with m.Else():
                 m.d.sync += [
@@ -126,7 +128,7 @@ class VectorSequencer(wiring.Component):
             groups.eq(columns >> exact_log2(dim)),
             rows.eq(new.m - 1),
             start1.eq(Mux(new_traits.rotate, new.aux, new.src1)),
-            start_left.eq(new.n - Mux(new_traits.causal, rows, 0)),
+            start_left.eq(new.n + new.after - rows),
         ]
         with m.If(self.start):
             m.d.sync += [
@@ -134,16 +136,19 @@ class VectorSequencer(wiring.Component):
                 params.eq(new_traits.parameters),
                 at0.eq(new.src0), base0.eq(new.src0), at1.eq(start1), base1.eq(start1),
                 at2.eq(new.dst), base2.eq(new.dst), left.eq(start_left), left_base.eq(start_left),
+                tail.eq((Const(2, dim + 1) << columns[:exact_log2(dim)]) - 1),
             ]
             with m.If(new_traits.table):
                 m.d.sync += [inner.eq(TABLE_BYTES // dim - 1), outer.eq(0)]
+            with m.Elif(new_traits.words):
+                m.d.sync += [inner.eq(plane - 1), inner_init.eq(plane - 1), outer.eq(1)]
             with m.Elif(new_traits.by_rows):
                 m.d.sync += [inner.eq(groups), inner_init.eq(groups), outer.eq(rows)]
             with m.Else():
                 m.d.sync += [inner.eq(rows), inner_init.eq(rows), outer.eq(groups)]
 
-        count = Signal(range(dim + 1))
-        with m.If(left >= dim):
+        count, last_group = Signal(range(dim + 1)), Mux(by_rows, inner_end, outer_end)
+        with m.If((left >= dim) | ~traits.causal):
             m.d.comb += count.eq(dim)
         with m.Elif(left > 0):
             m.d.comb += count.eq(left)
@@ -154,7 +159,7 @@ class VectorSequencer(wiring.Component):
             token.last.eq(inner_end & outer_end),
             token.row.eq(row),
             token.dst.eq(at2),
-            token.mask.eq((Const(1, dim + 1) << count) - 1),
+            token.mask.eq(((Const(1, dim + 1) << count) - 1) & (tail | ~last_group.replicate(dim))),
             self.acc_row.eq(at0),
             self.r0_row.eq(at0 + Mux(phase == 0, 0, held.src0_stride >> 1)),
         ]
@@ -168,7 +173,7 @@ class VectorSequencer(wiring.Component):
             with m.If(params):
                 self._read_parameters(m, traits, phase)
             with m.Else():
-                self._read_operands(m, traits, phase)
+                self._read_operands(m, traits, phase, token.first, outer_end)
         return m
 
     def _read_parameters(self, m: Module, traits: Traits, phase: Signal) -> None:
@@ -183,19 +188,24 @@ class VectorSequencer(wiring.Component):
             capture.bias.eq(traits.bias),  # the last four rows stay
         ]
 
-    def _read_operands(self, m: Module, traits: Traits, phase: Signal) -> None:
-        """Reads in cycle ``phase`` of a row, and what their data are."""
+    def _read_operands(self, m: Module, traits: Traits, phase: Signal, first_group: Value,
+                       last_pass: Value) -> None:
+        """Reads in cycle ``phase`` of a row and group, and what their data are."""
         capture = self.capture
         first, second = phase == 0, phase == 1
         words = traits.residual | traits.rotate  # int16 on r1
         bytes1 = traits.pair & (phase == self.held.apart)
+        bitmap = traits.tree & first & first_group
         m.d.comb += [
             self.acc_en.eq(traits.accumulator & first),
-            self.r0_en.eq(traits.planes | traits.table | (traits.pair & first)),
-            self.r1_en.eq(words | bytes1),
+            self.r0_en.eq(traits.planes | traits.table | traits.words | (traits.pair & first)),
+            self.r1_en.eq(words | bytes1 | bitmap),
             capture.table.eq(traits.table),
+            capture.words_low.eq(traits.words & ~last_pass),
+            capture.words_high.eq(traits.words & last_pass),
+            capture.bitmap.eq(bitmap),
             capture.low0.eq(traits.planes & first),
-            capture.main.eq(Mux(traits.planes, second, first & ~traits.table)),
+            capture.main.eq(Mux(traits.planes, second, first & ~traits.table & ~traits.words)),
             capture.low1.eq(words & ~phase[0]),
             capture.aux.eq(bytes1 | (words & second)),
             capture.sine.eq(traits.rotate & (phase == 3)),

@@ -11,13 +11,14 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.testing import run_bench
 from gemmule.hw.vector import Vector
-from gemmule.hw.vector_reference import Command, Device, parameter_rows, stride1, trace
-from gemmule.isa import VOp
+from gemmule.hw.vector_reference import Device
+from gemmule.hw.vector_trace import SOFTMAX_OPS, Command, has_tree, parameter_rows, stride1, trace
+from gemmule.isa import Unit, VOp, legal_flags
 from gemmule.timing import Timing
 
-__all__ = ["make", "play", "scale", "shape", "small"]
+__all__ = ["legal", "make", "play", "scale", "shape", "small"]
 
-FROM_SCRATCHPAD = (VOp.PRODUCT, VOp.ADD, VOp.RMS_STAT, VOp.RMS_APPLY, VOp.TABLE)
+FROM_SCRATCHPAD = (VOp.PRODUCT, VOp.ADD, VOp.NORM_STAT, VOp.NORM_APPLY, VOp.TABLE, VOp.WORD_TABLE)
 
 
 def small(dim: int, dividers: int) -> Config:
@@ -32,6 +33,14 @@ def shape(rng: np.random.Generator, dim: int) -> tuple[int, int]:
     return int(rng.choice([1, 1, 2, 3, 5, 9])), int(rng.choice([1, 2, dim - 1, dim, dim + 1, 3 * dim - 2]))
 
 
+def legal(rng: np.random.Generator, op: VOp) -> list[int]:
+    """A random legal set of flag bits."""
+    while True:
+        flags = [bit for bit in range(8) if rng.random() < 0.3]
+        if legal_flags(Unit.VECTOR, op, sum(1 << bit for bit in flags)):
+            return flags
+
+
 def make(device: Device, op: VOp, flags: Iterable[int] = (), *, m: int, n: int) -> Command:
     """A random command of this shape: sources in the lower half of the scratchpad, dst above."""
     rng, dim = device.rng, device.dim
@@ -43,7 +52,7 @@ def make(device: Device, op: VOp, flags: Iterable[int] = (), *, m: int, n: int) 
         c["shift"] = int(rng.integers(low, high))
         c["shift2"] = int(rng.integers(14, 24))
     c |= {f"{name}_stride": 2 * m + 2 * int(rng.integers(0, 3)) for name in ("src0", "dst")}
-    c |= {"op": int(op), "flags": sum(1 << f for f in {int(f) for f in flags}), "m": m, "n": n, "zero": 0,
+    c |= {"op": int(op), "flags": sum(1 << f for f in {int(f) for f in flags}), "m": m, "n": n, "zero": 0, "after": 0,
           "context": int(rng.integers(0, 2)), "period": int(rng.integers(0, 3)),
           "apart": int(op in (VOp.PRODUCT, VOp.ADD) and rng.random() < 0.5)}
     if op is VOp.ROPE:
@@ -51,18 +60,23 @@ def make(device: Device, op: VOp, flags: Iterable[int] = (), *, m: int, n: int) 
     elif op is VOp.PRODUCT:
         c["aux"] = m + int(rng.integers(0, 3))
     span1 = parameter_rows(c) * groups
+    if has_tree(c):
+        span1 = m
     if op in (VOp.PRODUCT, VOp.ADD):
         span1 = (groups - 1) * stride1(c) + m
     c["src1"] = int(rng.integers(0, half - span1 + 1))
     c["dst"] = half + int(rng.integers(0, half - groups * c["dst_stride"] + 1))
     limit = half if op in FROM_SCRATCHPAD else len(device.acc)
-    span0 = 256 // dim if op is VOp.TABLE else groups * c["src0_stride"]
-    c["src0"] = int(rng.integers(0, limit - span0 + 1))
-    if op is VOp.RMS_APPLY:
+    span0 = {VOp.TABLE: 256 // dim, VOp.WORD_TABLE: 2 * (512 // dim + 1)}.get(op, groups * c["src0_stride"])
+    c["src0"] = int(rng.integers(0, max(limit - span0, 0) + 1))
+    if op is VOp.NORM_APPLY:
         c["shift"] = int(rng.integers(8, 20))
-    if op is VOp.RMS_STAT and rng.random() < 0.5:
+    if op is VOp.NORM_STAT and rng.random() < 0.5:
         c["shift"] = int(rng.integers(0, 12))
-    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP):
+    if op is VOp.ABSMAX:
+        c["context"] = 0
+    if op in SOFTMAX_OPS:
+        c["after"] = int(rng.choice([0, 1, m, n, 3 * dim]))
         c["shift"] = 32 if rng.random() < 0.7 else int(rng.integers(28, 47))
         c["mult"] = int(rng.integers(1, 20000))
     return c

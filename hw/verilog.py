@@ -20,6 +20,7 @@ from gemmule.hw.control import Control
 from gemmule.hw.counters import Counters
 from gemmule.hw.csr import CsrBlock
 from gemmule.hw.dispatch import Dispatch
+from gemmule.hw.entries import Entries
 from gemmule.hw.fetch import Fetch
 from gemmule.hw.hulls import Hulls
 from gemmule.hw.issue import Issue
@@ -28,6 +29,7 @@ from gemmule.hw.load import Load
 from gemmule.hw.matrix import Matrix
 from gemmule.hw.resolve import Resolve
 from gemmule.hw.scratchpad import Scratchpad
+from gemmule.hw.select import Select
 from gemmule.hw.store import Store
 from gemmule.hw.top import Gemmule
 from gemmule.hw.vector import Vector
@@ -52,9 +54,11 @@ UNITS: Mapping[str, Factory] = {
     TOP: _timed(Gemmule),
     "csr": _plain(CsrBlock), "control": _timed(Control), "counters": _plain(Counters), "watchdog": _plain(Watchdog),
     "fetch": _timed(Fetch), "legal": lambda config, timing: Legal(), "hulls": _plain(Hulls),
+    "entries": _plain(Entries),
     "resolve": _plain(Resolve), "dispatch": _plain(Dispatch),
     "claims": _timed(Claims), "issue_logic": _timed(Issue), "read_arbiter": _plain(ReadArbiter),
     "load": _timed(Load), "store": _timed(Store), "matrix": _timed(Matrix), "vector": _timed(Vector),
+    "select": _timed(Select),
     "scratchpad": _plain(Scratchpad), "accumulator": _plain(Accumulator),
 }
 """Everything that can be exported alone; the module carries the same name."""

@@ -15,10 +15,7 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from gemmule import csr as _csr
 from gemmule import isa as _isa
-from gemmule import resolve as _resolve
-from gemmule import timing as _timing
 from gemmule.isa import COMMAND_BYTES
 from gemmule.resolve import OUT
 from gemmule.sim import dram as _dram
@@ -39,9 +36,9 @@ from gemmule.sim.engine_issue import (
     reset_issue,
 )
 from gemmule.sim.engine_move import FOREVER, MOVER, advance, reset_mover
-from gemmule.sim.engine_program import LOAD, STORE, prepare
+from gemmule.sim.engine_program import LOAD, STORE, UNITS, prepare, resolve_good
 
-__all__ = ["STATE", "launch"]
+__all__ = ["STATE", "launch", "resolve_program"]
 
 STATE = np.dtype([("dram", DRAM), ("mover", MOVER), ("issue", ISSUE)])
 """Registers of one launch."""
@@ -67,12 +64,12 @@ def _fetch_beats(p, program, first, ahead):  # type: ignore[no-untyped-def]
 
 @njit
 def _simulate(  # type: ignore[no-untyped-def]
-    table, bases, limits, lengths, cfg, p, program, dram, mover, k, resolved, issue, finish, spent, traffic,
+    table, good, skipped, indices, starts, p, program, dram, mover, k, resolved, issue, finish, spent, traffic,
 ):
     count = len(table)
     order, alone = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    target = np.zeros((count, 4), dtype=np.int64)
-    good = prepare(table, bases, limits, lengths, cfg, resolved, order, k.first, target, alone)
+    target = np.zeros((count, UNITS), dtype=np.int64)
+    prepare(table, good, skipped, resolved, order, k.first, target, alone)
     enter = np.zeros(count, dtype=np.int64)  # cycle from which a command is visible in the fetch queue
     reset(dram, p)
     reset_mover(mover)
@@ -114,7 +111,7 @@ def _simulate(  # type: ignore[no-untyped-def]
             if decode == good:
                 fault_seen = t + 1
         if chosen >= 0:
-            issue_command(p, k, mover, chosen, t, table, resolved, order, issue, finish)
+            issue_command(p, k, mover, chosen, t, table, resolved, order, indices, starts, issue, finish)
 
         # next cycle in which dispatch or issue may change; bursts until then
         after = t + 1
@@ -124,10 +121,10 @@ def _simulate(  # type: ignore[no-untyped-def]
                 after = p.fetch_start
             if taken < requested and enter[taken] > t:
                 after = min(after, enter[taken])
-        after = advance(p, mover, dram, finish, after)
+        after = advance(p, mover, dram, indices, finish, after)
         if after >= FOREVER or after <= t:
             return -1, 0, -1  # no progress: an error of this file
-        for u in range(4):
+        for u in range(UNITS):
             spent[u, k.status[u]] += after - t
         t = after
 
@@ -135,7 +132,7 @@ def _simulate(  # type: ignore[no-untyped-def]
     for i in range(good):
         last = max(last, finish[i])
     cycles = last + p.done
-    for u in range(4):
+    for u in range(UNITS):
         spent[u, EMPTY] += cycles - t
     for i in range(good, count):
         finish[i] = -1
@@ -154,31 +151,43 @@ def _simulate(  # type: ignore[no-untyped-def]
     return (cycles, resolved[good, _FAULT], good) if good < count else (cycles, 0, -1)
 
 
-def _entry():  # type: ignore[no-untyped-def]
+def _entries():  # type: ignore[no-untyped-def]
     # numba's cache looks only at the cached function's own file; the stamp, a closure cell and thus
     # part of the cache's key, stands for everything that is compiled into it.
-    modules = (_dram, _issue, _move, _program, _units, _csr, _isa, _resolve, _timing)
-    text = b"".join(Path(str(file)).read_bytes() for file in (__file__, *(module.__file__ for module in modules)))
+    own = [Path(str(file)) for file in (__file__, *(m.__file__ for m in (_dram, _issue, _move, _program, _units)))]
+    contracts = sorted(Path(str(_isa.__file__)).parent.glob("*.py"))
+    text = b"".join(file.read_bytes() for file in (*own, *contracts))
     stamp = int(hashlib.sha256(text).hexdigest()[:12], 16)
 
     @njit(cache=True)
-    def launch(  # type: ignore[no-untyped-def]
-        table, bases, limits, lengths, cfg, parameters, program, state, resolved, issue, finish, spent, traffic,
-    ):
-        """Run one launch; fills ``resolved``, ``issue``, ``finish``, ``spent``, ``traffic``.
+    def resolve_program(table, bases, limits, lengths, cfg, resolved):  # type: ignore[no-untyped-def]
+        """Fill ``resolved`` up to the first command that faults; the number of commands before it.
 
+        As :func:`gemmule.resolve.resolve`, with ``cfg`` from :func:`gemmule.resolve.config_vector`.
+        """
+        assert stamp >= 0
+        return resolve_good(table, bases, limits, lengths, cfg, resolved)
+
+    @njit(cache=True)
+    def launch(  # type: ignore[no-untyped-def]
+        table, good, skipped, indices, starts, parameters, program, state, resolved, issue, finish, spent, traffic,
+    ):
+        """Run one launch of ``good`` resolved commands; fills ``issue``, ``finish``, ``spent``, ``traffic``.
+
+        ``skipped`` is bool[commands]. The DRAM rows of an INDEXED command c are ``indices[starts[c]:]``.
         Arrays are int64: ``issue`` filled with -1, ``finish`` with 2**62 by the caller, ``spent``
-        [4 units, causes] and ``traffic`` zeros in the order of :mod:`gemmule.csr`. Returns
-        (cycles, fault code, index of the faulting command or -1). ``state`` is one zeroed :data:`STATE`:
-        compiled records do not own their memory, so the caller does.
+        [units, causes] and ``traffic`` zeros in the order of :mod:`gemmule.csr`. ``resolved`` is changed:
+        what is skipped is of length zero afterwards. Returns (cycles, fault code, index of the faulting
+        command or -1). ``state`` is one zeroed :data:`STATE`: compiled records do not own their memory,
+        so the caller does.
         """
         assert stamp >= 0
         registers = state[0]
         return _simulate(
-            table, bases, limits, lengths, cfg, parameters[0], program, registers.dram, registers.mover,
+            table, good, skipped, indices, starts, parameters[0], program, registers.dram, registers.mover,
             registers.issue, resolved, issue, finish, spent, traffic)
 
-    return launch
+    return resolve_program, launch
 
 
-launch = _entry()
+resolve_program, launch = _entries()

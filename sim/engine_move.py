@@ -20,11 +20,12 @@ __all__ = ["FOREVER", "MOVER", "advance", "begin_load", "begin_store", "reset_mo
 FOREVER = 1 << 62
 _BYTES, _STRIDE = TABLE_FIELDS.index("bytes"), TABLE_FIELDS.index("stride")
 _FLAGS, _M, _ADDRESS = OUT["flags"], OUT["m"], OUT["address"]
-_ZERO_FLAG, _BROADCAST_FLAG = int(MoveFlag.ZERO), int(MoveFlag.BROADCAST)
+_ZERO_FLAG, _BROADCAST_FLAG, _INDEXED_FLAG = int(MoveFlag.ZERO), int(MoveFlag.BROADCAST), int(MoveFlag.INDEXED)
 
 _PATH = [(name, np.int64) for name in (
     "command",  # -1: generator or reader idle
     "start", "done", "bytes", "stride", "rows",  # DRAM row: address, bytes moved, size; rows left
+    "base", "index",  # address of row 0; place in `indices` of the row's number, -1: rows in order
     "next",  # cycle of the next event
     "beats", "bursts",  # moved so far
 )]
@@ -72,8 +73,11 @@ def _window(p, s, t):  # type: ignore[no-untyped-def]
 
 
 @njit
-def begin_load(p, s, t, c, row, out, finish):  # type: ignore[no-untyped-def]
-    """Issue of load ``c`` in cycle ``t``; ``row`` is decoded, ``out`` resolved."""
+def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no-untyped-def]
+    """Issue of load ``c`` in cycle ``t``; ``row`` is decoded, ``out`` resolved.
+
+    An INDEXED command finds the numbers of its DRAM rows in ``indices`` from ``index`` on.
+    """
     flags, size, rows = out[_FLAGS], row[_BYTES], out[_M]
     if flags >> _ZERO_FLAG & 1:
         chunks = rows * ((size + p.bus - 1) >> p.bus_shift)
@@ -84,11 +88,16 @@ def begin_load(p, s, t, c, row, out, finish):  # type: ignore[no-untyped-def]
     s.load_bytes, s.load_stride, s.load_rows, s.broadcast = size, row[_STRIDE], rows, 0
     if flags >> _BROADCAST_FLAG & 1:
         s.load_rows, s.broadcast = 1, rows
-    s.load_next = _window(p, s, t + p.load_first)
+    begin, s.load_index = t + p.load_first, -1
+    if flags >> _INDEXED_FLAG & 1:
+        s.load_base, s.load_index = s.load_start, index
+        s.load_start += indices[index] * s.load_stride
+        begin += p.index_cycles
+    s.load_next = _window(p, s, begin)
 
 
 @njit
-def _request(p, s, dram, finish):  # type: ignore[no-untyped-def]
+def _request(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     """The next load burst, requested in ``load_next``. True when it is the command's last one."""
     t, at = s.load_next, s.load_start + s.load_done
     size, beats = _burst(p, at, s.load_bytes - s.load_done)
@@ -119,29 +128,38 @@ def _request(p, s, dram, finish):  # type: ignore[no-untyped-def]
             s.written = max(s.written + chunks, end + p.load_write + late)
     if row_ends:
         s.load_done = 0
-        s.load_start += s.load_stride
         s.load_rows -= 1
         if s.load_rows == 0:
             finish[s.load_command] = s.written
             s.load_command = -1
             s.load_next = FOREVER
             return True
+        if s.load_index < 0:
+            s.load_start += s.load_stride
+        else:
+            s.load_index += 1
+            s.load_start = s.load_base + indices[s.load_index] * s.load_stride
+            after = t + p.index_cycles
     s.load_next = _window(p, s, after)
     return False
 
 
 @njit
-def begin_store(p, s, t, c, row, out):  # type: ignore[no-untyped-def]
-    """Issue of store ``c`` in cycle ``t``; ``row`` is decoded, ``out`` resolved."""
+def begin_store(p, s, t, c, row, out, indices, index):  # type: ignore[no-untyped-def]
+    """Issue of store ``c`` in cycle ``t``, with arguments as of :func:`begin_load`."""
     s.store_command, s.store_start, s.store_done = c, out[_ADDRESS], 0
     s.store_bytes, s.store_stride, s.store_rows = row[_BYTES], row[_STRIDE], out[_M]
-    s.read_from = t + p.store_first
+    s.read_from, s.store_index = t + p.store_first, -1
+    if out[_FLAGS] >> _INDEXED_FLAG & 1:
+        s.store_base, s.store_index = s.store_start, index
+        s.store_start += indices[index] * s.store_stride
+        s.read_from += p.index_cycles
     s.reader_idle = FOREVER
-    _plan(p, s)
+    _plan(p, s, indices)
 
 
 @njit
-def _plan(p, s):  # type: ignore[no-untyped-def]
+def _plan(p, s, indices):  # type: ignore[no-untyped-def]
     """Plan the reads of bursts that get a buffer, and the sending of the one that is next to arrive."""
     while True:
         if s.sent == s.arrived and s.sent < s.planned:
@@ -164,16 +182,21 @@ def _plan(p, s):  # type: ignore[no-untyped-def]
         s.store_done += size
         if s.store_done == s.store_bytes:
             s.store_done = 0
-            s.store_start += s.store_stride
             s.store_rows -= 1
             if s.store_rows == 0:
                 s.ends[b] = s.store_command
                 s.reader_idle = s.read_from
                 s.store_command = -1
+            elif s.store_index < 0:
+                s.store_start += s.store_stride
+            else:
+                s.store_index += 1
+                s.store_start = s.store_base + indices[s.store_index] * s.store_stride
+                s.read_from = s.last_read[b] + p.index_cycles
 
 
 @njit
-def _arrive(p, s, dram, finish):  # type: ignore[no-untyped-def]
+def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     """The next store burst reaches the DRAM in ``store_next``. The first cycle that may differ by it."""
     b = s.arrived & 3
     end = serve(dram, p, s.store_next, s.address[b], s.send_beats[b], 1) + s.send_beats[b] * p.beat_cycles
@@ -184,12 +207,12 @@ def _arrive(p, s, dram, finish):  # type: ignore[no-untyped-def]
         finish[s.ends[b]] = end
         until = end + 1
     reading = s.store_command >= 0
-    _plan(p, s)
+    _plan(p, s, indices)
     return min(until, s.reader_idle) if reading else until
 
 
 @njit
-def advance(p, s, dram, finish, until):  # type: ignore[no-untyped-def]
+def advance(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
     """Serve all bursts with events before ``until``, the next cycle in which anything else may change.
 
     Returns ``until``, or an earlier cycle that a burst has made such a one. In one cycle a read is
@@ -200,9 +223,9 @@ def advance(p, s, dram, finish, until):  # type: ignore[no-untyped-def]
             t = s.load_next
             if t >= until:
                 return until
-            if _request(p, s, dram, finish):
+            if _request(p, s, dram, indices, finish):
                 until = min(until, t + 1)
         else:
             if s.store_next >= until:
                 return until
-            until = min(until, _arrive(p, s, dram, finish))
+            until = min(until, _arrive(p, s, dram, indices, finish))

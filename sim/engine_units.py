@@ -1,4 +1,4 @@
-"""What the engine knows about one command at a time: parameters, resolving, finish of matrix and vector."""
+"""What the engine knows about one command at a time: parameters, resolving, finish of matrix, vector, select."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numba import njit
 from gemmule import resolve as _resolve
 from gemmule import timing as _timing
 from gemmule.config import Config
-from gemmule.isa import MatrixFlag, VectorFlag, VOp
+from gemmule.isa import MatrixFlag, SelectFlag, SOp, VectorFlag, VOp
 from gemmule.timing import Timing
 
-__all__ = ["PARAMETERS", "matrix_times", "parameters", "resolve_row", "vector_finish"]
+__all__ = ["PARAMETERS", "matrix_times", "parameters", "resolve_row", "select_finish", "vector_finish"]
 
 
 PARAMETERS = np.dtype([(name, np.int64) for name in (
@@ -31,10 +31,13 @@ def parameters(config: Config, timing: Timing) -> np.ndarray:
     """The parameters of one device, an array of one :data:`PARAMETERS`.
 
     Raises:
-        ValueError: more matrix commands in flight than the engine's ring of claims holds.
+        ValueError: more matrix commands in flight than the engine's ring of claims holds, or a row of
+            an INDEXED move that starts no later than the row before ends.
     """
     if timing.matrix_commands > 16:
         raise ValueError(f"timing: matrix_commands must be at most 16, not {timing.matrix_commands}")
+    if timing.index_cycles < 1:
+        raise ValueError(f"timing: index_cycles must be at least 1 (one burst a cycle), not {timing.index_cycles}")
     dram = config.dram
     values = {
         "bus": config.bus_bytes, "bus_shift": config.bus_bytes.bit_length() - 1, "burst": config.burst_bytes,
@@ -61,9 +64,13 @@ _serial_finish = njit(_timing.serial_finish)
 
 _OUTPUT_STATIONARY, _A_TRANSPOSED, _GROUP_SCALES, _REUSE = (int(flag) for flag in (
     MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.A_TRANSPOSED, MatrixFlag.GROUP_SCALES, MatrixFlag.REUSE))
-_COLUMN, _WIDE, _RESIDUAL, _BIAS = (int(flag) for flag in (
-    VectorFlag.COLUMN, VectorFlag.WIDE, VectorFlag.RESIDUAL, VectorFlag.BIAS))
-_REQUANT, _PRODUCT, _ROPE, _RMS_STAT, _RMS_APPLY, _SOFTMAX_MAX, _SOFTMAX_EXP, _TABLE, _ADD = map(int, VOp)
+_COLUMN, _MEAN, _WIDE, _RESIDUAL, _MORE, _LOOKUP, _BIAS = (int(flag) for flag in (
+    VectorFlag.COLUMN, VectorFlag.MEAN, VectorFlag.WIDE, VectorFlag.RESIDUAL, VectorFlag.MORE, VectorFlag.LOOKUP,
+    VectorFlag.BIAS))
+(_REQUANT, _PRODUCT, _ROPE, _NORM_STAT, _NORM_APPLY, _SOFTMAX_MAX, _SOFTMAX_EXP, _TABLE, _ADD, _SOFTMAX_NORM,
+ _ABSMAX, _WORD_TABLE) = map(int, VOp)
+_ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMMIT, _COMPARE, _, _ = map(int, SOp)
+_FROM_IMPORTANCE, _SELECT_WIDE = int(SelectFlag.FROM_IMPORTANCE), int(SelectFlag.WIDE)
 
 
 @njit
@@ -82,32 +89,65 @@ def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-u
 
 
 @njit
+def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
+    """Cycles in which a vector command reads."""
+    groups = (n + p.dim - 1) // p.dim
+    wide, bias = flags >> _WIDE & 1, 4 * (flags >> _BIAS & 1)
+    parameters = 3 * (flags >> _COLUMN & 1) + bias
+    if op == _REQUANT:
+        return groups * (parameters + m * (2 if wide or flags >> _RESIDUAL & 1 else 1))
+    if op in (_PRODUCT, _ADD):
+        return groups * m * (2 if apart or wide else 1)
+    if op == _ROPE:
+        return groups * (parameters + m * 4)
+    if op == _NORM_APPLY:
+        return groups * (2 + bias + m * 2)
+    if op == _TABLE:
+        return max(1, 256 // p.dim)
+    if op == _WORD_TABLE:
+        return 2 * ((513 + p.dim - 1) // p.dim)
+    # rows outer: two planes, or words of 16 bits
+    return m * groups * (2 if op == _NORM_STAT or wide else 1)
+
+
+@njit
 def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     """Finish of a vector command issued in cycle ``t``."""
-    groups = (n + p.dim - 1) // p.dim
-    rows = 3 * (flags >> _COLUMN & 1) + 4 * (flags >> _BIAS & 1)
-    wide = flags >> _WIDE & 1
-    if op == _REQUANT:
-        reads = groups * (rows + m * (2 if wide or flags >> _RESIDUAL & 1 else 1))
-    elif op in (_PRODUCT, _ADD):
-        reads = groups * m * (2 if apart or wide else 1)
-    elif op == _ROPE:
-        reads = groups * (rows + m * 4)
-    elif op == _RMS_STAT:
-        reads = groups * m * 2
-    elif op == _RMS_APPLY:
-        reads = groups * (2 + m * 2)
-    elif op == _TABLE:
-        reads = max(1, 256 // p.dim)
-    else:
-        reads = groups * m
+    reads = _vector_reads(p, op, flags, m, n, apart)
     last = t + p.vector_first + reads - 1
-    if op == _SOFTMAX_MAX:
-        return last + p.vector_stat
-    if op != _RMS_STAT and op != _SOFTMAX_EXP:
-        return last + p.vector_write
-    serial = p.rms_serial if op == _RMS_STAT else p.softmax_serial
-    period = reads // m
-    ready = t + p.vector_first - 1 + period + p.vector_stat
-    quotient = _serial_finish(ready, period, m, p.dividers, serial)
-    return max(quotient, last + p.vector_write) if op == _SOFTMAX_EXP else quotient
+    exp = op == _SOFTMAX_EXP
+    if op in (_NORM_STAT, _ABSMAX) or (exp and not flags >> _MORE & 1):
+        norm = op == _NORM_STAT
+        delay = p.vector_stat + (p.vector_mean if norm and flags >> _MEAN & 1 else 0)
+        period = reads // m
+        quotient = _serial_finish(
+            t + p.vector_first - 1 + period + delay, period, m, p.dividers, p.norm_serial if norm else p.softmax_serial)
+        return max(quotient, last + p.vector_write) if exp else quotient
+    # With RESIDUAL nothing is looked up.
+    interpolated = op == _REQUANT and flags >> _WIDE & 1 and flags >> _LOOKUP & 1 and not flags >> _RESIDUAL & 1
+    late = exp or op in (_SOFTMAX_MAX, _SOFTMAX_NORM) or interpolated
+    return last + (p.vector_stat if late else p.vector_write)
+
+
+@njit
+def select_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
+    """Finish of a select command issued in cycle ``t``."""
+    groups = (n + p.dim - 1) // p.dim
+    wide = 2 if flags >> _SELECT_WIDE & 1 else 1
+    after = p.select_write
+    if op == _ARGMAX:
+        steps, after = m * groups * 2, p.select_result
+    elif op == _KEYS:
+        steps = groups if flags >> _FROM_IMPORTANCE & 1 else 2 * groups
+    elif op == _TOP_K:
+        steps, after = 6 * (groups + 3) + groups + 2, 0
+    elif op == _IMPORTANCE:
+        steps = groups * m * wide
+    elif op == _COMMIT:
+        steps = groups
+    elif op == _COMPARE:
+        steps, after = m * groups * wide, p.select_result
+    else:  # lists: whole scratchpad rows of DIM / 2 entries
+        half = p.dim // 2
+        steps = (n + half - 1) // half * half
+    return t + p.select_first + steps - 1 + after

@@ -14,7 +14,7 @@ __all__ = ["vector"]
 (_SRC0_STRIDE, _AUX, _DST_STRIDE, _PERIOD, _CONTEXT, _MULT, _SHIFT, _SHIFT2) = (
     TABLE_FIELDS.index(name) for name in (
         "src0_stride", "aux", "dst_stride", "period", "context", "mult", "shift", "shift2"))
-_OP, _FLAGS, _M, _N = (OUT[name] for name in ("op", "flags", "m", "n"))
+_OP, _FLAGS, _M, _N, _AFTER = (OUT[name] for name in ("op", "flags", "m", "n", "after"))
 _SRC0, _SRC1, _DST = (OUT[name] for name in ("row0", "row1", "row2"))
 
 
@@ -55,8 +55,7 @@ class _Operands:
         column, bias = self.flag(VectorFlag.COLUMN), self.flag(VectorFlag.BIAS)
         planes = self.parameters(3 * column + 4 * bias) if column or bias else None
         if planes is not None and bias:
-            word = planes[-4] | planes[-3] << 8 | planes[-2] << 16 | planes[-1] << 24
-            acc = acc + word.astype(np.int32)  # wraps
+            acc = acc + _int32(planes[-4:])  # wraps
         if self.flag(VectorFlag.ROW):
             reciprocal, length = self.memory.reciprocal[self.context], self.memory.length[self.context]
             return numerics.requant_row(acc, reciprocal, length, mult, shift)
@@ -65,10 +64,9 @@ class _Operands:
         return numerics.requant(acc, mult, shift)
 
     def store(self, values: np.ndarray, wide: bool = False) -> None:
-        """Write whole rows, int16 results in two planes; lanes beyond n hold 0."""
+        """Write ``values[rows, n or more]`` as whole rows, int16 results in two planes; lanes beyond n hold 0."""
         if self.n != self.width:
-            values = values.copy()
-            values[:, self.n:] = 0
+            values = np.pad(values[:, :self.n], ((0, 0), (0, self.width - self.n)))
         stride = self.raw[_DST_STRIDE]
         planes = numerics.split_planes(values) if wide else (values,)
         for i, plane in enumerate(planes):
@@ -82,17 +80,18 @@ def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
 
 
 def _requant(x: _Operands) -> None:
-    residual, limits, aux = None, None, x.raw[_AUX]
+    residual, limits, aux, memory = None, None, x.raw[_AUX], x.memory
     if x.flag(VectorFlag.RESIDUAL):
         residual = x.words(x.row[_DST], x.raw[_DST_STRIDE])
         if x.flag(VectorFlag.RESCALE):
             residual = numerics.requant(residual, aux, x.raw[_SHIFT2])
     elif x.flag(VectorFlag.CLAMP):
         limits = _signed(aux & 255), _signed(aux >> 8)
-    wide = x.flag(VectorFlag.WIDE) or residual is not None
-    x.store(numerics.requant_store(
+    wide, look = x.flag(VectorFlag.WIDE) or residual is not None, x.flag(VectorFlag.LOOKUP)
+    result = numerics.requant_store(
         x.requant(), relu=x.flag(VectorFlag.RELU), wide=wide, residual=residual, limits=limits,
-        table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None), wide)
+        table=memory.table if look else None)
+    x.store(numerics.interpolate(result, memory.words) if look and wide and residual is None else result, wide)
 
 
 def _signed(byte: int) -> int:
@@ -125,46 +124,79 @@ def _rope(x: _Operands) -> None:
     x.store(numerics.rope(value, cosine, sine, x.raw[_SHIFT2]))
 
 
-def _rms_stat(x: _Operands) -> None:
-    value = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n]
-    x.memory.root[x.context], x.memory.half[x.context] = numerics.rms_statistic(
-        value, x.raw[_MULT], x.raw[_SHIFT])
+def _int32(planes: np.ndarray) -> np.ndarray:
+    """Four byte planes, the lowest first, to int32."""
+    return (planes[0] | planes[1] << 8 | planes[2] << 16 | planes[3] << 24).astype(np.int32)
 
 
-def _rms_apply(x: _Operands) -> None:
-    value = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n]
-    low, high = x.parameters(2)
-    gamma = numerics.join_planes(low, high)[:x.n]
-    out = np.zeros((x.m, x.width), dtype=np.int64)
-    out[:, :x.n] = numerics.rms_apply(
-        value, x.memory.root[x.context], x.memory.half[x.context], gamma, x.raw[_SHIFT])
-    x.store(out)
+def _norm_stat(x: _Operands) -> None:
+    value, memory, at = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n], x.memory, x.context
+    memory.center[at], memory.root[at], memory.half[at] = numerics.norm_statistic(
+        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(VectorFlag.MEAN))
+
+
+def _norm_apply(x: _Operands) -> None:
+    value, memory, bias = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE]), x.memory, x.flag(VectorFlag.BIAS)
+    planes = x.parameters(2 + 4 * bias)[:, :x.n]
+    center = memory.center[x.context] * x.flag(VectorFlag.MEAN)
+    wide = x.flag(VectorFlag.WIDE)
+    x.store(numerics.normalize(
+        value[:, :x.n], center, memory.root[x.context], memory.half[x.context], numerics.join_planes(*planes[:2]),
+        x.raw[_SHIFT], beta=_int32(planes[2:]) if bias else None, bits=16 if wide else 8), wide)
 
 
 def _scores(x: _Operands) -> tuple[np.ndarray, np.ndarray]:
-    value = numerics.scores(x.accumulator()[:, :x.n], x.raw[_MULT], x.raw[_SHIFT])
-    return value, numerics.visible(x.m, x.n, x.flag(VectorFlag.CAUSAL))
+    """Scores ``[m, n]`` and what the rows see of them."""
+    value, after = numerics.scores(x.accumulator()[:, :x.n], x.raw[_MULT], x.raw[_SHIFT]), x.row[_AFTER]
+    if x.flag(VectorFlag.TREE):
+        bitmaps = x.memory.spm[x.row[_SRC1]:x.row[_SRC1] + x.m]
+        return value, numerics.tree_mask(bitmaps, x.m, x.n, after)
+    return value, numerics.visible(x.m, x.n, x.flag(VectorFlag.CAUSAL), after)
 
 
 def _softmax_max(x: _Operands) -> None:
-    x.memory.maximum[x.context] = numerics.row_max(*_scores(x))
+    found = numerics.row_max(*_scores(x))
+    if x.flag(VectorFlag.CONTINUE):
+        found = np.maximum(found, x.memory.maximum[x.context])
+    x.memory.maximum[x.context] = found
 
 
 def _softmax_exp(x: _Operands) -> None:
-    value, count = _scores(x)
-    weights, total = numerics.row_weights(value, x.memory.maximum[x.context], count)
-    x.memory.reciprocal[x.context], x.memory.length[x.context] = numerics.softmax_reciprocal(total)
-    out = np.zeros((x.m, x.width), dtype=np.int64)
-    out[:, :x.n] = weights
-    x.store(out)
+    (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
+    before = memory.total[x.context] if x.flag(VectorFlag.CONTINUE) else 0
+    weights, total = numerics.row_weights(value, memory.maximum[x.context], seen, wide=wide, before=before)
+    if x.flag(VectorFlag.MORE):
+        memory.total[x.context] = total
+    else:
+        memory.reciprocal[x.context], memory.length[x.context] = numerics.softmax_reciprocal(total)
+    x.store(weights, wide)
+
+
+def _softmax_norm(x: _Operands) -> None:
+    (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
+    reciprocal, length = memory.reciprocal[x.context], memory.length[x.context]
+    x.store(numerics.row_normalized(value, memory.maximum[x.context], seen, reciprocal, length, wide=wide), wide)
+
+
+def _absmax(x: _Operands) -> None:
+    largest, (context, rows) = numerics.row_absmax(x.accumulator()[:, :x.n]), x.context
+    for at, (ratio, length) in enumerate((numerics.softmax_reciprocal(largest), numerics.own_scale(largest))):
+        x.memory.reciprocal[context + at, rows], x.memory.length[context + at, rows] = ratio, length
 
 
 def _table(x: _Operands) -> None:
     x.memory.table[:] = x.memory.spm.reshape(-1)[x.row[_SRC0] * x.memory.dim:][:256]
 
 
+def _word_table(x: _Operands) -> None:
+    entries, rows = numerics.TABLE_ENTRIES, -(-numerics.TABLE_ENTRIES // x.memory.dim)
+    planes = x.memory.spm[x.row[_SRC0]:x.row[_SRC0] + 2 * rows].reshape(2, -1)[:, :entries]
+    x.memory.words[:] = numerics.join_planes(*planes)
+
+
 _OPS = {
-    VOp.REQUANT: _requant, VOp.PRODUCT: _product, VOp.ROPE: _rope, VOp.RMS_STAT: _rms_stat,
-    VOp.RMS_APPLY: _rms_apply, VOp.SOFTMAX_MAX: _softmax_max, VOp.SOFTMAX_EXP: _softmax_exp,
-    VOp.TABLE: _table, VOp.ADD: _add,
+    VOp.REQUANT: _requant, VOp.PRODUCT: _product, VOp.ROPE: _rope, VOp.NORM_STAT: _norm_stat,
+    VOp.NORM_APPLY: _norm_apply, VOp.SOFTMAX_MAX: _softmax_max, VOp.SOFTMAX_EXP: _softmax_exp,
+    VOp.TABLE: _table, VOp.ADD: _add, VOp.SOFTMAX_NORM: _softmax_norm, VOp.ABSMAX: _absmax,
+    VOp.WORD_TABLE: _word_table,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from gemmule.isa import (
 )
 from gemmule.resolve import OUT, OUT_FIELDS, config_vector, resolve_row
 from gemmule.sim.access import ACC, SPM, Access, accesses
-from gemmule.sim.fuzz_commands import HOLLOW, Draw
+from gemmule.sim.fuzz_commands import draw_command
+from gemmule.sim.fuzz_draw import HOLLOW, Draw, Note
 from gemmule.sim.fuzz_faults import faulty_commands
 from gemmule.sim.fuzz_frame import COMMANDS, SOURCE, TARGET, Frame
 from gemmule.sim.verify import Order, check_alone
@@ -68,8 +69,8 @@ class _Plan(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """How much the waits hold it up: a wait for the latest command of a unit most."""
-        return sum(1 / distance for distance in self.command.waits.values())
+        """How much the waits hold it up: one for the latest command of a unit most, one for a predicate less."""
+        return sum(1 / distance for distance in self.command.waits.values()) / (1 + (self.command.predicate > 0))
 
 
 class _Builder:
@@ -93,7 +94,7 @@ class _Builder:
             return None
         row = np.zeros(len(TABLE_FIELDS), dtype=np.int64)
         flags = sum(1 << bit for bit in command.flags)
-        head = {"unit": command.unit, "op": command.op, "flags": flags}
+        head = {"unit": command.unit, "op": command.op, "flags": flags, "predicate": command.predicate}
         for name, value in {**head, **dict(zip(_DYN, command.dyn)), **command.fields}.items():
             row[_F[name]] = value
         out = np.zeros(len(OUT_FIELDS), dtype=np.int64)
@@ -105,17 +106,17 @@ class _Builder:
             return None
         waits: dict[Unit, int] = {}
         if self.random.random() < strengthen:
-            other = Unit(int(self.random.integers(4)))
+            other = Unit(int(self.random.integers(len(Unit))))
             count = len(self.order.members[other])
             if count:
                 waits[other] = int(self.random.integers(1, min(count, 12) + 1))
-        clock = self.order.clock(out, waits)
+        clock = self.order.clock(row, out, waits)
         while races := {race.unit: race for race in self._latest(row, out, found, clock)}:
             race = races[list(races)[self.random.integers(len(races))]]
             members = self.order.members[race.unit]
             distance = min(len(members) - members.index(race.command), MAX_WAIT)
             waits[race.unit] = min(distance, waits.get(race.unit, distance))
-            clock = self.order.clock(out, waits)
+            clock = self.order.clock(row, out, waits)
         return _Plan(replace(command, waits=waits), row, out, found, clock)
 
     def accept(self, plan: _Plan) -> None:
@@ -155,21 +156,21 @@ def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Comman
         for command in between[i * len(between) // commands:(i + 1) * len(between) // commands]:
             builder.must(command)
         best: _Plan | None = None
-        note: tuple[Any, ...] = ()
+        notes: Sequence[Note] = ()
         left = 1 if draw.hollow else tries
         while left or best is None:
-            command, about = draw.command()
-            plan = builder.plan(command, strengthen)
+            command, about = draw_command(draw)
+            plan = builder.plan(replace(command, predicate=draw.predicate()), strengthen)
             if plan is None:
                 continue
             left -= 1
             # Empty commands need no waits; they must not win by that.
             if best is None or plan.cost < best.cost and not plan.out[OUT["zero"]]:
-                best, note = plan, about
+                best, notes = plan, () if plan.command.predicate else about
             if not best.command.waits:
                 break
         builder.accept(best)
-        draw.accept(note)
+        draw.accept(notes)
 
 
 def _registers(config: Config, random: np.random.Generator,
@@ -208,7 +209,7 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     draw.sealed = builder.sealed = True
     _body(builder, draw, commands - early, frame.dump_upper())
     builder.sealed = False
-    for command in frame.dump_lower(draw.table):
+    for command in frame.dump_lower(table=draw.table, words=draw.words):
         builder.must(command)
     dram = frame.memory(random)
     image = encode_program(builder.commands)

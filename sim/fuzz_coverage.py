@@ -11,57 +11,25 @@ from collections import Counter
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, decode_table
+from gemmule.isa import LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, decode_table
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.fuzz import FuzzCase
-from gemmule.sim.fuzz_commands import legal_sets
+from gemmule.sim.fuzz_draw import legal_sets
+from gemmule.sim.fuzz_modes import flag_names, grain, kind_name, kinds, modes_of
 from gemmule.sim.result import Result
+from gemmule.timing import Timing
 
 __all__ = ["Coverage"]
 
 MEAN_COMMANDS = 40
-COMMANDS = 200 / 500
+COMMANDS = 125 / 500
 """Least commands of each kind and mode, per program."""
 STALLS = 100 / 500
 """Least stalls of each cause, per program."""
-OVERLAP = 0.05
+OVERLAP = 0.03
 """Least share of cycles in which three units or more are busy."""
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
-_UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)
-_FLAGS: dict[Unit, type[MoveFlag] | type[MatrixFlag] | type[VectorFlag]] = {
-    Unit.LOAD: MoveFlag, Unit.STORE: MoveFlag, Unit.MATRIX: MatrixFlag, Unit.VECTOR: VectorFlag}
-
-
-def _kinds() -> list[tuple[Unit, int, str]]:
-    """(unit, operation, name) of everything that can be commanded."""
-    plain = [(unit, 0, unit.name.lower()) for unit in _UNITS if unit is not Unit.VECTOR]
-    return plain + [(Unit.VECTOR, int(op), op.name.lower()) for op in VOp]
-
-
-def _flag_names(unit: Unit, op: int, flags: frozenset[int]) -> list[str]:
-    """Names of the flags that are set; REQUANT's bit 6 has two meanings."""
-    names = {int(flag): flag.name.lower() for flag in _FLAGS[unit]}
-    if unit is Unit.VECTOR and op == VOp.REQUANT:
-        names[VectorFlag.CLAMP] = "rescale" if VectorFlag.RESIDUAL in flags else "clamp"
-    return [names[bit] for bit in sorted(flags)]
-
-
-def _modes(config: Config, unit: Unit, op: int) -> list[str]:
-    """Every mode that a kind of command has on this configuration."""
-    sets = legal_sets(unit, op)
-    if config.spm_banks == 1:  # A and B would share the bank, which this dataflow cannot
-        sets = tuple(flags for flags in sets if unit is not Unit.MATRIX or MatrixFlag.OUTPUT_STATIONARY not in flags)
-    modes = list(dict.fromkeys(name for flags in sets for name in _flag_names(unit, op, flags)))
-    modes.append("dynamic")
-    if unit is not Unit.VECTOR or op != VOp.TABLE:  # a table has no lengths
-        modes += ["register", "ragged", "empty"]
-    if unit in (Unit.LOAD, Unit.STORE):
-        modes.append("unaligned")
-    if unit is Unit.MATRIX or unit is Unit.VECTOR and op in (VOp.PRODUCT, VOp.ADD):
-        modes.append("apart")
-    if "output_stationary" in modes:
-        modes.append("switch")
-    return modes
+_PREDICATES = [f"{unit.name.lower()} {value}" for unit in Unit for value in ("true", "false")]
 
 
 class Coverage:
@@ -70,6 +38,7 @@ class Coverage:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.commands: Counter[str] = Counter()
+        self.predicates: Counter[str] = Counter()
         self.stalls: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.sets: set[tuple[int, int, int]] = set()
@@ -84,8 +53,14 @@ class Coverage:
             table, out = table[:result.fault_index], out[:result.fault_index]
         self.programs += 1
         self.total += len(table)
+        skipped = self._skipped(table, out, result)
         dataflow = 0
-        for row, resolved in zip(table, out):
+        for row, resolved, nothing in zip(table, out, skipped.tolist()):
+            if row[_F["predicate"]] and not resolved[OUT["zero"]]:
+                name = Unit(int(row[_F["unit"]])).name.lower()
+                self.predicates[f"{name} {'false' if nothing else 'true'}"] += 1
+            if nothing:
+                continue
             self.commands.update(self._names(case, row, resolved))
             if resolved[OUT["zero"]]:
                 continue
@@ -94,19 +69,33 @@ class Coverage:
             if unit == Unit.MATRIX and flags >> MatrixFlag.OUTPUT_STATIONARY & 1 != dataflow:
                 dataflow = 1 - dataflow
                 self.commands["matrix+switch"] += 1
-        self._add_stalls(table, out, result)
+        self._add_stalls(table, (out[:, OUT["zero"]] == 0) & ~skipped, out, result)
 
-    def _add_stalls(self, table: np.ndarray, out: np.ndarray, result: Result) -> None:
+    def _skipped(self, table: np.ndarray, out: np.ndarray, result: Result) -> np.ndarray:
+        """Commands whose predicate was 0: they take what a command of length zero takes, which others take longer than.
+
+        A short ZERO load is as fast; it counts as one that ran.
+        """
+        timing = Timing.of(self.config)
+        zero = np.array([timing.load_zero, timing.store_zero, timing.matrix_zero, timing.vector_zero,
+                         timing.select_zero])
+        units = table[:, _F["unit"]]
+        short = result.finish[:len(table)] - result.issue[:len(table)] <= zero[units]
+        fill = (units == Unit.LOAD) & (out[:, OUT["flags"]] >> MoveFlag.ZERO & 1 == 1)
+        found: np.ndarray = short & ~fill & (table[:, _F["predicate"]] > 0) & (out[:, OUT["zero"]] == 0)
+        return found
+
+    def _add_stalls(self, table: np.ndarray, real: np.ndarray, out: np.ndarray, result: Result) -> None:
         for unit, split in result.counters.items():
             for cause in ("waiting", "ports"):
                 self.stalls[f"{unit} {cause}"] += split[cause]
-        units, real = table[:, _F["unit"]], out[:, OUT["zero"]] == 0
+        units = table[:, _F["unit"]]
         issue, finish = result.issue[:len(table)], result.finish[:len(table)]
         self.stalls["queue full"] += self._queue_full(units, issue)
         self.stalls["DRAM window full"] += sum(
             self._window_full(row, resolved) for row, resolved in zip(table[real & (units == Unit.LOAD)],
                                                                       out[real & (units == Unit.LOAD)]))
-        busy = np.stack([self._in_flight(issue, finish, real & (units == unit), result.cycles) for unit in _UNITS])
+        busy = np.stack([self._in_flight(issue, finish, real & (units == unit), result.cycles) for unit in Unit])
         self.cycles += result.cycles
         self.overlapped += int((busy.sum(axis=0) >= 3).sum())
         # With nothing in flight the oldest command would issue: there is none, and fetch owes it.
@@ -125,7 +114,7 @@ class Coverage:
     def _queue_full(self, units: np.ndarray, issue: np.ndarray) -> int:
         """Commands that dispatch surely held back: the one a queue's depth before issued too late."""
         held = 0
-        for unit in _UNITS:
+        for unit in Unit:
             mine = np.flatnonzero(units == unit)
             late, early = mine[self.config.unit_queue:], mine[:-self.config.unit_queue]
             held += int((issue[early] >= issue[late - 1]).sum())
@@ -134,7 +123,7 @@ class Coverage:
     def _window_full(self, row: np.ndarray, resolved: np.ndarray) -> bool:
         """Whether the load has to hold requests back even from a DRAM without misses, turnarounds and refresh."""
         config, flags = self.config, int(resolved[OUT["flags"]])
-        if flags & (1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST):
+        if flags & (1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST | 1 << MoveFlag.INDEXED):
             return False
         request = free = 0
         ends: list[int] = []
@@ -155,12 +144,12 @@ class Coverage:
     def _names(self, case: FuzzCase, row: np.ndarray, resolved: np.ndarray) -> list[str]:
         """The command's kind, and its kind with each of its modes; an empty one has no other."""
         unit, op, dim = Unit(int(row[_F["unit"]])), int(row[_F["op"]]), self.config.dim
-        kind = VOp(op).name.lower() if unit is Unit.VECTOR else unit.name.lower()
+        kind = kind_name(unit, op)
         if resolved[OUT["zero"]]:
             return [kind, f"{kind}+empty"]
         bits = int(row[_F["flags"]])
         flags = frozenset(bit for bit in range(8) if bits >> bit & 1)
-        modes = _flag_names(unit, op, flags)
+        modes = flag_names(unit, op, flags)
         if row[_F["dyn_which"]] and row[_F["dyn_reg"]] and case.lengths[row[_F["dyn_reg"]]] * row[_F["dyn_stride"]]:
             modes.append("dynamic")
         if any(row[_F[f"{name}_reg"]] for name in LENGTHS[unit]):
@@ -172,7 +161,8 @@ class Coverage:
             if (resolved[OUT["address"]] | stride) % self.config.bus_bytes:
                 modes.append("unaligned")
         else:
-            ragged = resolved[OUT["n"]] % dim or unit is Unit.MATRIX and resolved[OUT["k"]] % dim
+            ragged = resolved[OUT["n"]] % grain(self.config, unit, op)
+            ragged = ragged or unit is Unit.MATRIX and resolved[OUT["k"]] % dim
         if ragged:
             modes.append("ragged")
         if resolved[OUT["apart"]]:
@@ -181,13 +171,14 @@ class Coverage:
 
     def counts(self) -> dict[str, object]:
         """Everything counted, as JSON-able values; the commands by kind and mode."""
-        seen = Counter((unit, op) for unit, op, _ in self.sets)
+        seen, every = Counter((unit, op) for unit, op, _ in self.sets), kinds(self.config)
         return {
             "commands": {
                 kind: {"all": self.commands[kind]} | {
-                    mode: self.commands[f"{kind}+{mode}"] for mode in _modes(self.config, unit, op)}
-                for unit, op, kind in _kinds()},
-            "flag sets": {kind: f"{seen[unit, op]} of {len(legal_sets(unit, op))}" for unit, op, kind in _kinds()},
+                    mode: self.commands[f"{kind}+{mode}"] for mode in modes_of(self.config, unit, op)}
+                for unit, op, kind in every},
+            "flag sets": {kind: f"{seen[unit, op]} of {len(legal_sets(unit, op))}" for unit, op, kind in every},
+            "predicates": {name: self.predicates[name] for name in _PREDICATES},
             "stalls": {cause: self.stalls[cause] for cause in self._causes()},
             "faults": {name: self.faults[name] for name in FAULTS if self.faults[name]},
             "commands a program": round(self.total / max(1, self.programs), 1),
@@ -196,7 +187,7 @@ class Coverage:
 
     @staticmethod
     def _causes() -> list[str]:
-        causes = [f"{unit.name.lower()} {cause}" for unit in _UNITS for cause in ("waiting", "ports")]
+        causes = [f"{unit.name.lower()} {cause}" for unit in Unit for cause in ("waiting", "ports")]
         return [*causes, "queue full", "fetch starved", "DRAM window full"]
 
     def missing(self) -> list[str]:
@@ -206,10 +197,12 @@ class Coverage:
         if mean < MEAN_COMMANDS:
             lacking.append(f"commands a program ({mean:.0f} of {MEAN_COMMANDS})")
         least = COMMANDS * self.programs
-        for unit, op, kind in _kinds():
-            for name in (kind, *(f"{kind}+{mode}" for mode in _modes(self.config, unit, op))):
+        for unit, op, kind in kinds(self.config):
+            for name in (kind, *(f"{kind}+{mode}" for mode in modes_of(self.config, unit, op))):
                 if self.commands[name] < least:
                     lacking.append(f"{name} ({self.commands[name]} of {least:g})")
+        lacking += [f"predicate: {name} ({self.predicates[name]} of {least:g})"
+                    for name in _PREDICATES if self.predicates[name] < least]
         least = STALLS * self.programs
         lacking += [f"stall: {cause} ({self.stalls[cause]} of {least:g})"
                     for cause in self._causes() if self.stalls[cause] < least]

@@ -7,24 +7,26 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, legal_flags
+from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, legal_flags
 
 __all__ = ["faulty_commands"]
 
 
 def faulty_commands(config: Config, bases: np.ndarray, random: np.random.Generator) -> list[Command]:
     """One command a check: unknown units, operations and flags; rows, limits and sizes out of bounds."""
-    return [*_illegal(random), *_rows(config), *_moves(config, bases)]
+    return [*_illegal(random), *_rows(config), *_moves(config, bases), *_select(config)]
 
 
 def _illegal(random: np.random.Generator) -> list[Command]:
-    """Unit, operation, and for each unit and vector operation a set of flags that it does not have."""
+    """A predicate that cannot be set, operations, and for each of them a set of flags that it does not have."""
     found = [
-        Command.make(Unit.SELECT),
+        Command.make(Unit.SELECT, op=SOp.COMPARE, m=1, n=1),
         *(Command.make(unit, op=int(random.integers(1, 32))) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX)),
         Command.make(Unit.VECTOR, op=int(random.integers(len(VOp), 32))),
+        Command.make(Unit.SELECT, op=int(random.integers(len(SOp), 32))),
     ]
-    for unit, op in ((Unit.LOAD, 0), (Unit.STORE, 0), (Unit.MATRIX, 0), *((Unit.VECTOR, op) for op in VOp)):
+    for unit, op in ((Unit.LOAD, 0), (Unit.STORE, 0), (Unit.MATRIX, 0), *((Unit.VECTOR, op) for op in VOp),
+                     *((Unit.SELECT, op) for op in SOp)):
         wrong = [flags for flags in range(256) if not legal_flags(unit, op, flags)]
         flags = wrong[random.integers(len(wrong))]
         # Illegal flags fault at length zero too.
@@ -54,8 +56,14 @@ def _rows(config: Config) -> list[Command]:
         {"op": VOp.REQUANT, "flags": [VectorFlag.RESIDUAL], "dst_stride": 2, "dst": spm - 1},
         {"op": VOp.ADD, "src1": spm}, {"op": VOp.PRODUCT, "src0": spm}, {"op": VOp.TABLE, "src0": spm - 1},
         {"op": VOp.ADD, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
-        {"op": VOp.ROPE, "aux": spm - 3}, {"op": VOp.RMS_APPLY, "src1": spm - 1},
-        {"op": VOp.RMS_STAT, "m": config.stat_rows + 1}, {"op": VOp.SOFTMAX_MAX, "m": config.stat_rows + 1},
+        {"op": VOp.ROPE, "aux": spm - 3}, {"op": VOp.NORM_APPLY, "src1": spm - 1},
+        {"op": VOp.NORM_STAT, "m": config.stat_rows + 1}, {"op": VOp.SOFTMAX_MAX, "m": config.stat_rows + 1},
+        {"op": VOp.NORM_APPLY, "flags": [bias], "src1": spm - 5}, {"op": VOp.WORD_TABLE, "src0": spm - 1},
+        {"op": VOp.NORM_APPLY, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.SOFTMAX_NORM, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.SOFTMAX_MAX, "flags": [VectorFlag.TREE], "src1": spm}, {"op": VOp.ABSMAX, "src0": acc},
+        {"op": VOp.ABSMAX, "context": config.stat_contexts - 1},
+        {"op": VOp.SOFTMAX_MAX, "flags": [VectorFlag.TREE], "m": max(8 * dim, config.stat_rows) + 1},
     ]
     if config.stat_contexts < 16:
         vectors.append({"op": VOp.SOFTMAX_EXP, "context": config.stat_contexts})
@@ -73,6 +81,8 @@ def _moves(config: Config, bases: np.ndarray) -> list[Command]:
         {"row": config.spm_rows - 1, "rows": 2}, {"row": last, "rows": 2, "flags": narrow},
         {"row": last, "bytes": 4 * dim + 4, "flags": into}, {"offset": (1 << 32) - dim},
         {"rows": 2, "stride": (1 << 24) - 1}, {"bytes": 6, "flags": into},
+        {"list": config.list_entries, "flags": [MoveFlag.INDEXED]},
+        {"last_index": 65535, "stride": (1 << 24) - 1, "flags": [MoveFlag.INDEXED]},
     ]
     found = [Command.make(unit, **(move | values)) for unit in (Unit.LOAD, Unit.STORE) for values in wrong]
     away = -int(bases[1]) % bus + 1
@@ -83,3 +93,23 @@ def _moves(config: Config, bases: np.ndarray) -> list[Command]:
         {"offset": (1 << 32) - dim, "flags": [MoveFlag.BROADCAST]},
     ]
     return found + [Command.make(Unit.LOAD, **(move | values)) for values in loads]
+
+
+def _select(config: Config) -> list[Command]:
+    """Rows, keys, positions, list entries, ids and statistics beyond their memories."""
+    dim, spm, keys, entries = config.dim, config.spm_rows, config.select_keys, config.list_entries
+    important, wide = [SelectFlag.FROM_IMPORTANCE], [SelectFlag.WIDE]
+    wrong: list[dict[str, Any]] = [
+        {"op": SOp.ARGMAX, "src0": spm}, {"op": SOp.ARGMAX, "src0": spm - 1, "src0_stride": 2},
+        {"op": SOp.ARGMAX, "dst": entries}, {"op": SOp.ARGMAX, "m": config.stat_rows + 1},
+        {"op": SOp.KEYS, "src0": spm}, {"op": SOp.KEYS, "dst": keys}, {"op": SOp.KEYS, "first": 65535, "n": 2},
+        {"op": SOp.KEYS, "first": keys, "flags": important}, {"op": SOp.KEYS, "dst": keys, "flags": important},
+        {"op": SOp.TOP_K, "n": keys + 1}, {"op": SOp.TOP_K, "dst": entries - 1, "n": 2, "k": 2},
+        {"op": SOp.IMPORTANCE, "src0": spm}, {"op": SOp.IMPORTANCE, "first": keys},
+        {"op": SOp.IMPORTANCE, "src0": spm - 1, "src0_stride": 2, "flags": wide},
+        {"op": SOp.COMMIT, "first": keys - 1, "n": 2}, {"op": SOp.COMPARE, "src0": spm - 1, "m": 2, "number": 1},
+        {"op": SOp.LIST_LOAD, "src0": spm - 1, "n": dim // 2 + 1}, {"op": SOp.LIST_LOAD, "dst": entries},
+        {"op": SOp.LIST_STORE, "dst": spm}, {"op": SOp.LIST_STORE, "first": entries - 1, "n": 2},
+    ]
+    found = [Command.make(Unit.SELECT, **({"m": 1, "n": 1, "k": 1} | values)) for values in wrong]
+    return [command for command in found if all(value < 1 << 16 for value in command.fields.values())]

@@ -1,10 +1,15 @@
-"""Everything a launch reads and writes: DRAM, scratchpad, accumulator, weights, vector state. All 0 at first."""
+"""Everything a launch reads and writes: DRAM, scratchpad, accumulator, weights, state of vector and select unit.
+
+All of it is 0 at first.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gemmule.config import Config
+from gemmule.isa import NUM_PREDICATES
+from gemmule.numerics import TABLE_ENTRIES
 
 __all__ = ["Memory"]
 
@@ -31,12 +36,19 @@ class Memory:
         """What stands in the mesh, ``[k, n]``: the last weight-stationary tile, for REUSE."""
         self.table = np.zeros(256, dtype=np.uint8)
         """The byte table of LOOKUP."""
+        self.words = np.zeros(TABLE_ENTRIES, dtype=np.int16)
+        """The word table of LOOKUP with WIDE."""
         shape = (config.stat_contexts, config.stat_rows)
-        self.maximum = np.zeros(shape, dtype=np.int64)
-        self.reciprocal = np.zeros(shape, dtype=np.int64)
-        self.length = np.zeros(shape, dtype=np.int64)
-        self.root = np.zeros(shape, dtype=np.int64)
-        self.half = np.zeros(shape, dtype=np.int64)
+        # Contexts: softmax maximum, reciprocal R and L, softmax sum; norm s, r, h.
+        self.maximum, self.reciprocal, self.length, self.total, self.center, self.root, self.half = (
+            np.zeros(shape, dtype=np.int64) for _ in range(7))
+        # Select unit: keys and their ids, importance, lists, each row's running maximum and its id.
+        self.keys, self.ids, self.committed, self.shadow = (
+            np.zeros(config.select_keys, dtype=np.int64) for _ in range(4))
+        self.list = np.zeros(config.list_entries, dtype=np.int64)
+        self.best, self.best_ids = (np.zeros(config.stat_rows, dtype=np.int64) for _ in range(2))
+        self.predicates = [True] + [False] * (NUM_PREDICATES - 1)
+        """Those of the last launch; number 0 is always true."""
 
     def read(self, address: int, size: int) -> np.ndarray:
         """A copy of ``size`` DRAM bytes."""

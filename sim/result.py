@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmule.csr import CAUSES, COUNTERS
+from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
 from gemmule.isa import Unit
 from gemmule.resolve import FAULTS
 
 __all__ = ["Difference", "Result", "split_counters"]
 
-_UNITS = ("load", "store", "matrix", "vector")
-_PURPOSES = ("program", "load", "store")
+_UNITS = tuple(dict.fromkeys(name.partition("_")[0] for name in COUNTERS[:-len(TRAFFIC)]))
+_PURPOSES = tuple(dict.fromkeys(name.partition("_")[0] for name in TRAFFIC))
 
 
 def split_counters(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from gemmule.config import Config
 from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, decode_table
-from gemmule.resolve import OUT_FIELDS, check_registers, config_vector
-from gemmule.sim.engine import STATE, launch
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, MoveFlag, Unit, decode_table
+from gemmule.resolve import OUT, OUT_FIELDS, check_registers, config_vector
+from gemmule.sim.engine import STATE, launch, resolve_program
 from gemmule.sim.engine_units import parameters
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional import execute
@@ -19,6 +22,38 @@ from gemmule.timing import Timing
 __all__ = ["Model"]
 
 _CACHED_PROGRAMS = 64
+_UNIT, _PREDICATE = (TABLE_FIELDS.index(name) for name in ("unit", "predicate"))
+
+
+def _check_skipped(table: np.ndarray, skipped: Any) -> np.ndarray:
+    """What the caller says is skipped, as bool[commands]."""
+    found = np.zeros(len(table), dtype=bool) if skipped is None else np.ascontiguousarray(skipped, dtype=bool)
+    if found.shape != (len(table),):
+        raise SimulationError(f"skipped must have one entry for each of {len(table)} commands, not shape {found.shape}")
+    wrong = np.flatnonzero(found & (table[:, _PREDICATE] == 0))
+    if len(wrong):
+        raise SimulationError(f"command {wrong[0]} cannot be skipped: its predicate is 0, which is always true")
+    return found
+
+
+def _row_numbers(
+    resolved: np.ndarray, skipped: np.ndarray, indices: Mapping[int, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(numbers, starts): DRAM rows of all INDEXED moves that run, and by command where its own begin.
+
+    A command that ``indices`` does not name has its rows in order.
+    """
+    starts = np.zeros(len(resolved), dtype=np.int64)
+    indexed = (resolved[:, OUT["unit"]] <= Unit.STORE) & (resolved[:, OUT["flags"]] >> MoveFlag.INDEXED & 1 == 1)
+    numbers, at = [np.zeros(0, dtype=np.int64)], 0
+    for c in np.flatnonzero(indexed & ~skipped & (resolved[:, OUT["zero"]] == 0)).tolist():
+        rows = int(resolved[c, OUT["m"]])
+        found = np.asarray(indices.get(c, np.arange(rows)), dtype=np.int64)
+        if found.shape != (rows,):
+            raise SimulationError(f"indices of command {c} must be {rows} row numbers, not shape {found.shape}")
+        numbers.append(found)
+        starts[c], at = at, at + rows
+    return np.concatenate(numbers), starts
 
 
 class Model:
@@ -76,11 +111,22 @@ class Model:
             table = self._tables[self._image] = decode_table(self._image)
         return table
 
-    def run(self, timing_only: bool = False) -> Result:
+    def run(
+        self, timing_only: bool = False, *,
+        skipped: Any = None, indices: Mapping[int, np.ndarray] | None = None,
+    ) -> Result:
         """Launch the loaded program: data effects (unless ``timing_only``) and every cycle.
 
-        A faulting program has the effects of the commands before the fault.
+        A faulting program has the effects of the commands before the fault. What depends on data, the
+        data effects tell. For ``timing_only`` it may be given: ``skipped``, bool[commands], of which the
+        predicate is 0 (by default none), and ``indices``, int64[rows] by command, the numbers of the
+        DRAM rows of an INDEXED move (by default 0, 1, ..).
+
+        Raises:
+            SimulationError: no program, or what was given does not fit the program.
         """
+        if not timing_only and not (skipped is None and indices is None):
+            raise SimulationError("skipped and indices are for timing_only; with data, the program decides")
         if not self._image:
             raise SimulationError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
@@ -90,18 +136,22 @@ class Model:
         issue = np.full(count, -1, dtype=np.int64)
         finish = np.full(count, 1 << 62, dtype=np.int64)
         counters = np.zeros(len(COUNTERS), dtype=np.int64)
-        spent, traffic = counters[:-len(TRAFFIC)].reshape(-1, len(CAUSES)), counters[-len(TRAFFIC):]
+        spent, traffic = counters[:-len(TRAFFIC)].reshape(len(Unit), len(CAUSES)), counters[-len(TRAFFIC):]
+        good = resolve_program(table, self.bases, self.limits, self.lengths, self._config_vector, resolved)
+        skip = _check_skipped(table, skipped)
+        if not timing_only:
+            trace = execute(self.memory, table, resolved, good)
+            skip[:good], indices = trace.skipped[:good], trace.indices
+        numbers, starts = _row_numbers(resolved[:good], skip[:good], indices or {})
         cycles, fault, fault_index = launch(
-            table, self.bases, self.limits, self.lengths, self._config_vector, self._parameters,
-            self._address, np.zeros(1, STATE), resolved, issue, finish, spent, traffic)
+            table, good, skip, numbers, starts, self._parameters, self._address, np.zeros(1, STATE), resolved,
+            issue, finish, spent, traffic)
         if cycles < 0:
             raise RuntimeError("timing engine: no event ahead although commands are in flight")
-        if not timing_only:
-            execute(self.memory, table, resolved, fault_index if fault else count)
         units, size, bursts = split_counters(counters.tolist())
         return Result(
             cycles=int(cycles), issue=issue, finish=finish,
-            units=table[:, TABLE_FIELDS.index("unit")].copy(),
+            units=table[:, _UNIT].copy(),
             counters=units, dram_bytes=size, dram_bursts=bursts,
             fault=int(fault), fault_index=int(fault_index),
         )

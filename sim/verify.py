@@ -2,13 +2,14 @@
 
 A command is *ordered after* another when it cannot issue before the other has finished. The facts:
 a wait; everything that a waited command, or an earlier command of the own unit, was itself ordered
-after; the vector unit runs one command at a time; a command that runs alone (zero length, ZERO and
-BROADCAST loads, a change of the matrix dataflow) issues with its unit idle; no load issues while a ZERO
-or BROADCAST load is in flight. Two commands that touch a common row, one of them writing, must be
-ordered, except where one unit's streams are in order on the very port: loads after loads (not ADD, which
-reads its rows a cycle before it writes them), stores after stores, and accumulation into the same C
-block (visits of a row are then at least one slot apart). REUSE takes the weights of an earlier command of
-its own unit, in order.
+after; the vector and the select unit run one command at a time; a command that runs alone (zero length, ZERO
+and BROADCAST loads, a change of the matrix dataflow, a matrix command after one with a predicate) issues with
+its unit idle; no load issues while a ZERO or BROADCAST load is in flight. A command with a predicate may be
+skipped: what it may touch counts, that it would run alone does not. Two commands that touch a common row, or
+entry of a list, or predicate, one of them writing, must be ordered, except where one unit's streams are in
+order on the very port: loads after loads (not ADD, which reads its rows a cycle before it writes them), stores
+after stores, and accumulation into the same C block (visits of a row are then at least one slot apart). REUSE
+takes the weights of an earlier command of its own unit, in order.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = ["Access", "Conflict", "Order", "ProgramError", "accesses", "check_alo
 
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _EXCLUSIVE = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
-_IN_PLACE = ("src0", "src1", "residual", "sums")
+_IN_PLACE = ("src0", "src1", "residual", "sums", "predicate")
 _WAITS = [_F[f"wait_{unit.name.lower()}"] for unit in Unit]
 
 
@@ -65,20 +66,21 @@ class Order:
         self.found: list[Sequence[Access]] = []
         self.members: list[list[int]] = [[] for _ in Unit]
         self.known = np.zeros((capacity, len(Unit)), dtype=np.int64)
-        self._exclusive = False  # the last load was a ZERO or BROADCAST load
+        self._exclusive = False  # the last load was surely a ZERO or BROADCAST load
         self._dataflow = 0  # OUTPUT_STATIONARY of the last matrix command of non-zero length
+        self._guarded = False  # the last matrix command has a predicate
         self._rows: list[np.ndarray] = []
         self._outs: list[np.ndarray] = []
         # Bounding boxes by kind (read, write) and space; exact intervals only where these overlap.
         self._low = np.full((2, len(SPACES), capacity), np.iinfo(np.int64).max)
         self._high = np.full((2, len(SPACES), capacity), -1, dtype=np.int64)
 
-    def clock(self, out: np.ndarray, waits: Mapping[Unit, int]) -> np.ndarray:
-        """Commands per unit that have surely finished when the next command, resolved as ``out``, issues."""
+    def clock(self, row: np.ndarray, out: np.ndarray, waits: Mapping[Unit, int]) -> np.ndarray:
+        """Commands per unit that have surely finished when the next command issues."""
         unit = int(out[OUT["unit"]])
         own = self.members[unit]
         clock = self.known[own[-1]].copy() if own else np.zeros(len(Unit), dtype=np.int64)
-        if unit == Unit.VECTOR or self._alone(out) or unit == Unit.LOAD and self._exclusive:
+        if unit in (Unit.VECTOR, Unit.SELECT) or self._alone(row, out) or unit == Unit.LOAD and self._exclusive:
             clock[unit] = len(own)
         for other, distance in waits.items():
             if distance:
@@ -88,11 +90,13 @@ class Order:
                 np.maximum(clock, self.known[self.members[other][clock[other] - 1]], out=clock)
         return clock
 
-    def _alone(self, out: np.ndarray) -> bool:
-        """Issues only while its unit has nothing in flight."""
+    def _alone(self, row: np.ndarray, out: np.ndarray) -> bool:
+        """Issues only while its unit has nothing in flight, whatever predicates are."""
         unit, flags = out[OUT["unit"]], int(out[OUT["flags"]])
-        if out[OUT["zero"]]:
+        if out[OUT["zero"]] or unit == Unit.MATRIX and self._guarded:
             return True
+        if row[_F["predicate"]]:
+            return False
         if unit == Unit.MATRIX:
             return flags >> MatrixFlag.OUTPUT_STATIONARY & 1 != self._dataflow
         return bool(unit == Unit.LOAD and flags & _EXCLUSIVE)
@@ -131,7 +135,8 @@ class Order:
     def _in_order(self, unit: Unit, a: int, row: np.ndarray, out: np.ndarray) -> bool:
         """Writes of two commands of one unit to the same rows are in order by themselves.
 
-        Matrix commands that are not ordered anyway have one dataflow: a change of it runs alone.
+        Matrix commands that are not ordered anyway have one dataflow: a change of it runs alone, also when it has a
+        predicate and is not skipped.
         """
         if unit in (Unit.LOAD, Unit.STORE):
             return True
@@ -145,10 +150,13 @@ class Order:
         self.known[index] = clock
         unit, flags = int(out[OUT["unit"]]), int(out[OUT["flags"]])
         self.members[unit].append(index)
+        real, guarded = not out[OUT["zero"]], bool(row[_F["predicate"]])
         if unit == Unit.LOAD:
-            self._exclusive = not out[OUT["zero"]] and bool(flags & _EXCLUSIVE)
-        elif unit == Unit.MATRIX and not out[OUT["zero"]]:
-            self._dataflow = flags >> MatrixFlag.OUTPUT_STATIONARY & 1
+            self._exclusive = real and not guarded and bool(flags & _EXCLUSIVE)
+        elif unit == Unit.MATRIX:
+            self._guarded = guarded
+            if real:
+                self._dataflow = flags >> MatrixFlag.OUTPUT_STATIONARY & 1
         self.found.append(found)
         self._rows.append(row)
         self._outs.append(out)
@@ -233,7 +241,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
                 raise ProgramError(
                     f"{text(b)} waits for {other.name.lower()}:{distance}, but only "
                     f"{len(order.members[other])} such commands come before it; use a smaller distance")
-        clock = order.clock(resolved, waits)
+        clock = order.clock(row, resolved, waits)
         for a, other, theirs, ours, rows in order.conflicts(row, resolved, found, clock):
             distance = len(order.members[other]) - order.members[other].index(a)
             how = [f"{i} {'writes' if access.write else 'reads'} {access.operand}"

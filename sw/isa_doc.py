@@ -6,7 +6,20 @@ import sys
 from pathlib import Path
 
 from gemmule.csr import COUNTER_BITS, COUNTERS, CSR_BITS, WATCHDOG_CYCLES, Csr
-from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_WAIT, Dyn, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp
+from gemmule.isa import (
+    BODY,
+    COMMAND_BYTES,
+    HEADER,
+    MAX_WAIT,
+    Dyn,
+    MatrixFlag,
+    MoveFlag,
+    SelectFlag,
+    SOp,
+    Unit,
+    VectorFlag,
+    VOp,
+)
 from gemmule.resolve import FAULTS, STREAMS
 
 __all__ = ["render"]
@@ -28,16 +41,23 @@ Commands are fetched from DRAM and dispatched in order; units run concurrently, 
   `gemmule.sim.verify` accepts. It refuses: unordered commands that touch the same rows or DRAM bytes, one of them
   writing; a destination that overlaps itself; stores into the program;
   waits for commands that do not exist; and whatever the device faults on.
+- **Predicates**: a command with `predicate` p runs only where predicate p is 1 when it would issue (number 0 always
+  is); a skipped one counts as one of length zero.
+- **Index lists**: an INDEXED load or store takes the number of each DRAM row from the list memory (gather, scatter).
 - Durations are in [timing.md](timing.md), arithmetic in [numerics.md](numerics.md).
 """
 
 
 FLAG_RULES = (
-    "load: ZERO with ADD or BROADCAST; NARROW and ADD need ACCUMULATOR. Store: only ACCUMULATOR and NARROW.",
+    "load: ZERO with ADD, BROADCAST or INDEXED; BROADCAST with INDEXED; NARROW and ADD need ACCUMULATOR. Store: only "
+    "ACCUMULATOR, NARROW and INDEXED.",
     "matrix: OUTPUT_STATIONARY with B_INT4, GROUP_SCALES or REUSE; REUSE with any flag about B, or A_TRANSPOSED; "
     "GROUP_SCALES needs B_INT4 and excludes B_TRANSPOSED.",
-    "vector: requant knows all; rope COLUMN, BIAS; add WIDE, RELU, LOOKUP; softmax CAUSAL; the others none. Bit 6 of "
-    "requant is RESCALE with RESIDUAL, else CLAMP, which excludes WIDE.",
+    "vector: requant knows bits 0 to 7 by their first names, bit 6 is RESCALE with RESIDUAL, else CLAMP, which "
+    "excludes WIDE; rope COLUMN, BIAS; add WIDE, RELU, LOOKUP; norm MEAN, norm_apply BIAS and WIDE too; softmax "
+    "CAUSAL or TREE, softmax_max and exp CONTINUE, exp MORE, exp and norm WIDE; the others none.",
+    "select: argmax CONTINUE; keys FROM_IMPORTANCE; importance WIDE; commit DISCARD, CLEAR; compare INVERT, WIDE and a "
+    "`number` from 1 to 3.",
 )
 
 
@@ -57,16 +77,17 @@ def render() -> str:
               "`row`, matrix `a_row`, vector `src0`; src1 is matrix `b_row`, vector `src1`; dst is the load's `row`, "
               "vector `dst`. Others are ignored.", ""]
     lines += ["## Units", ""]
-    lines += ["`unit`: " + ", ".join(f"{u.value} {u.name.lower()}" for u in Unit)
-              + " (the select unit is reserved: illegal).", ""]
+    lines += ["`unit`: " + ", ".join(f"{u.value} {u.name.lower()}" for u in Unit) + ".", ""]
     for unit, layout in BODY.items():
         lines += _table(unit.name.lower(), layout, 64)
-    for name, flags in (("Load and store", MoveFlag), ("Matrix", MatrixFlag), ("Vector", VectorFlag)):
+    for name, flags in (("Load and store", MoveFlag), ("Matrix", MatrixFlag), ("Vector", VectorFlag),
+                        ("Select", SelectFlag)):
         listed = ", ".join(f"{flag.value} {label}" for label, flag in flags.__members__.items())
         lines += [f"{name} flags: {listed}.", ""]
     lines += ["A flag that the unit's operation does not know, or that another one excludes, is illegal:", ""]
     lines += [f"- {rule}" for rule in FLAG_RULES] + [""]
     lines += ["Vector `op`: " + ", ".join(f"{op.value} {op.name}" for op in VOp) + ".", ""]
+    lines += ["Select `op`: " + ", ".join(f"{op.value} {op.name}" for op in SOp) + ".", ""]
     lines += ["Streams that claim ports: " + ", ".join(STREAMS) + ".", ""]
     lines += ["## Registers (AXI4-Lite, 32 bits)", "", "| offset | register |", "|---|---|"]
     lines += [f"| 0x{csr.value:03x} | `{csr.name}` |" for csr in Csr]

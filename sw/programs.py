@@ -58,7 +58,7 @@ def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: Weigh
 
 def bundled_program(name: str, config: Config) -> DecoderProgram:
     """The compiled program of a bundled model."""
-    return compile_decoder(bundled_model(name), config)
+    return compile_decoder(bundled_model(name), config, tokens=True)
 
 
 def decode_case(name: str, config: Config, rows: int, position: int, seed: int) -> FuzzCase:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from gemmule.compiler.program import DecoderProgram
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
@@ -15,15 +13,10 @@ __all__ = ["Forward", "LoadedModel"]
 
 @dataclass(frozen=True)
 class Forward:
-    """Logits of the last rows that asked for them (int16 ``[rows, vocabulary]``), and the launches."""
+    """Greedy tokens of the last rows that asked for logits (ties go to the lowest index), and the launches."""
 
-    logits: np.ndarray
+    argmax: list[int]
     results: tuple[Result, ...]
-
-    @property
-    def argmax(self) -> list[int]:
-        """Greedy token per row; ties go to the lowest index."""
-        return [int(i) for i in np.argmax(self.logits, axis=1)]
 
 
 class LoadedModel:
@@ -55,7 +48,8 @@ class LoadedModel:
                 f"{program.max_positions} positions; shorten the prompt or --max-new-tokens"
             )
         wanted = len(tokens) if logit_rows is None else logit_rows
-        logits, results = [], []
+        greedy: list[int] = []
+        results = []
         for start in range(0, len(tokens), program.max_rows):
             rows = tokens[start:start + program.max_rows]
             left = len(tokens) - start - len(rows)  # rows of later launches
@@ -67,6 +61,6 @@ class LoadedModel:
             if result.fault:
                 raise DeviceError(
                     f"{self.name}: device fault {result.fault} at command {result.fault_index}")
-            logits.append(program.read_logits(device.read_dram, here))
+            greedy += program.read_tokens(device.read_dram, here)
             results.append(result)
-        return Forward(np.concatenate(logits), tuple(results))
+        return Forward(greedy, tuple(results))

@@ -26,7 +26,7 @@ ALIGN = 1 << 16
 
 @cache
 def _compiled(name: str, config: Config, base_address: int) -> DecoderProgram:
-    return compile_decoder(bundled_model(name), config, base_address=base_address)
+    return compile_decoder(bundled_model(name), config, base_address=base_address, tokens=True)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,29 @@ widths, error bounds and sources.
 """
 
 from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, saturate
-from .rms import rms_apply, rms_statistic
+from .norm import norm_statistic, normalize
 from .rope import rope
-from .softmax import EXP2_TABLE, exp2, row_max, row_weights, scores, softmax_reciprocal, visible
+from .select import IMPORTANCE_MAX, KEY_BITS, accumulate_importance, argmax_rows, top_k
+from .softmax import (
+    EXP2_TABLE,
+    exp2,
+    own_scale,
+    row_absmax,
+    row_max,
+    row_normalized,
+    row_weights,
+    scores,
+    softmax_reciprocal,
+    tree_mask,
+    visible,
+)
+from .table import TABLE_ENTRIES, interpolate
 from .vector import add, join_planes, lookup, product, requant_store, split_planes
 
 __all__ = [
-    "EXP2_TABLE", "MAX_SHIFT", "add", "exp2", "join_planes", "lookup", "product", "requant", "requant_row",
-    "requant_store", "rms_apply", "rms_statistic", "rope", "row_max", "row_multiplier",
-    "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal", "split_planes", "visible",
+    "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_SHIFT", "TABLE_ENTRIES", "accumulate_importance", "add",
+    "argmax_rows", "exp2", "interpolate", "join_planes", "lookup", "norm_statistic", "normalize", "own_scale",
+    "product", "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max", "row_multiplier",
+    "row_normalized", "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k",
+    "tree_mask", "visible",
 ]

@@ -10,10 +10,14 @@ import numpy as np
 
 from .fixed import requant, rshr, saturate
 
-__all__ = ["EXP2_TABLE", "exp2", "row_max", "row_weights", "scores", "softmax_reciprocal", "visible"]
+__all__ = [
+    "EXP2_TABLE", "exp2", "own_scale", "row_absmax", "row_max", "row_normalized", "row_weights", "scores",
+    "softmax_reciprocal", "tree_mask", "visible",
+]
 
 EMPTY = -(1 << 23)
 """Maximum of a row without visible columns."""
+SUM_BITS = 37
 CLAMP = 40 << 10
 EXP2_TABLE = np.array([round(65536 * 2.0 ** (-i / 32)) for i in range(33)], dtype=np.int64)
 """2**16 * 2**(-i/32), 17 bits; interpolated linearly (relative error 8.1e-5)."""
@@ -36,28 +40,71 @@ def scores(acc: np.ndarray, mult: int, shift: int) -> np.ndarray:
     return saturate(requant(acc, mult, shift), 24)
 
 
-def visible(rows: int, columns: int, causal: bool) -> np.ndarray:
-    """Visible columns per row: causal row i of m sees ``columns - rows + 1 + i``, within 0..columns."""
+def visible(rows: int, columns: int, causal: bool, after: int = 0) -> np.ndarray:
+    """Visible columns per row of a piece of ``columns`` columns with ``after`` columns of the row behind it.
+
+    Causal row i of m sees ``columns + after - rows + 1 + i``, within 0..columns.
+    """
     if not causal:
         return np.full(rows, columns, dtype=np.int64)
-    return np.clip(columns - rows + 1 + np.arange(rows, dtype=np.int64), 0, columns)
+    return np.clip(columns + after - rows + 1 + np.arange(rows, dtype=np.int64), 0, columns)
 
 
-def row_max(t: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Maximum of each row's first ``count`` scores ``t[rows, columns]``; -2**23 when there is none."""
-    mask = np.arange(t.shape[1]) < count[:, None]
-    return np.where(mask, t, EMPTY).max(axis=1, initial=EMPTY)
+def tree_mask(bitmaps: np.ndarray, rows: int, columns: int, after: int = 0) -> np.ndarray:
+    """Visible columns bool ``[rows, columns]`` of a piece, ``after`` columns of the row behind it.
 
-
-def row_weights(t: np.ndarray, maximum: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Unsigned 8-bit weights ``min(255, rshr(p, 12))`` and the sum of the full p, per row.
-
-    p = exp2(max - t) is 0 on masked columns, which are outside the maximum too. Weights are
-    ``[rows, columns]`` int64 in 0..255, sums int64 (37 bits).
+    Of the row's last ``rows`` columns (new tokens) row i sees column j where bit j % 8 of byte j // 8 of
+    ``bitmaps[i]`` (uint8 ``[rows, bytes]``, rows <= 8 * bytes) is 1, and all columns before them.
     """
-    mask = np.arange(t.shape[1]) < count[:, None]
-    p = np.where(mask, exp2(maximum[:, None] - t), 0)
-    return np.minimum(255, rshr(p, 12)), p.sum(axis=1)
+    bits = np.unpackbits(bitmaps.astype(np.uint8), axis=1, bitorder="little")[:rows]
+    token = np.arange(columns) - (columns + after - rows)
+    return (token < 0) | (bits[:, np.clip(token, 0, bits.shape[1] - 1)] == 1)
+
+
+def _mask(seen: np.ndarray, columns: int) -> np.ndarray:
+    """Counts of visible columns ``[rows]`` as a mask; a mask ``[rows, columns]`` as it is."""
+    return seen if seen.ndim == 2 else np.arange(columns) < seen[:, None]
+
+
+def row_max(t: np.ndarray, count: np.ndarray, before: np.ndarray | int = EMPTY) -> np.ndarray:
+    """Maximum of each row's visible scores ``t[rows, columns]``; -2**23 when there is none.
+
+    ``count``: visible columns int64 ``[rows]``, or a mask bool ``[rows, columns]``. ``before``: maximum of the
+    row's pieces before this one.
+    """
+    found = np.where(_mask(count, t.shape[1]), t, EMPTY).max(axis=1, initial=EMPTY)
+    return np.maximum(found, before)
+
+
+def _powers(t: np.ndarray, maximum: np.ndarray, count: np.ndarray) -> np.ndarray:
+    return np.where(_mask(count, t.shape[1]), exp2(maximum[:, None] - t), 0)
+
+
+def row_weights(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, *, wide: bool = False,
+                before: np.ndarray | int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Unsigned weights and the sum of the full p, per row: ``min(255, rshr(p, 12))``, wide ``min(65535, rshr(p, 4))``.
+
+    p = exp2(max - t) is 0 on masked columns, which are outside the maximum too. ``count`` as in :func:`row_max`;
+    ``before``: sum of the row's pieces before this one. Weights are ``[rows, columns]`` int64 of 8 or 16 bits,
+    sums int64 (37 bits; the sum of pieces wraps).
+    """
+    p = _powers(t, maximum, count)
+    weights = np.minimum(65535, rshr(p, 4)) if wide else np.minimum(255, rshr(p, 12))
+    return weights, p.sum(axis=1) + before & (1 << SUM_BITS) - 1
+
+
+def row_normalized(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, reciprocal: np.ndarray,
+                   length: np.ndarray, *, wide: bool = False) -> np.ndarray:
+    """Normalised weights int64 ``[rows, columns]``: ``min(255, rshr(p * R, L + 7))``, 1.0 is 256.
+
+    Wide: ``min(65535, rshr(p * R, max(L - 1, 0)))``, 1.0 is 65536. (R, L) of :func:`softmax_reciprocal` per row; all 0
+    where L is 0. p and ``count`` as in :func:`row_weights`. Half an LSB of rounding; R truncates, so a weight is up to
+    2**-15 of itself too small.
+    """
+    length = np.asarray(length, dtype=np.int64)
+    shift = np.maximum(length - 1, 0) if wide else length + 7
+    p = _powers(t, maximum, count) * np.where(length == 0, 0, reciprocal)[:, None]
+    return np.minimum(65535 if wide else 255, rshr(p, shift[:, None]))
 
 
 def softmax_reciprocal(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,3 +113,19 @@ def softmax_reciprocal(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = [s.bit_length() for s in values]
     ratios = [(1 << (15 + n)) // s if s else 0 for s, n in zip(values, lengths)]
     return np.array(ratios, dtype=np.int64), np.array(lengths, dtype=np.int64)
+
+
+def row_absmax(acc: np.ndarray) -> np.ndarray:
+    """Largest absolute value of each row ``acc[rows, columns]`` (int32): int64 in 0..2**31."""
+    return np.abs(np.asarray(acc, dtype=np.int64)).max(axis=1, initial=0)
+
+
+def own_scale(largest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(R, L) with which ``requant_row`` multiplies by ``largest / 2**19``: R the upper 16 bits (floor), L = 32 - l.
+
+    ``largest`` int64 in 0..2**31, l its bit length: R = A << (16 - l), or A >> (l - 16); both 0 for 0.
+    """
+    values = [int(a) for a in np.asarray(largest)]
+    ratios = [(a << 16) >> a.bit_length() for a in values]
+    return (np.array(ratios, dtype=np.int64),
+            np.array([32 - a.bit_length() if a else 0 for a in values], dtype=np.int64))

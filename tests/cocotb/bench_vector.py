@@ -55,8 +55,8 @@ async def run(dut: Any, device: Device, commands: list[dict[str, int]]) -> Bench
 
 def prerequisites(op: VOp, flags: set[int]) -> list[VOp]:
     """Operations that set up the statistics or the table that a command uses."""
-    if op is VOp.RMS_APPLY:
-        return [VOp.RMS_STAT]
+    if op is VOp.NORM_APPLY:
+        return [VOp.NORM_STAT]
     if op is VOp.SOFTMAX_EXP:
         return [VOp.SOFTMAX_MAX]
     table = [VOp.TABLE] if F.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD) else []
@@ -100,7 +100,8 @@ async def latency(dut: Any) -> None:
         ({"flags": bits(F.BIAS)}, 17), ({"flags": bits(F.COLUMN, F.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
         ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 17), ({"op": VOp.ADD}, 13),
         ({"op": VOp.ADD, "flags": bits(F.WIDE)}, 17),
-        ({"op": VOp.ROPE}, 25), ({"op": VOp.RMS_STAT}, 158), ({"op": VOp.RMS_APPLY}, 19), ({"op": VOp.SOFTMAX_MAX}, 16),
+        ({"op": VOp.ROPE}, 25), ({"op": VOp.NORM_STAT}, 158), ({"op": VOp.NORM_APPLY}, 19),
+        ({"op": VOp.SOFTMAX_MAX}, 16),
         ({"op": VOp.SOFTMAX_EXP}, 89), ({"op": VOp.TABLE}, 73),
     ]
     device = Device(CONFIG, np.random.default_rng(2))

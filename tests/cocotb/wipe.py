@@ -29,7 +29,7 @@ def wipe(config: Config, size: int) -> FuzzCase:
         make(Unit.MATRIX, b_row=config.spm_bank_rows, m=1, n=dim, k=dim, waits={Unit.LOAD: 1}),
         make(Unit.VECTOR, op=VOp.TABLE, waits={Unit.LOAD: 1, Unit.MATRIX: 1}),
         *(make(Unit.VECTOR, op=op, m=config.stat_rows, n=dim, mult=1, shift=32, context=context)
-          for context in range(config.stat_contexts) for op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.RMS_STAT)),
+          for context in range(config.stat_contexts) for op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.NORM_STAT)),
         make(Unit.LOAD, row=0, bytes=config.spm_bank_rows * dim, waits={Unit.VECTOR: 1}, **each),
     ]
     image = encode_program(commands)

@@ -34,7 +34,7 @@ class _Device:
         self.model.load_program(program.image, program.program_address)
         self.cycles = 0
 
-    def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> np.ndarray:
+    def launch(self, tokens: list[int], position: int, logit_rows: int | None = None) -> None:
         program, model = self.program, self.model
         registers = program.registers(tokens, position, logit_rows)
         verify(program.commands, program.config, *registers)
@@ -42,7 +42,11 @@ class _Device:
         result = model.run()
         assert result.fault == 0, program.commands[result.fault_index]
         self.cycles = result.cycles
-        return program.read_logits(model.memory.read, len(tokens) if logit_rows is None else logit_rows)
+
+    def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> np.ndarray:
+        self.launch(tokens, position, logit_rows)
+        rows = len(tokens) if logit_rows is None else logit_rows
+        return self.program.read_logits(self.model.memory.read, rows)
 
 
 CASES = {
@@ -103,6 +107,26 @@ def test_logit_rows(make_model) -> None:
     for rows in (1, 4, 11):
         assert np.array_equal(device.forward(tokens, 0, rows), wanted[11 - rows:])
     assert short < device.cycles - model.head.weight.size // 16
+
+
+@pytest.mark.parametrize("name", ["base", "dim 8", "dim 4", "lean"])
+def test_device_picks_the_greedy_tokens(make_model, name: str) -> None:
+    """The same network with argmax on the device: tokens, not logits, come back; none when none are wanted."""
+    config, changes = CASES[name]
+    model = make_model(seed=26, **changes)
+    program = compile_decoder(model, config, tokens=True)
+    device, interpreter, cache = _Device(program), Interpreter(model), KvCache(model)
+    tokens = np.random.default_rng(27).integers(0, model.shape.vocab, model.shape.max_positions).tolist()
+    position = 0
+    for rows in (1, 3, program.max_rows, 2):
+        part = tokens[position:position + min(rows, program.max_rows)]
+        device.launch(part, position)
+        wanted = np.argmax(interpreter.forward(part, position, cache), axis=1).tolist()
+        assert program.read_tokens(device.model.memory.read, len(part)) == wanted
+        position += len(part)
+    device.launch(tokens[position:position + 1], position, 0)
+    with pytest.raises(CompileError, match="stores tokens, not logits"):
+        program.read_logits(device.model.memory.read, 1)
 
 
 def test_decode_is_bound_by_dram(make_model) -> None:

@@ -9,6 +9,7 @@ import pytest
 from gemmule.config import Config, load_config
 from gemmule.hw.bursts import BurstSplitter
 from gemmule.hw.testing import run_bench
+from gemmule.isa import MoveFlag
 
 CONFIGS = {
     "tiny": load_config("tiny"),
@@ -17,6 +18,8 @@ CONFIGS = {
     "base": load_config("base"),
 }
 MOST = 2**20 - 1
+INDEXED = 1 << MoveFlag.INDEXED
+LIST = [random.Random(9).randrange(1 << 16) for _ in range(64)]
 
 
 def random_command(rng: random.Random, config: Config) -> dict[str, int]:
@@ -24,7 +27,13 @@ def random_command(rng: random.Random, config: Config) -> dict[str, int]:
     return {
         "zero": 0, "address": rng.randrange(1 << 12) * unit, "rows": rng.randrange(1, 4),
         "bytes": rng.randrange(1, 2 * config.burst_bytes + 5), "stride": rng.randrange(200) * unit,
+        "flags": rng.choice((0, INDEXED)), "list": rng.randrange(60), "last_index": rng.choice((3, 1 << 15, 65535)),
     }
+
+
+def number_of(c: dict[str, int], r: int) -> int:
+    """Number of DRAM row r of a command."""
+    return min(LIST[c["list"] + r], c["last_index"]) if c["flags"] & INDEXED else r
 
 
 def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, int, int, bool, bool, bool]]:
@@ -32,7 +41,7 @@ def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, int, in
     out = []
     bus = config.bus_bytes
     for r in range(c["rows"]):
-        first = c["address"] + r * c["stride"]
+        first = c["address"] + number_of(c, r) * c["stride"]
         end = first + c["bytes"]
         cuts = [first]
         cuts += [a for a in range(first + 1, end) if a % config.burst_bytes == 0]
@@ -52,24 +61,38 @@ def seen(ctx, dut: BurstSplitter) -> tuple[int, ...]:
 def test_random(name: str) -> None:
     config, rng = CONFIGS[name], random.Random(1)
     dut = BurstSplitter(config=config)
+    reads: list[int] = []
+
+    async def tick(ctx) -> None:
+        """One cycle; the list's answer stands for one cycle."""
+        _, _, en, entry = await ctx.tick().sample(dut.list.en, dut.list.entry)
+        ctx.set(dut.list.data, LIST[entry] if en else 0xA5A5)
+        reads.extend([entry] if en else [])
 
     async def bench(ctx) -> None:
-        for _ in range(30):
+        for _ in range(60):
             command = random_command(rng, config)
+            indexed = bool(command["flags"])
+            reads.clear()
             ctx.set(dut.command, command)
             ctx.set(dut.start, 1)
             assert not ctx.get(dut.active)
-            await ctx.tick()
+            await tick(ctx)
             ctx.set(dut.start, 0)
-            for burst in bursts_of(config, command):
+            for i, burst in enumerate(bursts_of(config, command)):
+                gap = (3 if i == 0 else 2 if burst[4] else 0) if indexed else 0
+                for _ in range(gap):
+                    assert (ctx.get(dut.active), ctx.get(dut.valid)) == (1, 0)
+                    await tick(ctx)
                 while rng.random() < 0.3:
-                    await ctx.tick()
-                assert ctx.get(dut.active)
+                    await tick(ctx)
+                assert (ctx.get(dut.active), ctx.get(dut.valid)) == (1, 1)
                 assert seen(ctx, dut) == burst
                 ctx.set(dut.next, 1)
-                await ctx.tick()
+                await tick(ctx)
                 ctx.set(dut.next, 0)
-            assert not ctx.get(dut.active)
+            assert (ctx.get(dut.active), ctx.get(dut.valid)) == (0, 0)
+            assert reads == [command["list"] + r for r in range(command["rows"] if indexed else 0)]
 
     run_bench(dut, bench)
 

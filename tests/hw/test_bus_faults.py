@@ -240,7 +240,7 @@ def test_start_that_waits_for_a_dead_fetch() -> None:
     async def bench(ctx):
         memory = Memory(dut)
         await memory.set_up(ctx)
-        await memory.start(ctx, [Command.make(Unit.SELECT), *copy(), *copy()])
+        await memory.start(ctx, [Command.make(Unit.STORE, flags=(7,)), *copy(), *copy()])
         while not ctx.get(dut.irq):
             if memory.next_read() >= PROGRAM + 36:
                 memory.silent = {"r"}

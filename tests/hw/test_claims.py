@@ -16,7 +16,8 @@ from gemmule.timing import Timing, matrix_shape
 CONFIG = Config(spm_banks=2, acc_banks=1)  # few ports, many conflicts
 # Bits: scratchpad reads 0 and 1, scratchpad writes 2 and 3, accumulator read 4, accumulator write 5.
 PORTS = {"load.w": 0b111100, "store.r": 0b010011, "matrix.A": 0b000011, "matrix.B": 0b000011,
-         "matrix.C": 0b110000, "vector.r0": 0b010011, "vector.r1": 0b000011, "vector.w": 0b001100}
+         "matrix.C": 0b110000, "vector.r0": 0b010011, "vector.r1": 0b000011, "vector.w": 0b001100,
+         "select.r": 0b000011, "select.w": 0b001100}
 
 
 def random_mask(rng: random.Random, stream: str, thin: int) -> int:

@@ -9,7 +9,7 @@ from gemmule.csr import CAUSES, COUNTERS
 from gemmule.hw.counters import Counters
 from gemmule.hw.testing import run_bench
 
-UNITS = ("load", "store", "matrix", "vector")
+UNITS = ("load", "store", "matrix", "vector", "select")
 SOURCES = ("program", "load", "store")
 
 
@@ -24,7 +24,7 @@ def test_random(bus: int) -> None:
             counts = dict.fromkeys(COUNTERS, 0)
             cycles = rng.randrange(200, 300)
             for t in range(cycles + 20):  # the last ones come after the end
-                active, valid, waiting = (rng.getrandbits(4) for _ in range(3))
+                active, valid, waiting = (rng.getrandbits(5) for _ in range(3))
                 moved = rng.getrandbits(2) & active
                 sent, beats = rng.getrandbits(3), [rng.randrange(256) for _ in SOURCES]
                 ctx.set(dut.start, t == 0)
@@ -54,7 +54,7 @@ def test_random(bus: int) -> None:
                         assert ctx.get(dut.value) == counts[name], (launch, t, name)
             for unit in UNITS:
                 assert sum(counts[f"{unit}_{cause}"] for cause in CAUSES) == cycles
-            assert counts["matrix_dram"] == counts["vector_dram"] == 0
+            assert counts["matrix_dram"] == counts["vector_dram"] == counts["select_dram"] == 0
             for index in range(len(COUNTERS), 32):
                 ctx.set(dut.index, index)
                 assert ctx.get(dut.value) == 0

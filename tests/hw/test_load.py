@@ -18,7 +18,7 @@ from gemmule.hw.verilog import generate_unit
 from gemmule.isa import MoveFlag, Unit, legal_flags
 from gemmule.timing import Timing
 
-ROWS = 1024
+ROWS = 2048
 CONFIGS = {
     "tiny": load_config("tiny"),
     "4_2": Config(dim=4, bus_bytes=2, burst_bytes=32, spm_kib=1, spm_banks=1, acc_kib=4, preload=1,
@@ -31,8 +31,9 @@ CONFIGS = {
     "base": load_config("base"),
     "64_32": Config(dim=64, bus_bytes=32, burst_bytes=128, spm_kib=64, acc_kib=64, acc_banks=2),
 }
-ACC, NARROW, ADD, ZERO, BROADCAST = (1 << flag for flag in MoveFlag)
-FLAGS = [flags for flags in range(32) if legal_flags(Unit.LOAD, 0, flags)]
+ACC, NARROW, ADD, ZERO, BROADCAST, INDEXED = (1 << flag for flag in MoveFlag)
+FLAGS = [flags for flags in range(64) if legal_flags(Unit.LOAD, 0, flags)]
+LIST = random.Random(9).choices((*range(12), 65535), k=64)
 
 
 def random_command(rng: random.Random, config: Config, flags: int) -> dict[str, int]:
@@ -46,8 +47,15 @@ def random_command(rng: random.Random, config: Config, flags: int) -> dict[str, 
         "bytes": -(-count // 4) * 4 if words else count,
         "stride": rng.choice((rng.randrange(60), rng.randrange(60) * config.bus_bytes)),
         "row": rng.randrange(200), "row_stride": rng.choice((0, 1, 1, rng.randrange(9))),
-        "block_stride": rng.randrange(20),
+        "block_stride": rng.randrange(20), "list": rng.randrange(57), "last_index": rng.randrange(1, 12),
     }
+
+
+def number_of(c: dict[str, int], r: int) -> int:
+    """Number of DRAM row r of a command."""
+    if c["flags"] & BROADCAST:
+        return 0
+    return min(LIST[c["list"] + r], c["last_index"]) if c["flags"] & INDEXED else r
 
 
 def program(rng: random.Random, config: Config, count: int) -> list[dict[str, int]]:
@@ -61,17 +69,17 @@ def width_of(config: Config, c: dict[str, int]) -> int:
     return 4 * config.dim if c["flags"] & ACC and not c["flags"] & NARROW else config.dim
 
 
-def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int]]:
-    """(bus-aligned address, beats) of every burst of a command."""
+def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, bool]]:
+    """(bus-aligned address, beats, begins its row) of every burst of a command."""
     out = []
     rows = 0 if c["flags"] & ZERO else 1 if c["flags"] & BROADCAST else c["rows"]
     for r in range(rows):
-        at = c["address"] + r * c["stride"]
+        first = at = c["address"] + number_of(c, r) * c["stride"]
         end = at + c["bytes"]
         while at < end:
             cut = min(end, (at // config.burst_bytes + 1) * config.burst_bytes)
             words = range(at // config.bus_bytes, (cut - 1) // config.bus_bytes + 1)
-            out.append((words[0] * config.bus_bytes, len(words)))
+            out.append((words[0] * config.bus_bytes, len(words), at == first))
             at = cut
     return out
 
@@ -85,7 +93,7 @@ def reference(config: Config, commands: list[dict[str, int]], dram: np.ndarray,
         kind = "<i4" if words else np.int8 if accumulator else np.uint8
         rows = []
         for r in range(c["rows"]):
-            start = c["address"] + (0 if broadcast else r * c["stride"])
+            start = c["address"] + number_of(c, r) * c["stride"]
             raw = dram[start:start + c["bytes"]] if not c["flags"] & ZERO else np.zeros(c["bytes"], dtype=np.uint8)
             rows.append(raw.view(kind))
         lanes = max(1, config.bus_bytes // (4 if words else 1))  # of a chunk
@@ -115,6 +123,7 @@ class Trace:
     moved: list[int] = field(default_factory=list)
     errors: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)  # of the list, in the order of their reads
 
 
 def expected(config: Config, commands: list[dict[str, int]], earliest: list[int], seen: Trace) -> Trace:
@@ -153,8 +162,11 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         arrivals: list[int] = []
         after = t
         taken = 0
-        for _, beats in bursts_of(config, c):
-            offer = after + 1
+        if c["flags"] & INDEXED:
+            trace.entries += range(c["list"], c["list"] + c["rows"])
+            after += 1  # the command's first row: 3 cycles later than without INDEXED, t + 4
+        for _, beats, begins in bursts_of(config, c):
+            offer = after + (3 if begins and c["flags"] & INDEXED else 1)
             if len(last_beats) >= config.read_bursts:
                 offer = max(offer, last_beats[-config.read_bursts] + 1)
             if broadcast:
@@ -175,7 +187,7 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         if not zero and not broadcast:
             base = 0
             for row in range(c["rows"]):
-                offset = (c["address"] + row * c["stride"]) % bus
+                offset = (c["address"] + number_of(c, row) * c["stride"]) % bus
                 for chunk in range(chunks):
                     byte = min(chunk * bus + bus, c["bytes"]) - 1
                     y = arrivals[base + (offset + byte) // bus]
@@ -239,7 +251,10 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
             for name, event in (("moved", dut.moved), ("errors", dut.error)):
                 if ctx.get(event):
                     getattr(trace, name).append(cycle)
-            fetched = 0  # data stand for one cycle only
+            fetched = number = 0  # data stand for one cycle only
+            if ctx.get(dut.list.en):
+                trace.entries.append(ctx.get(dut.list.entry))
+                number = LIST[trace.entries[-1]]
             if ctx.get(dut.acc_read.en):
                 row = ctx.get(dut.acc_read.row)
                 trace.reads.append((cycle, row))
@@ -257,6 +272,7 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
             finish = ctx.get(dut.control.finish)
             await ctx.tick()
             ctx.set(dut.acc_read.data, fetched)
+            ctx.set(dut.list.data, number)
             if finish:  # visible from the next cycle on
                 trace.finishes.append(cycle)
             cycle += 1
@@ -268,7 +284,7 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
 def memories(config: Config, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Random DRAM bytes, scratchpad uint8 and accumulator int32 rows."""
     rng = np.random.default_rng(seed)
-    return (rng.integers(0, 256, 1 << 14, dtype=np.uint8),
+    return (rng.integers(0, 256, 1 << 15, dtype=np.uint8),
             rng.integers(0, 256, (ROWS, config.dim), dtype=np.uint8),
             rng.integers(-(1 << 31), 1 << 31, (ROWS, config.dim)).astype("<i4"))
 
@@ -280,7 +296,7 @@ def check(config: Config, commands: list[dict[str, int]], earliest: list[int], s
     reference(config, commands, dram, right_spm, right_acc)
     trace = simulate(config, commands, earliest, dram, spm, acc, **how)
     assert trace == expected(config, commands, earliest, trace)
-    assert [r[1:] for r in trace.requests] == [b for c in commands for b in bursts_of(config, c)]
+    assert [r[1:] for r in trace.requests] == [b[:2] for c in commands for b in bursts_of(config, c)]
     assert np.array_equal(spm, right_spm)
     assert np.array_equal(acc, right_acc)
     return trace
@@ -307,7 +323,7 @@ def test_gaps_and_stalls(name: str, gaps: float) -> None:
 
 
 ONE = {"zero": 0, "flags": 0, "address": 64, "rows": 1, "bytes": 4, "stride": 0, "row": 7, "row_stride": 1,
-       "block_stride": 1}
+       "block_stride": 1, "list": 0, "last_index": 0}
 
 
 def test_constants() -> None:
@@ -369,6 +385,22 @@ def test_late_chunk() -> None:
     assert trace.writes == [(13, 7), (14, 8), (15, 9), (16, 10), (17, 7), (18, 8), (19, 9)]
 
 
+def test_gather() -> None:
+    """index_cycles = 3: three rows of 8 bytes, one number limited to 5, each in two bursts for it crosses a boundary.
+    Requests from t + 1 + 3 on, one a cycle in a row, the next row 3 cycles after the last one of the row before."""
+    config = CONFIGS["tiny"]
+    first = next(i for i in range(60) if LIST[i] > 5 > LIST[i + 1] != LIST[i + 2])
+    command = {**ONE, "flags": INDEXED, "address": 60, "rows": 3, "bytes": 8, "stride": 128, "list": first,
+               "last_index": 5, "row_stride": 2}
+    trace = check(config, [command, {**command, "flags": 0}], [0, 0], 1, latency=10)
+    assert [r[0] for r in trace.requests] == [4, 5, 8, 9, 12, 13, 15, 16, 17, 18, 19, 20]
+    numbers = [min(number, 5) for number in LIST[first:first + 3]]
+    assert [r[1] for r in trace.requests[:6]] == [a for n in numbers for a in (60 + 128 * n, 64 + 128 * n)]
+    assert trace.issues == [0, 14]
+    assert trace.entries == [first, first + 1, first + 2]
+    assert len(set(numbers)) > 1
+
+
 def test_reduction() -> None:
     """ADD with row stride 0 adds up all rows, one a cycle."""
     config = CONFIGS["tiny"]
@@ -385,10 +417,10 @@ def test_error() -> None:
 
 def test_foreign_timing() -> None:
     config = CONFIGS["tiny"]
-    for name in ("load_first", "load_write", "load_fill"):
-        timing = changed(Timing.of(config), **{name: 3})
-        assert rejection(lambda timing=timing: Load(config=config, timing=timing)).startswith(
-            "load_first, load_write and load_fill must be 1, 1 and 2, as built, not")
+    for name, built in (("load_first", 1), ("load_write", 1), ("load_fill", 2), ("index_cycles", 3)):
+        timing = changed(Timing.of(config), **{name: 4})
+        assert rejection(lambda timing=timing: Load(config=config, timing=timing)) == (
+            f"{name} must be {built}, as built, not 4")
 
 
 @pytest.mark.parametrize("name", ["2_2", "single", "one_beat", "64_32"])

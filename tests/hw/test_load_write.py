@@ -9,7 +9,7 @@ from gemmule.hw.load_write import LoadWriter
 from gemmule.hw.testing import run_bench
 from gemmule.isa import MoveFlag
 
-ACC, NARROW, ADD, ZERO, BROADCAST = (1 << flag for flag in MoveFlag)
+ACC, NARROW, ADD, ZERO, BROADCAST, _ = (1 << flag for flag in MoveFlag)
 ONE = {"zero": 0, "rows": 1, "row": 5, "row_stride": 1, "block_stride": 1}
 TINY = load_config("tiny")
 BUS_2 = Config(dim=4, bus_bytes=2, burst_bytes=32, spm_kib=1, spm_banks=1, acc_kib=4, preload=1)

@@ -8,15 +8,19 @@ from gemmule.config import Config, load_config
 from gemmule.hw.legal import Legal
 from gemmule.hw.resolve import Resolve
 from gemmule.hw.testing import run_bench
-from gemmule.isa import NUM_LENGTHS, Command, Dyn, Unit, VOp, encode, legal_flags
+from gemmule.isa import NUM_LENGTHS, Command, Dyn, SOp, Unit, VOp, encode, legal_flags
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
+from gemmule.isa import SelectFlag as S
 from gemmule.isa import VectorFlag as V
 from gemmule.resolve import FAULTS
 
-TINY = load_config("tiny")  # DIM 4, 4 scratchpad banks of 256 rows, 4 accumulator banks of 64 rows
-ONE_BANK = Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=1, acc_kib=4, acc_banks=1, preload=4, stat_rows=16)
+TINY = load_config("tiny").model_copy(update={"select_keys": 128, "list_entries": 256})
+"""DIM 4, 4 scratchpad banks of 256 rows, 4 accumulator banks of 64 rows."""
+ONE_BANK = Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=1, acc_kib=4, acc_banks=1, preload=4, stat_rows=16,
+                  select_keys=128, list_entries=256)
 SPM, ACC = 1024, 256
+KEYS, ENTRIES = 128, 256
 FAR = {"a_row": 0, "b_row": 512, "a_stride": 8, "b_stride": 8, "c_stride": 8}
 
 
@@ -47,6 +51,12 @@ def matrix(*flags: int, **fields: int) -> Command:
 def vector(op: VOp, *flags: int, **fields: int) -> Command:
     values = {"m": 5, "n": 7, "src0": 0, "src0_stride": 21, "src1": 0, "dst": 0, "dst_stride": 31, "aux": 0}
     return Command.make(Unit.VECTOR, op=op, flags=flags, **(values | fields))
+
+
+def select(op: SOp, *flags: int, **fields: int) -> Command:
+    """5 rows of 11 columns (3 groups of 4), 21 apart."""
+    values = {"m": 5, "n": 11, "k": 3, "src0": 0, "src0_stride": 21, "dst": 0, "first": 0, "number": 1}
+    return Command.make(Unit.SELECT, op=op, flags=flags, **(values | fields))
 
 
 # name: (command without the field, field of the first row, rows of the memory, last row - first row)
@@ -93,12 +103,45 @@ HULLS = {
     "add src1": (vector, VOp.ADD, (), {"aux": 9}, "src1", SPM, 21 + 4),
     "add result": (vector, VOp.ADD, (), {}, "dst", SPM, 31 + 4),
     "add wide": (vector, VOp.ADD, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
-    "rms statistics": (vector, VOp.RMS_STAT, (), {}, "src0", SPM, 21 + 4 + 10),
-    "rms gamma": (vector, VOp.RMS_APPLY, (), {}, "src1", SPM, 2 * 2 - 1),
-    "rms result": (vector, VOp.RMS_APPLY, (), {}, "dst", SPM, 31 + 4),
+    "norm statistics": (vector, VOp.NORM_STAT, (), {}, "src0", SPM, 21 + 4 + 10),
+    "norm gamma": (vector, VOp.NORM_APPLY, (), {}, "src1", SPM, 2 * 2 - 1),
+    "norm result": (vector, VOp.NORM_APPLY, (), {}, "dst", SPM, 31 + 4),
     "softmax maximum": (vector, VOp.SOFTMAX_MAX, (), {}, "src0", ACC, 21 + 4),
     "softmax result": (vector, VOp.SOFTMAX_EXP, (), {}, "dst", SPM, 31 + 4),
     "table": (vector, VOp.TABLE, (), {}, "src0", SPM, 63),
+    "word table": (vector, VOp.WORD_TABLE, (), {}, "src0", SPM, 2 * 129 - 1),  # 513 bytes are 129 rows
+    "layer norm bias": (vector, VOp.NORM_APPLY, (V.MEAN, V.BIAS), {}, "src1", SPM, 2 * (2 + 4) - 1),
+    "norm wide": (vector, VOp.NORM_APPLY, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "softmax wide": (vector, VOp.SOFTMAX_EXP, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "softmax, more": (vector, VOp.SOFTMAX_EXP, (V.MORE,), {}, "dst", SPM, 31 + 4),
+    "online softmax sums": (vector, VOp.SOFTMAX_NORM, (), {}, "src0", ACC, 21 + 4),
+    "online softmax result": (vector, VOp.SOFTMAX_NORM, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "tree of the maximum": (vector, VOp.SOFTMAX_MAX, (V.TREE,), {}, "src1", SPM, 4),
+    "tree": (vector, VOp.SOFTMAX_NORM, (V.TREE,), {}, "src1", SPM, 4),
+    "absolute maximum": (vector, VOp.ABSMAX, (), {}, "src0", ACC, 21 + 4),
+    # 3 column groups, 21 apart
+    "argmax": (select, SOp.ARGMAX, (), {}, "src0", SPM, 2 * 21 + 4 + 10),
+    "keys": (select, SOp.KEYS, (), {}, "src0", SPM, 2 * 21 + 10),
+    "importance": (select, SOp.IMPORTANCE, (), {}, "src0", SPM, 2 * 21 + 4),
+    "importance wide": (select, SOp.IMPORTANCE, (S.WIDE,), {}, "src0", SPM, 2 * 21 + 4 + 10),
+    "compare": (select, SOp.COMPARE, (), {}, "src0", SPM, 2 * 21 + 4),
+    "compare wide": (select, SOp.COMPARE, (S.WIDE, S.INVERT), {}, "src0", SPM, 2 * 21 + 4 + 10),
+    "list load": (select, SOp.LIST_LOAD, (), {}, "src0", SPM, 5),  # 11 entries, two a row
+    "list store": (select, SOp.LIST_STORE, (), {}, "dst", SPM, 5),
+    # entries of other memories
+    "index list of a load": (move, Unit.LOAD, (L.INDEXED,), {}, "list", ENTRIES, 2),
+    "index list of a store": (move, Unit.STORE, (L.INDEXED,), {}, "list", ENTRIES, 2),
+    "argmax ids": (select, SOp.ARGMAX, (), {}, "dst", ENTRIES, 4),
+    "keys made": (select, SOp.KEYS, (), {}, "dst", KEYS, 10),
+    "keys of importance": (select, SOp.KEYS, (S.FROM_IMPORTANCE,), {"src0": 65535}, "dst", KEYS, 10),
+    "importance read": (select, SOp.KEYS, (S.FROM_IMPORTANCE,), {}, "first", KEYS, 10),
+    "ids of keys": (select, SOp.KEYS, (), {}, "first", 65536, 10),
+    "survivors": (select, SOp.TOP_K, (), {}, "dst", ENTRIES, 2),
+    "survivors, all": (select, SOp.TOP_K, (), {"k": 99}, "dst", ENTRIES, 10),
+    "importance added": (select, SOp.IMPORTANCE, (), {}, "first", KEYS, 10),
+    "commit": (select, SOp.COMMIT, (S.CLEAR,), {"src0": 65535}, "first", KEYS, 10),
+    "list filled": (select, SOp.LIST_LOAD, (), {}, "dst", ENTRIES, 10),
+    "list read": (select, SOp.LIST_STORE, (), {"src0": 65535}, "first", ENTRIES, 10),
 }
 
 
@@ -127,6 +170,7 @@ def test_dynamic_rows_move_the_hull() -> None:
         (matrix, None, "a_row", Dyn.SRC0, SPM, 21), (matrix, None, "b_row", Dyn.SRC1, SPM, 18),
         (vector, VOp.PRODUCT, "src0", Dyn.SRC0, SPM, 25), (vector, VOp.PRODUCT, "src1", Dyn.SRC1, SPM, 4),
         (vector, VOp.PRODUCT, "dst", Dyn.DST, SPM, 35),
+        (select, SOp.IMPORTANCE, "src0", Dyn.SRC0, SPM, 46), (select, SOp.LIST_STORE, "dst", Dyn.DST, SPM, 5),
     ):
         for more, fault in ((0, "none"), (1, "rows")):
             head = () if kind is None else (kind,)
@@ -142,8 +186,8 @@ def test_other_rules_of_rows() -> None:
     row_max, contexts = TINY.stat_rows, TINY.stat_contexts
     commands = [
         (vector(op, *flags, m=m, context=context, n=4, src0_stride=0, dst_stride=0), fault)
-        for op, flags in ((VOp.REQUANT, (V.ROW,)), (VOp.RMS_STAT, ()), (VOp.RMS_APPLY, ()), (VOp.SOFTMAX_MAX, ()),
-                          (VOp.SOFTMAX_EXP, ()))
+        for op, flags in ((VOp.REQUANT, (V.ROW,)), (VOp.NORM_STAT, ()), (VOp.NORM_APPLY, ()), (VOp.SOFTMAX_MAX, ()),
+                          (VOp.SOFTMAX_EXP, ()), (VOp.SOFTMAX_NORM, ()))
         for m, context, fault in ((row_max, contexts - 1, "none"), (row_max + 1, 0, "rows"), (1, contexts, "rows"))
     ]
     commands += [
@@ -157,7 +201,27 @@ def test_other_rules_of_rows() -> None:
         (matrix(M.OUTPUT_STATIONARY, a_row=512 - 21, b_row=512), "rows"),
         (matrix(a_row=512 - 21, b_row=512), "none"),
     ]
+    commands += [
+        # the absolute maximum leaves its reciprocal in the next context
+        (vector(VOp.ABSMAX, m=row_max, context=contexts - 2), "none"),
+        (vector(VOp.ABSMAX, context=contexts - 1), "rows"),
+        (vector(VOp.ABSMAX, m=row_max + 1), "rows"),
+        # running maxima by row; other operations count no rows, or any number
+        (select(SOp.ARGMAX, m=row_max), "none"),
+        (select(SOp.ARGMAX, m=row_max + 1), "rows"),
+        (select(SOp.IMPORTANCE, m=row_max + 1), "none"),
+        (select(SOp.COMPARE, m=row_max + 1, n=65535, src0_stride=0), "none"),
+        (select(SOp.TOP_K, n=KEYS), "none"),
+        (select(SOp.TOP_K, n=KEYS + 1), "rows"),
+        (select(SOp.COMPARE, number=0), "illegal"),
+        (select(SOp.COMPARE, number=0, m=0), "illegal"),
+        (select(SOp.ARGMAX, number=0), "none"),
+    ]
     fault_of(commands, TINY)
+    bitmaps = TINY.model_copy(update={"stat_rows": 64})  # of 8 * 4 columns
+    for op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM):
+        fault_of([(vector(op, V.TREE, m=32, n=32), "none"), (vector(op, V.TREE, m=33, n=32), "rows"),
+                  (vector(op, V.CAUSAL, m=33, n=32), "none")], bitmaps)
     for unaligned, fault in ((0, "none"), (1, "rows"), (2, "rows"), (3, "rows")):
         aligned_4 = [
             (matrix(b_row=512 + unaligned), fault), (matrix(b_stride=16 + unaligned), fault),
@@ -182,6 +246,12 @@ def test_limit_is_exact() -> None:
     # one row of a broadcast; nothing is lost in the sum
     fault_of([(move(Unit.LOAD, L.BROADCAST, **fields), "none")], TINY, limit=24)
     fault_of([(move(Unit.LOAD, L.BROADCAST, **fields), "limit")], TINY, limit=23)
+    # the last number that a list may name counts, not the number of rows
+    for limit, fault in ((16 + 9 * 64 + 8, "none"), (16 + 9 * 64 + 7, "limit")):
+        fault_of([(move(unit, L.INDEXED, last_index=9, **fields), fault) for unit in (Unit.LOAD, Unit.STORE)]
+                 + [(move(Unit.LOAD, L.INDEXED, last_index=0, **fields), "none"),
+                    (move(Unit.LOAD, L.INDEXED, last_index=9, list=ENTRIES - 2, **fields), "rows")], TINY, limit=limit)
+    fault_of([(move(Unit.LOAD, L.INDEXED, last_index=65535, stride=(1 << 24) - 1), "limit")], TINY, limit=(1 << 32) - 1)
     huge = {"offset": (1 << 32) - 16, "stride": (1 << 24) - 1, "rows": 300, "row_stride": 0}
     fault_of([(move(Unit.LOAD, **huge), "limit")], TINY, limit=(1 << 32) - 1)
 
@@ -209,7 +279,14 @@ def test_zero_lengths_are_not_checked() -> None:
     commands += [(matrix(a_row=65535, b_row=65535, c_row=65535, **{name: 0}), "none") for name in "mnk"]
     commands += [(vector(VOp.ADD, src0=65535, **{name: 0}), "none") for name in "mn"]
     commands += [(vector(VOp.TABLE, src0=1024 - 63, m=0, n=0), "rows")]  # always 256 bytes
-    commands += [(vector(VOp.ROPE, V.WIDE, m=0), "illegal"), (Command.make(Unit.SELECT), "illegal")]
+    commands += [(vector(VOp.WORD_TABLE, src0=1024 - 257, m=0, n=0), "rows")]  # always 2 * 513 bytes
+    commands += [(vector(VOp.ROPE, V.WIDE, m=0), "illegal"), (select(SOp.TOP_K, S.WIDE, n=0), "illegal")]
+    commands += [(select(op, src0=65535, dst=65535, first=65535, n=0), "none") for op in SOp]
+    # rows count for three operations, k for one
+    far = {"src0": 65535, "dst": 65535, "first": 65535}
+    rows = (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
+    commands += [(select(op, m=0, **far), "none" if op in rows else "rows") for op in SOp]
+    commands += [(select(op, k=0, **far), "none" if op is SOp.TOP_K else "rows") for op in SOp]
     fault_of(commands, TINY)
 
 
@@ -230,6 +307,20 @@ def test_claims_by_hand() -> None:
         (vector(VOp.ADD, src1=240), (0x1, 0x3, 0x10), 1),
         (vector(VOp.ADD, src1=256), (0x1, 0x2, 0x10), 0),
         (vector(VOp.ROPE, aux=512, dst=10), (0x100, 0x4, 0x10), 0),
+        (vector(VOp.WORD_TABLE, src0=255, m=0, n=0), (0x7, 0, 0), 0),  # 255 .. 512
+        (vector(VOp.NORM_APPLY, V.BIAS, V.WIDE, src1=256, dst=220), (0x1, 0x2, 0x30), 0),
+        (vector(VOp.SOFTMAX_NORM, V.TREE, src1=253, dst=10), (0x100, 0x3, 0x10), 0),
+        (vector(VOp.SOFTMAX_MAX, V.TREE, src1=253), (0x100, 0x3, 0), 0),
+        (vector(VOp.ABSMAX, src0=60), (0x300, 0, 0), 0),
+        (move(Unit.LOAD, L.INDEXED, row=200), (0x30, 0, 0), 0),
+        (select(SOp.ARGMAX, src0=200), (0x3, 0, 0), 0),  # 200 .. 256
+        (select(SOp.IMPORTANCE, src0=209), (0x1, 0, 0), 0),  # .. 255
+        (select(SOp.KEYS, src0=768), (0x8, 0, 0), 0),
+        (select(SOp.KEYS, S.FROM_IMPORTANCE, src0=768), (0, 0, 0), 0),
+        (select(SOp.TOP_K), (0, 0, 0), 0),
+        (select(SOp.COMMIT), (0, 0, 0), 0),
+        (select(SOp.LIST_LOAD, src0=507), (0x6, 0, 0), 0),  # .. 512
+        (select(SOp.LIST_STORE, dst=507), (0, 0x60, 0), 0),
     ]
 
     async def bench(ctx):
@@ -240,6 +331,24 @@ def test_claims_by_hand() -> None:
             assert ctx.get(dut.fault) == 0, command
             assert tuple(ctx.get(dut.claims)) == claims, command
             assert ctx.get(dut.vector.apart if command.unit is Unit.VECTOR else dut.matrix.apart) == apart, command
+
+    run_bench(dut, bench)
+
+
+def test_columns_behind_a_piece_of_a_row() -> None:
+    """A softmax row of LEN[2] = 100 columns: 100 - 70 stand behind the piece; none without a register."""
+    dut = Resolve(config=TINY)
+    wanted = [
+        (vector(VOp.SOFTMAX_MAX, aux=2 | 70 << 4), 30), (vector(VOp.SOFTMAX_EXP, aux=2 | 100 << 4), 0),
+        (vector(VOp.SOFTMAX_NORM, aux=2 | 99 << 4), 1), (vector(VOp.SOFTMAX_NORM, aux=2 | 101 << 4), 0),
+        (vector(VOp.SOFTMAX_MAX, aux=0 | 70 << 4), 0), (vector(VOp.REQUANT, aux=2 | 70 << 4), 0),
+    ]
+
+    async def bench(ctx):
+        ctx.set(dut.lengths, [65535, 0, 100, *[0] * 13])
+        for command, after in wanted:
+            ctx.set(dut.word, encode(command))
+            assert (ctx.get(dut.fault), ctx.get(dut.vector.after)) == (0, after), command
 
     run_bench(dut, bench)
 
@@ -255,7 +364,7 @@ def test_flags_of_every_operation() -> None:
         nonlocal legal
         for unit in range(8):
             for op in range(32):
-                known = unit < 3 and op == 0 or unit == 3 and op < len(VOp)
+                known = op < {0: 1, 1: 1, 2: 1, 3: len(VOp), 4: len(SOp)}.get(unit, 0)
                 ctx.set(dut.unit, unit)
                 ctx.set(dut.op, op)
                 for flags in range(256) if known else (0, rng.randrange(256)):
@@ -265,6 +374,13 @@ def test_flags_of_every_operation() -> None:
                     legal += want
 
     run_bench(dut, bench)
+    # load: into the scratchpad {plain, ZERO, BROADCAST, INDEXED}, into the accumulator 2 (NARROW) *
+    # (ADD 2 * {plain, BROADCAST, INDEXED} + ZERO); store: 3 * 2
     # matrix: A_UNSIGNED and ACCUMULATE are free, the others allow 4 (OS) + 1 (REUSE) + 10
-    requant, rope, softmax, add, plain = 256 - 32, 4, 2 * 2, 8, 4
-    assert legal == 13 + 3 + 4 * 15 + requant + rope + softmax + add + plain
+    moves = 4 + 2 * (2 * 3 + 1) + 3 * 2
+    requant, rope, add, norm_stat, norm_apply = 256 - 32, 4, 8, 2, 8
+    visible = 3  # all, CAUSAL, TREE
+    softmax = visible * 2 + visible * 8 + visible * 2
+    plain = 4  # PRODUCT, TABLE, ABSMAX, WORD_TABLE
+    selects = 2 + 2 + 1 + 2 + 4 + 4 + 1 + 1
+    assert legal == moves + 4 * 15 + requant + rope + add + norm_stat + norm_apply + softmax + plain + selects

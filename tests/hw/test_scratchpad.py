@@ -20,8 +20,8 @@ CONFIGS = {
     "one_bank": Config(dim=4, bus_bytes=2, spm_kib=1, spm_banks=1, acc_kib=4, preload=2, burst_bytes=64),
     "base_like": Config(dim=16, spm_kib=16, spm_banks=8, acc_kib=4, acc_banks=1, preload=2),
 }
-READS = ("store_r", "matrix_a", "matrix_b", "vector_r0", "vector_r1")
-WRITES = ("load_w", "vector_w")
+READS = ("store_r", "matrix_a", "matrix_b", "vector_r0", "vector_r1", "select_r")
+WRITES = ("load_w", "vector_w", "select_w")
 
 
 def pack(lanes: np.ndarray) -> int:

@@ -82,19 +82,21 @@ def test_engine() -> None:
         cases += [(0, rng.randrange(top, 2 * top)) for _ in range(30)]
         cases += [(1, rng.randrange(top >> 1, 2 * top)) for _ in range(30)]
         rng.shuffle(cases)
-        for rms, norm in cases:
+        for root, norm in cases:
             code = rng.randrange(64)
             ctx.set(dut.start, 1)
-            ctx.set(dut.rms, rms)
+            ctx.set(dut.root, root)
             ctx.set(dut.norm, norm)
             ctx.set(dut.code, code)
-            assert await finish(ctx, dut) == (36 if rms else 19)
+            assert await finish(ctx, dut) == (36 if root else 19)
             if norm == 0:
                 expected = 0
             else:
-                expected = (1 << 32) // isqrt(norm >> 5) if rms else (1 << 52) // norm
+                expected = (1 << 32) // isqrt(norm >> 5) if root else (1 << 52) // norm
             assert ctx.get(dut.quotient) == expected
             assert ctx.get(dut.exponent) == code
+            if not root:
+                assert ctx.get(dut.top) == norm >> NORM_BITS - 16
 
     run_bench(dut, bench, cycles=5000)
 

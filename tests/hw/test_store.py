@@ -29,16 +29,17 @@ CONFIGS = {
     "base": load_config("base"),
     "64_32": Config(dim=64, bus_bytes=32, burst_bytes=128, spm_kib=64, acc_kib=64, acc_banks=2),
 }
-ACC, NARROW = 1 << MoveFlag.ACCUMULATOR, 1 << MoveFlag.NARROW
-FLAGS = (0, ACC, ACC | NARROW)
+ACC, NARROW, INDEXED = (1 << flag for flag in (MoveFlag.ACCUMULATOR, MoveFlag.NARROW, MoveFlag.INDEXED))
+FLAGS = (0, ACC, ACC | NARROW, INDEXED, ACC | INDEXED, ACC | NARROW | INDEXED)
+LIST = random.Random(9).sample(range(12), 12)  # a scatter to rows that are not its own
 
 
 def random_command(rng: random.Random, config: Config, i: int) -> dict[str, int]:
     """Commands write disjoint DRAM ranges with gaps; the rows that they read overlap freely."""
-    flags = FLAGS[i % 3]
-    limit = rng.choice((config.bus_bytes, config.dim + 3, 2 * config.burst_bytes)) * (2 if flags == ACC else 1)
+    flags = FLAGS[i % 6]
+    limit = rng.choice((config.bus_bytes, config.dim + 3, 2 * config.burst_bytes)) * (2 if words(flags) else 1)
     count = rng.randrange(1, limit + 1)
-    if flags == ACC:
+    if words(flags):
         count = -(-count // 4) * 4
     unit = rng.choice((1, config.bus_bytes))
     return {
@@ -46,22 +47,33 @@ def random_command(rng: random.Random, config: Config, i: int) -> dict[str, int]
         "rows": rng.choice((1, 2, 3, 7 if limit < 16 else 4)),
         "bytes": count, "stride": -(-count // unit) * unit + rng.randrange(3) * unit,
         "row": rng.randrange(200), "row_stride": rng.randrange(9), "block_stride": rng.randrange(20),
+        "list": rng.randrange(6), "last_index": rng.choice((4, 11)),
     }
 
 
-def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, int]]:
-    """(bus-aligned address, beats, chunks read) of every burst of a command, found byte by byte."""
+def words(flags: int) -> bool:
+    """DRAM holds int32."""
+    return flags & (ACC | NARROW) == ACC
+
+
+def number_of(c: dict[str, int], r: int) -> int:
+    """Number of DRAM row r of a command."""
+    return min(LIST[c["list"] + r], c["last_index"]) if c["flags"] & INDEXED else r
+
+
+def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, int, bool]]:
+    """(bus-aligned address, beats, chunks read, begins its row) of every burst of a command, found byte by byte."""
     out = []
     bus = config.bus_bytes
     for r in range(c["rows"]):
-        first = c["address"] + r * c["stride"]
+        first = c["address"] + number_of(c, r) * c["stride"]
         end = first + c["bytes"]
         left = -(-c["bytes"] // bus)  # chunks of the row that are not read yet
         at = first
         while at < end:
             cut = min(end, (at // config.burst_bytes + 1) * config.burst_bytes)
-            words = range(at // bus, (cut - 1) // bus + 1)
-            out.append((words[0] * bus, len(words), min(left, len(words))))
+            beats = range(at // bus, (cut - 1) // bus + 1)
+            out.append((beats[0] * bus, len(beats), min(left, len(beats)), at == first))
             left -= out[-1][2]
             at = cut
         assert left == 0
@@ -72,14 +84,14 @@ def reference(config: Config, commands: list[dict[str, int]], spm: np.ndarray, a
               dram: np.ndarray) -> None:
     """Changes ``dram`` as the commands say, element by element."""
     for c in commands:
-        size = 4 if c["flags"] == ACC else 1
+        size = 4 if words(c["flags"]) else 1
         for r in range(c["rows"]):
             for i in range(c["bytes"] // size):
                 row = c["row"] + r * c["row_stride"] + i // config.dim * c["block_stride"]
                 value = int((acc if c["flags"] & ACC else spm)[row, i % config.dim])
                 if c["flags"] & NARROW:
                     value = min(max(value, -128), 127)
-                at = c["address"] + r * c["stride"] + i * size
+                at = c["address"] + number_of(c, r) * c["stride"] + i * size
                 data = (value % (1 << 8 * size)).to_bytes(size, "little")
                 dram[at:at + size] = np.frombuffer(data, dtype=np.uint8)
 
@@ -98,6 +110,7 @@ class Trace:
     answers: list[int] = field(default_factory=list)
     errors: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)  # of the list, in the order of their reads
 
 
 def expected(config: Config, commands: list[dict[str, int]], earliest: list[int], limit: int, seen: Trace) -> Trace:
@@ -110,14 +123,18 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         if i >= limit:
             t = max(t, trace.finishes[i - limit] + 1)
         trace.issues.append(t)
-        width = 4 * config.dim if c["flags"] == ACC else config.dim
+        width = 4 * config.dim if words(c["flags"]) else config.dim
+        indexed = c["flags"] & INDEXED
         chunks = -(-c["bytes"] // config.bus_bytes)
         places = [(r, j) for r in range(c["rows"]) for j in range(chunks)]
         rows = iter([c["row"] + r * c["row_stride"] + j * config.bus_bytes // width * c["block_stride"]
                      for r, j in places])
         last_read = t  # the first read is at t + 1 or later
-        for _, beats, count in bursts_of(config, c):
-            r = last_read + 1
+        if indexed:
+            trace.entries += range(c["list"], c["list"] + c["rows"])
+            last_read += 1  # the command's first row: 3 cycles later than without INDEXED, t + 4
+        for _, beats, count, begins in bursts_of(config, c):
+            r = last_read + (3 if indexed and begins else 1)
             if len(ends) >= 2:
                 r = max(r, ends[-2] + 1)
             last_read = r + beats - 1
@@ -205,13 +222,17 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
                 arrived = max(cycle + latency, arrived + 1)
                 responses.append(arrived)
             # data of a read stand for one cycle only
-            words = {}
+            answers = {}
+            number = 0
+            if ctx.get(dut.list.en):
+                trace.entries.append(ctx.get(dut.list.entry))
+                number = LIST[trace.entries[-1]]
             for port, memory in ((dut.spm, spm), (dut.acc, acc)):
-                words[port] = 0
+                answers[port] = 0
                 if ctx.get(port.en):
                     row = ctx.get(port.row)
                     trace.reads.append((cycle, row))
-                    words[port] = int.from_bytes(memory[row].tobytes(), "little")
+                    answers[port] = int.from_bytes(memory[row].tobytes(), "little")
             for name, event in (("releases", dut.control.release), ("errors", dut.error), ("moved", dut.moved)):
                 if ctx.get(event):
                     getattr(trace, name).append(cycle)
@@ -221,8 +242,9 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
                 responses.pop(0)
                 trace.answers.append(cycle)
             await ctx.tick()
-            for port, word in words.items():
-                ctx.set(port.data, word)
+            for port, answer_data in answers.items():
+                ctx.set(port.data, answer_data)
+            ctx.set(dut.list.data, number)
             if finish:
                 trace.finishes.append(cycle)
             cycle += 1
@@ -278,12 +300,12 @@ def test_cycles_and_data(name: str, latency: int, limit: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_stalls(name: str, seed: int) -> None:
     config, rng = CONFIGS[name], random.Random(seed)
-    commands = [random_command(rng, config, i) for i in range(15)]
+    commands = [random_command(rng, config, i) for i in range(18)]
     check(config, commands, [0] * len(commands), seed, latency=3, stalls=rng)
 
 
 ONE = {"zero": 0, "flags": 0, "address": 64, "rows": 1, "bytes": 8, "stride": 0, "row": 7, "row_stride": 1,
-       "block_stride": 1}
+       "block_stride": 1, "list": 0, "last_index": 0}
 
 
 def test_constants() -> None:
@@ -296,7 +318,7 @@ def test_constants() -> None:
     assert (timing.store_first, timing.store_send) == (1, 2)
 
 
-@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("flags", FLAGS[:3])
 def test_full_rate(flags: int) -> None:
     """Reading a burst overlaps sending the one before; limited by the two buffers only."""
     config = CONFIGS["base"]
@@ -325,6 +347,17 @@ def test_unaligned_full_rate() -> None:
     assert trace.beats == [*range(18, 34), *range(34, 50)]
 
 
+def test_scatter() -> None:
+    """index_cycles = 3: rows of two beats are read from t + 1 + 3 on, the next row 3 cycles after the last read."""
+    config = CONFIGS["tiny"]
+    command = {**ONE, "flags": INDEXED, "rows": 3, "stride": 64, "row_stride": 5, "list": 2, "last_index": 11}
+    trace = check(config, [command, ONE], [0, 0], 1, latency=3)
+    assert trace.reads == [(4, 7), (5, 8), (8, 12), (9, 13), (12, 17), (13, 18), (15, 7), (16, 8)]
+    assert [a[:2] for a in trace.addresses] == [*zip((7, 11, 15), (64 + 64 * n for n in LIST[2:5])), (18, 64)]
+    assert (trace.releases, trace.issues) == ([13, 16], [0, 14])
+    assert trace.entries == [2, 3, 4]
+
+
 def test_error() -> None:
     config = CONFIGS["tiny"]
     trace = simulate(config, [ONE, ONE], [0, 30], *memories(config, 1), latency=5, bad_burst=1)
@@ -333,9 +366,10 @@ def test_error() -> None:
 
 def test_foreign_timing() -> None:
     config = CONFIGS["tiny"]
-    timing = changed(Timing.of(config), store_send=3)
-    assert rejection(lambda: Store(config=config, timing=timing)) == (
-        "store_first and store_send must be 1 and 2, as built, not 1 and 3")
+    for name, built in (("store_first", 1), ("store_send", 2), ("index_cycles", 3)):
+        timing = changed(Timing.of(config), **{name: 4})
+        assert rejection(lambda timing=timing: Store(config=config, timing=timing)) == (
+            f"{name} must be {built}, as built, not 4")
 
 
 @pytest.mark.parametrize("name", ["2_2", "one_beat", "64_32"])

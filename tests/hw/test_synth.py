@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import Module
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
@@ -93,6 +95,40 @@ def test_script_keeps_units_and_boxes_memories() -> None:
     script = synth._script(device, "gemmule", True)
     assert "keep_hierarchy 1 gemmule gemmule.core.issue$175 gemmule.core.units.accumulator\n" in script
     assert script.count("blackbox ") == 1
+
+
+class Lookups(Component):
+    """One memory with three read ports, one with one."""
+
+    def __init__(self) -> None:
+        super().__init__({f"a{i}": In(2) for i in range(4)} | {f"q{i}": Out(4) for i in range(4)} | {"w": In(4)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.many = many = Memory(shape=4, depth=4, init=[1, 2, 3])
+        m.submodules.one = one = Memory(shape=4, depth=4, init=[])
+        for memory in (many, one):
+            write = memory.write_port()
+            m.d.comb += [write.en.eq(1), write.addr.eq(self.a0), write.data.eq(self.w)]
+        for i, memory in enumerate((many, many, many, one)):
+            read = memory.read_port()
+            m.d.comb += [read.addr.eq(getattr(self, f"a{i}")), getattr(self, f"q{i}").eq(read.data), read.en.eq(1)]
+        return m
+
+
+def test_memories_with_many_read_ports_are_copied() -> None:
+    text = rtlil.convert(Lookups(), name="lookups", emit_src=False)
+    assert synth.split_ports(text, 3) == text
+    split = synth.split_ports(text, 2)
+    memories = re.findall(r"memory width 4 size 4 (\S+)", split)
+    assert memories == [r"\many:0", r"\many:1", r"\many:2", r"\one"]
+    users = {kind: sorted(re.findall(rf'cell \$mem{kind}_v2 \S+\n    parameter \\MEMID "\\(\S+)"', split))
+             for kind in ("rd", "wr", "init")}
+    assert users == dict.fromkeys(users, memories)
+    cells = re.findall(r"^  cell \S+ (\S+)$", split, re.MULTILINE)
+    assert len(cells) == len(set(cells)) == len(re.findall(r"^  cell ", text, re.MULTILINE)) + 2 * 2
+    merged = re.sub(r":\d(?!\])", "", split)
+    assert set(merged.split("\n\n")) == set(text.split("\n\n"))
 
 
 class Invert(Component):

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gemmule.hw.vector import Vector
-from gemmule.hw.vector_reference import Command, Device
-from gemmule.hw.vector_testing import make, play, scale, shape, small
+from gemmule.hw.vector_reference import Device
+from gemmule.hw.vector_testing import legal, make, play, scale, shape, small
+from gemmule.hw.vector_trace import Command
 from gemmule.isa import VectorFlag as F
 from gemmule.isa import VOp
 from gemmule.timing import Timing, serial_finish
@@ -59,7 +60,7 @@ def test_rms(dividers: int) -> None:
     def commands(device: Device) -> Iterator[Command]:
         for i in range(9):
             m, n = shape(device.rng, device.dim) if i else (16, 6)
-            c = make(device, VOp.RMS_STAT, [F.CAUSAL] if i % 2 else [], m=m, n=n)
+            c = make(device, VOp.NORM_STAT, m=m, n=n)
             c["src0"] = min(c["src0"], 60)
             if i in (2, 3):  # V = 1 and a small V
                 device.spm[:150] = i - 2
@@ -72,7 +73,7 @@ def test_rms(dividers: int) -> None:
                 c |= {"mult": 1, "shift": 63}
             yield c
             device.spm[:150] = device.rng.integers(0, 256, (150, device.dim))  # other rows, same statistics
-            use = make(device, VOp.RMS_APPLY, m=m, n=n)
+            use = make(device, VOp.NORM_APPLY, m=m, n=n)
             yield use | {"src0": c["src0"], "src0_stride": c["src0_stride"], "context": c["context"]}
 
     play(small(4, dividers), 31, commands)
@@ -97,10 +98,9 @@ def test_random_mix(dim: int, count: int) -> None:
     def commands(device: Device) -> Iterator[Command]:
         for _ in range(count):
             op = VOp(int(device.rng.integers(0, len(VOp))))
-            flags = [f for f in F if device.rng.random() < 0.3]
             m, n = shape(device.rng, device.dim)
-            c = make(device, op, flags, m=m, n=n)
-            yield scale(device, c) if op in (VOp.REQUANT, VOp.ROPE) else c
+            c = make(device, op, legal(device.rng, op), m=m, n=n)
+            yield scale(device, c) if op in (VOp.REQUANT, VOp.ROPE, VOp.NORM_APPLY) else c
 
     play(small(dim, 2), 51, commands)
 
@@ -112,7 +112,12 @@ def test_large_dim(dim: int, m: int) -> None:
         n = dim + 5
         for op in VOp:
             yield make(device, op, m=m, n=n)
-        for flags in ([F.COLUMN, F.BIAS, F.CLAMP, F.LOOKUP], [F.ROW, F.RESIDUAL], [F.BIAS, F.RESIDUAL, F.RESCALE]):
+        for op, flags in ((VOp.NORM_STAT, [F.MEAN]), (VOp.NORM_APPLY, [F.MEAN, F.BIAS, F.WIDE]),
+                          (VOp.SOFTMAX_MAX, [F.TREE]), (VOp.SOFTMAX_EXP, [F.TREE, F.WIDE]),
+                          (VOp.SOFTMAX_EXP, [F.CAUSAL, F.CONTINUE, F.MORE]), (VOp.SOFTMAX_NORM, [F.TREE, F.WIDE])):
+            yield make(device, op, flags, m=m, n=n) | {"context": 0}
+        for flags in ([F.WIDE, F.LOOKUP], [F.COLUMN, F.BIAS, F.CLAMP, F.LOOKUP], [F.ROW, F.RESIDUAL],
+                      [F.BIAS, F.RESIDUAL, F.RESCALE]):
             yield scale(device, make(device, VOp.REQUANT, flags, m=m, n=n))
         yield make(device, VOp.ADD, [F.WIDE], m=m, n=n)
         yield scale(device, make(device, VOp.ROPE, [F.COLUMN, F.BIAS], m=m, n=n))

@@ -11,8 +11,9 @@ import pytest
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.testing import run_bench
 from gemmule.hw.vector import Vector
-from gemmule.hw.vector_reference import Command, Device
+from gemmule.hw.vector_reference import Device
 from gemmule.hw.vector_testing import make, play, small
+from gemmule.hw.vector_trace import Command
 from gemmule.isa import VectorFlag as F
 from gemmule.isa import VOp
 from gemmule.timing import Timing
@@ -38,19 +39,41 @@ CASES = [
     (VOp.ADD, [F.RELU, F.LOOKUP], 1, 3 * 12),
     (VOp.ADD, [F.WIDE], 0, 3 * 12),
     (VOp.ADD, [F.WIDE], 1, 3 * 12),
-    (VOp.RMS_APPLY, [], 0, 3 * (2 + 12)),
+    (VOp.NORM_APPLY, [], 0, 3 * (2 + 12)),
+    (VOp.NORM_APPLY, [F.MEAN, F.BIAS, F.WIDE], 0, 3 * (6 + 12)),
     (VOp.TABLE, [], 0, 32),
+    (VOp.WORD_TABLE, [], 0, 2 * 65),
+]
+# The same shape, with 2 dividers: issue to finish.
+LATE = [
+    (VOp.REQUANT, [F.WIDE, F.LOOKUP], 3 * 12 + 12),
+    (VOp.REQUANT, [F.COLUMN, F.BIAS, F.WIDE, F.LOOKUP], 3 * (7 + 12) + 12),
+    (VOp.REQUANT, [F.RESIDUAL, F.WIDE, F.LOOKUP], 3 * 12 + 9),
+    (VOp.SOFTMAX_MAX, [F.TREE, F.CONTINUE], 18 + 12),
+    (VOp.SOFTMAX_NORM, [], 18 + 12),
+    (VOp.SOFTMAX_NORM, [F.CAUSAL, F.WIDE], 36 + 12),
+    (VOp.SOFTMAX_EXP, [F.MORE], 18 + 12),
+    (VOp.SOFTMAX_EXP, [F.CONTINUE, F.MORE, F.WIDE], 36 + 12),
+    (VOp.SOFTMAX_EXP, [F.CONTINUE], 6 + 12 + 3 * 19),  # row 1 ready after 6, then rows 3 and 5 on its divider
+    (VOp.SOFTMAX_EXP, [F.WIDE], 12 + 12 + 3 * 19),
+    (VOp.ABSMAX, [], 6 + 12 + 3 * 19),
+    (VOp.NORM_STAT, [], 12 + 12 + 3 * 36),
+    (VOp.NORM_STAT, [F.MEAN], 12 + 12 + 4 + 3 * 36),
 ]
 
 
-def test_cycles() -> None:
-    config = small(8, 1)
+EARLY = [(op, flags, apart, reads + 9) for op, flags, apart, reads in CASES]
+
+
+@pytest.mark.parametrize("cases", [EARLY, [(op, flags, 0, cycles) for op, flags, cycles in LATE]])
+def test_cycles(cases: list[tuple[VOp, list[F], int, int]]) -> None:
+    config = small(8, 2)
     dut = Vector(config=config, timing=Timing.of(config))
     layout = vector_layout(config)
     device = Device(config, np.random.default_rng(1))
 
     async def bench(ctx) -> None:
-        for op, flags, apart, reads in CASES:
+        for op, flags, apart, wanted in cases:
             c = make(device, op, flags, m=6, n=21) | {"apart": apart}
             ctx.set(dut.control.command, layout.const(c))
             ctx.set(dut.control.start, 1)
@@ -60,9 +83,11 @@ def test_cycles() -> None:
                 ctx.set(dut.control.start, 0)
                 cycles += 1
                 busy += ctx.get(dut.r0.en) | ctx.get(dut.r1.en) | ctx.get(dut.acc.en)
-            assert cycles == reads + 9, (op, flags, apart)
-            silent = op in (VOp.REQUANT, VOp.ADD) and F.WIDE in flags and not apart  # the second cycle reads nothing
-            assert busy == reads - 18 * silent, (op, flags, apart)
+            assert cycles == wanted, (op, flags, apart)
+            if cases is EARLY:
+                # the second cycle of these reads nothing
+                silent = op in (VOp.REQUANT, VOp.ADD) and F.WIDE in flags and not apart
+                assert busy == wanted - 9 - 18 * silent, (op, flags, apart)
             await ctx.tick()
 
     run_bench(dut, bench, cycles=5000)

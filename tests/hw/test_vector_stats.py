@@ -13,7 +13,9 @@ from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.testing import run_bench
 from gemmule.hw.vector_ops import token_layout
 from gemmule.hw.vector_stats import STAGES, VectorStats
+from gemmule.isa import VectorFlag as F
 from gemmule.isa import VOp
+from gemmule.numerics.norm import norm_statistic
 
 SEED = 5
 
@@ -30,8 +32,15 @@ class Driver:
         self.layout, self.command, self.dut, self.ctx = token_layout(cfg), vector_layout(cfg), dut, ctx
         self.idle = self.layout.from_bits(0), None
         self.pipe = [self.idle] * (STAGES + 1)
+        self.shown: list[object] = [None] * (STAGES + 1)
         self.cycle = 0
         self.done: list[int] = []
+        self.plain: list[int] | None = None
+
+    def _set(self, ports, values: list[int] | None) -> None:
+        if values is not None:
+            for port, value in zip(ports, values):
+                self.ctx.set(port, value)
 
     async def begin(self, **fields: int) -> None:
         self.ctx.set(self.dut.command, self.command.const(fields))
@@ -42,28 +51,34 @@ class Driver:
 
     async def step(self, item=None) -> None:
         self.pipe = [item or self.idle, *self.pipe[:-1]]
-        for port, (token, _) in zip(self.dut.token, self.pipe):
-            self.ctx.set(port, token)
+        for i, (token, _) in enumerate(self.pipe):
+            if self.shown[i] is not token:
+                self.ctx.set(self.dut.token[i], token)
+                self.shown[i] = token
         for stage, ports in ((3, self.dut.factor), (5, self.dut.score), (8, self.dut.power)):
-            values = self.pipe[stage][1]
-            if values is not None:
-                for port, value in zip(ports, values):
-                    self.ctx.set(port, value)
+            self._set(ports, self.pipe[stage][1])
+        self._set(self.dut.plain, self.plain)
         if self.ctx.get(self.dut.done):
             self.done.append(self.cycle)
         await self.ctx.tick()
         self.cycle += 1
 
-    async def rows(self, rows: list[list[list[int]]], mask: int, last_mask: int | None = None) -> int:
-        """One token a column group (the last one with its own mask); returns the cycle of the first one."""
+    async def rows(self, rows: list[list[list[int]]], mask: int, last_mask: int | None = None,
+                   gap: int = 0) -> int:
+        """One token a column group, the last one after a ``gap`` and with its own mask. The first one's cycle."""
         first = self.cycle
+        token, kind = self.idle[0], None
         for i, groups in enumerate(rows):
             for g, values in enumerate(groups):
                 final = g == len(groups) - 1
-                token = self.layout.const({
-                    "valid": 1, "first": g == 0, "final": final, "row": i,
-                    "last": i == len(rows) - 1 and final,
-                    "mask": last_mask if final and last_mask is not None else mask})
+                if (i, g == 0, final) != kind:
+                    kind = i, g == 0, final
+                    token = self.layout.const({
+                        "valid": 1, "first": g == 0, "final": final, "row": i,
+                        "last": i == len(rows) - 1 and final,
+                        "mask": last_mask if final and last_mask is not None else mask})
+                for _ in range(gap if final else 0):
+                    await self.step()
                 await self.step((token, values))
         return first
 
@@ -77,28 +92,37 @@ class Driver:
         return mult, self.ctx.get(self.dut.row_shift)
 
 
-def test_largest_norm() -> None:
-    """n = 65535 columns of -32768 and the largest epsilon: V has 63 bits."""
+@pytest.mark.parametrize(("mean", "value"), [(False, -32768), (True, -32768), (True, 32767)])
+def test_largest_norm(mean: bool, value: int) -> None:
+    """n = 65535 columns and the largest epsilon: V has 63 bits; with MEAN the largest sum, and the largest variance."""
     cfg = config(64, 1)
     dut = VectorStats(config=cfg)
     n, mult, shift = 65535, 65535, 63
+    other = {32767: -32768}.get(value, value)  # of the odd lanes
 
     async def bench(ctx):
         driver = Driver(cfg, dut, ctx)
-        await driver.begin(op=int(VOp.RMS_STAT), m=1, n=n, mult=mult, shift=shift, context=3)
-        groups = [[1 << 30] * 64] + [None] * 1023  # the lanes keep their values
-        await driver.rows([groups], (1 << 64) - 1, last_mask=(1 << 63) - 1)
+        flags = mean << F.MEAN
+        await driver.begin(op=int(VOp.NORM_STAT), flags=flags, m=1, n=n, mult=mult, shift=shift, context=3)
+        driver.plain = [value, other] * 32
+        groups = [[v * v for v in driver.plain]] + [None] * 1023  # the lanes keep their values
+        await driver.rows([groups], (1 << 64) - 1, last_mask=(1 << 63) - 1, gap=1)
         last = driver.cycle - 1
         while not driver.done:
             await driver.step()
-        assert driver.done == [last + 12 + 36]
-        r, h = numerics.rms_statistic(np.full((1, n), -32768), mult, shift)
-        await driver.begin(op=int(VOp.RMS_APPLY), m=1, n=n, context=3)
-        assert await driver.read(0) == (int(r[0]), 22 + int(h[0]))
-        await driver.begin(op=int(VOp.RMS_APPLY), m=1, n=n, context=2)
-        assert await driver.read(0) == (0, 22)
+        assert driver.done == [last + 12 + 4 * mean + 36]
+        x = np.tile(np.array([value, other]), n // 2 + 1)[None, :n]
+        s, r, h = norm_statistic(x, mult, shift, mean=mean)
+        for context, wanted in ((3, (int(s[0]), int(r[0]), 22 + int(h[0]))), (2, (0, 0, 22))):
+            await driver.begin(op=int(VOp.NORM_APPLY), flags=1 << F.MEAN, m=1, n=n, context=context)
+            await driver.step((driver.layout.const({"valid": 1, "row": 0}), None))
+            await driver.step()
+            assert ctx.get(dut.mean) == wanted[0]
+            await driver.begin(op=int(VOp.NORM_APPLY), flags=0, m=1, n=n, context=context)
+            assert await driver.read(0) == wanted[1:]
+            assert ctx.get(dut.mean) == 0
 
-    run_bench(dut, bench, cycles=3000)
+    run_bench(dut, bench, cycles=6000)
 
 
 @pytest.mark.parametrize("dividers", [1, 3, 16])

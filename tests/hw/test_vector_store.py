@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gemmule.hw.vector_reference import Command, Device, parameter_rows
+from gemmule.hw.vector_reference import Device
 from gemmule.hw.vector_testing import make, play, scale, shape, small
+from gemmule.hw.vector_trace import Command, parameter_rows
 from gemmule.isa import Unit, VOp, legal_flags
 from gemmule.isa import VectorFlag as F
 

@@ -90,16 +90,16 @@ def test_reciprocal_range(total: int) -> None:
 def test_rms_error(sigma: int) -> None:
     x = np.clip(np.round(np.random.default_rng(sigma).normal(0, sigma, (16, 128))), -32768, 32767)
     x = x.astype(np.int64)
-    r, h = nm.rms_statistic(x, 0, 0)
+    s, r, h = nm.norm_statistic(x, 0, 0, mean=False)
     xh = nm.saturate(nm.rshr(128 * x * r[:, None], 22 + h[:, None]), 16) / 1024
     assert np.abs(xh - x / np.sqrt((x**2).mean(1, keepdims=True))).max() <= 6e-4
-    assert np.abs(nm.rms_apply(x, r, h, np.full(128, 1024), 10 + 5) - np.clip(xh * 32, -128, 127)).max() <= 0.51
+    assert np.abs(nm.normalize(x, s, r, h, np.full(128, 1024), 10 + 5) - np.clip(xh * 32, -128, 127)).max() <= 0.51
 
 
 def test_rms_of_zero_and_full_scale() -> None:
     x = np.array([[0] * 4, [32767] * 4, [-32768] * 4])
-    r, h = nm.rms_statistic(x, 0, 0)
-    assert (nm.rms_apply(x, r, h, np.full(4, 1024), 20) == [[0] * 4, [1] * 4, [-1] * 4]).all()
+    statistic = nm.norm_statistic(x, 0, 0, mean=False)
+    assert (nm.normalize(x, *statistic, np.full(4, 1024), 20) == [[0] * 4, [1] * 4, [-1] * 4]).all()
 
 
 def test_rope_error() -> None:

@@ -1,4 +1,4 @@
-"""Result stage and sum of two operands: exact integer identities, float references with stated bounds."""
+"""Result stage, sum of two operands, softmax in pieces: exact integer identities, float references with bounds."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gemmule import numerics as nm
+from gemmule.numerics import softmax as sm
 
 BYTE = st.integers(-128, 127)
 MULT = st.integers(0, 65535)
@@ -67,3 +68,74 @@ def test_rescaled_residual_saturates_once(v: int, residual: int, mult: int, shif
     total = (max(v, 0) if relu else v) + rescaled
     out = nm.requant_store(np.array([v]), relu=relu, residual=nm.requant(np.array([residual]), mult, shift))
     assert out.tolist() == [min(max(total, -32768), 32767)]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 30), st.sampled_from(["none", "causal", "tree"]))
+def test_softmax_in_two_pieces_is_one(seed: int, rows: int, columns: int, mask: str) -> None:
+    """Masks, maxima and sums of the pieces are those of the whole row; ``after`` may be less than the new tokens."""
+    rng = np.random.default_rng(seed)
+    t = rng.integers(-4000, 4000, (rows, columns))
+    bitmaps = rng.integers(0, 256, (rows, 2)).astype(np.uint8)
+
+    def seen(n: int, after: int) -> np.ndarray:
+        if mask == "tree":
+            return sm.tree_mask(bitmaps, rows, n, after)
+        return np.arange(n) < sm.visible(rows, n, mask == "causal", after)[:, None]
+
+    cut = int(rng.integers(0, columns + 1))
+    parts = seen(cut, columns - cut), seen(columns - cut, 0)
+    whole = seen(columns, 0)
+    if mask == "causal":  # rows that see nothing are clipped at 0
+        assert (np.concatenate(parts, axis=1) == whole).all()
+    for row, column in np.ndindex(rows, columns):
+        token = column - (columns - rows)
+        wanted = {"none": True, "causal": token <= row,
+                  "tree": token < 0 or bool(int(bitmaps[row, token // 8]) >> token % 8 & 1)}[mask]
+        assert whole[row, column] == wanted
+        assert parts[column >= cut][row, column - (cut if column >= cut else 0)] == wanted
+    maximum = sm.row_max(t, whole)
+    first = sm.row_max(t[:, :cut], parts[0])
+    assert (sm.row_max(t[:, cut:], parts[1], first) == maximum).all()
+    for wide in (False, True):
+        weights, total = sm.row_weights(t, maximum, whole, wide=wide)
+        low, sums = sm.row_weights(t[:, :cut], maximum, parts[0], wide=wide)
+        high, sums = sm.row_weights(t[:, cut:], maximum, parts[1], wide=wide, before=sums)
+        assert (np.concatenate([low, high], axis=1) == weights).all()
+        assert (sums == total).all()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_normalized_weights_against_float(wide: bool) -> None:
+    """Half an LSB of rounding, 2**-15 of the reciprocal, 1e-4 of the largest weight of the exponential."""
+    rng = np.random.default_rng(5)
+    one = 65536 if wide else 256
+    for columns, spread in ((1, 0), (7, 3000), (300, 9000), (2000, 300)):
+        t = rng.integers(-spread, spread + 1, (20, columns))
+        count = np.full(20, columns)
+        maximum = sm.row_max(t, count)
+        _, total = sm.row_weights(t, maximum, count)
+        out = sm.row_normalized(t, maximum, count, *sm.softmax_reciprocal(total), wide=wide)
+        exact = np.exp2((t - maximum[:, None]) / 1024)
+        share = exact / exact.sum(axis=1, keepdims=True)
+        top = share.max(axis=1, keepdims=True)
+        bound = 0.5 + one * (2.0**-15 + 2e-4) * top
+        assert (np.abs(out - np.minimum(share * one, one - 1)) <= bound).all()
+        assert out.max() <= one - 1
+    empty = sm.row_normalized(t, maximum, count, np.full(20, 32768), np.zeros(20, dtype=np.int64), wide=wide)
+    assert not empty.any()
+
+
+@given(st.integers(0, 1 << 31))
+@example(1 << 31)
+@example(0)
+@example(65535)
+@example(65536)
+def test_own_scale_multiplies_by_the_magnitude(largest: int) -> None:
+    """The upper 16 bits of A, truncated: within 2**-15 of it, exact up to 16 bits."""
+    r, length = (int(v[0]) for v in sm.own_scale(np.array([largest])))
+    exact = r * 2.0 ** (-3 - length) * 2**19
+    assert exact <= largest < exact * (1 + 2.0**-15) or exact == largest == 0
+    assert r < 1 << 16
+    assert exact == largest or largest >= 1 << 16
+    acc = np.array([[largest // 2, -largest], [-1, 0]], dtype=np.int64)
+    assert sm.row_absmax(acc).tolist() == [largest, 1]

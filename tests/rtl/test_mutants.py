@@ -165,9 +165,9 @@ RULES = {
     "accumulate": ("sim.functional_matrix", "c += result", "c[...] = result"),
     "fill data": ("sim.functional", "return np.zeros(shape, dtype)", "return np.ones(shape, dtype)"),
     "broadcast data": ("sim.functional", "stride = 0 if self.broadcast else stride", "stride = max(1, stride)"),
-    "load add": ("sim.functional", "inside += outside", "inside[...] = outside"),
+    "load add": ("sim.functional", "inside += values", "inside[...] = values"),
     "store narrow": ("sim.functional", "np.clip(inside, -128, 127)", "np.clip(inside, -127, 127)"),
-    "bias": ("sim.functional_vector", "acc = acc + word.astype(np.int32)", "acc = acc - word.astype(np.int32)"),
+    "bias": ("sim.functional_vector", "acc = acc + _int32(planes[-4:])", "acc = acc - _int32(planes[-4:])"),
     "clamp": ("sim.functional_vector", "_signed(aux & 255), _signed(aux >> 8)", "-128, _signed(aux >> 8)"),
     "rescale": ("sim.functional_vector", "numerics.requant(residual, aux, x.raw[_SHIFT2])", "residual"),
     "add": ("sim.functional_vector", "numerics.add(a, b,", "numerics.add(b, a,"),
@@ -191,7 +191,7 @@ def test_beat_cycles(deep: list[Record], step: int) -> None:
     assert caught(DEEP.model_copy(update={"dram": dram}), deep)
 
 
-@pytest.mark.parametrize("name", ["requant", "rope", "rms_apply", "row_weights", "product"])
+@pytest.mark.parametrize("name", ["requant", "rope", "normalize", "row_weights", "product"])
 def test_wrong_rounding(small: list[Record], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Rounding replaced by truncation in one operation."""
     import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from gemmule.isa import (
     Length,
     MatrixFlag,
     MoveFlag,
+    SelectFlag,
+    SOp,
     Unit,
     VectorFlag,
     VOp,
@@ -23,7 +26,8 @@ from gemmule.isa import (
     encode_program,
     legal_flags,
 )
-from gemmule.resolve import OUT, OUT_FIELDS, config_vector, resolve_row
+from gemmule.resolve import OUT, OUT_FIELDS, config_vector, resolve, resolve_row
+from gemmule.sim.result import Result
 from gemmule.sim.run import Model
 from gemmule.timing import Timing
 
@@ -72,8 +76,11 @@ class Draw:
         return min(max(0, near + self.rng.randint(-self.config.dim, self.config.dim)), max(0, memory - need))
 
     def flags(self, unit: Unit, op: int, kinds: type) -> list[int]:
+        some = list(kinds)
+        if unit in (Unit.VECTOR, Unit.SELECT):  # there no flag needs another one
+            some = [flag for flag in kinds if legal_flags(unit, op, 1 << flag)]
         while True:
-            flags = {int(flag) for flag in kinds if self.rng.random() < 0.25}
+            flags = {int(flag) for flag in some if self.rng.random() < (0.25 if len(some) > 5 else 0.5)}
             if legal_flags(unit, op, sum(1 << flag for flag in flags)):
                 return sorted(flags)
 
@@ -91,7 +98,8 @@ class Draw:
         return Command.make(
             unit, flags=flags, base=rng.randint(0, 3), offset=rng.randint(0, 200 * bus // step) * step,
             stride=rng.choice((length, rng.randint(0, 300) * step)), bytes=length, row_stride=blocks,
-            block_stride=1, row=self.place(memory, 6 * blocks), rows=self.size(rng.choice((2, 5, 9))))
+            block_stride=1, row=self.place(memory, 6 * blocks), rows=self.size(rng.choice((2, 5, 9))),
+            list=rng.randint(0, 40), last_index=rng.randint(0, 20))
 
     def matrix(self) -> Command:
         rng, config = self.rng, self.config
@@ -105,22 +113,35 @@ class Draw:
 
     def vector_command(self) -> Command:
         rng, config = self.rng, self.config
-        d, rows, op = config.dim, config.spm_rows, rng.choice(list(VOp))
-        of_acc = op in (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP)
+        d, rows = config.dim, config.spm_rows
+        op = rng.choice([*VOp, VOp.REQUANT, VOp.NORM_STAT, VOp.NORM_APPLY])
+        flags = self.flags(Unit.VECTOR, op, VectorFlag)
+        if op == VOp.REQUANT and rng.random() < 0.3:
+            flags = [VectorFlag.WIDE, VectorFlag.LOOKUP, *flags[:1]]
+        of_acc = op in (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM, VOp.ABSMAX)
         source = config.acc_rows if of_acc else rows
         return Command.make(
-            Unit.VECTOR, op=op, flags=self.flags(Unit.VECTOR, op, VectorFlag), m=self.size(2 * d),
+            Unit.VECTOR, op=op, flags=flags, m=self.size(2 * d),
             n=self.size(2 * d), context=rng.randint(0, 3), src0=self.place(source, 4 * d),
             src0_stride=rng.choice((0, 2 * d)), src1=self.place(rows, 14), period=0,
             aux=self.place(rows, 8 * d) if op == VOp.ROPE else 2 * d,
             dst=self.place(rows, 6 * d), dst_stride=rng.choice((0, 2 * d)),
             dyn=(Dyn.SRC0, rng.randint(1, 3), 1) if op == VOp.PRODUCT else (Dyn.NONE, 0, 0))
 
+    def select(self) -> Command:
+        rng, config = self.rng, self.config
+        d, rows, op = config.dim, config.spm_rows, rng.choice(list(SOp))
+        return Command.make(
+            Unit.SELECT, op=op, flags=self.flags(Unit.SELECT, op, SelectFlag), m=self.size(rng.choice((2, 9))),
+            n=self.size(4 * d), k=self.size(9), src0=self.place(rows, 8 * d), src0_stride=rng.choice((2, 20)),
+            dst=rng.randint(0, 40) if op != SOp.LIST_STORE else self.place(rows, 9), first=rng.randint(0, 30),
+            number=rng.randint(1, 3))
+
     def broken(self) -> Command:
         config = self.config
         move = {"bytes": config.dim, "rows": 1, "row_stride": 1, "block_stride": 1}
         return self.rng.choice((
-            Command.make(Unit.SELECT), Command.make(Unit.LOAD, op=1),
+            Command.make(Unit.SELECT, op=SOp.COMPARE), Command.make(Unit.LOAD, flags=[MoveFlag.NARROW]),
             Command.make(Unit.STORE, **(move | {"row": config.spm_rows - 1, "rows": 2})),
             Command.make(Unit.LOAD, **(move | {"offset": (1 << 32) - config.dim})),
             Command.make(Unit.LOAD, flags=[MoveFlag.BROADCAST], **(move | {"offset": 1})),
@@ -134,12 +155,13 @@ class Draw:
 
     def command(self) -> Command:
         while True:
-            kind = self.rng.randrange(4)
-            command = (self.move(Unit(kind)) if kind < 2 else self.matrix() if kind == 2
-                       else self.vector_command())
+            kind = self.rng.choice(list(Unit))
+            command = (self.move(kind) if kind < 2 else self.matrix() if kind == Unit.MATRIX
+                       else self.vector_command() if kind == Unit.VECTOR else self.select())
             if not self.faults(command):
-                waits = {Unit(u): self.rng.choice((1, 1, 2, 3, 7)) for u in range(4) if self.rng.random() < 0.2}
-                return replace(command, waits=waits)
+                waits = {unit: self.rng.choice((1, 1, 2, 3, 7)) for unit in Unit if self.rng.random() < 0.2}
+                predicate = self.rng.randint(1, 3) if self.rng.random() < 0.15 else 0
+                return replace(command, waits=waits, predicate=predicate)
 
 
 def random_timing(rng: random.Random, config: Config) -> Timing:
@@ -147,14 +169,33 @@ def random_timing(rng: random.Random, config: Config) -> Timing:
     changes = {name: rng.randint(1, 5) for name in (
         "fetch_start", "done", "load_first", "load_write", "load_zero", "load_fill", "store_first", "store_send",
         "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first", "vector_zero",
-        "matrix_commands", "store_commands")}
-    changes |= {name: rng.randint(3, 12) for name in ("vector_write", "vector_stat")}
-    changes |= {name: rng.randint(2, 40) for name in ("rms_serial", "softmax_serial")}
+        "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean")}
+    changes |= {name: rng.randint(3, 12) for name in (
+        "vector_write", "vector_stat", "select_write", "select_result", "index_cycles")}
+    changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}
     return replace(Timing.of(config), **changes)
 
 
-def random_case(seed: int, config: Config) -> tuple[Model, bytes, int]:
-    """A model with its registers set, a program image and its address."""
+class Case(NamedTuple):
+    """A model with its registers set, a program image and its address, and what depends on data."""
+
+    model: Model
+    image: bytes
+    address: int
+    skipped: np.ndarray
+    """bool[commands]"""
+    indices: dict[int, np.ndarray]
+    """DRAM rows of some of the INDEXED moves; the others have theirs in order."""
+
+    def run(self, model: Model) -> Result:
+        """The program's cycles on ``model``, which may be another one than its own."""
+        if model is not self.model:
+            model.bases, model.limits, model.lengths = self.model.bases, self.model.limits, self.model.lengths
+        model.load_program(self.image, self.address)
+        return model.run(timing_only=True, skipped=self.skipped, indices=self.indices)
+
+
+def random_case(seed: int, config: Config) -> Case:
     rng = random.Random(seed)
     model = Model(config, Timing.of(config) if rng.random() < 0.4 else random_timing(rng, config))
     model.limits[:] = 1 << 20
@@ -165,4 +206,11 @@ def random_case(seed: int, config: Config) -> tuple[Model, bytes, int]:
     program = [draw.command() for _ in range(count)]
     if rng.random() < 0.15:
         program[rng.randrange(count)] = draw.broken()
-    return model, encode_program(program), COMMAND_BYTES * rng.randint(0, 40)
+    image = encode_program(program)
+    skipped = np.array([bool(command.predicate) and rng.random() < 0.5 for command in program])
+    resolved = resolve(decode_table(image), model.bases, model.limits, model.lengths, config)
+    indices = {
+        c: np.array([rng.randint(0, 20) for _ in range(resolved[c, OUT["m"]])], dtype=np.int64)
+        for c, command in enumerate(program)
+        if command.unit <= Unit.STORE and MoveFlag.INDEXED in command.flags and rng.random() < 0.8}
+    return Case(model, image, COMMAND_BYTES * rng.randint(0, 40), skipped, indices)

@@ -7,15 +7,16 @@ cycle computes what happens from them, and updates them at its end.
 from __future__ import annotations
 
 from collections import Counter, deque
+from types import ModuleType
 
 from gemmule.config import Config
 from gemmule.csr import COUNTERS
-from gemmule.isa import COMMAND_BYTES, TABLE_FIELDS, MatrixFlag, MoveFlag, VectorFlag, VOp, decode_table
+from gemmule.isa import COMMAND_BYTES, TABLE_FIELDS, MatrixFlag, MoveFlag, decode_table
 from gemmule.resolve import OUT_FIELDS, resolve
 from gemmule.sim.run import Model
 
-LOAD, STORE, MATRIX, VECTOR = range(4)
-NAMES = ("load", "store", "matrix", "vector")
+LOAD, STORE, MATRIX, VECTOR, SELECT = range(5)
+NAMES = ("load", "store", "matrix", "vector", "select")
 
 
 class SlowDram:
@@ -66,93 +67,70 @@ def cut(config: Config, address: int, size: int) -> list[range]:
     return [*pieces, range(begin, address + size)]
 
 
-def ceil(a: int, b: int) -> int:
-    return (a + b - 1) // b
-
-
 class Reference:
-    def __init__(self, model: Model, image: bytes, address: int) -> None:
+    """One launch; ``skipped`` are commands whose predicate is 0, ``indices`` DRAM rows of INDEXED moves.
+
+    ``times`` is the module ``engine_times``.
+    """
+
+    def __init__(
+        self, model: Model, image: bytes, address: int, skipped: set[int], indices: dict, times: ModuleType,
+    ) -> None:
+        self.times = times
         self.c, self.x, self.address = model.config, model.timing, address
         table = decode_table(image)
         rows = resolve(table, model.bases, model.limits, model.lengths, self.c)
         self.commands = [dict(zip(OUT_FIELDS, map(int, row))) for row in rows]
-        for command, row in zip(self.commands, table):
+        for i, (command, row) in enumerate(zip(self.commands, table)):
             fields = dict(zip(TABLE_FIELDS, map(int, row)))
-            command.update({key: fields[key] for key in ("stride", "bytes")})
+            command.update({key: fields[key] for key in ("stride", "bytes", "predicate")})
+            command["skipped"] = i in skipped
+            command["nothing"] = command["zero"] or i in skipped
             command["waits"] = [fields[f"wait_{u}"] for u in NAMES]
             has = {bit for bit in range(8) if command["flags"] >> bit & 1}
             command["has"] = has
-            command["long"] = (command["unit"] == LOAD and not command["zero"]
+            command["long"] = (command["unit"] == LOAD and not command["nothing"]
                                and bool(has & {MoveFlag.ZERO, MoveFlag.BROADCAST}))
+            if command["unit"] in (LOAD, STORE):
+                rows = list(indices[i]) if i in indices else list(range(command["m"]))
+                command["starts"] = [command["address"] + r * command["stride"] for r in rows]
+                command["pause"] = model.timing.index_cycles if MoveFlag.INDEXED in has else 0
+        # what dispatch knows: the dataflow before each matrix command, and predicates
+        dataflow, predicate = False, 0
+        for command in self.commands:
+            if command["unit"] == MATRIX:
+                stationary = MatrixFlag.OUTPUT_STATIONARY in command["has"]
+                command["alone"] = bool(predicate) or (stationary != dataflow and not command["zero"])
+                dataflow, predicate = dataflow if command["zero"] else stationary, command["predicate"]
 
     def beats(self, piece: range) -> list[int]:
         return sorted({a // self.c.bus_bytes for a in piece})
 
-    def load_bursts(self, i: int) -> list[list[tuple]]:
-        """Per burst, per beat: ("load", command, rows of writes that the beat completes, last of the burst)."""
+    def gaps(self, i: int, row: int, pieces: list[range]) -> list[tuple[int, range]]:
+        """Bursts of a DRAM row, each with the cycles after the burst before in which it may follow."""
+        pause = self.commands[i]["pause"]
+        return [(pause if row and pause and n == 0 else 1, piece) for n, piece in enumerate(pieces)]
+
+    def load_bursts(self, i: int) -> list[tuple[int, list[tuple]]]:
+        """Per burst its gap, and per beat: ("load", command, rows of writes that it completes, last of the burst)."""
         command, bus, bursts = self.commands[i], self.c.bus_bytes, []
         broadcast = MoveFlag.BROADCAST in command["has"]
         for r in range(1 if broadcast else command["m"]):
-            begin = command["address"] + r * command["stride"]
+            begin = command["starts"][r]
             end = begin + command["bytes"]
             completes = Counter((min(a + bus, end) - 1) // bus for a in range(begin, end, bus))
-            for piece in cut(self.c, begin, command["bytes"]):
+            for gap, piece in self.gaps(i, r, cut(self.c, begin, command["bytes"])):
                 beats = self.beats(piece)
                 writes = command["m"] if broadcast else 1
-                bursts.append([(piece[0], ("load", i, writes * completes[b], b == beats[-1])) for b in beats])
+                tags = [("load", i, writes * completes[b], b == beats[-1]) for b in beats]
+                bursts.append((gap, [(piece[0], tag) for tag in tags]))
         return bursts
 
-    def store_bursts(self, i: int) -> list[tuple[int, range, bool]]:
+    def store_bursts(self, i: int) -> list[tuple[int, int, range, bool]]:
         v = self.commands[i]
-        pieces = [p for r in range(v["m"]) for p in cut(self.c, v["address"] + r * v["stride"], v["bytes"])]
-        return [(i, piece, n == len(pieces) - 1) for n, piece in enumerate(pieces)]
-
-    def matrix(self, t: int, v: dict, stream_free: int) -> tuple[int, int, int, int]:
-        """(preload_free, release of B, e, finish)."""
-        c, x, has = self.c, self.x, v["has"]
-        gm, gn, gk = (ceil(v[name], c.dim) for name in "mnk")
-        if MatrixFlag.OUTPUT_STATIONARY in has:
-            s = max(t + x.matrix_first + 1, stream_free)
-            e = s + gn * gm * gk * c.dim
-            return s, e, e, e + x.matrix_drain + c.dim
-        stream = max(gm * c.dim if MatrixFlag.A_TRANSPOSED in has else v["m"], x.matrix_rmw)
-        items = c.dim // c.preload
-        load = items + (MatrixFlag.GROUP_SCALES in has)
-        slot = max(stream, items)
-        if MatrixFlag.REUSE in has:
-            load, slot = 1, stream
-        last = slot
-        if v["apart"]:
-            slot, last = stream + load, stream
-        s = max(t + x.matrix_first + load, stream_free)
-        begin = [s + j * slot for j in range(gn * gk)]
-        e = begin[-1] + last
-        free = s if MatrixFlag.REUSE in has else begin[-1]
-        return free, free, e, e + x.matrix_drain
-
-    def vector(self, t: int, v: dict) -> int:
-        c, x, op, m, has = self.c, self.x, v["op"], v["m"], v["has"]
-        g = ceil(v["n"], c.dim)
-        p = (3 if VectorFlag.COLUMN in has else 0) + (4 if VectorFlag.BIAS in has else 0)
-        pair = g * m * (2 if v["apart"] or VectorFlag.WIDE in has else 1)
-        reads = {
-            VOp.REQUANT: g * (p + m * (2 if has & {VectorFlag.WIDE, VectorFlag.RESIDUAL} else 1)),
-            VOp.PRODUCT: pair, VOp.ADD: pair, VOp.ROPE: g * (p + 4 * m), VOp.RMS_APPLY: g * (2 + 2 * m),
-            VOp.RMS_STAT: m * g * 2, VOp.SOFTMAX_MAX: m * g, VOp.SOFTMAX_EXP: m * g,
-            VOp.TABLE: max(1, 256 // c.dim),
-        }[VOp(op)]
-        last = t + x.vector_first + reads - 1
-        if op == VOp.SOFTMAX_MAX:
-            return last + x.vector_stat
-        if op not in (VOp.RMS_STAT, VOp.SOFTMAX_EXP):
-            return last + x.vector_write
-        serial = x.rms_serial if op == VOp.RMS_STAT else x.softmax_serial
-        period, done = reads // m, []
-        for i in range(m):
-            ready = t + x.vector_first - 1 + (i + 1) * period + x.vector_stat
-            start = ready if i < c.dividers else max(ready, done[i - c.dividers])
-            done.append(start + serial)
-        return max([*done, last + x.vector_write] if op == VOp.SOFTMAX_EXP else done)
+        rows = [self.gaps(i, r, cut(self.c, v["starts"][r], v["bytes"])) for r in range(v["m"])]
+        pieces = [piece for row in rows for piece in row]
+        return [(gap, i, piece, n == len(pieces) - 1) for n, (gap, piece) in enumerate(pieces)]
 
     def run(self) -> tuple[int, list[int], list[int], dict[str, int]]:
         """(cycles, issue, finish, counters by name)."""
@@ -164,9 +142,9 @@ class Reference:
         queue: deque[int] = deque()
         reserved, fetch_at = 0, 0
         decode, decode_seen = None, -1
-        units: list[deque] = [deque() for _ in range(4)]
-        dispatched, finished = [0] * 4, [0] * 4
-        flying: list[list[int]] = [[] for _ in range(4)]
+        units: list[deque] = [deque() for _ in NAMES]
+        dispatched, finished = [0] * len(NAMES), [0] * len(NAMES)
+        flying: list[list[int]] = [[] for _ in NAMES]
         holds: list[list] = []  # [stream, ports, first cycle in which it is no longer held]
         done_at: dict[int, list[int]] = {}  # cycle of finish -> commands
         generator, generator_from, bursts_up = deque(), 0, 0
@@ -174,7 +152,7 @@ class Reference:
         reader, reader_from, reader_hold = deque(), 0, None
         burst_number, beat_of_burst = 0, 0
         filled, send_ends, sending, unanswered = deque(), {}, None, 0
-        preload_free = stream_free = dataflow = 0
+        preload_free = stream_free = 0
         stopped, t, cycles = False, -1, None
 
         def traffic(purpose: str, beats: int) -> None:
@@ -196,27 +174,25 @@ class Reference:
 
             # --- issue
             chosen = None
-            for u in (MATRIX, VECTOR, LOAD, STORE):
+            for u in (MATRIX, VECTOR, SELECT, LOAD, STORE):
                 causes[u] = "flight" if flying[u] else "empty"
                 if not units[u]:
                     continue
                 i, targets = units[u][0]
                 command = commands[i]
-                stationary = MatrixFlag.OUTPUT_STATIONARY in command["has"]
                 ready = {
                     LOAD: not generator and len(flying[LOAD]) < c.load_commands,
                     STORE: not reader and len(flying[STORE]) < x.store_commands,
                     MATRIX: t >= preload_free - 1 and len(flying[MATRIX]) < x.matrix_commands,
-                    VECTOR: not flying[VECTOR],
+                    VECTOR: not flying[VECTOR], SELECT: not flying[SELECT],
                 }[u]
-                alone = command["zero"] or command["long"] or (u == MATRIX and stationary != dataflow)
-                if alone:
+                if command["nothing"] or command["long"] or command.get("alone"):
                     ready = not flying[u]
                 if any(commands[other]["long"] for other in flying[u]):
                     ready = False
                 waiting = any(finished[w] < target for w, target in targets.items())
-                streams = {LOAD: (0,), STORE: (1,), MATRIX: (2, 3, 4), VECTOR: (5, 6, 7)}[u]
-                claims = {s: command[f"claim{k}"] for k, s in enumerate(streams)}
+                streams = {LOAD: (0,), STORE: (1,), MATRIX: (2, 3, 4), VECTOR: (5, 6, 7), SELECT: (8, 9)}[u]
+                claims = {s: 0 if command["nothing"] else command[f"claim{k}"] for k, s in enumerate(streams)}
                 if not flying[u]:
                     causes[u] = "waiting" if waiting else "ports"
                 if chosen is not None or not ready or waiting:
@@ -226,8 +202,8 @@ class Reference:
                 chosen, issue[i], causes[u] = u, t, "flight"
                 after.append(lambda u=u, i=i: (units[u].popleft(), flying[u].append(i)))
                 new = {s: [s, ports, None] for s, ports in claims.items()}
-                if command["zero"]:
-                    zero = (x.load_zero, x.store_zero, x.matrix_zero, x.vector_zero)[u]
+                if command["nothing"]:
+                    zero = (x.load_zero, x.store_zero, x.matrix_zero, x.vector_zero, x.select_zero)[u]
                     done_at.setdefault(t + zero, []).append(i)
                     continue
                 granted += new.values()
@@ -237,19 +213,18 @@ class Reference:
                     writes.extend([(t + x.load_fill, i)] * writes_left[i])
                 elif u == LOAD:
                     bursts = self.load_bursts(i)
-                    writes_left[i] = sum(tag[2] for burst in bursts for _, tag in burst)
+                    writes_left[i] = sum(tag[2] for _, burst in bursts for _, tag in burst)
                     after.append(lambda bursts=bursts: generator.extend(bursts))
-                    generator_from = t + x.load_first
+                    generator_from = t + x.load_first + command["pause"]
                 elif u == STORE:
                     after.append(lambda i=i: reader.extend(self.store_bursts(i)))
-                    reader_from, reader_hold = t + x.store_first, new[1]
+                    reader_from, reader_hold = t + x.store_first + command["pause"], new[1]
                 elif u == MATRIX:
-                    dataflow = stationary
-                    preload_free, b_free, stream_free, f = self.matrix(t, command, stream_free)
+                    preload_free, b_free, stream_free, f = self.times.matrix(c, x, t, command, stream_free)
                     new[2][2], new[3][2], new[4][2] = stream_free, b_free, f + 1
                     done_at.setdefault(f, []).append(i)
                 else:
-                    f = self.vector(t, command)
+                    f = (self.times.vector if u == VECTOR else self.times.select)(c, x, t, command)
                     for hold in new.values():
                         hold[2] = f + 1
                     done_at.setdefault(f, []).append(i)
@@ -284,7 +259,9 @@ class Reference:
             broadcasting = any(commands[i]["long"] for i in flying[LOAD])
             if (not fetched and generator and t >= generator_from and bursts_up < c.read_bursts
                     and not (broadcasting and (bursts_up or writes))):
-                burst = generator[0]
+                burst = generator[0][1]
+                if len(generator) > 1:
+                    generator_from = t + generator[1][0]
                 dram.arrive(t, "read", burst[0][0], [tag for _, tag in burst])
                 traffic("load", len(burst))
                 after.append(generator.popleft)
@@ -308,13 +285,15 @@ class Reference:
                     after.append(lambda number=number, t=t: send_ends.__setitem__(number, t))
                     sending = None
             if reader and t >= reader_from and (burst_number < 2 or burst_number - 2 in send_ends):
-                i, piece, final = reader[0]
+                _, i, piece, final = reader[0]
                 beat_of_burst += 1
                 if beat_of_burst == len(self.beats(piece)):
                     entry = (i, piece, final, t, burst_number)
                     after.append(lambda entry=entry: filled.append(entry))
                     after.append(reader.popleft)
                     burst_number, beat_of_burst = burst_number + 1, 0
+                    if not final:
+                        reader_from = t + reader[1][0]
                     if final:
                         reader_hold[2] = t + 1
 

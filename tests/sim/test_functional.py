@@ -1,4 +1,4 @@
-"""Data effects of loads, stores and vector commands against element-by-element statements of the contract.
+"""Data effects of moves and of vector commands without statistics, element by element as the contract states them.
 
 The whole memory is compared, so a stray write is seen. Arithmetic comes from ``gemmule.numerics``
 (tested on its own); what is stated here is which element goes where.
@@ -38,15 +38,16 @@ def memory(config: Config) -> Memory:
     memory.acc[:] = rng.integers(-(1 << 31), 1 << 31, memory.acc.shape)
     memory.table[:] = rng.integers(0, 256, 256)
     memory.weights[:] = rng.integers(-128, 128, memory.weights.shape)
-    memory.maximum[:] = rng.integers(-1000, 1000, memory.maximum.shape)
-    memory.reciprocal[:] = rng.integers(1 << 15, (1 << 16) + 1, memory.maximum.shape)
-    memory.length[:] = rng.integers(1, 37, memory.maximum.shape)
-    memory.root[:] = rng.integers((1 << 16) + 1, (1 << 17) + 1, memory.maximum.shape)
-    memory.half[:] = rng.integers(-8, 10, memory.maximum.shape)
+    memory.words[:] = rng.integers(-32768, 32768, 513)
+    memory.reciprocal[:] = rng.integers(1 << 15, (1 << 16) + 1, memory.reciprocal.shape)
+    memory.length[:] = rng.integers(1, 37, memory.length.shape)
+    memory.list[:] = rng.integers(0, 1 << 16, memory.list.shape)
+    memory.list[7:12] = [3, 60_000, 0, 3, 11]
     return memory
 
 
-STATE = ("spm", "acc", "weights", "table", "maximum", "reciprocal", "length", "root", "half", "dram")
+STATE = ("spm", "acc", "weights", "table", "words", "maximum", "reciprocal", "length", "total", "center", "root",
+         "half", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
 
 
 def check(memory: Memory, config: Config, command: Command,
@@ -86,6 +87,12 @@ def put(spm: np.ndarray, row: int, stride: int, values: np.ndarray) -> None:
             spm[row + j // dim * stride + i, j % dim] = int(values[i, j]) & 255 if j < n else 0
 
 
+def between(table: np.ndarray, x: int) -> int:
+    """The table's value at x in -32768 .. 32767, 128 apart, rounded half up."""
+    low, high = int(table[(x + 32768) // 128]), int(table[(x + 32768) // 128 + 1])
+    return low + ((high - low) * (x % 128) + 64) // 128
+
+
 def wrapped(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
@@ -94,9 +101,9 @@ MOVES = [(unit, flags) for unit in (Unit.LOAD, Unit.STORE) for flags in range(25
 
 
 def test_every_legal_move_is_tested() -> None:
-    """Loads: ZERO, BROADCAST or neither; to the accumulator, int32 or int8, two of these three with ADD too."""
-    assert sum(unit == Unit.LOAD for unit, _ in MOVES) == 3 + 5 + 5
-    assert sum(unit == Unit.STORE for unit, _ in MOVES) == 3
+    """Loads: ZERO, BROADCAST, INDEXED or none; to the accumulator, int32 or int8, three of these four with ADD too."""
+    assert sum(unit == Unit.LOAD for unit, _ in MOVES) == 4 + 7 + 7
+    assert sum(unit == Unit.STORE for unit, _ in MOVES) == 2 * 3
 
 
 @pytest.mark.parametrize("size", [4, 20, 84])
@@ -110,7 +117,8 @@ def test_move(memory: Memory, config: Config, unit: Unit, flags: int, size: int)
     offset = 259 if MoveFlag.BROADCAST not in on else 1264 - BASE_ADDRESS
     command = Command.make(
         unit, flags=on, base=2, offset=offset, stride=stride, bytes=size, row=40, row_stride=1, block_stride=6,
-        rows=rows)
+        rows=rows, list=7, last_index=12)
+    numbers = [3, 12, 0, 3, 11] if MoveFlag.INDEXED in on else [0] * 5 if MoveFlag.BROADCAST in on else range(5)
 
     def change(new: dict[str, np.ndarray]) -> None:
         accumulator, narrow = MoveFlag.ACCUMULATOR in on, MoveFlag.NARROW in on
@@ -119,7 +127,7 @@ def test_move(memory: Memory, config: Config, unit: Unit, flags: int, size: int)
         for r in range(rows):
             for e in range(size // element):
                 inside = 40 + r + e // dim * 6, e % dim
-                outside = BASE_ADDRESS + offset + e * element + (0 if MoveFlag.BROADCAST in on else r * stride)
+                outside = BASE_ADDRESS + offset + e * element + numbers[r] * stride
                 if unit == Unit.STORE:
                     value = int(array[inside])
                     value = min(127, max(-128, value)) if narrow else value
@@ -143,7 +151,8 @@ REQUANTS = (
     (), (F.COLUMN,), (F.ROW,), (F.ROW, F.COLUMN), (F.WIDE,), (F.RESIDUAL,), (F.RELU,), (F.LOOKUP,),
     (F.RELU, F.LOOKUP, F.COLUMN), (F.WIDE, F.RESIDUAL, F.RELU, F.LOOKUP), (F.BIAS,), (F.BIAS, F.COLUMN),
     (F.BIAS, F.ROW), (F.BIAS, F.ROW, F.COLUMN, F.WIDE), (F.CLAMP,), (F.CLAMP, F.RELU, F.LOOKUP, F.BIAS),
-    (F.RESIDUAL, F.RESCALE), (F.RESIDUAL, F.RESCALE, F.WIDE, F.RELU, F.COLUMN, F.BIAS, F.LOOKUP),
+    (F.WIDE, F.LOOKUP), (F.WIDE, F.LOOKUP, F.RELU, F.COLUMN), (F.RESIDUAL, F.RESCALE),
+    (F.RESIDUAL, F.RESCALE, F.WIDE, F.RELU, F.COLUMN, F.BIAS, F.LOOKUP),
 )
 
 
@@ -192,6 +201,8 @@ def test_requant(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) 
             y = np.clip(y, -25, 48)
         if F.LOOKUP in flags and not wide:
             y = new["table"][y & 255].astype(np.int64)
+        elif F.LOOKUP in flags and F.RESIDUAL not in flags:
+            y = np.vectorize(lambda x: between(new["words"], x))(y)
         put(spm, 200, 24, y)
         if wide:
             put(spm, 200 + 12, 24, y >> 8)
@@ -268,57 +279,32 @@ def test_rope(memory: Memory, config: Config, period: int, flags: tuple[VectorFl
            dst=300, dst_stride=7, mult=50_000, shift=33, shift2=15, period=period)
 
 
-def test_rms(memory: Memory, config: Config) -> None:
-    m, n = 4, 14
-
-    def statistic(new: dict[str, np.ndarray]) -> None:
-        x = words(new["spm"], 30, 16, m, n)
-        new["root"][2, :m], new["half"][2, :m] = numerics.rms_statistic(x, 77, 9)
-
-    vector(memory, config, VOp.RMS_STAT, statistic, m=m, n=n, src0=30, src0_stride=16, mult=77, shift=9, context=2)
-
-    def apply(new: dict[str, np.ndarray]) -> None:
-        spm, dim = new["spm"], config.dim
-        gamma = np.array([
-            int(spm[90 + 2 * (j // dim), j % dim]) + 256 * int(spm[91 + 2 * (j // dim), j % dim])
-            for j in range(n)])
-        y = numerics.rms_apply(
-            words(spm, 30, 16, m, n), new["root"][2, :m], new["half"][2, :m], signed(gamma, 16), 19)
-        put(spm, 300, 6, y)
-
-    vector(memory, config, VOp.RMS_APPLY, apply, m=m, n=n, src0=30, src0_stride=16, src1=90, dst=300, dst_stride=6,
-           shift=19, context=2)
-
-
-@pytest.mark.parametrize("flags", [(), (F.CAUSAL,)], ids=("all", "causal"))
-def test_softmax(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) -> None:
-    m, n, mult, shift = 5, 11, 33_000, 32
-    seen = [n - m + 1 + i if flags else n for i in range(m)]
-    operands = {"m": m, "n": n, "src0": 7, "src0_stride": 9, "mult": mult, "shift": shift, "context": 3}
-
-    def maximum(new: dict[str, np.ndarray]) -> None:
-        t = numerics.scores(gather(new["acc"], 7, 9, m, n), mult, shift)
-        new["maximum"][3, :m] = [t[i, :seen[i]].max() for i in range(m)]
-
-    vector(memory, config, VOp.SOFTMAX_MAX, maximum, flags=flags, **operands)
-
-    def weights(new: dict[str, np.ndarray]) -> None:
-        t = numerics.scores(gather(new["acc"], 7, 9, m, n), mult, shift)
-        p = numerics.exp2(new["maximum"][3, :m, None] - t)
-        for i in range(m):
-            p[i, seen[i]:] = 0
-            total = int(p[i].sum())
-            new["length"][3, i] = total.bit_length()
-            new["reciprocal"][3, i] = (1 << 15 + total.bit_length()) // total
-        put(new["spm"], 300, 6, np.minimum(255, numerics.rshr(p, 12)))
-
-    vector(memory, config, VOp.SOFTMAX_EXP, weights, flags=flags, dst=300, dst_stride=6, **operands)
-    assert memory.spm[300:305, 0].any()
-
-
 def test_table(memory: Memory, config: Config) -> None:
     def change(new: dict[str, np.ndarray]) -> None:
         dim = config.dim
         new["table"][:] = [new["spm"][21 + entry // dim, entry % dim] for entry in range(256)]
 
     vector(memory, config, VOp.TABLE, change, src0=21)
+
+
+def test_word_table(memory: Memory, config: Config) -> None:
+    """Low bytes in ceil(513 / DIM) rows, high bytes in as many behind them."""
+    def change(new: dict[str, np.ndarray]) -> None:
+        rows = -(-513 // config.dim)
+        for i in range(513):
+            word = sum(int(new["spm"][21 + plane * rows + i // config.dim, i % config.dim]) << 8 * plane
+                       for plane in (0, 1))
+            new["words"][i] = word - (word >> 15 << 16)
+
+    vector(memory, config, VOp.WORD_TABLE, change, src0=21)
+
+
+def test_word_table_ends(memory: Memory, config: Config) -> None:
+    """The last entry counts only for the inputs beyond entry 511; saturated inputs reach both ends."""
+    memory.words[:] = 0
+    memory.words[0], memory.words[511], memory.words[512] = -700, 1280, 25_600
+    memory.acc[9, :4] = [1 << 20, -(1 << 20), 32_767 - 127, 32_767 - 126]
+    expected = [1280 + (24_320 * 127 + 64) // 128, -700, 1280, 1280 + 190]
+    vector(memory, config, VOp.REQUANT, lambda new: (put(new["spm"], 200, 4, np.array([expected])), put(
+        new["spm"], 202, 4, np.array([expected]) >> 8), None)[-1], flags=[F.WIDE, F.LOOKUP], m=1, n=4, src0=9, mult=1,
+        dst=200, dst_stride=4)

@@ -12,6 +12,7 @@ from gemmule.isa import (
     Length,
     MatrixFlag,
     MoveFlag,
+    SOp,
     Unit,
     VOp,
     decode_table,
@@ -22,8 +23,8 @@ from gemmule.isa import decode as decode_word
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.functional import execute
 from gemmule.sim.fuzz import FuzzCase, generate
-from gemmule.sim.fuzz_commands import Draw
 from gemmule.sim.fuzz_coverage import Coverage
+from gemmule.sim.fuzz_draw import Draw
 from gemmule.sim.fuzz_faults import faulty_commands
 from gemmule.sim.fuzz_frame import Frame
 from gemmule.sim.memory import Memory
@@ -99,8 +100,10 @@ def test_coverage_minimum_can_fail():
     """One program of empty commands: 4 of 40 commands, no mode, no stall, no overlap."""
     commands = [Command.make(unit) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)]
     missing = counted(commands, [5, 6, 7, 8], [7, 8, 9, 10], 12).missing()
-    for text in ("commands a program (4 of 40)", "softmax_exp+causal (0 of 0.4)", "matrix+output_stationary (0 of 0.4)",
-                 "stall: store ports (0 of 0.2)", "three units busy (0.000 of 0.05 of the cycles)"):
+    for text in ("commands a program (4 of 40)", "softmax_exp+causal (0 of 0.25)", "softmax_max+continue (0 of 0.25)",
+                 "matrix+output_stationary (0 of 0.25)", "keys+from_importance (0 of 0.25)", "load+indexed (0 of 0.25)",
+                 "predicate: vector true (0 of 0.25)", "predicate: select false (0 of 0.25)",
+                 "stall: store ports (0 of 0.2)", "three units busy (0.000 of 0.03 of the cycles)"):
         assert text in missing
     assert not any(text.startswith(("load+empty", "requant (")) for text in missing)
 
@@ -123,23 +126,42 @@ def test_a_full_window_is_told_from_the_bursts_of_a_load():
         assert counted([load], [5], [200], 202).stalls["DRAM window full"] == full
 
 
+def test_predicates_are_told_by_the_time_they_take():
+    """A skipped command finishes 2 cycles after its issue, as an empty one does, which does not count."""
+    store = Command.make(Unit.STORE, bytes=4, rows=1, predicate=1)
+    commands = [store, store, Command.make(Unit.STORE, bytes=4, predicate=1), Command.make(Unit.STORE, bytes=4, rows=1),
+                Command.make(Unit.LOAD, bytes=4, rows=1, flags=[MoveFlag.ZERO], predicate=1)]
+    coverage = counted(commands, [5, 10, 60, 70, 80], [7, 50, 62, 130, 82], 140)
+    assert coverage.predicates == {"store false": 1, "store true": 1, "load true": 1}
+    assert coverage.commands["store"] == 3
+
+
 def test_the_dump_shows_all_state():
-    """Whatever is changed in memory, weights, table or contexts before the dump changes DRAM after it."""
+    """Whatever is changed in memory or hidden state before the dump changes DRAM after it."""
     random = np.random.default_rng(5)
     frame = Frame(TINY, 1)
     dram = frame.memory(random)
-    program = [*frame.dump_upper(), *frame.dump_lower(True)]
-    table = decode_table(encode_program(program))
-    limits = np.full(32, frame.end)
-    out = resolve(table, np.zeros(32, dtype=np.int64), limits, np.zeros(16, dtype=np.int64), TINY)
-    assert not out[:, OUT["fault"]].any()
+    program = [*frame.dump_upper(), *frame.dump_lower(table=True, words=True)]
+    limits, random_keys = np.full(32, frame.end), random.integers(1000, 2000, TINY.select_keys)
 
-    def dumped(change=lambda memory: None):
+    def resolved(commands):
+        table = decode_table(encode_program(commands))
+        out = resolve(table, np.zeros(32, dtype=np.int64), limits, np.zeros(16, dtype=np.int64), TINY)
+        assert not out[:, OUT["fault"]].any()
+        return table, out
+
+    dump = resolved(program)
+
+    def dumped(change=lambda memory: None, dump=dump):
         memory = Memory(TINY, dram_bytes=frame.end)
         memory.dram[:] = dram
         memory.reciprocal[:], memory.length[:], memory.root[:], memory.half[:] = 50_000, 24, 70_000, 1
+        memory.center[:], memory.total[:] = 900, 1 << 21
+        memory.list[:], memory.ids[:] = 700, np.arange(len(memory.ids))
+        memory.keys[:], memory.committed[:] = random_keys, random_keys
+        memory.best[:] = -20_000
         change(memory)
-        execute(memory, table, out, len(table))
+        execute(memory, *dump, len(dump[0]))
         return memory.dram
 
     def poke(name, at, value):
@@ -151,14 +173,26 @@ def test_the_dump_shows_all_state():
     changes = [poke("spm", (row, 1), 1) for row in (0, 255, 511, 512, 700, 1023)]
     changes += [poke("acc", (row, 3), 1 << 30) for row in (0, 100, 127, 128, 255)]
     changes += [poke("weights", (k, n), 1) for k in range(4) for n in range(4)]
-    changes += [poke("table", entry, 1) for entry in range(256)]
+    changes += [poke("table", entry, 1) for entry in (*range(0, 256, 17), 1, 127, 128)]
     for context in range(TINY.stat_contexts):
         for row in (0, 7, TINY.stat_rows - 1):
             at = context, row
             changes += [poke("length", at, 1), poke("reciprocal", at, 2000), poke("root", at, 9000),
-                        poke("half", at, 1), poke("maximum", at, 900)]
+                        poke("half", at, 1), poke("maximum", at, 900), poke("center", at, 300),
+                        poke("total", at, 1 << 17)]
+    changes += [poke("words", entry, 300) for entry in (*range(0, 512, 37), 255, 256, 511, 512)]
+    last = TINY.list_entries - 1
+    changes += [poke("list", at, 1) for at in (0, 63, last - 63, last)]
+    changes += [poke(name, at, 1) for name in ("best_ids", "ids") for at in (0, 3, 15)]
+    changes += [poke("best", at, 52_000) for at in (0, 15)]
+    smallest, far = int(np.argmin(random_keys[:64])), 1024 - 64 + int(np.argmin(random_keys[-64:]))
+    changes += [poke("keys", smallest, 2000)]
+    changes += [poke(name, at, 2000) for name in ("committed", "shadow") for at in (smallest, far)]
     for i, change in enumerate(changes):
         assert not np.array_equal(dumped(change), plain), i
+    for number in (1, 2, 3):
+        judged = [Command.make(Unit.SELECT, op=SOp.COMPARE, m=1, n=1, number=number), *program]
+        assert not np.array_equal(dumped(dump=resolved(judged)), plain)
 
 
 def test_most_waits_are_needed():

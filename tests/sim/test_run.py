@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from gemmule.config import Config, load_config
+from gemmule.config import load_config
 from gemmule.csr import COUNTERS
 from gemmule.isa import Command, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, encode_program
-from gemmule.sim.result import Difference, Result, split_counters
+from gemmule.sim.result import Difference, split_counters
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.run import Model
-from gemmule.timing import Timing
-
-TINY = load_config("tiny")  # DIM 4, bus 4, bursts of 64 bytes = 16 beats = 2 commands
-# written out, so that the numbers below do not move when the RTL's latencies do
-TIMING = Timing(
-    fetch_start=1, done=2, load_first=1, load_write=1, load_zero=2, load_fill=2, store_first=1, store_send=2,
-    store_zero=2, matrix_first=1, matrix_zero=2, matrix_rmw=2, matrix_commands=8, store_commands=8, matrix_drain=8,
-    vector_first=1, vector_write=9, vector_stat=12, vector_zero=2, rms_serial=36, softmax_serial=19)
 
 
-def model_of(program: list[Command], timing: Timing = TIMING, config: Config = TINY) -> Model:
-    model = Model(config, timing)
-    model.limits[:] = 1 << 20
-    model.load_program(encode_program(program), 0)
-    return model
+def _beside(name: str) -> ModuleType:
+    """A helper module in this directory (tests are not a package)."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def timed(*program: Command, config: Config = TINY) -> Result:
-    return model_of(list(program), config=config).run(timing_only=True)
-
-
-def matrix(a: int, b: int, n: int, **waits: dict) -> Command:
-    return Command.make(
-        Unit.MATRIX, a_row=a, a_stride=4, b_row=b, b_stride=4, c_row=0, c_stride=4, m=4, n=n, k=4, **waits)
-
+hand = _beside("engine_hand")
+TINY, TIMING, model_of, timed, matrix, load = (
+    hand.TINY, hand.TIMING, hand.model_of, hand.timed, hand.matrix, hand.load)
 
 PIPELINE = [
     Command.make(Unit.LOAD, offset=0, stride=64, bytes=40, row=0, row_stride=10, block_stride=1, rows=4),
@@ -136,11 +129,6 @@ def test_vector_reads(op: VOp, flags: tuple[int, ...], src1: int, reads: int) ->
     assert (result.fault, result.finish.tolist()) == (0, [99 + reads + 9])
 
 
-def load(offset: int, size: int, rows: int, *flags: int, stride: int = 0) -> Command:
-    return Command.make(Unit.LOAD, flags=flags, offset=offset, bytes=size, rows=rows, stride=stride,
-                        row=0, row_stride=32, block_stride=1)
-
-
 def test_unaligned_rows_write_late_and_catch_up() -> None:
     """Bytes 3..7: beats 160 and 161; the second completes both chunks, written in 162 and 163. A second row on a bus
     boundary (64..68, requested in 101) has beats 162 and 163 and is written a cycle late, in 164 and 165. Bytes
@@ -205,12 +193,12 @@ def test_fetch_goes_on_after_a_fault() -> None:
 
 
 def test_serial_divider_bounds_statistics() -> None:
-    """RMS_STAT, 3 rows of 2 groups: first sum 99 + 4 + 12 = 115, then three quotients of 36 on one divider:
+    """NORM_STAT, 3 rows of 2 groups: first sum 99 + 4 + 12 = 115, then three quotients of 36 on one divider:
     223. SOFTMAX_EXP 224: last write 224 + 6 + 9 = 239, first sum 238, three quotients of 19: 295.
     """
     common = {"m": 3, "n": 8, "src0_stride": 8, "dst_stride": 4}
     result = timed(
-        Command.make(Unit.VECTOR, op=VOp.RMS_STAT, src0=0, **common),
+        Command.make(Unit.VECTOR, op=VOp.NORM_STAT, src0=0, **common),
         Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, src0=0, dst=512, **common))
     assert result.issue.tolist() == [99, 224]
     assert result.finish.tolist() == [223, 295]

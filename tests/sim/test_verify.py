@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
-from gemmule.isa import Command, IsaError, Length, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import (
+    Command,
+    IsaError,
+    Length,
+    MatrixFlag,
+    MoveFlag,
+    SOp,
+    Unit,
+    VectorFlag,
+    VOp,
+    encode_program,
+)
 from gemmule.sim.run import Model
 from gemmule.sim.verify import ProgramError, verify
 
@@ -153,7 +164,11 @@ def test_zero_length_commands_touch_nothing_and_wait_for_their_unit():
     ([load(0, bytes=6, flags=[MoveFlag.ACCUMULATOR])], "command 0 .* faults: align"),
     ([load(0, offset=2, flags=[MoveFlag.BROADCAST])], "command 0 .* faults: align"),
     ([load(0, flags=[MoveFlag.ADD])], "command 0 .* faults: illegal"),
-    ([C(Unit.SELECT)], "command 0 .* faults: illegal"),
+    ([C(Unit.SELECT, op=9)], "command 0 .* faults: illegal"),
+    ([C(Unit.SELECT, op=SOp.COMPARE, m=1, n=1)], "command 0 .* faults: illegal"),
+    ([load(0, flags=[MoveFlag.INDEXED], list=2045)], "command 0 .* faults: rows"),
+    ([load(0, flags=[MoveFlag.INDEXED], stride=4096, last_index=15, offset=4093)], "command 0 .* faults: limit"),
+    ([store(0, flags=[MoveFlag.INDEXED], stride=3, last_index=1)], "writes some DRAM bytes twice"),
     ([matrix(0, 8, 0, flags=[MatrixFlag.OUTPUT_STATIONARY])], "command 0 .* faults: rows"),
     ([matrix(0, 8, 0, flags=[MatrixFlag.REUSE], k=5)], "command 0 .* faults: rows"),
     ([load(0, row_stride=0, flags=[MoveFlag.ACCUMULATOR, MoveFlag.ADD])], "writes some accumulator rows twice"),
@@ -181,7 +196,7 @@ def test_operands_may_share_a_bank():
     check([C(Unit.VECTOR, op=VOp.ADD, dst=0, dst_stride=4, **pair),  # in place of either operand
            C(Unit.VECTOR, op=VOp.ADD, dst=20, dst_stride=4, **pair),
            C(Unit.VECTOR, op=VOp.PRODUCT, dst=40, dst_stride=4, aux=4, **pair)])
-    check([C(Unit.VECTOR, op=VOp.RMS_APPLY, src0=0, src0_stride=8, src1=20, dst=40, dst_stride=4, m=4, n=4)])
+    check([C(Unit.VECTOR, op=VOp.NORM_APPLY, src0=0, src0_stride=8, src1=20, dst=40, dst_stride=4, m=4, n=4)])
 
 
 @pytest.mark.parametrize(("flags", "size", "last"), [([ACC], 32, 10), ([ACC, NARROW], 8, 10), ([ACC, NARROW], 32, 46)])

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
 from gemmule.config import load_config
@@ -48,10 +47,8 @@ class FakeModel:
         assert len(tokens) >= 1
         self.passes += 1
         self.cache = self.cache[:position] + list(tokens)
-        logits = np.zeros((len(tokens), VOCABULARY), dtype=np.int16)
-        for i in range(len(tokens)):
-            logits[i, self.next_token(self.cache[:position + i + 1])] = 1
-        return Forward(logits if logit_rows is None else logits[len(tokens) - logit_rows:], ())
+        chosen = [self.next_token(self.cache[:position + i + 1]) for i in range(len(tokens))]
+        return Forward(chosen if logit_rows is None else chosen[len(tokens) - logit_rows:], ())
 
 
 class FixedDrafter:

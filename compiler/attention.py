@@ -1,0 +1,381 @@
+"""Attention of all heads of a layer: scores, exact softmax and context, two blocks of queries in flight.
+
+A block's products run in the order scores, scores, context, context, so the softmax of one block
+hides behind the matrix work of its neighbour. Scores of a block fill one quarter of the accumulator,
+contexts of two blocks the other half. Operands lie in DRAM as the device uses them,
+[head][column group][row][DIM].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import Regions
+from gemmule.compiler.schedule import ACC, SPM, footprints, place_waits
+from gemmule.config import Config
+from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.sim.result import Result
+from gemmule.timing import ceil_div
+
+__all__ = [
+    "AttentionPlan", "AttentionProgram", "Block", "Head", "LayerProgram", "addresses", "attend", "compile_attention",
+    "exposed_vector", "move_groups", "pack_groups", "place_regions", "plan_attention", "schedule_loads",
+    "unpack_groups",
+]
+
+SLOTS = 4
+"""Accumulator slots: two blocks of scores, two of contexts."""
+OPERANDS = ("q", "k", "v", "context")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionPlan:
+    """Blocks of queries as (first, rows), accumulator slots (first rows), how many blocks are in flight."""
+
+    queries: int
+    keys: int
+    head_dim: int
+    causal: bool
+    blocks: tuple[tuple[int, int], ...]
+    accumulators: tuple[int, ...]
+    flight: int
+    weight_rows: int
+    """Scratchpad rows of one block's weights."""
+
+    def seen(self, first: int, rows: int) -> int:
+        """Keys that some row of a block of queries sees: the others are skipped."""
+        return self.keys - self.queries + first + rows if self.causal else self.keys
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one head's two products, over the keys that blocks see."""
+        return 2 * self.head_dim * sum(rows * self.seen(first, rows) for first, rows in self.blocks)
+
+
+def plan_attention(config: Config, queries: int, keys: int, head_dim: int, *, causal: bool = False) -> AttentionPlan:
+    """Cut the queries so that a block's scores fit an accumulator slot and its sums the statistics.
+
+    Raises:
+        CompileError: a size is out of range, or not even one row of scores fits.
+    """
+    for name, value in (("queries", queries), ("keys", keys), ("head_dim", head_dim)):
+        if not 1 <= value <= 65535:
+            raise CompileError(f"{name} must be from 1 to 65535, not {value}")
+    if causal and queries > keys:
+        raise CompileError(f"causal attention takes at most as many queries as keys = {keys}, not {queries}")
+    slot = config.acc_rows // SLOTS
+    wide = max(ceil_div(keys, config.dim), ceil_div(head_dim, config.dim))
+    most = min(slot // wide, config.stat_rows, queries)
+    if not most:
+        raise CompileError(
+            f"a row of scores or context must fit {slot} accumulator rows, not {wide}: use fewer keys or a larger "
+            "accumulator (acc_kib)")
+    flight = min(2, config.stat_contexts)
+    count = min(ceil_div(ceil_div(queries, most), flight) * flight, queries)
+    edges = [queries * i // count for i in range(count + 1)]
+    blocks = tuple((a, b - a) for a, b in zip(edges, edges[1:]))
+    return AttentionPlan(
+        queries=queries, keys=keys, head_dim=head_dim, causal=causal, blocks=blocks, flight=flight,
+        accumulators=tuple(i * slot for i in range(SLOTS)),
+        weight_rows=ceil_div(keys, config.dim) * max(rows for _, rows in blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """One head in the scratchpad: first row and column-group stride of each operand, its scalings.
+
+    ``k`` and ``v`` share ``key_stride``; they and it are multiples of ``config.preload``. ``score`` and
+    ``scale`` are (mult, shift) of the scores and of the context.
+    """
+
+    name: str
+    q: int
+    query_stride: int
+    k: int
+    v: int
+    key_stride: int
+    context: int
+    context_stride: int
+    score: tuple[int, int]
+    scale: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Query rows ``first .. first + rows - 1`` of a head."""
+
+    head: Head
+    first: int
+    rows: int
+
+
+def attend(plan: AttentionPlan, blocks: Sequence[Block], weights: Sequence[int]) -> list[Command]:
+    """Commands of up to ``plan.flight`` blocks; ``weights``: scratchpad rows of each block's weights."""
+    scores, softmax, contexts, results = [], [], [], []
+    for i, block in enumerate(blocks):
+        head, m, note = block.head, block.rows, f"{block.head.name} rows {block.first}+{block.rows}"
+        keys = plan.seen(block.first, m)
+        acc, out = plan.accumulators[i], plan.accumulators[plan.flight + i]
+        scores.append(Command.make(
+            Unit.MATRIX, note=f"scores {note}", a_row=head.q + block.first, a_stride=head.query_stride, b_row=head.k,
+            b_stride=head.key_stride, c_row=acc, c_stride=m, m=m, n=keys, k=plan.head_dim,
+            flags=(MatrixFlag.B_TRANSPOSED,)))
+        flags = (VectorFlag.CAUSAL,) if plan.causal else ()
+        source: dict[str, Any] = {
+            "src0": acc, "src0_stride": m, "m": m, "n": keys, "mult": head.score[0], "shift": head.score[1],
+            "context": i}
+        softmax += [
+            Command.make(Unit.VECTOR, op=VOp.SOFTMAX_MAX, note=f"maximum {note}", flags=flags, **source),
+            Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, note=f"weights {note}", dst=weights[i], dst_stride=m,
+                         flags=flags, **source)]
+        contexts.append(Command.make(
+            Unit.MATRIX, note=f"context {note}", a_row=weights[i], a_stride=m, b_row=head.v, b_stride=head.key_stride,
+            c_row=out, c_stride=m, m=m, n=plan.head_dim, k=keys, flags=(MatrixFlag.A_UNSIGNED,)))
+        results.append(Command.make(
+            Unit.VECTOR, op=VOp.REQUANT, note=f"normalise {note}", src0=out, src0_stride=m,
+            dst=head.context + block.first, dst_stride=head.context_stride, m=m, n=plan.head_dim, mult=head.scale[0],
+            shift=head.scale[1], context=i, flags=(VectorFlag.ROW,)))
+    return [*scores, *softmax, *contexts, *results]
+
+
+def place_regions(config: Config, groups: Sequence[Sequence[tuple[str, int]]], first: int = 0,
+                  last: int | None = None) -> dict[str, int] | None:
+    """First rows of named regions in rows ``first .. last - 1``: a fresh bank for each group if there are enough.
+
+    Regions begin at multiples of ``config.preload``. None when they do not fit.
+    """
+    last = config.spm_rows if last is None else last
+    for align in (config.spm_bank_rows, config.preload):
+        found, at = {}, first
+        for group in groups:
+            at = ceil_div(at, align) * align
+            for name, rows in group:
+                found[name] = at = ceil_div(at, config.preload) * config.preload
+                at += rows
+        if at <= last:
+            return found
+    return None
+
+
+def move_groups(unit: Unit, note: str, *, base: int, offset: int, pitch: int, rows: int, groups: int, row: int,
+                stride: int, dim: int) -> Command:
+    """Move ``rows`` of each column group: [group][pitch rows][dim] in DRAM, ``stride`` rows apart in the scratchpad."""
+    if pitch == rows == stride:
+        return Command.make(unit, note=note, base=base, offset=offset, bytes=groups * rows * dim, row=row,
+                            block_stride=1, rows=1)
+    return Command.make(unit, note=note, base=base, offset=offset, stride=pitch * dim, bytes=rows * dim, row=row,
+                        row_stride=stride, block_stride=1, rows=groups)
+
+
+def pack_groups(values: np.ndarray, dim: int) -> np.ndarray:
+    """int8 [..., rows, columns] as the device uses it: uint8 [..., group, rows, dim], zero beyond the columns."""
+    *outer, rows, columns = values.shape
+    padded = np.zeros((*outer, rows, ceil_div(columns, dim) * dim), dtype=np.int8)
+    padded[..., :columns] = values
+    return np.ascontiguousarray(np.moveaxis(padded.reshape(*outer, rows, -1, dim), -2, -3)).view(np.uint8)
+
+
+def unpack_groups(content: np.ndarray, columns: int) -> np.ndarray:
+    """Inverse of :func:`pack_groups`: [..., group, rows, dim] to [..., rows, columns], same dtype."""
+    rows = np.moveaxis(content, -3, -2)
+    return rows.reshape(*rows.shape[:-2], -1)[..., :columns].copy()
+
+
+def schedule_loads(commands: Sequence[Command], config: Config,
+                   spilled: Mapping[int, int] | None = None) -> list[Command]:
+    """Move every load up to where its rows are free, in order, and place all waits.
+
+    ``commands`` are in an order that is right when they run one after another. ``spilled``: base register
+    of loads to that of the stores into the same DRAM region; such a load stays behind, and waits for,
+    the last store that overlaps it.
+    """
+    spilled = spilled or {}
+    touched = {SPM: np.full(config.spm_rows, -1), ACC: np.full(config.acc_rows, -1)}
+    keys, latest, stores = [], -1, []
+    for i, command in enumerate(commands):
+        spans = [(touched[part.space], rows) for part in footprints(command, config, {}) for rows in part.slices()]
+        if command.unit is not Unit.LOAD:
+            for memory, rows in spans:
+                memory[rows] = i
+            stores += [(i, command)] if command.unit is Unit.STORE else []
+            keys.append((i, 0, i))
+            continue
+        latest = max(latest, *(int(memory[rows].max()) for memory, rows in spans))
+        latest = max(latest, _last_store(command, stores, spilled))
+        keys.append((latest, 1, i))
+    ordered = [commands[key[2]] for key in sorted(keys)]
+    return _wait_for_stores(place_waits(ordered, config, {}), spilled)
+
+
+def exposed_vector(result: Result) -> int:
+    """Cycles of a launch in which the vector unit has a command in flight and the matrix unit has none."""
+    edges = np.zeros((2, result.cycles + 2), dtype=np.int64)
+    for row, unit in enumerate((Unit.VECTOR, Unit.MATRIX)):
+        ran = (result.units == unit) & (result.issue >= 0)
+        np.add.at(edges[row], result.issue[ran], 1)
+        np.add.at(edges[row], result.finish[ran] + 1, -1)
+    vector, matrix = edges.cumsum(axis=1) > 0
+    return int(np.count_nonzero(vector & ~matrix))
+
+
+def _span(command: Command) -> tuple[int, int]:
+    f = command.fields
+    return f.get("offset", 0), f.get("offset", 0) + (f["rows_cap"] - 1) * f.get("stride", 0) + f["bytes"]
+
+
+def _last_store(load: Command, stores: Sequence[tuple[int, Command]], spilled: Mapping[int, int]) -> int:
+    """Number of the last store into what the load reads, -1 when there is none."""
+    base, (low, high) = spilled.get(load.fields.get("base", 0)), _span(load)
+    if base is None:
+        return -1
+    return next((i for i, store in reversed(stores) if store.fields.get("base", 0) == base
+                 and _span(store)[0] < high and _span(store)[1] > low), -1)
+
+
+def _wait_for_stores(commands: Sequence[Command], spilled: Mapping[int, int]) -> list[Command]:
+    found: list[Command] = []
+    stores: list[tuple[int, Command]] = []
+    for command in commands:
+        if command.unit is Unit.STORE:
+            stores.append((len(stores), command))
+        number = _last_store(command, stores, spilled) if command.unit is Unit.LOAD else -1
+        if number >= 0:
+            distance = min(len(stores) - number, MAX_WAIT, command.waits.get(Unit.STORE, MAX_WAIT))
+            command = replace(command, waits={**command.waits, Unit.STORE: distance})
+        found.append(command)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerProgram:
+    """A compiled piece of a model; ``symbols``: (address, bytes) of its DRAM regions, among them ``program``."""
+
+    config: Config
+    image: bytes
+    commands: tuple[Command, ...]
+    base_address: int
+    size: int
+    """Bytes of DRAM from ``base_address`` on."""
+    symbols: dict[str, tuple[int, int]]
+    bases: tuple[str, ...]
+    """Region of each base register."""
+
+    @property
+    def program_address(self) -> int:
+        return self.symbols["program"][0]
+
+    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bases, limits, lengths) of a launch, int64."""
+        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
+        for register, name in enumerate(self.bases):
+            bases[register], limits[register] = self.symbols[name]
+        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
+        lengths[0] = 65535
+        return bases, limits, lengths
+
+    def put(self, dram: np.ndarray, name: str, content: np.ndarray) -> None:
+        """Write a region's content (uint8) into ``dram``, the bytes from ``base_address`` on."""
+        at = self.symbols[name][0] - self.base_address
+        dram[at:at + content.size] = content.reshape(-1)
+
+
+def addresses(regions: Regions, config: Config, base_address: int) -> tuple[int, dict[str, tuple[int, int]]]:
+    """(bytes, symbols) of regions that stand at ``base_address``.
+
+    Raises:
+        CompileError: the address is not aligned, or the end lies beyond the device's addresses.
+    """
+    if base_address % regions.align:
+        raise CompileError(f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
+    size = ceil_div(regions.size, regions.align) * regions.align
+    if base_address + size > 1 << config.address_bits:
+        raise CompileError(
+            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
+            f"{base_address + size}: raise address_bits")
+    return size, {name: (base_address + at, n) for name, (at, n) in regions.table.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionProgram(LayerProgram):
+    """Compiled attention; regions ``q``, ``k``, ``v``, ``context``."""
+
+    heads: int
+    plan: AttentionPlan
+
+    @property
+    def macs(self) -> int:
+        return self.heads * self.plan.macs
+
+    def fill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """DRAM content (uint8, at ``base_address``) for int8 q [heads, queries, head_dim], k and v with keys rows."""
+        dram, plan = np.zeros(self.size, dtype=np.uint8), self.plan
+        for name, value, rows in (("q", q, plan.queries), ("k", k, plan.keys), ("v", v, plan.keys)):
+            if value.shape != (self.heads, rows, plan.head_dim):
+                raise CompileError(f"{name} must have shape {(self.heads, rows, plan.head_dim)}, not {value.shape}")
+            self.put(dram, name, pack_groups(value, self.config.dim))
+        self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
+        return dram
+
+    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> np.ndarray:
+        """int8 context [heads, queries, head_dim], read with ``read_dram(address, bytes)``."""
+        raw = np.frombuffer(bytes(read_dram(*self.symbols["context"])), dtype=np.int8)
+        return unpack_groups(raw.reshape(self.heads, -1, self.plan.queries, self.config.dim), self.plan.head_dim)
+
+
+def compile_attention(config: Config, heads: int, queries: int, keys: int, head_dim: int, *, score: np.ndarray,
+                      scale: np.ndarray, causal: bool = False, base_address: int = 0) -> AttentionProgram:
+    """Compile ``context = softmax(q k^T) v`` of every head, streamed from DRAM and back.
+
+    ``score`` and ``scale`` are [heads, 2]: mult and shift that bring scores to base-2 exponents in Q13.10,
+    and contexts to int8. ``causal``: the last query sees all keys, each one before it one less.
+
+    Raises:
+        CompileError: the shape does not fit the configuration.
+    """
+    plan, dim, step = plan_attention(config, queries, keys, head_dim, causal=causal), config.dim, config.preload
+    groups, padded = ceil_div(head_dim, dim), ceil_div(keys, step) * step
+    if heads < 1 or score.shape != (heads, 2) or scale.shape != (heads, 2):
+        raise CompileError(f"score and scale must have shape {(max(heads, 1), 2)}, not {score.shape} and {scale.shape}")
+    rows = {"q": groups * queries, "k": groups * padded, "v": groups * padded, "context": groups * queries}
+    slot = place_regions(config, [
+        [("q0", rows["q"]), ("q1", rows["q"]), ("weights0", plan.weight_rows), ("weights1", plan.weight_rows)],
+        [(f"{name}{i}", rows[name]) for i in range(2) for name in ("k", "v")],
+        [("context0", rows["context"]), ("context1", rows["context"])]])
+    if slot is None:
+        raise CompileError(
+            f"two heads of {queries} queries, {keys} keys and {head_dim} columns must fit {config.spm_rows} scratchpad "
+            "rows: use a shorter sequence")
+    lengths = {"q": queries, "k": keys, "v": keys, "context": queries}
+    commands: list[Command] = []
+
+    def move(name: str, h: int) -> Command:
+        return move_groups(
+            Unit.STORE if name == "context" else Unit.LOAD, f"{name} {h}", base=OPERANDS.index(name),
+            offset=h * groups * lengths[name] * dim, pitch=lengths[name], rows=lengths[name], groups=groups,
+            row=slot[f"{name}{h % 2}"], stride=padded if name in "kv" else queries, dim=dim)
+
+    work = [(h, Block(Head(
+        name=f"head {h}", q=slot[f"q{h % 2}"], query_stride=queries, k=slot[f"k{h % 2}"], v=slot[f"v{h % 2}"],
+        key_stride=padded, context=slot[f"context{h % 2}"], context_stride=queries,
+        score=(int(score[h, 0]), int(score[h, 1])), scale=(int(scale[h, 0]), int(scale[h, 1]))), *block))
+        for h in range(heads) for block in plan.blocks]
+    for at in range(0, len(work), plan.flight):
+        taken = work[at:at + plan.flight]
+        commands += [move(name, h) for h, block in taken if block.first == 0 for name in ("q", "k", "v")]
+        commands += attend(plan, [block for _, block in taken], [slot["weights0"], slot["weights1"]])
+        commands += [move("context", h) for h, block in taken if block.first + block.rows == queries]
+    commands = schedule_loads(commands, config)
+    image = encode_program(commands)
+    regions = Regions(max(config.burst_bytes, 64))
+    regions.reserve("program", len(image))
+    for name in OPERANDS:
+        regions.reserve(name, heads * groups * lengths[name] * dim)
+    size, symbols = addresses(regions, config, base_address)
+    return AttentionProgram(
+        config=config, heads=heads, plan=plan, image=image, commands=tuple(commands), base_address=base_address,
+        size=size, symbols=symbols, bases=OPERANDS)

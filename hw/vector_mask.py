@@ -1,0 +1,68 @@
+"""Tree masks of the softmax: which lanes of a column group a row's bitmap lets through."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from gemmule.config import Config
+from gemmule.hw.interfaces import vector_layout
+from gemmule.hw.vector_ops import token_layout, traits_of
+
+__all__ = ["TreeMask"]
+
+CHUNKS = 8
+"""A bitmap row has DIM bytes: as many chunks of DIM bits, one for each column group."""
+
+
+class TreeMask(wiring.Component):
+    """``numerics.tree_mask`` of one row and column group, combinational from registers, stage 2.
+
+    The new tokens begin ``n + after - m`` columns after the piece's first one (before it when negative). With
+    q and rest of that distance divided by DIM, group g sees the bitmap's chunks g - q - 1 and g - q,
+    shifted by rest; chunks before the bitmap are ones. Throughput: one group a cycle, in order.
+
+    Members
+    -------
+    command: In(vector_layout), begin: In(1)
+    bitmap: In(1), data: In(8 * dim)
+        A row's bitmap on r1, in stage 1 of the row's first group.
+    token: In(token_layout).array(2)
+        Stages 1 and 2.
+    mask: Out(dim)
+        Lanes that the row of stage 2 sees; all ones without TREE.
+    """
+
+    def __init__(self, *, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "command": In(vector_layout(config)), "begin": In(1), "bitmap": In(1), "data": In(8 * config.dim),
+            "token": In(token_layout(config)).array(2), "mask": Out(config.dim),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        dim, command, token = self.config.dim, self.command, self.token
+        start, chunk = Signal(signed(18)), Signal(signed(18))
+        bits = Signal(CHUNKS * dim)
+        with m.If(self.begin):
+            m.d.sync += start.eq(command.n + command.after - command.m)
+        with m.If(self.bitmap):
+            m.d.sync += bits.eq(self.data)
+        with m.If(token[0].valid):
+            m.d.sync += chunk.eq(Mux(token[0].first, -(start >> exact_log2(dim)), chunk + 1))
+
+        chunks = Array(bits.word_select(i, dim) for i in range(CHUNKS))
+        lower, upper, pair = Signal(dim), Signal(dim), Signal(2 * dim)
+        for part, index in ((lower, chunk - 1), (upper, chunk)):
+            with m.If(index < 0):
+                m.d.comb += part.eq(Const(-1, dim))
+            with m.Elif(index < CHUNKS):
+                m.d.comb += part.eq(chunks[index[:exact_log2(CHUNKS)]])
+        m.d.comb += [
+            pair.eq(Cat(lower, upper) << start[:exact_log2(dim)]),
+            self.mask.eq(Mux(traits_of(command).tree, pair[dim:], Const(-1, dim))),
+        ]
+        return m

@@ -1,0 +1,121 @@
+"""Cycles of the vector unit for its benches: what is read and written in which cycle, from docs/timing.md alone."""
+
+from __future__ import annotations
+
+from gemmule.isa import VectorFlag as F
+from gemmule.isa import VOp
+
+__all__ = [
+    "NORM_OPS", "SOFTMAX_OPS", "Command", "flags_of", "has_tree", "is_late", "is_wide", "parameter_rows", "reads_of",
+    "stride1", "trace",
+]
+
+Command = dict[str, int]
+WRITE, STAT, MEAN, NORM, SOFTMAX = 9, 12, 4, 36, 19
+SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+BY_ROWS = (*SOFTMAX_OPS, VOp.NORM_STAT, VOp.ABSMAX)
+SILENT = (VOp.SOFTMAX_MAX, VOp.NORM_STAT, VOp.ABSMAX)
+SCALED, NORM_OPS = (VOp.REQUANT, VOp.ROPE), (VOp.NORM_STAT, VOp.NORM_APPLY)
+WIDENED = (VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+
+
+def flags_of(c: Command) -> set[F]:
+    """Flags that are set (a bit with several meanings once)."""
+    return {f for f in F if c["flags"] >> f & 1}
+
+
+def parameter_rows(c: Command) -> int:
+    """P: parameter rows of a column group."""
+    bias = 4 * (F.BIAS in flags_of(c))
+    if c["op"] == VOp.NORM_APPLY:
+        return 2 + bias
+    return (3 * (F.COLUMN in flags_of(c)) + bias) * (c["op"] in SCALED)
+
+
+def is_wide(c: Command) -> bool:
+    """Whether the result has 16 bits."""
+    flags = flags_of(c)
+    return c["op"] in WIDENED and (F.WIDE in flags or (c["op"] == VOp.REQUANT and F.RESIDUAL in flags))
+
+
+def is_late(c: Command) -> bool:
+    """Whether rows are written ``vector_stat`` cycles after their last read."""
+    flags, op = flags_of(c), c["op"]
+    if op == VOp.REQUANT:
+        return {F.WIDE, F.LOOKUP} <= flags and F.RESIDUAL not in flags
+    return op == VOp.SOFTMAX_NORM or (op == VOp.SOFTMAX_EXP and F.WIDE in flags)
+
+
+def has_tree(c: Command) -> bool:
+    """Whether the rows have bitmaps at src1."""
+    return c["op"] in SOFTMAX_OPS and F.TREE in flags_of(c)
+
+
+def divides(c: Command) -> bool:
+    """Whether each row ends in a divider."""
+    return c["op"] in (VOp.NORM_STAT, VOp.ABSMAX) or (c["op"] == VOp.SOFTMAX_EXP and F.MORE not in flags_of(c))
+
+
+def stride1(c: Command) -> int:
+    """Group stride of src1 of PRODUCT and ADD."""
+    return c["aux"] if c["op"] == VOp.PRODUCT else c["src0_stride"]
+
+
+def reads_of(c: Command, dim: int) -> int:
+    """Cycles with reads: the table of docs/timing.md."""
+    op, m, groups = VOp(c["op"]), c["m"], -(-c["n"] // dim)
+    if op is VOp.TABLE:
+        return max(1, 256 // dim)
+    if op is VOp.WORD_TABLE:
+        return 2 * -(-513 // dim)
+    if op in BY_ROWS:
+        return m * groups * (2 if op is VOp.NORM_STAT or is_wide(c) else 1)
+    apart = c["apart"] and op in (VOp.PRODUCT, VOp.ADD)
+    each = 4 if op is VOp.ROPE else 2 if op is VOp.NORM_APPLY or is_wide(c) or apart else 1
+    return groups * (parameter_rows(c) + m * each)
+
+
+def trace(c: Command, dim: int, dividers: int) -> tuple[list[dict[str, int]], dict[int, int], int]:
+    """Reads by cycle after issue (port: row), writes (cycle: row), cycles from issue to finish."""
+    op, m, params = VOp(c["op"]), c["m"], parameter_rows(c)
+    reads: list[dict[str, int]] = [{}]  # cycle t itself
+    writes: dict[int, int] = {}
+    if op in (VOp.TABLE, VOp.WORD_TABLE):
+        reads += [{"r0": c["src0"] + i} for i in range(reads_of(c, dim))]
+        return reads, writes, reads_of(c, dim) + WRITE
+    groups = range(-(-c["n"] // dim))
+    order = [(g, i) for i in range(m) for g in groups] if op in BY_ROWS else [(g, i) for g in groups for i in range(m)]
+    for g, i in order:
+        if i == 0 and op not in BY_ROWS:
+            reads += [{"r1": c["src1"] + g * params + p} for p in range(params)]
+        at0 = c["src0"] + g * c["src0_stride"] + i
+        at2 = c["dst"] + g * c["dst_stride"] + i
+        if op in (VOp.PRODUCT, VOp.ADD):
+            at1 = c["src1"] + g * stride1(c) + i
+            both = [{"r0": at0}, {"r1": at1}] if c["apart"] else [{"r0": at0, "r1": at1}, {}]
+            reads += both if c["apart"] or is_wide(c) else both[:1]
+        elif op in NORM_OPS:
+            reads += [{"r0": at0}, {"r0": at0 + c["src0_stride"] // 2}]
+        elif op is VOp.ROPE:
+            entry = c["aux"] + i * (4 << c["period"]) + g % (1 << c["period"]) * 4
+            reads += [{"acc": at0, "r1": entry}, *({"r1": entry + k} for k in (1, 2, 3))]
+        elif op is VOp.REQUANT and F.RESIDUAL in flags_of(c):
+            reads += [{"acc": at0, "r1": at2}, {"r1": at2 + c["dst_stride"] // 2}]
+        else:
+            bitmap = {"r1": c["src1"] + i} if has_tree(c) and g == 0 else {}
+            reads += [{"acc": at0} | bitmap] + [{}] * is_wide(c)
+        last = len(reads) - 1 + (STAT if is_late(c) else WRITE)
+        if is_wide(c):
+            writes[last - 1] = at2
+            writes[last] = at2 + c["dst_stride"] // 2
+        elif op not in SILENT:
+            writes[last] = at2
+    assert len(reads) - 1 == reads_of(c, dim)
+    if not divides(c):
+        return reads, writes, reads_of(c, dim) + (STAT if op in BY_ROWS or is_late(c) else WRITE)
+    serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim) // m
+    stat = STAT + (MEAN if op is VOp.NORM_STAT and F.MEAN in flags_of(c) else 0)
+    ends = [0] * dividers
+    for i in range(m):
+        ends[i % dividers] = max((i + 1) * period + stat, ends[i % dividers]) + serial
+    return reads, writes, max(*ends, *writes, 0)

@@ -1,0 +1,161 @@
+"""What random commands are drawn with: numbers, rows and lengths of a program's taste."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import Dyn, Length, SOp, Unit, VOp, legal_flags
+
+__all__ = ["HOLLOW", "Draw", "Note", "legal_sets", "run_reach"]
+
+# Operations that touch much wait for more, so others are taken before them; some are set up for others anyway.
+_SHARES = {
+    VOp.REQUANT: 10.0, VOp.ROPE: 10.0, VOp.NORM_APPLY: 6.0, VOp.PRODUCT: 6.0, VOp.ADD: 6.0, VOp.SOFTMAX_EXP: 7.0,
+    VOp.SOFTMAX_NORM: 6.0, VOp.TABLE: 1.3, VOp.WORD_TABLE: 1.3, VOp.NORM_STAT: 2.0,
+}
+Note = tuple[str, int, int]
+"""What a command sets up: kind of state, its number, rows."""
+HOLLOW = 48
+"""Commands of a run of empty ones: they pass faster than fetch brings them."""
+
+
+@cache
+def legal_sets(unit: Unit, op: int = 0) -> tuple[frozenset[int], ...]:
+    """Every set of flags that an operation may have."""
+    return tuple(
+        frozenset(bit for bit in range(8) if flags >> bit & 1) for flags in range(256)
+        if legal_flags(unit, op, flags))
+
+
+def run_reach(config: Config) -> int:
+    """Entries at either end of keys, importance and lists in which random commands work."""
+    return min(config.select_keys, config.list_entries, max(64, 4 * config.dim))
+
+
+class Draw:
+    """Random numbers of a program's taste; knows which contexts, tables and predicates have been set up so far."""
+
+    def __init__(self, config: Config, random: np.random.Generator, bases: np.ndarray, lengths: np.ndarray) -> None:
+        self.config, self.random, self.bases, self.lengths = config, random, bases, lengths
+        self.contexts: dict[tuple[str, int], int] = {}
+        self.table = self.words = False
+        self.judged: list[int] = []
+        """Predicates that some command has set."""
+        self.hollow = 0
+        self.sealed = False
+        """Rows are drawn from the lower half of the memories."""
+        # Large memories take longer to dump; larger products keep the balance.
+        self.roomy = 2 if config.spm_bank_rows >= 128 * config.dim else 1
+        # Programs differ in what they are made of, and in how many banks they crowd into.
+        self.weights = random.dirichlet([10.0, 6.0, 17.0, 24.0, 9.0])
+        self.ops = random.dirichlet([_SHARES.get(op, 4.0) for op in VOp])
+        self.select_ops = random.dirichlet(
+            [4.0 if op in (SOp.COMPARE, SOp.LIST_LOAD, SOp.LIST_STORE) else 3.0 for op in SOp])
+        self.guard = float(random.choice([0.0, 0.3, 0.5]))
+        self.banks = int(random.integers(min(3, config.spm_banks), config.spm_banks + 1))
+        self.near = float(random.choice([0.1, 0.4, 0.7]))
+        self.share = float(random.choice([0.1, 0.2, 0.5]))
+        self.output = float(random.choice([0.1, 0.2, 0.5]))
+        self.reuse = float(random.choice([0.1, 0.2]))
+        # Units mostly work in a bank each, and take turns: what one has written another reads later.
+        self.tidy = float(random.choice([0.5, 0.95, 1.0]))
+        self.period = int(random.choice([12, 24, 48]))
+        self.unit, self.taken = Unit.LOAD, 0
+
+    def integer(self, low: int, high: int) -> int:
+        return int(self.random.integers(low, high + 1))
+
+    def chance(self, share: float) -> bool:
+        return bool(self.random.random() < share)
+
+    def choice(self, values: Sequence[Any]) -> Any:
+        return values[self.integer(0, len(values) - 1)]
+
+    def size(self, groups: int) -> int:
+        """A length in rows or columns: often ragged, sometimes whole, seldom zero."""
+        dim = self.config.dim
+        if self.hollow or self.chance(0.05):
+            return 0
+        whole = dim * self.integer(1, groups)
+        return whole if self.chance(0.4) else self.integer(1, whole)
+
+    def length(self, value: int) -> Length:
+        """A length field that resolves to ``value``, through a register when one fits."""
+        if self.chance(0.4):
+            return Length(value)
+        reg = self.integer(1, 15)
+        have = int(self.lengths[reg])
+        if have < value:
+            return Length(value)
+        if 0 <= have - value < 256 and self.chance(0.6):
+            return Length(min(65535, value + self.integer(0, 40)), reg, have - value)
+        return Length(value, reg, self.integer(0, min(255, have - value)))
+
+    def dynamic(self, which: Dyn, values: dict[str, Any], name: str) -> tuple[Dyn, int, int]:
+        """Move a part of the row into register times stride, if it fits."""
+        fits = [reg for reg in range(1, 16) if 0 < self.lengths[reg] <= values[name]]
+        reg = self.choice(fits) if fits and self.chance(0.7) else self.integer(1, 15)
+        stride = self.integer(1, 9)
+        have = int(self.lengths[reg])
+        stride = min(stride, values[name] // have) if have else stride
+        if self.chance(0.3) or not stride:
+            return (Dyn.NONE, self.integer(0, 15), self.integer(0, 1023))
+        values[name] -= have * stride
+        return (which, reg, stride)
+
+    def row(self, space: str = "spm", bank: int | None = None) -> int:
+        """A row, often near a bank's start, in the bank of the unit's turn or in any that this program likes."""
+        config = self.config
+        rows = config.spm_bank_rows if space == "spm" else config.acc_bank_rows
+        banks = self.banks if space == "spm" else config.acc_banks
+        if self.sealed:
+            rows, banks = (rows, banks // 2) if banks > 1 else (rows // 2, 1)
+        if bank is None:
+            turn = (self.unit + self.taken // self.period) % banks
+            bank = turn if self.chance(self.tidy) else self.integer(0, banks - 1)
+        reach = min(rows - 1, 3 * config.dim) if self.chance(self.near) else rows - 1
+        return bank * rows + self.integer(0, reach)
+
+    def partner(self, row: int, share: float) -> int:
+        """A scratchpad row in the bank of ``row``, with chance ``share``, or in another one."""
+        bank = row // self.config.spm_bank_rows
+        if self.banks == 1 or self.chance(share):
+            return self.row(bank=bank)
+        # A tidy unit shares the bank before its own, which nobody writes while the turn lasts.
+        away = self.banks - 1 if self.chance(self.tidy) else self.integer(1, self.banks - 1)
+        return self.row(bank=(bank + away) % self.banks)
+
+    def stride(self, rows: int, *, planes: int = 1) -> int:
+        """Distance of column groups: mostly without overlap."""
+        slack = self.choice([0, 0, 1, self.config.dim, 7])
+        return planes * (rows + slack) + (self.integer(0, 1) if planes == 1 and self.chance(0.3) else 0)
+
+    def run(self, size: int, count: int) -> int:
+        """Where ``count`` entries of a memory of ``size`` begin: near its first ones, or near its last ones."""
+        at = self.integer(0, max(0, run_reach(self.config) - count))
+        return at if self.chance(0.75) else max(0, size - count - at)
+
+    def predicate(self) -> int:
+        """Mostly 0; else one that has been set, if there is one."""
+        if self.hollow or not self.chance(self.guard if self.judged else 0.02):
+            return 0
+        return int(self.choice(self.judged)) if self.judged and self.chance(0.97) else self.integer(1, 3)
+
+    def accept(self, notes: Sequence[Note]) -> None:
+        """A command with these notes has become part of the program."""
+        self.hollow = max(0, self.hollow - 1)
+        self.taken += 1
+        for kind, number, rows in notes:
+            if kind == "table":
+                self.table = True
+            elif kind == "words":
+                self.words = True
+            elif kind == "predicate":
+                self.judged.append(number)
+            else:
+                self.contexts[kind, number] = max(rows, self.contexts.get((kind, number), 0))
