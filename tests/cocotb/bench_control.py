@@ -8,8 +8,10 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from support import now, start
 
 from gemmule.hw.interfaces import COUNT_BITS
+from gemmule.isa import Unit
 from gemmule.resolve import FAULTS
 
+UNITS = len(Unit)
 NONE, ILLEGAL, ROWS, LIMIT, ALIGN, AXI, WATCHDOG = range(7)
 
 
@@ -53,12 +55,12 @@ async def latency(dut: Any, seed: int) -> None:
     """Requested in r, the launch starts in r + 1. The last finish f shows in f + 1; the interrupt rises in f + 2."""
     rng, commands = random.Random(seed), 6
     watch, zero = await launch(dut, commands)
-    dispatched, finished = [0] * 4, [0] * 4
+    dispatched, finished = [0] * UNITS, [0] * UNITS
     await drive(dut, 3)
     while sum(finished) < commands:
         if sum(dispatched) < commands and rng.random() < 0.5:
-            dispatched[rng.randrange(4)] += 1
-        open_units = [u for u in range(4) if finished[u] < dispatched[u]]
+            dispatched[rng.randrange(UNITS)] += 1
+        open_units = [u for u in range(UNITS) if finished[u] < dispatched[u]]
         if open_units and rng.random() < 0.3:
             finished[rng.choice(open_units)] += 1
         counts = {name: sum(n << COUNT_BITS * u for u, n in enumerate(values))

@@ -8,12 +8,13 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from support import CONFIG, now, stalls, start
 
-from gemmule.hw.interfaces import COUNT_BITS, matrix_layout, move_layout, vector_layout
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, Unit, decode_table, encode, encode_program
+from gemmule.hw.interfaces import COUNT_BITS, matrix_layout, move_layout, select_layout, vector_layout
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, SOp, Unit, decode_table, encode, encode_program
 from gemmule.resolve import FAULTS, OUT, resolve
 
-UNITS = ("load", "store", "matrix", "vector")
-LAYOUTS = (move_layout(CONFIG), move_layout(CONFIG), matrix_layout(CONFIG), vector_layout(CONFIG))
+UNITS = ("load", "store", "matrix", "vector", "select")
+LAYOUTS = (move_layout(CONFIG), move_layout(CONFIG), matrix_layout(CONFIG), vector_layout(CONFIG),
+           select_layout(CONFIG))
 BASES = np.arange(NUM_BASES, dtype=np.int64) * 0x400
 LIMITS = np.full(NUM_BASES, 0x40000, dtype=np.int64)
 LENGTHS = np.arange(NUM_LENGTHS, dtype=np.int64) * 3
@@ -21,22 +22,28 @@ FIELDS = (
     {"address": "address", "rows": "m"}, {"address": "address", "rows": "m"},
     {"m": "m", "n": "n", "k": "k", "a_row": "row0", "b_row": "row1", "c_row": "row2"},
     {"m": "m", "n": "n", "src0": "row0", "src1": "row1", "dst": "row2"},
+    {"m": "m", "n": "n", "k": "k", "src0": "row0", "dst": "row2"},
 )
 """Field of the unit's layout and column of ``gemmule.resolve.OUT_FIELDS``."""
 
 
 def random_command(rng: random.Random) -> Command:
-    unit = Unit(rng.randrange(4))
-    waits = {Unit(u): rng.randint(1, 6) for u in range(4) if u != unit and rng.random() < 0.4}
+    unit = Unit(rng.randrange(len(Unit)))
+    waits = {u: rng.randint(1, 6) for u in Unit if u != unit and rng.random() < 0.4}
+    predicate = rng.choice((0, 0, 1, 2, 3))
     length = rng.choice((0, 1, 3, 7))
     if unit in (Unit.LOAD, Unit.STORE):
-        return Command.make(unit, waits=waits, base=rng.randrange(NUM_BASES), offset=rng.randrange(4096), bytes=4,
-                            stride=4, row=rng.randrange(100), row_stride=1, block_stride=1, rows=length)
+        return Command.make(unit, waits=waits, predicate=predicate, base=rng.randrange(NUM_BASES),
+                            offset=rng.randrange(4096), bytes=4, stride=4, row=rng.randrange(100), row_stride=1,
+                            block_stride=1, rows=length)
     if unit is Unit.MATRIX:
-        return Command.make(unit, waits=waits, a_row=rng.randrange(100), b_row=rng.randrange(100),
-                            c_row=rng.randrange(30), m=length, n=4, k=4)
-    return Command.make(unit, waits=waits, src0=rng.randrange(100), src0_stride=8, dst=rng.randrange(100), dst_stride=8,
-                        m=length, n=4, mult=1)
+        return Command.make(unit, waits=waits, predicate=predicate, a_row=rng.randrange(100),
+                            b_row=rng.randrange(100), c_row=rng.randrange(30), m=length, n=4, k=4)
+    if unit is Unit.VECTOR:
+        return Command.make(unit, waits=waits, predicate=predicate, src0=rng.randrange(100), src0_stride=8,
+                            dst=rng.randrange(100), dst_stride=8, m=length, n=4, mult=1)
+    return Command.make(unit, op=SOp.ARGMAX, waits=waits, predicate=predicate, src0=rng.randrange(100), src0_stride=8,
+                        dst=rng.randrange(8), first=rng.randrange(65536), m=length, n=4)
 
 
 class Bench:
@@ -50,12 +57,12 @@ class Bench:
         """Cycle in which a command went into the decode register."""
         self.popped: list[tuple[int, int]] = []
         """Cycle in which a head was dropped, index of the command."""
-        self.expected: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in Unit]
+        self.expected: list[list[tuple[int, int, tuple[int, ...]]]] = [[] for _ in Unit]
         dispatched = [0] * len(Unit)
         for i, command in enumerate(commands):
             targets = [max(0, dispatched[u] - command.waits.get(Unit(u), 0) + 1) if command.waits.get(Unit(u)) else 0
-                       for u in range(4)]
-            self.expected[command.unit].append((i, tuple(targets)))
+                       for u in range(len(Unit))]
+            self.expected[command.unit].append((i, command.predicate, tuple(targets)))
             dispatched[command.unit] += 1
         cocotb.start_soon(self._registers())
         cocotb.start_soon(self._offer())
@@ -84,21 +91,22 @@ class Bench:
         dut.command_valid.value = 0
 
     async def _pop(self) -> None:
-        dut, places = self.dut, [0] * 4
+        dut, places = self.dut, [0] * len(UNITS)
         while True:
             await FallingEdge(dut.clk)
             valid, pop = int(dut.valid.value), 0
             for u, name in enumerate(UNITS):
                 if not valid >> u & 1:
                     continue
-                i, targets = self.expected[u][places[u]]
+                i, predicate, targets = self.expected[u][places[u]]
                 head = LAYOUTS[u].from_bits(int(getattr(dut, name).value))
                 assert bool(int(dut.zero.value) >> u & 1) == bool(self.out[i, OUT["zero"]])
                 if not self.out[i, OUT["zero"]]:
                     for field, column in FIELDS[u].items():
                         assert head[field] == self.out[i, OUT[column]], (i, field)
-                seen = int(dut.targets.value) >> 4 * COUNT_BITS * u
-                assert tuple(seen >> COUNT_BITS * v & (1 << COUNT_BITS) - 1 for v in range(4)) == targets, i
+                assert int(dut.predicate.value) >> 2 * u & 3 == predicate, i
+                seen = int(dut.targets.value) >> len(UNITS) * COUNT_BITS * u
+                assert tuple(seen >> COUNT_BITS * v & (1 << COUNT_BITS) - 1 for v in range(len(UNITS))) == targets, i
                 if not self.slow():
                     pop |= 1 << u
                     places[u] += 1
@@ -122,7 +130,7 @@ async def random_commands(dut: Any, seed: int) -> None:
     bench = Bench(dut, [random_command(rng) for _ in range(300)], stalls(seed, 0.3), stalls(seed + 9, 0.5))
     await run(dut, bench)
     assert int(dut.total.value) == 300
-    counts = [len(expected) for expected in bench.expected[:4]]
+    counts = [len(expected) for expected in bench.expected]
     assert int(dut.dispatched.value) == sum(n << COUNT_BITS * u for u, n in enumerate(counts))
 
 
@@ -157,7 +165,7 @@ async def faults(dut: Any, fault: str) -> None:
     await start(dut)
     load = {"bytes": 4, "rows": 1, "row_stride": 1}
     broken = {
-        "illegal": Command.make(Unit.SELECT), "rows": Command.make(Unit.STORE, **load, row=CONFIG.spm_rows),
+        "illegal": Command.make(Unit.SELECT, op=31), "rows": Command.make(Unit.STORE, **load, row=CONFIG.spm_rows),
         "limit": Command.make(Unit.LOAD, **load, offset=0x3FFFD),
         "align": Command.make(Unit.LOAD, **(load | {"bytes": 5}), flags=[0]),
     }[fault]

@@ -11,12 +11,12 @@ from gemmule.hw.interfaces import COUNT_BITS
 from gemmule.resolve import STREAM_UNIT, STREAMS
 from gemmule.timing import Timing
 
-LOAD, STORE, MATRIX, VECTOR = range(4)
-PRIORITY = (MATRIX, VECTOR, LOAD, STORE)
-LIMITS = (CONFIG.load_commands, Timing.of(CONFIG).store_commands, Timing.of(CONFIG).matrix_commands, 1)
-HOLD = (CONFIG.load_commands, 1, 2, 2, LIMITS[MATRIX], 1, 1, 1)
+LOAD, STORE, MATRIX, VECTOR, SELECT = UNITS = range(5)
+PRIORITY = (MATRIX, VECTOR, SELECT, LOAD, STORE)
+LIMITS = (CONFIG.load_commands, Timing.of(CONFIG).store_commands, Timing.of(CONFIG).matrix_commands, 1, 1)
+HOLD = (CONFIG.load_commands, 1, 2, 2, LIMITS[MATRIX], 1, 1, 1, 1, 1)
 """Claims that a stream may hold at once; the units see to that."""
-ZERO_CYCLES = (2, 2, 2, 2)
+ZERO_CYCLES = (2, 2, 2, 2, 2)
 SPM, ACC = CONFIG.spm_banks, CONFIG.acc_banks
 PORTS = {
     "load.w": [1 << SPM + b for b in range(SPM)] + [1 << 2 * SPM + ACC + b for b in range(ACC)],
@@ -25,6 +25,7 @@ PORTS = {
     "matrix.C": [(1 | 1 << ACC) << 2 * SPM + b for b in range(ACC)],
     "vector.r0": [1 << b for b in range(SPM)] + [1 << 2 * SPM + b for b in range(ACC)],
     "vector.r1": [1 << b for b in range(SPM)], "vector.w": [1 << SPM + b for b in range(SPM)],
+    "select.r": [1 << b for b in range(SPM)], "select.w": [1 << SPM + b for b in range(SPM)],
 }
 """What each stream may claim."""
 
@@ -32,21 +33,24 @@ PORTS = {
 class Head:
     """A command at the head of a unit's queue."""
 
-    def __init__(self, unit: int, *, zero: bool = False, alone: bool = False, targets: tuple[int, ...] = (0,) * 4,
-                 claims: dict[str, int] | None = None) -> None:
+    def __init__(self, unit: int, *, zero: bool = False, alone: bool = False, targets: tuple[int, ...] = (0,) * 5,
+                 claims: dict[str, int] | None = None, predicate: int = 0) -> None:
         self.unit, self.zero, self.alone, self.targets = unit, zero, alone or zero, targets
+        self.predicate = predicate
         self.claims = {STREAMS.index(name): mask for name, mask in (claims or {}).items()}
 
 
 class Machine:
     """Queues before the issue logic and units behind it; the rules of docs/timing.md beside it, checked every cycle.
 
-    A unit takes ``work`` cycles from issue to finish and gives back all claims at the finish.
+    A unit takes ``work`` cycles from issue to finish and gives back all claims at the finish. ``predicates`` says in
+    every cycle what they read, with bit 0 set.
     """
 
-    def __init__(self, dut: Any, heads: list[Head], work: Any, ready: Any = lambda unit: True) -> None:
-        self.dut, self.work, self.unit_ready = dut, work, ready
-        self.queues = [[head for head in heads if head.unit == unit] for unit in range(4)]
+    def __init__(self, dut: Any, heads: list[Head], work: Any, ready: Any = lambda unit: True,
+                 predicates: Any = lambda: 1) -> None:
+        self.dut, self.work, self.unit_ready, self.predicates = dut, work, ready, predicates
+        self.queues = [[head for head in heads if head.unit == unit] for unit in UNITS]
         self.total = len(heads)
         self.issues: list[tuple[int, int]] = []
         """Cycle, unit."""
@@ -59,10 +63,11 @@ class Machine:
 
     def _drive(self, ready: list[bool]) -> None:
         dut, heads = self.dut, [queue[0] if queue else None for queue in self.queues]
-        targets = claims = 0
+        targets = claims = predicate = 0
         for head in filter(None, heads):
             for unit, target in enumerate(head.targets):
-                targets |= target << COUNT_BITS * (4 * head.unit + unit)
+                targets |= target << COUNT_BITS * (len(UNITS) * head.unit + unit)
+            predicate |= head.predicate << 2 * head.unit
             for stream, mask in head.claims.items():
                 claims |= mask << CONFIG.claim_bits * stream
         for name, bits in (
@@ -70,39 +75,42 @@ class Machine:
                 ("zero", [head is not None and head.zero for head in heads]),
                 ("alone", [head is not None and head.alone for head in heads])):
             getattr(dut, name).value = sum(bit << i for i, bit in enumerate(bits))
-        dut.targets.value, dut.claims.value = targets, claims
+        dut.targets.value, dut.claims.value, dut.predicate.value = targets, claims, predicate
 
     async def _run(self) -> None:
         dut = self.dut
-        flying: list[list[int]] = [[] for _ in range(4)]  # finish cycles
-        finished = [0] * 4
-        held: dict[int, list[tuple[int, int]]] = {s: [] for s in range(8)}  # last cycle, mask
+        flying: list[list[int]] = [[] for _ in UNITS]  # finish cycles
+        finished = [0] * len(UNITS)
+        held: dict[int, list[tuple[int, int]]] = {s: [] for s in range(len(STREAMS))}  # last cycle, mask
         while True:
             await FallingEdge(dut.clk)
             t = now()
             ready = [self.unit_ready(unit) and all(
-                len(held[s]) < HOLD[s] for s in range(8) if STREAM_UNIT[s] == unit) for unit in range(4)]
+                len(held[s]) < HOLD[s] for s in range(len(STREAMS)) if STREAM_UNIT[s] == unit) for unit in UNITS]
             self._drive(ready)
+            true = self.predicates()
+            dut.predicates.value = true
             dut.unit_finish.value = sum(
-                1 << u for u in range(4) if flying[u] and abs(flying[u][0]) == t and flying[u][0] > 0)
+                1 << u for u in UNITS if flying[u] and abs(flying[u][0]) == t and flying[u][0] > 0)
             dut.release.value = sum(1 << s for s, claims in held.items() if claims and claims[0][0] == t)
-            expected = None
+            expected, nothing = None, False
             for unit in PRIORITY:
                 if not self.queues[unit]:
                     continue
                 head = self.queues[unit][0]
                 free = all(mask & other == 0 for s, mask in head.claims.items()
                            for o, claims in held.items() if o != s for _, other in claims)
-                room = len(flying[unit]) < (1 if head.alone else LIMITS[unit])
+                empty = head.zero or not true >> head.predicate & 1
+                room = len(flying[unit]) < (1 if head.alone or empty else LIMITS[unit])
                 if (room and all(a >= b for a, b in zip(finished, head.targets))
-                        and (head.zero or (free and ready[unit]))):
-                    expected = head
+                        and (empty or (free and ready[unit]))):
+                    expected, nothing = head, empty
                     break
             await RisingEdge(dut.clk)
             issued = int(dut.issue.value)
             assert issued == (0 if expected is None else 1 << expected.unit), t
-            assert int(dut.start.value) == (0 if expected is None or expected.zero else issued)
-            ended = [u for u in range(4) if flying[u] and abs(flying[u][0]) == t]
+            assert int(dut.start.value) == (0 if nothing else issued)
+            ended = [u for u in UNITS if flying[u] and abs(flying[u][0]) == t]
             assert int(dut.finish.value) == sum(1 << u for u in ended), t
             for claims in held.values():
                 if claims and claims[0][0] == t:
@@ -115,19 +123,20 @@ class Machine:
                 unit = expected.unit
                 self.issues.append((t, unit))
                 self.queues[unit].pop(0)
-                if expected.zero:
+                if nothing:
                     flying[unit].append(-(t + ZERO_CYCLES[unit]))  # finishes by itself
                 else:
                     end = max([t + self.work(unit), *(abs(cycle) + 1 for cycle in flying[unit])])
                     flying[unit].append(end)
-                    for s in range(8):
+                    for s in range(len(STREAMS)):
                         if STREAM_UNIT[s] == unit:
                             held[s].append((end, expected.claims.get(s, 0)))
 
 
-async def run(dut: Any, heads: list[Head], work: Any, ready: Any = lambda unit: True) -> Machine:
+async def run(dut: Any, heads: list[Head], work: Any, ready: Any = lambda unit: True,
+              predicates: Any = lambda: 1) -> Machine:
     await start(dut)
-    machine = Machine(dut, heads, work, ready)
+    machine = Machine(dut, heads, work, ready, predicates)
     for _ in range(20000):
         await RisingEdge(dut.clk)
         if machine.done:
@@ -138,19 +147,21 @@ async def run(dut: Any, heads: list[Head], work: Any, ready: Any = lambda unit: 
 @cocotb.test()
 @cocotb.parametrize(seed=[1, 2, 3])
 async def random_heads(dut: Any, seed: int) -> None:
-    """Every cycle's decision on random commands, with units that are often not ready."""
+    """Every cycle's decision on random commands, with units that are often not ready and predicates that change."""
     rng = random.Random(seed)
-    heads, dispatched = [], [0] * 4
+    heads, dispatched = [], [0] * len(UNITS)
     for _ in range(400):
-        unit = rng.randrange(4)
+        unit = rng.choice(UNITS)
         targets = tuple(max(0, n - rng.randrange(4)) if rng.random() < 0.3 and u != unit else 0
                         for u, n in enumerate(dispatched))
         zero = rng.random() < 0.15
         claims = {name: rng.choice(PORTS[name]) | rng.choice(PORTS[name])
                   for s, name in enumerate(STREAMS) if STREAM_UNIT[s] == unit and rng.random() < 0.7}
-        heads.append(Head(unit, zero=zero, alone=rng.random() < 0.1, targets=targets, claims={} if zero else claims))
+        heads.append(Head(unit, zero=zero, alone=rng.random() < 0.1, targets=targets, claims={} if zero else claims,
+                          predicate=rng.choice((0, 0, 1, 2, 3))))
         dispatched[unit] += 1
-    machine = await run(dut, heads, lambda unit: rng.randint(1, 25), lambda unit: rng.random() < 0.7)
+    machine = await run(dut, heads, lambda unit: rng.randint(1, 25), lambda unit: rng.random() < 0.7,
+                        lambda: 1 | rng.randrange(8) << 1)
     assert len(machine.issues) == 400
 
 
@@ -164,15 +175,16 @@ async def full_rate(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(case=["wait", "port", "alone", "zero"])
+@cocotb.parametrize(case=["wait", "port", "alone", "zero", "skipped"])
 async def latency(dut: Any, case: str) -> None:
     """A load issued in t finishes in t + 5. In t + 6 issues what waits for it, wants the port that it gives back, or
-    runs alone; a command of length zero finishes 2 cycles after its issue by itself."""
+    runs alone; a command of length zero, or whose predicate is 0, finishes 2 cycles after its issue by itself."""
     port = 1 << 2 * SPM
     first = Head(LOAD, claims={"load.w": port})
-    second = {"wait": Head(VECTOR, targets=(1, 0, 0, 0)), "port": Head(STORE, claims={"store.r": port}),
-              "alone": Head(LOAD, alone=True), "zero": Head(LOAD, zero=True)}[case]
-    machine = await run(dut, [first, second], lambda unit: 5)
+    second = {"wait": Head(VECTOR, targets=(1, 0, 0, 0, 0)), "port": Head(STORE, claims={"store.r": port}),
+              "alone": Head(LOAD, alone=True), "zero": Head(LOAD, zero=True),
+              "skipped": Head(LOAD, predicate=3, claims={"load.w": port})}[case]
+    machine = await run(dut, [first, second], lambda unit: 5, predicates=lambda: 0b0111)
     t = machine.issues[0][0]
     assert machine.issues == [(t, LOAD), (t + 6, second.unit)]
-    assert machine.finishes == [(t + 5, LOAD), (t + (8 if case == "zero" else 11), second.unit)]
+    assert machine.finishes == [(t + 5, LOAD), (t + (8 if case in ("zero", "skipped") else 11), second.unit)]

@@ -13,12 +13,14 @@ from gemmule.isa import MoveFlag
 
 LAYOUT = move_layout(CONFIG)
 DRAM = np.random.default_rng(5).integers(0, 256, 1 << 14, dtype=np.uint8)
+LIST = np.random.default_rng(7).integers(0, 12, CONFIG.list_entries, dtype=np.uint16)
+"""Numbers of DRAM rows."""
 DIM, BUS = CONFIG.dim, CONFIG.bus_bytes
-ACCUMULATOR, NARROW, ADD, ZERO, BROADCAST = (1 << flag for flag in MoveFlag)
+ACCUMULATOR, NARROW, ADD, ZERO, BROADCAST, INDEXED = (1 << flag for flag in MoveFlag)
 ONE = {"zero": 0, "flags": 0, "address": 64, "rows": 1, "bytes": 4, "stride": 0, "row": 7, "row_stride": 1,
-       "block_stride": 1}
+       "block_stride": 1, "list": 0, "last_index": 0}
 MODES = (0, ZERO, BROADCAST, ACCUMULATOR, ACCUMULATOR | NARROW, ACCUMULATOR | ADD, ACCUMULATOR | NARROW | ADD,
-         ACCUMULATOR | ADD | BROADCAST, ACCUMULATOR | ZERO)
+         ACCUMULATOR | ADD | BROADCAST, ACCUMULATOR | ZERO, INDEXED, ACCUMULATOR | ADD | INDEXED)
 
 
 def alone(command: dict[str, int]) -> bool:
@@ -37,7 +39,8 @@ def random_command(rng: random.Random) -> dict[str, int]:
     layouts = [(1, rows), (blocks, 1), *([] if flags & BROADCAST else [(1, 1), (0, 1)])]  # the last two overlap
     row_stride, block_stride = rng.choice(layouts)
     return {"zero": 0, "flags": flags, "address": address, "rows": rows, "bytes": size, "stride": rng.randrange(300),
-            "row": rng.randrange(100), "row_stride": row_stride, "block_stride": block_stride}
+            "row": rng.randrange(100), "row_stride": row_stride, "block_stride": block_stride,
+            "list": rng.randrange(CONFIG.list_entries - rows), "last_index": rng.randrange(12)}
 
 
 def reference(commands: list[dict[str, int]], scratchpad: np.ndarray, accumulator: np.ndarray) -> None:
@@ -47,8 +50,9 @@ def reference(commands: list[dict[str, int]], scratchpad: np.ndarray, accumulato
         words = flags & ACCUMULATOR and not flags & NARROW
         item = 4 if words else 1
         for r in range(c["rows"]):
+            number = min(int(LIST[c["list"] + r]), c["last_index"]) if flags & INDEXED else r
             for i in range(c["bytes"] // item):
-                at = c["address"] + (0 if flags & BROADCAST else r * c["stride"]) + i * item
+                at = c["address"] + (0 if flags & BROADCAST else number * c["stride"]) + i * item
                 raw = DRAM[at:at + item]
                 value = 0 if flags & ZERO else int(raw.view(np.int32 if words else np.int8)[0])
                 row = c["row"] + r * c["row_stride"] + i // DIM * c["block_stride"]
@@ -63,11 +67,12 @@ class Bench:
 
     def __init__(self, dut: Any, commands: list[dict[str, int]], *, latency: int, stall: Any = lambda: False,
                  earliest: tuple[int, ...] = (), broken: int = -1) -> None:
-        random_bytes = np.random.default_rng(6).integers(0, 256, (256, 5 * DIM), dtype=np.uint8)
+        random_bytes = np.random.default_rng(6).integers(0, 256, (512, 5 * DIM), dtype=np.uint8)
         self.scratchpad = Memory(dut, random_bytes[:, :DIM].copy(), writes=["spm"])
         self.accumulator = Memory(
             dut, random_bytes[:, DIM:].copy(), reads={"acc_read": 1}, writes=["acc_write"], lane=4)
         self.expected = self.scratchpad.rows.copy(), self.accumulator.rows.view(np.int32).astype(np.int64)
+        self.list = Memory(dut, LIST.view(np.uint8).reshape(-1, 2), reads={"list": 1}, address="entry")
         self.dram = Dram(dut, DRAM, latency=latency, stall=stall, broken=broken)
         self.issuer = Issuer(dut, LAYOUT, commands, limit=CONFIG.load_commands, earliest=earliest, alone=alone)
         reference(commands, *self.expected)
@@ -145,6 +150,22 @@ async def broadcast_latency(dut: Any) -> None:
     assert bench.dram.requests == [(t + 1, 64, 2)]
     assert bench.writes == [t + 7 + i for i in range(6)]
     assert bench.issuer.finishes == [t + 12]
+    bench.check()
+
+
+@cocotb.test()
+async def indexed_latency(dut: Any) -> None:
+    """Rows of two bursts: the first 3 cycles later than without INDEXED, in t + 4; every other one 3 cycles after
+    the last burst of the row before. Numbers beyond the last one are that."""
+    await start(dut)
+    bench = Bench(dut, [{**ONE, "flags": INDEXED, "address": 60, "rows": 3, "bytes": 8, "stride": 128,
+                         "block_stride": 3, "list": 5, "last_index": 9}], latency=5)
+    await until(dut, lambda: bench.issuer.done)
+    t = bench.issuer.issues[0]
+    at = [60 + 128 * min(int(number), 9) for number in LIST[5:8]]
+    assert LIST[5:8].max() > 9 > LIST[5:8].min()
+    assert bench.dram.requests == [
+        (t + 4 + 4 * r + i, at[r] + 4 * i, 1) for r in range(3) for i in range(2)]
     bench.check()
 
 

@@ -16,23 +16,26 @@ from gemmule.timing import Timing
 
 LAYOUT = move_layout(CONFIG)
 DIM, BUS = CONFIG.dim, CONFIG.bus_bytes
-ACCUMULATOR, NARROW = 1 << MoveFlag.ACCUMULATOR, 1 << MoveFlag.NARROW
+ACCUMULATOR, NARROW, INDEXED = (1 << flag for flag in (MoveFlag.ACCUMULATOR, MoveFlag.NARROW, MoveFlag.INDEXED))
+LIST = np.random.default_rng(7).integers(0, 8, CONFIG.list_entries, dtype=np.uint16)
+"""Numbers of DRAM rows."""
 ONE = {"zero": 0, "flags": 0, "address": 64, "rows": 1, "bytes": 8, "stride": 0, "row": 7, "row_stride": 1,
-       "block_stride": 1}
+       "block_stride": 1, "list": 0, "last_index": 0}
 SPAN = 4096
 """DRAM bytes of one command."""
 
 
 def random_command(rng: random.Random, i: int) -> dict[str, int]:
-    flags = rng.choice((0, 0, ACCUMULATOR, ACCUMULATOR | NARROW))
-    words = flags == ACCUMULATOR
+    flags = rng.choice((0, 0, ACCUMULATOR, ACCUMULATOR | NARROW)) | rng.choice((0, INDEXED))
+    words = flags & (ACCUMULATOR | NARROW) == ACCUMULATOR
     size = rng.randint(1, 3 * DIM) * (4 if words else 1)
     if rng.random() < 0.2:
         size = 4 * rng.randint(1, 50)
     rows, width = rng.randint(1, 5), 4 * DIM if words else DIM
     return {"zero": 0, "flags": flags, "address": i * SPAN + rng.randrange(200), "rows": rows, "bytes": size,
             "stride": size + rng.randrange(20), "row": rng.randrange(100),
-            "row_stride": rng.choice((1, -(-size // width))), "block_stride": rng.choice((1, rows))}
+            "row_stride": rng.choice((1, -(-size // width))), "block_stride": rng.choice((1, rows)),
+            "list": rng.randrange(CONFIG.list_entries - rows), "last_index": rng.randrange(8)}
 
 
 class WriteDram:
@@ -115,19 +118,22 @@ class Bench:
         accumulator = generator.integers(-200, 200, (512, DIM), dtype=np.int32)
         self.scratchpad = Memory(dut, scratchpad, reads={"spm": 1})
         self.accumulator = Memory(dut, accumulator.view(np.uint8), reads={"acc": 1})
+        self.list = Memory(dut, LIST.view(np.uint8).reshape(-1, 2), reads={"list": 1}, address="entry")
         size = SPAN * (len(commands) + 1)
         self.dram = WriteDram(dut, size, latency=latency, stall=stall, broken=broken)
         self.issuer = Issuer(dut, LAYOUT, commands, limit=Timing.of(CONFIG).store_commands, earliest=earliest)
         self.expected = np.zeros(size, dtype=np.uint8)
         for c in commands:
-            for r in range(c["rows"]):
+            kind = c["flags"] & (ACCUMULATOR | NARROW)
+            for r in range(c["rows"]):  # of a DRAM row that comes twice the later bytes stay
+                number = min(int(LIST[c["list"] + r]), c["last_index"]) if c["flags"] & INDEXED else r
                 for k in range(c["bytes"]):
-                    at = c["address"] + r * c["stride"] + k
-                    width = 4 * DIM if c["flags"] == ACCUMULATOR else DIM
+                    at = c["address"] + number * c["stride"] + k
+                    width = 4 * DIM if kind == ACCUMULATOR else DIM
                     row, lane = c["row"] + r * c["row_stride"] + k // width * c["block_stride"], k % width
-                    if c["flags"] == ACCUMULATOR:
+                    if kind == ACCUMULATOR:
                         self.expected[at] = accumulator[row].view(np.uint8)[lane]
-                    elif c["flags"]:
+                    elif kind:
                         self.expected[at] = max(-128, min(127, int(accumulator[row, lane]))) & 255
                     else:
                         self.expected[at] = scratchpad[row, lane]
@@ -180,6 +186,22 @@ async def accumulator_latency(dut: Any) -> None:
     assert bench.dram.beats == [t + 7 + i for i in range(5)]
     assert bench.issuer.releases == [(t + 5, 1)]
     assert bench.issuer.finishes == [t + 21]
+    bench.check()
+
+
+@cocotb.test()
+async def indexed_latency(dut: Any) -> None:
+    """Two reads a row: the first 3 cycles later than without INDEXED, in t + 4; every other row's 3 cycles after the
+    last one of the row before. Numbers beyond the last one are that; a burst is sent 2 cycles after its reads."""
+    await start(dut)
+    bench = Bench(dut, [{**ONE, "flags": INDEXED, "rows": 3, "stride": 64, "row_stride": 2, "list": 9,
+                         "last_index": 4}], latency=2)
+    await until(dut, lambda: bench.issuer.done)
+    t = bench.issuer.issues[0]
+    at = [64 + 64 * min(int(number), 4) for number in LIST[9:12]]
+    assert LIST[9:12].max() > 4 > LIST[9:12].min()
+    assert bench.reads == [t + 4 + 4 * r + i for r in range(3) for i in range(2)]
+    assert bench.dram.addresses == [(t + 7 + 4 * r, at[r], 2) for r in range(3)]
     bench.check()
 
 

@@ -80,11 +80,12 @@ class Memory:
     reads: prefixes of read ports, with the number of aligned rows that each returns.
     writes: prefixes of write ports.
     lane: bytes per mask bit.
+    address: signal that names the row.
     """
 
     def __init__(self, dut: Any, rows: np.ndarray, *, reads: dict[str, int] | None = None,
-                 writes: Sequence[str] = (), lane: int = 1) -> None:
-        self.dut, self.rows, self.lane = dut, rows, lane
+                 writes: Sequence[str] = (), lane: int = 1, address: str = "row") -> None:
+        self.dut, self.rows, self.lane, self.address = dut, rows, lane, address
         self.reads, self.writes = dict(reads or {}), tuple(writes)
         self.read_cycles: dict[str, list[int]] = {name: [] for name in self.reads}
         self.write_cycles: dict[str, list[int]] = {name: [] for name in self.writes}
@@ -100,13 +101,13 @@ class Memory:
             for name, together in self.reads.items():
                 word = (1 << 8 * width * together) - 1
                 if self._port(name, "en").value:
-                    row = int(self._port(name, "row").value) // together * together
+                    row = int(self._port(name, self.address).value) // together * together
                     word = int.from_bytes(self.rows[row:row + together].tobytes(), "little")
                     self.read_cycles[name].append(now())
                 self._port(name, "data").value = word
             for name in self.writes:
                 if self._port(name, "en").value:
-                    row, mask = int(self._port(name, "row").value), int(self._port(name, "mask").value)
+                    row, mask = int(self._port(name, self.address).value), int(self._port(name, "mask").value)
                     value = int(self._port(name, "data").value).to_bytes(width, "little")
                     for at in range(width):
                         if mask >> at // self.lane & 1:
@@ -193,6 +194,12 @@ class Issuer:
     @property
     def done(self) -> bool:
         return len(self.finishes) == len(self.commands)
+
+    def stop(self) -> None:
+        """Leave the port to a later one."""
+        self.dut.control__start.value = 0
+        for task in self._tasks:
+            task.cancel()
 
     async def _issue(self) -> None:
         while True:

@@ -16,11 +16,9 @@ pytestmark = pytest.mark.rtl
 BENCHES = {
     "csr": "csr", "fetch": "fetch", "scratchpad": "memory", "accumulator": "memory", "load": "load", "store": "store",
     "matrix": "matrix", "vector": "vector", "dispatch": "dispatch", "issue_logic": "issue", "control": "control",
-    "gemmule": "gemmule",
+    "select": "select", "gemmule": "gemmule",
 }
 """Unit of ``gemmule.hw.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
-
-
 
 
 def built(name):

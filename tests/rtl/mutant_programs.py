@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
 from gemmule.sim.fuzz import FuzzCase
 
-__all__ = ["crowd", "directed"]
+__all__ = ["crowd", "directed", "saturated"]
 
 M, V, F = MatrixFlag, VectorFlag, MoveFlag
-UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)
+UNITS = tuple(Unit)
+ONES = 61440
+"""From here on the DRAM holds bytes of 255."""
 make = Command.make
 
 
 def _case(name: str, commands: list[Command], size: int = 1 << 16) -> FuzzCase:
     dram = np.random.default_rng(7).integers(0, 256, size, dtype=np.uint8)
+    dram[ONES:] = 255
     registers = np.zeros(32, dtype=np.int64), np.full(32, size, dtype=np.int64), np.zeros(16, dtype=np.int64)
     return FuzzCase(name, 7, encode_program(commands), size // 2, dram, *registers)
 
@@ -107,3 +111,23 @@ def directed(config: Config) -> list[FuzzCase]:
         _case("moves", _in_turn([*fill, *moves, *dump, results])),
         _case("vector modes", _in_turn([*fill, *lanes, *dump])), _case("overlap", overlap),
     ]
+
+
+def saturated(config: Config) -> FuzzCase:
+    """Positions DIM .. are as important as can be, those before them half as much or more; keys keep one bit."""
+    dim, rows = config.dim, config.spm_rows - 8
+    select = partial(make, Unit.SELECT, src0=0, src0_stride=0)
+    ones = make(Unit.LOAD, offset=ONES, bytes=dim, rows=rows, row=0, row_stride=1, block_stride=1, stride=0,
+                waits={Unit.SELECT: 1})
+    rounds = -(-(1 << 32) // (rows * 65535))  # until 32 bits are full
+    both = {"n": 2 * dim, "first": 0}
+    commands = [
+        ones, select(op=SOp.COMMIT, flags=[SelectFlag.CLEAR], **both, waits={Unit.LOAD: 1}),
+        *(select(op=SOp.IMPORTANCE, flags=[SelectFlag.WIDE], m=rows, n=dim, first=first)
+          for first, times in ((0, rounds * 3 // 4), (dim, rounds + 2)) for _ in range(times)),
+        select(op=SOp.COMMIT, **both), select(op=SOp.KEYS, flags=[SelectFlag.FROM_IMPORTANCE], shift=31, **both),
+        select(op=SOp.TOP_K, n=2 * dim, k=1, dst=0), select(op=SOp.LIST_STORE, n=1, first=0, dst=rows),
+        make(Unit.STORE, offset=16384, bytes=dim, rows=1, row=rows, row_stride=1, block_stride=1,
+             waits={Unit.SELECT: 1}),
+    ]
+    return _case("saturated", commands)

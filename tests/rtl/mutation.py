@@ -17,7 +17,10 @@ ENGINE = (
     "gemmule.timing", "gemmule.resolve", "gemmule.sim.dram", "gemmule.sim.engine_units", "gemmule.sim.engine_program",
     "gemmule.sim.engine_move", "gemmule.sim.engine_issue", "gemmule.sim.engine",
 )
-DATA = ("gemmule.sim.functional_matrix", "gemmule.sim.functional_vector", "gemmule.sim.functional")
+DATA = (
+    "gemmule.sim.functional_matrix", "gemmule.sim.functional_vector", "gemmule.sim.functional_select",
+    "gemmule.sim.functional",
+)
 """Modules that are loaded afresh, in the order of their imports; ``gemmule.sim.run`` comes after."""
 
 

@@ -22,7 +22,7 @@ AFTER = generate(TINY, 990, 40)
 SIZE = len(AFTER.dram)
 MOVE = {"bytes": 4, "rows": 1, "row_stride": 1, "block_stride": 1, "stride": 4}
 BROKEN = {
-    "illegal": Command.make(Unit.SELECT),
+    "illegal": Command.make(Unit.SELECT, op=31),
     "rows": Command.make(Unit.LOAD, **(MOVE | {"row": TINY.spm_rows})),
     "limit": Command.make(Unit.STORE, **(MOVE | {"offset": SIZE - 3})),
     "align": Command.make(Unit.LOAD, **(MOVE | {"bytes": 6, "flags": [0]})),

@@ -18,7 +18,7 @@ from gemmule.sim.rtl import RtlDevice
 from gemmule.sim.run import Model
 from gemmule.timing import Timing
 
-from .mutant_programs import crowd, directed
+from .mutant_programs import crowd, directed, saturated
 from .mutation import mutated
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
@@ -136,10 +136,10 @@ RULES = {
     "apart": ("resolve", "out[15] = 1 if mask0 & mask1 else 0", "out[15] = 0"),
     "apart vector": ("resolve", "out[15] = 1 if pair and mask0 & mask1 else 0", "out[15] = 0"),
     "claims of add": ("resolve", "out[12] |= mask0 << acc_read", "out[12] |= 0"),
-    "alone: empty": ("sim.engine_program", "alone[i] = empty", "alone[i] = 0"),
+    "alone: empty": ("sim.engine_program", "alone[i] = nothing", "alone[i] = 0"),
     "alone: fill, broadcast": ("sim.engine_program", "if long or after_long:", "if after_long:"),
     "alone: after them": ("sim.engine_program", "if long or after_long:", "if long:"),
-    "alone: dataflow": ("sim.engine_program", "if stationary != dataflow:", "if False:"),
+    "alone: dataflow": ("sim.engine_program", "if stationary != dataflow or after_predicate:", "if after_predicate:"),
     "late chunk": ("sim.engine_move", "late = 1 if extra and row_chunks > 1 else 0", "late = 0"),
     "broadcast rows": ("sim.engine_move", "max(start + beats * s.broadcast, end + s.broadcast)", "end + s.broadcast"),
     "broadcast bursts": ("sim.engine_move", "after = s.written + 1", "after = t + 1"),
@@ -151,8 +151,8 @@ RULES = {
     "counter: ports": ("sim.engine_issue", "k.status[u] = PORTS", "k.status[u] = EMPTY"),
     "counter: bytes": ("sim.engine", "mover.load_beats * p.bus, mover", "mover.load_beats * p.bus - 1, mover"),
     "counter: bursts": ("sim.engine", "mover.load_bursts, mover.store_bursts", "mover.store_bursts, mover.load_bursts"),
-    "bias reads": ("sim.engine_units", "3 * (flags >> _COLUMN & 1) + 4 * (flags >> _BIAS & 1)",
-                   "3 * (flags >> _COLUMN & 1)"),
+    "bias reads": ("sim.engine_units", "parameters = 3 * (flags >> _COLUMN & 1) + bias",
+                   "parameters = 3 * (flags >> _COLUMN & 1)"),
     "add reads": ("sim.engine_units", "groups * m * (2 if apart or wide else 1)", "groups * m * (2 if apart else 1)"),
     "int4 order": ("sim.functional_matrix", "4 * (i & 1)", "4 * (~i & 1)"),
     "int4 sign": ("sim.functional_matrix", "(nibble ^ 8) - 8", "nibble"),
@@ -171,6 +171,22 @@ RULES = {
     "clamp": ("sim.functional_vector", "_signed(aux & 255), _signed(aux >> 8)", "-128, _signed(aux >> 8)"),
     "rescale": ("sim.functional_vector", "numerics.requant(residual, aux, x.raw[_SHIFT2])", "residual"),
     "add": ("sim.functional_vector", "numerics.add(a, b,", "numerics.add(b, a,"),
+    "mean": ("sim.functional_vector", "mean=x.flag(VectorFlag.MEAN)", "mean=False"),
+    "tree": ("sim.functional_vector", "numerics.tree_mask(bitmaps, x.m, x.n, after)",
+             "numerics.tree_mask(bitmaps, x.m, x.n, after + 1)"),
+    "top-K: ties": ("sim.functional_select", "numerics.top_k(memory.keys[:x.n], x.k)",
+                    "x.n - 1 - numerics.top_k(memory.keys[:x.n][::-1], x.k)[::-1]"),
+    "top-K: survivors": ("sim.functional_select", "numerics.top_k(memory.keys[:x.n], x.k)",
+                         "numerics.top_k(memory.keys[:x.n], x.k - 1)"),
+    "top-K: passes": ("sim.engine_units", "6 * (groups + 3) + groups + 2", "6 * (groups + 2) + groups + 2"),
+    "maxima: ties": ("sim.functional_select", "memory.best[rows] >= value", "memory.best[rows] > value"),
+    "key saturation": ("sim.functional_select", "x.memory.committed[x.positions] >> min(x.shift, _MAX_SHIFT), _KEY_MAX",
+                       "x.memory.committed[x.positions] >> min(x.shift, _MAX_SHIFT), 2 * _KEY_MAX"),
+    "predicate": ("sim.functional", "if not memory.predicates[raw[_PREDICATE]]:", "if False:"),
+    "alone: predicate": ("sim.engine_program", "if stationary != dataflow or after_predicate:",
+                         "if stationary != dataflow:"),
+    "last index": ("sim.functional", "np.minimum(entries, raw[_LAST_INDEX])",
+                   "np.minimum(entries, raw[_LAST_INDEX] + 1)"),
 }
 """Rule: module below ``gemmule``, what it says, and the mutant."""
 
@@ -183,6 +199,16 @@ def test_rules(small: list[Record], deep: list[Record], rule: str) -> None:
         found = caught(config, records, kind=model)
     print(rule, "->", found)
     assert found
+
+
+def test_importance_saturation() -> None:
+    """2**32 - 1 is as important as anything above, so the position before it, of the same 31 bits, is kept."""
+    records = _record(SMALL, [saturated(SMALL)])
+    assert caught(SMALL, records) == ""
+    old = "numerics.accumulate_importance(x.memory.shadow[x.positions], weights)"
+    new = "x.memory.shadow[x.positions] + weights.astype(np.int64).sum(axis=0)"
+    with mutated("gemmule.sim.functional_select", old, new) as model:
+        assert "bytes" in caught(SMALL, records, kind=model)
 
 
 @pytest.mark.parametrize("step", [-1, 1])

@@ -1,0 +1,204 @@
+"""cocotb bench of the select unit (``hw/select.py``): maxima, top-K with ties, importance, lists, predicates."""
+
+import random
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import RisingEdge
+from support import CONFIG, Issuer, Memory, start, until
+
+from gemmule.hw.interfaces import select_layout
+from gemmule.isa import SelectFlag, SOp
+
+LAYOUT = select_layout(CONFIG)
+DIM = CONFIG.dim
+KEY_MAX, COUNT_MAX = (1 << 24) - 1, (1 << 32) - 1
+
+
+def groups(n: int) -> int:
+    return -(-n // DIM)
+
+
+def bit(*flags: SelectFlag) -> int:
+    return sum(1 << flag for flag in flags)
+
+
+class Bench:
+    """The unit behind a scratchpad of random rows; commands run one by one."""
+
+    def __init__(self, dut: Any, seed: int) -> None:
+        self.dut = dut
+        self.rng = random.Random(seed)
+        rows = np.random.default_rng(seed).integers(0, 256, (1024, DIM), dtype=np.uint8)
+        self.scratchpad = Memory(dut, rows, reads={"spm": 1}, writes=["w"])
+
+    async def run(self, op: SOp, cycles: int, **fields: int) -> None:
+        """One command, which must finish ``cycles`` after its issue and give back both claims then."""
+        command = {"zero": 0, "op": int(op), "m": 1, "n": 1, "k": 1, **fields}
+        issuer = Issuer(self.dut, LAYOUT, [command], limit=1)
+        await until(self.dut, lambda: issuer.done)
+        issuer.stop()
+        t = issuer.issues[0]
+        assert issuer.finishes == [t + cycles], (op, fields)
+        assert issuer.releases == [(t + cycles, 3)]
+
+    def place(self, values: np.ndarray, row: int, planes: int) -> int:
+        """Write ``values[rows, n]`` as byte planes from ``row`` on; the stride between column groups."""
+        m, n = values.shape
+        stride = planes * (m + 1)
+        for plane in range(planes):
+            for r in range(m):
+                for j in range(n):
+                    at = row + j // DIM * stride + plane * (stride // 2) + r
+                    self.scratchpad.rows[at, j % DIM] = int(values[r, j]) >> 8 * plane & 255
+        return stride
+
+    async def entries(self, first: int, count: int, port: str = "load_list") -> list[int]:
+        """List entries through a read port of the load or store unit."""
+        found = []
+        for entry in range(first, first + count):
+            getattr(self.dut, f"{port}__en").value = 1
+            getattr(self.dut, f"{port}__entry").value = entry
+            await RisingEdge(self.dut.clk)
+            getattr(self.dut, f"{port}__en").value = 0
+            await RisingEdge(self.dut.clk)
+            await RisingEdge(self.dut.clk)
+            found.append(int(getattr(self.dut, f"{port}__data").value))
+        return found
+
+    def words(self, m: int, n: int) -> np.ndarray:
+        """int16 values ``[m, n]`` of which many are equal."""
+        low, high = self.rng.choice(((-3, 3), (-32768, 32767), (32766, 32767), (-32768, -32767)))
+        return np.array([[self.rng.randint(low, high) for _ in range(n)] for _ in range(m)])
+
+
+def largest(keys: list[int], k: int) -> list[int]:
+    """Places of the k largest, ascending; of equal ones the first."""
+    return sorted(sorted(range(len(keys)), key=lambda i: (-keys[i], i))[:k])
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2])
+async def argmax(dut: Any, seed: int) -> None:
+    """M * g(N) * 2 steps from t + 1 on, the result 8 cycles after the last one; CONTINUE keeps an equal maximum."""
+    await start(dut)
+    bench = Bench(dut, seed)
+    for _ in range(8):
+        m, n, dst = bench.rng.randint(1, CONFIG.stat_rows), bench.rng.randint(1, 4 * DIM + 1), bench.rng.randrange(16)
+        best: list[tuple[int, int]] = []
+        for again in (False, True, True):
+            values, first = bench.words(m, n), bench.rng.randrange(65536)
+            stride = bench.place(values, 40, 2)
+            await bench.run(SOp.ARGMAX, 8 + m * groups(n) * 2, m=m, n=n, src0=40, src0_stride=stride, dst=dst,
+                            first=first, flags=bit(SelectFlag.CONTINUE) if again else 0)
+            for r, row in enumerate(values.tolist()):
+                found = max(row), first + row.index(max(row)) & 65535
+                if not again:
+                    best.append(found)
+                elif found[0] > best[r][0]:
+                    best[r] = found
+            assert await bench.entries(dst, m) == [entry for _, entry in best]
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2])
+async def top_k(dut: Any, seed: int) -> None:
+    """Keys in two runs, 2 g(N) + 4 cycles each; then six passes and a filter, 7 g(N) + 20 cycles. The survivors are
+    the keys of a second, smaller selection."""
+    await start(dut)
+    bench = Bench(dut, seed)
+    for _ in range(12):
+        n, first, dst = bench.rng.randint(2, 5 * DIM), bench.rng.randrange(60000), bench.rng.randrange(9)
+        cut, values = bench.rng.randint(1, n - 1), bench.words(1, n)
+        for begin, end in ((0, cut), (cut, n)):
+            stride = bench.place(values[:, begin:end], 40, 2)
+            await bench.run(SOp.KEYS, 4 + 2 * groups(end - begin), n=end - begin, src0=40, src0_stride=stride,
+                            dst=begin, first=first + begin)
+        keys, ids = values[0].tolist(), list(range(first, first + n))
+        for k in (bench.rng.randint(1, n + 1), bench.rng.randint(1, n)):
+            await bench.run(SOp.TOP_K, 20 + 7 * groups(len(keys)), n=len(keys), k=k, dst=dst)
+            kept = largest(keys, k)
+            keys, ids = [keys[i] for i in kept], [ids[i] for i in kept]
+            assert await bench.entries(dst, len(ids), "store_list") == ids
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2])
+async def importance(dut: Any, seed: int) -> None:
+    """Sums of weights, committed, become keys: shifted, saturated, the ends protected. g(N) * M * planes + 4,
+    g(N) + 4 and g(N) + 4 cycles."""
+    await start(dut)
+    bench = Bench(dut, seed)
+    n, first = 3 * DIM + 1, 5
+    await bench.run(SOp.IMPORTANCE, 4 + groups(n), n=n, src0=40, src0_stride=2, first=first)
+    await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(SelectFlag.CLEAR))
+    sums = [0] * n
+    for turn in range(6):
+        m, planes = bench.rng.randint(1, 6), bench.rng.randint(1, 2)
+        most = bench.rng.choice((1, 255)) if planes == 1 else 65535
+        weights = np.array([[bench.rng.randint(0, most) for _ in range(n)] for _ in range(m)])
+        stride = bench.place(weights, 40, planes)
+        await bench.run(SOp.IMPORTANCE, 4 + groups(n) * m * planes, m=m, n=n, src0=40, src0_stride=stride, first=first,
+                        flags=bit(SelectFlag.WIDE) if planes == 2 else 0)
+        dropped = turn == 3
+        await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(SelectFlag.DISCARD) if dropped else 0)
+        if not dropped:
+            sums = [min(s + int(w), COUNT_MAX) for s, w in zip(sums, weights.sum(axis=0))]
+        head, tail, shift, k = bench.rng.randrange(3), bench.rng.randrange(3), turn, bench.rng.randint(1, n)
+        await bench.run(SOp.KEYS, 4 + groups(n), n=n, first=first, dst=0, shift=shift, aux=head | tail << 8,
+                        flags=bit(SelectFlag.FROM_IMPORTANCE))
+        keys = [KEY_MAX if i < head or i >= n - tail else min(s >> shift, KEY_MAX) for i, s in enumerate(sums)]
+        await bench.run(SOp.TOP_K, 20 + 7 * groups(n), n=n, k=k, dst=2)
+        assert await bench.entries(2, k) == [first + i for i in largest(keys, k)]
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2])
+async def lists(dut: Any, seed: int) -> None:
+    """Rows of DIM / 2 entries in and out again, at other places; one step an entry of a whole row. Beyond n the
+    written rows hold 0, other rows what they held."""
+    await start(dut)
+    bench = Bench(dut, seed)
+    half = DIM // 2
+    for _ in range(8):
+        n, dst = bench.rng.randint(1, 6 * half), bench.rng.randrange(20)
+        rows = -(-n // half)
+        entries = bench.scratchpad.rows[100:100 + rows].reshape(-1).view("<u2")[:n].tolist()
+        await bench.run(SOp.LIST_LOAD, 4 + half * rows, n=n, src0=100, dst=dst)
+        assert await bench.entries(dst, n) == entries
+        skip = bench.rng.randrange(n)
+        rows = -(-(n - skip) // half)
+        expected = bench.scratchpad.rows.copy()
+        expected[300:300 + rows] = np.array(
+            entries[skip:] + [0] * (rows * half - n + skip), dtype="<u2").view(np.uint8).reshape(rows, DIM)
+        await bench.run(SOp.LIST_STORE, 4 + half * rows, n=n - skip, first=dst + skip, dst=300)
+        np.testing.assert_array_equal(bench.scratchpad.rows, expected)
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2])
+async def predicates(dut: Any, seed: int) -> None:
+    """A comparison of the maximum: M * g(N) * planes steps, the bit 8 cycles after the last. ``clear`` clears all."""
+    await start(dut)
+    bench, state = Bench(dut, seed), 1
+    for _ in range(16):
+        m, n, number = bench.rng.randint(1, 5), bench.rng.randint(1, 3 * DIM), bench.rng.randint(1, 3)
+        planes, invert = bench.rng.randint(1, 2), bench.rng.randrange(2)
+        values = bench.words(m, n) & 255 if planes == 1 else bench.words(m, n)
+        stride = bench.place(values, 40, planes)
+        threshold = int(values.max()) + bench.rng.choice((0, 1))
+        if planes == 2:
+            threshold = min(threshold, 32767)
+        flags = [SelectFlag.WIDE] * (planes - 1) + [SelectFlag.INVERT] * invert
+        await bench.run(SOp.COMPARE, 8 + m * groups(n) * planes, m=m, n=n, src0=40, src0_stride=stride, number=number,
+                        aux=threshold & 65535, flags=bit(*flags))
+        state = state & ~(1 << number) | ((int(values.max()) >= threshold) ^ invert) << number
+        await RisingEdge(dut.clk)
+        assert int(dut.predicates.value) == state
+    dut.clear.value = 1
+    await RisingEdge(dut.clk)
+    dut.clear.value = 0
+    await RisingEdge(dut.clk)
+    await RisingEdge(dut.clk)
+    assert int(dut.predicates.value) == 1
