@@ -218,7 +218,7 @@ async def counters(dut: Any) -> None:
             dut.counter.value = values[index] if index < len(values) else 0
 
     cocotb.start_soon(look_up())
-    assert len(COUNTERS) == 26
+    assert len(COUNTERS) == 31
     for i, (name, value) in enumerate(zip(COUNTERS, values)):
         assert counter_offset(name) == 0x300 + 8 * i
         await host.write(counter_offset(name), 5, 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MoveFlag, Unit, VOp, encode_program
+from gemmule.isa import Command, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
 from gemmule.sim.fuzz import FuzzCase
 
 __all__ = ["wipe"]
@@ -14,12 +14,14 @@ make = Command.make
 
 
 def wipe(config: Config, size: int) -> FuzzCase:
-    """Zeros in scratchpad, accumulator, weights and table; every row of every statistics context set.
+    """Zeros in scratchpad, accumulator, weights, tables, importance and lists; keys, running maxima and every row of
+    every statistics context set.
 
     Resets and faults leave memories as they are; a launch after this program does not depend on them.
     ``size``: bytes of the DRAM, whose last part holds the program.
     """
-    dim, each = config.dim, {"row_stride": 1, "block_stride": 1, "rows": 1, "flags": [MoveFlag.ZERO]}
+    dim, run = config.dim, config.spm_bank_rows * config.dim // 2  # list entries of a bank
+    each = {"row_stride": 1, "block_stride": 1, "rows": 1, "flags": [MoveFlag.ZERO]}
     commands = [
         *(make(Unit.LOAD, row=row, bytes=config.spm_bank_rows * dim, **each)
           for row in range(0, config.spm_rows, config.spm_bank_rows)),
@@ -27,10 +29,17 @@ def wipe(config: Config, size: int) -> FuzzCase:
                **(each | {"flags": [MoveFlag.ACCUMULATOR, MoveFlag.ZERO]}))
           for row in range(0, config.acc_rows, config.acc_bank_rows)),
         make(Unit.MATRIX, b_row=config.spm_bank_rows, m=1, n=dim, k=dim, waits={Unit.LOAD: 1}),
-        make(Unit.VECTOR, op=VOp.TABLE, waits={Unit.LOAD: 1, Unit.MATRIX: 1}),
-        *(make(Unit.VECTOR, op=op, m=config.stat_rows, n=dim, mult=1, shift=32, context=context)
-          for context in range(config.stat_contexts) for op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.NORM_STAT)),
-        make(Unit.LOAD, row=0, bytes=config.spm_bank_rows * dim, waits={Unit.VECTOR: 1}, **each),
+        make(Unit.SELECT, op=SOp.ARGMAX, m=config.stat_rows, n=dim, waits={Unit.LOAD: 1}),
+        make(Unit.SELECT, op=SOp.KEYS, n=config.select_keys),
+        make(Unit.SELECT, op=SOp.COMMIT, n=config.select_keys, flags=[SelectFlag.CLEAR]),
+        *(make(Unit.SELECT, op=SOp.LIST_LOAD, n=min(run, config.list_entries - first), dst=first)
+          for first in range(0, config.list_entries, run)),
+        make(Unit.VECTOR, op=VOp.TABLE, waits={Unit.LOAD: 1, Unit.MATRIX: 1}), make(Unit.VECTOR, op=VOp.WORD_TABLE),
+        *(make(Unit.VECTOR, op=op, m=config.stat_rows, n=dim, mult=1, shift=32, context=context, flags=flags)
+          for context in range(config.stat_contexts) for op, flags in (
+              (VOp.SOFTMAX_MAX, []), (VOp.SOFTMAX_EXP, [VectorFlag.MORE]), (VOp.SOFTMAX_EXP, []),
+              (VOp.NORM_STAT, []))),
+        make(Unit.LOAD, row=0, bytes=config.spm_bank_rows * dim, waits={Unit.VECTOR: 1, Unit.SELECT: 1}, **each),
     ]
     image = encode_program(commands)
     program = (size - len(image)) // 4096 * 4096

@@ -11,7 +11,7 @@ from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
 from gemmule.sim.fuzz import FuzzCase
 
-__all__ = ["crowd", "directed", "saturated"]
+__all__ = ["crowd", "directed", "selections"]
 
 M, V, F = MatrixFlag, VectorFlag, MoveFlag
 UNITS = tuple(Unit)
@@ -113,21 +113,32 @@ def directed(config: Config) -> list[FuzzCase]:
     ]
 
 
-def saturated(config: Config) -> FuzzCase:
-    """Positions DIM .. are as important as can be, those before them half as much or more; keys keep one bit."""
+def selections(config: Config) -> FuzzCase:
+    """Equal maxima, one after the other; positions DIM .. as important as can be, those before them less.
+
+    The best position of each of two keys is stored: with one bit of the importance, which tells them apart only beyond
+    32 bits, and with so many that all saturate.
+    """
     dim, rows = config.dim, config.spm_rows - 8
-    select = partial(make, Unit.SELECT, src0=0, src0_stride=0)
-    ones = make(Unit.LOAD, offset=ONES, bytes=dim, rows=rows, row=0, row_stride=1, block_stride=1, stride=0,
-                waits={Unit.SELECT: 1})
+    select, both = partial(make, Unit.SELECT, src0=0, src0_stride=0), {"n": 2 * dim, "first": 0}
+    importance = partial(select, op=SOp.IMPORTANCE, flags=[SelectFlag.WIDE], m=rows, n=dim)
     rounds = -(-(1 << 32) // (rows * 65535))  # until 32 bits are full
-    both = {"n": 2 * dim, "first": 0}
     commands = [
-        ones, select(op=SOp.COMMIT, flags=[SelectFlag.CLEAR], **both, waits={Unit.LOAD: 1}),
-        *(select(op=SOp.IMPORTANCE, flags=[SelectFlag.WIDE], m=rows, n=dim, first=first)
-          for first, times in ((0, rounds * 3 // 4), (dim, rounds + 2)) for _ in range(times)),
-        select(op=SOp.COMMIT, **both), select(op=SOp.KEYS, flags=[SelectFlag.FROM_IMPORTANCE], shift=31, **both),
-        select(op=SOp.TOP_K, n=2 * dim, k=1, dst=0), select(op=SOp.LIST_STORE, n=1, first=0, dst=rows),
-        make(Unit.STORE, offset=16384, bytes=dim, rows=1, row=rows, row_stride=1, block_stride=1,
+        make(Unit.LOAD, offset=ONES, bytes=dim, rows=rows, row=0, row_stride=1, block_stride=1),
+        select(op=SOp.COMMIT, flags=[SelectFlag.CLEAR], **both, waits={Unit.LOAD: 1}),
+        select(op=SOp.ARGMAX, m=1, n=dim, first=3, dst=2),
+        select(op=SOp.ARGMAX, m=1, n=dim, first=9, dst=2, flags=[SelectFlag.CONTINUE]),
+        *(importance(first=0) for _ in range(rounds * 3 // 4)), *(importance(first=dim) for _ in range(rounds + 2)),
+        select(op=SOp.COMMIT, **both), importance(first=dim), select(op=SOp.COMMIT, **both),
+    ]
+    for entry, shift in enumerate((31, 4)):
+        commands += [
+            select(op=SOp.KEYS, flags=[SelectFlag.FROM_IMPORTANCE], shift=shift, **both),
+            select(op=SOp.TOP_K, n=2 * dim, k=1, dst=entry),
+        ]
+    commands += [
+        select(op=SOp.LIST_STORE, n=3, first=0, dst=rows),
+        make(Unit.STORE, offset=16384, bytes=2 * dim, rows=1, row=rows, row_stride=1, block_stride=1,
              waits={Unit.SELECT: 1}),
     ]
-    return _case("saturated", commands)
+    return _case("selections", commands)
