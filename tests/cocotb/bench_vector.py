@@ -18,8 +18,9 @@ from gemmule.isa import VectorFlag as F
 
 LAYOUT = vector_layout(CONFIG)
 DIM = CONFIG.dim
-ONE = {"zero": 0, "op": int(VOp.REQUANT), "flags": 0, "m": 4, "n": DIM, "src0": 0, "src0_stride": 8, "src1": 100,
-       "aux": 0, "dst": 600, "dst_stride": 8, "mult": 1, "shift": 6, "shift2": 0, "context": 0, "period": 0, "apart": 0}
+ONE = {"zero": 0, "after": 0, "op": int(VOp.REQUANT), "flags": 0, "m": 4, "n": DIM, "src0": 0, "src0_stride": 8,
+       "src1": 100, "aux": 0,
+       "dst": 600, "dst_stride": 8, "mult": 1, "shift": 6, "shift2": 0, "context": 0, "period": 0, "apart": 0}
 
 
 def bits(*flags: int) -> int:
@@ -59,6 +60,8 @@ def prerequisites(op: VOp, flags: set[int]) -> list[VOp]:
         return [VOp.NORM_STAT]
     if op is VOp.SOFTMAX_EXP:
         return [VOp.SOFTMAX_MAX]
+    if op is VOp.SOFTMAX_NORM:
+        return [VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP]
     table = [VOp.TABLE] if F.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD) else []
     return table + ([VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP] if op is VOp.REQUANT and F.ROW in flags else [])
 
@@ -83,7 +86,8 @@ async def random_commands(dut: Any, op: VOp) -> None:
         if op in (VOp.REQUANT, VOp.ROPE):
             scale(device, chain[-1])
         commands += [
-            c | (context if c["op"] in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) else {"context": context["context"]})
+            c | (context if c["op"] in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+                 else {"context": context["context"]})
             for c in chain]
     await run(dut, device, commands)
 
