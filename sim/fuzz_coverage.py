@@ -22,11 +22,11 @@ from gemmule.timing import Timing
 __all__ = ["Coverage"]
 
 MEAN_COMMANDS = 40
-COMMANDS = 125 / 500
+COMMANDS = 200 / 500
 """Least commands of each kind and mode, per program."""
 STALLS = 100 / 500
 """Least stalls of each cause, per program."""
-OVERLAP = 0.03
+OVERLAP = 0.05
 """Least share of cycles in which three units or more are busy."""
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _PREDICATES = [f"{unit.name.lower()} {value}" for unit in Unit for value in ("true", "false")]

@@ -50,9 +50,10 @@ class Draw:
         self.sealed = False
         """Rows are drawn from the lower half of the memories."""
         # Large memories take longer to dump; larger products keep the balance.
-        self.roomy = 2 if config.spm_bank_rows >= 128 * config.dim else 1
+        self.roomy = 2 if config.dram.beat_cycles > 1 or config.spm_bank_rows >= 128 * config.dim else 1
         # Programs differ in what they are made of, and in how many banks they crowd into.
-        self.weights = random.dirichlet([10.0, 6.0, 17.0, 24.0, 9.0])
+        moves = 0.3 if config.dram.beat_cycles > 1 else 1.0  # the other units are to keep up
+        self.weights = random.dirichlet([10.0 * moves, 6.0 * moves, 17.0, 24.0, 9.0])
         self.ops = random.dirichlet([_SHARES.get(op, 4.0) for op in VOp])
         self.select_ops = random.dirichlet(
             [4.0 if op in (SOp.COMPARE, SOp.LIST_LOAD, SOp.LIST_STORE) else 3.0 for op in SOp])
