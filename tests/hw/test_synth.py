@@ -187,7 +187,9 @@ def fake_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(synth, "ENTRIES", dict.fromkeys(("yosys", "nextpnr"), ("fake_tool", "run")))
-    monkeypatch.setattr(synth, "versions", lambda: dict.fromkeys(synth.PACKAGES.values(), "1"))
+    # The command has the function under its own name.
+    for place in (synth, importlib.import_module("gemmule.sw.commands.synth")):
+        monkeypatch.setattr(place, "versions", lambda: dict.fromkeys(synth.PACKAGES.values(), "1"))
     return tmp_path
 
 
