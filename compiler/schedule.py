@@ -133,7 +133,7 @@ def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpr
     if op in (VOp.NORM_STAT, VOp.NORM_APPLY):
         found.append(rows(SPM, False, get("src0") + get("src0_stride") // 2, m, get("src0_stride"), groups,
                           Dyn.SRC0))
-    if op in (VOp.REQUANT, VOp.ROPE):
+    if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU):
         parameters = 3 * (VectorFlag.COLUMN in command.flags) + 4 * (VectorFlag.BIAS in command.flags)
         if parameters:
             found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
@@ -151,9 +151,10 @@ def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpr
         return found
     residual = op is VOp.REQUANT and VectorFlag.RESIDUAL in command.flags
     wide = residual or VectorFlag.WIDE in command.flags
+    target = ACC if op is VOp.RESCALE else SPM
     for plane in range(2 if wide else 1):
         start = get("dst") + plane * (get("dst_stride") // 2)
-        found.append(rows(SPM, True, start, m, get("dst_stride"), groups, Dyn.DST))
+        found.append(rows(target, True, start, m, get("dst_stride"), groups, Dyn.DST))
         if residual:
             found.append(replace(found[-1], write=False))
     return found

@@ -107,6 +107,8 @@ class Config(_Frozen):
     """Entries of the key memory (top-K) and of each bank of the importance memory."""
     list_entries: int = 2048
     """Entries of the index list memory, 16 bits each."""
+    comparison_modes: bool = True
+    """I-BERT's i-exp, i-GELU and rounded mean, and Softermax's exponential, beside the device's own."""
     address_bits: int = 32
     dram: Dram = Dram()
     host: Host = Host()

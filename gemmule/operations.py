@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import IntEnum
 
-__all__ = ["MatrixFlag", "MoveFlag", "SOp", "SelectFlag", "Unit", "VOp", "VectorFlag", "flag_name", "legal_flags"]
+__all__ = ["COMPARISON_OPS", "EXPONENTIALS", "MatrixFlag", "MoveFlag", "SOp", "SelectFlag", "Unit", "VOp", "VectorFlag",
+           "flag_name", "legal_flags"]
 
 
 class Unit(IntEnum):
@@ -33,6 +34,14 @@ class VOp(IntEnum):
     SOFTMAX_NORM = 9
     ABSMAX = 10
     WORD_TABLE = 11
+    RESCALE = 12
+    I_GELU = 13
+
+
+COMPARISON_OPS = (VOp.I_GELU,)
+"""Operations that only a device with ``comparison_modes`` has."""
+EXPONENTIALS = ("table", "i_exp", "softermax")
+"""How SOFTMAX_EXP and SOFTMAX_NORM make their exponentials, by ``period``; from 1 on they are comparison modes."""
 
 
 class SOp(IntEnum):
@@ -94,8 +103,10 @@ class VectorFlag(IntEnum):
     LOOKUP = 5  # pass the int8 result through the byte table
     TREE = 0  # softmax: among the last m columns row i sees those of its bitmap, row src1 + i
     MEAN = 0  # norm: subtract the row's mean (LayerNorm)
+    ROUND = 1  # norm statistic with MEAN: the mean is a rounded integer, as I-BERT's (comparison mode)
     CONTINUE = 1  # softmax max, exp: go on from the context's maximum, sum
     MORE = 3  # softmax exp: more columns follow, no reciprocal yet
+    ONLINE = 5  # softmax max: whole octaves, the rise goes to the context; exp: the context's sum is shifted by it
     CAUSAL = 6  # softmax: row i of m sees columns 0 .. n - m + i
     CLAMP = 6  # requant to int8: limit to aux low byte .. aux high byte (both signed)
     RESCALE = 6  # requant with RESIDUAL: residual times aux, shifted by shift2
@@ -115,10 +126,11 @@ _FLAGS: dict[tuple[Unit, int], int] = {
     (Unit.MATRIX, 0): _bits(*MatrixFlag),
     (Unit.VECTOR, VOp.REQUANT): _bits(*_V),
     (Unit.VECTOR, VOp.ROPE): _bits(_V.COLUMN, _V.BIAS),
-    (Unit.VECTOR, VOp.NORM_STAT): _bits(_V.MEAN),
+    (Unit.VECTOR, VOp.NORM_STAT): _bits(_V.MEAN, _V.ROUND),
     (Unit.VECTOR, VOp.NORM_APPLY): _bits(_V.MEAN, _V.BIAS, _V.WIDE),
-    (Unit.VECTOR, VOp.SOFTMAX_MAX): _bits(_V.CAUSAL, _V.TREE, _V.CONTINUE),
-    (Unit.VECTOR, VOp.SOFTMAX_EXP): _bits(_V.CAUSAL, _V.TREE, _V.CONTINUE, _V.MORE, _V.WIDE),
+    (Unit.VECTOR, VOp.SOFTMAX_MAX): _bits(_V.CAUSAL, _V.TREE, _V.CONTINUE, _V.ONLINE),
+    (Unit.VECTOR, VOp.SOFTMAX_EXP): _bits(
+        _V.CAUSAL, _V.TREE, _V.CONTINUE, _V.MORE, _V.WIDE, _V.ONLINE),
     (Unit.VECTOR, VOp.SOFTMAX_NORM): _bits(_V.CAUSAL, _V.TREE, _V.WIDE),
     (Unit.SELECT, SOp.ARGMAX): _bits(SelectFlag.CONTINUE),
     (Unit.SELECT, SOp.KEYS): _bits(SelectFlag.FROM_IMPORTANCE),
@@ -126,6 +138,7 @@ _FLAGS: dict[tuple[Unit, int], int] = {
     (Unit.SELECT, SOp.COMMIT): _bits(SelectFlag.DISCARD, SelectFlag.CLEAR),
     (Unit.SELECT, SOp.COMPARE): _bits(SelectFlag.INVERT, SelectFlag.WIDE),
     (Unit.VECTOR, VOp.ADD): _bits(_V.WIDE, _V.RELU, _V.LOOKUP),
+    (Unit.VECTOR, VOp.I_GELU): _bits(_V.COLUMN, _V.BIAS),
 }
 # Pairs that exclude each other, and flags that need another one: (unit, bit, other bit).
 _EXCLUDED: tuple[tuple[Unit, int, int], ...] = (
@@ -159,6 +172,8 @@ def legal_flags(unit: int, op: int, flags: int) -> bool:
             return False
     if unit == Unit.VECTOR and op in _SOFTMAX and flags >> _V.CAUSAL & 1 and flags >> _V.TREE & 1:
         return False
+    if unit == Unit.VECTOR and op == VOp.NORM_STAT and flags >> _V.ROUND & 1 and not flags >> _V.MEAN & 1:
+        return False
     # A clamp is for int8 results; with RESIDUAL the same bit means RESCALE.
     clamp, wide = flags >> _V.CLAMP & 1, flags >> _V.WIDE & 1
     return not (unit == Unit.VECTOR and op == VOp.REQUANT and clamp and wide
@@ -172,9 +187,11 @@ _FLAG_NAMES: dict[int, dict[int, str]] = {
 }
 # Bits whose name depends on the operation: (unit, operation) -> bit -> name.
 _OTHER_NAMES: dict[tuple[int, int], dict[int, str]] = {
-    **{(Unit.VECTOR, op): {VectorFlag.TREE: "tree", VectorFlag.CONTINUE: "continue", VectorFlag.MORE: "more"}
+    **{(Unit.VECTOR, op): {VectorFlag.TREE: "tree", VectorFlag.CONTINUE: "continue", VectorFlag.MORE: "more",
+                             VectorFlag.ONLINE: "online"}
        for op in _SOFTMAX},
-    **{(Unit.VECTOR, op): {VectorFlag.MEAN: "mean"} for op in (VOp.NORM_STAT, VOp.NORM_APPLY)},
+    **{(Unit.VECTOR, op): {VectorFlag.MEAN: "mean", VectorFlag.ROUND: "round"}
+       for op in (VOp.NORM_STAT, VOp.NORM_APPLY)},
     (Unit.SELECT, SOp.KEYS): {SelectFlag.FROM_IMPORTANCE: "from_importance"},
     (Unit.SELECT, SOp.COMMIT): {SelectFlag.DISCARD: "discard"},
     (Unit.SELECT, SOp.COMPARE): {SelectFlag.INVERT: "invert"},

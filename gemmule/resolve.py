@@ -10,6 +10,7 @@ import numpy as np
 
 from .config import Config
 from .isa import TABLE_FIELDS, IsaError, Unit, legal_flags
+from .operations import EXPONENTIALS
 
 __all__ = [
     "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "check_registers", "config_vector", "resolve",
@@ -48,6 +49,7 @@ _SRC0, _SRC0_STRIDE, _SRC1, _AUX = _F["src0"], _F["src0_stride"], _F["src1"], _F
 _FIRST, _NUMBER, _LIST, _LAST_INDEX = _F["first"], _F["number"], _F["list"], _F["last_index"]
 _DST, _DST_STRIDE, _PERIOD, _CONTEXT = _F["dst"], _F["dst_stride"], _F["period"], _F["context"]
 
+_EXPONENTIALS = len(EXPONENTIALS)
 
 _LEGAL = np.array(
     [[[legal_flags(unit, op, flags) for flags in range(256)] for op in range(32)] for unit in range(len(Unit))])
@@ -72,13 +74,20 @@ def config_vector(config: Config) -> np.ndarray:
     return np.array([
         config.dim, config.spm_banks, config.spm_bank_rows, config.acc_banks, config.acc_bank_rows,
         config.preload, config.bus_bytes, config.stat_rows, config.stat_contexts, config.select_keys,
-        config.list_entries,
+        config.list_entries, config.comparison_modes,
     ], dtype=np.int64)
 
 
 def _length(row, at, lengths):  # type: ignore[no-untyped-def]
     value = 65535 if row[at] == 0 else lengths[row[at]]
     return min(max(value - row[at + 1], 0), row[at + 2])
+
+
+def _comparison(op, flags, period):  # type: ignore[no-untyped-def]
+    """0: a command of every device; 1: of one with ``comparison_modes``; 2: of none."""
+    if op == 6 or op == 9:
+        return 0 if period == 0 else 1 if period < _EXPONENTIALS else 2
+    return 1 if op == 13 or (op == 3 and flags >> 1 & 1) else 0
 
 
 def _banks(first, last, bank_rows, banks):  # type: ignore[no-untyped-def]
@@ -102,6 +111,9 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     unit, op, flags = row[_UNIT], row[_OP], row[_FLAGS]
     out[1], out[2], out[3] = unit, op, flags
     if unit > 4 or not _LEGAL[unit, op, flags] or (unit == 4 and op == 5 and row[_NUMBER] == 0):
+        out[0] = 1
+        return
+    if unit == 3 and _comparison(op, flags, row[_PERIOD]) > (1 if cfg[11] else 0):
         out[0] = 1
         return
     dynamic = lengths[row[_DYN_REG]] * row[_DYN_STRIDE]
@@ -232,7 +244,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     wide = op != 5 and (flags >> 2 & 1 or (op == 0 and flags >> 3 & 1))
     residual = op == 0 and flags >> 3 & 1
     parameters = 0  # scratchpad rows per column group
-    if op == 0 or op == 2:
+    if op == 0 or op == 2 or op == 13:
         parameters = 3 * (flags & 1) + 4 * (flags >> 7 & 1)
     elif op == 4:
         parameters = 2 + 4 * (flags >> 7 & 1)
@@ -249,7 +261,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
     if m == 0 or n == 0:
         out[4] = 1
         return
-    uses_stat = op == 3 or op == 4 or softmax or op == 10 or (op == 0 and flags >> 1 & 1)
+    uses_stat = op == 3 or op == 4 or softmax or op == 10 or op == 12 or (op == 0 and flags >> 1 & 1)
     last_context = row[_CONTEXT] + (1 if op == 10 else 0)
     tree = softmax and flags & 1
     if (uses_stat and (m > stat_rows or last_context >= contexts)) or (tree and m > 8 * dim):
@@ -265,7 +277,9 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
             mask0 = _banks(out[9], last, spm_rows, spm_banks)
         else:
             mask0 = _banks(out[9], last, acc_rows, acc_banks)
-    if pair or op == 0 or op == 2 or op == 4 or op == 6 or op == 9:
+    if op == 12:
+        mask2 = _banks(out[11], out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1, acc_rows, acc_banks)
+    elif pair or op == 0 or op == 2 or op == 4 or op == 6 or op == 9 or op == 13:
         last = out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1
         if wide:
             last += row[_DST_STRIDE] // 2
@@ -286,7 +300,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyp
         return
     out[12] = mask0 if pair or op == 3 or op == 4 or op == 7 or op == 11 else mask0 << acc_read
     out[13] = mask1 | extra
-    out[14] = mask2 << spm_write
+    out[14] = mask2 << acc_write if op == 12 else mask2 << spm_write
     out[15] = 1 if pair and mask0 & mask1 else 0
     return
 

@@ -92,6 +92,8 @@ class Timing:
     vector_zero: int = 2
     vector_mean: int = 4
     """What the statistics of LayerNorm take longer than those of RMSNorm."""
+    vector_rescale: int = 5
+    """Last operand read of a row to its write into the accumulator (RESCALE)."""
     norm_serial: int = 36
     """Square root and reciprocal of one norm row in a serial divider."""
     softmax_serial: int = 19

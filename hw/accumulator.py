@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -10,19 +10,22 @@ from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import AccRead, AccWrite
+from gemmule.hw.scratchpad import any_of, one_of
+from gemmule.hw.synth_rtlil import FREE
 
 __all__ = ["Accumulator"]
 
 READS = ("matrix_read", "vector_r0", "load_r", "store_r")
-WRITES = ("matrix_write", "load_w")
+WRITES = ("matrix_write", "vector_w", "load_w")
 
 
 class Accumulator(wiring.Component):
     """Banked memory of int32 rows; adding is the writers' business.
 
-    Latency: read data one cycle after ``en``; a write in x is seen by a read in x + 1, a read in x
-    sees the old row. Throughput: one read and one write per bank and cycle. Claims keep two streams
-    off one port, so requests are merged by AND-OR without arbitration.
+    Latency: read data one cycle after ``en``; a write in x is seen by a read in x + 1. A read in x sees the old
+    value of the lanes that are not written in x; what it sees of the others is undefined (no legal program looks).
+    Throughput: one read and one write per bank and cycle. Claims keep two streams off one port, so requests are
+    merged without arbitration.
 
     Parameters
     ----------
@@ -33,7 +36,7 @@ class Accumulator(wiring.Component):
     -------
     matrix_read, vector_r0, load_r, store_r: In(AccRead)
         One row a cycle each.
-    matrix_write, load_w: In(AccWrite)
+    matrix_write, vector_w, load_w: In(AccWrite)
         One row a cycle each, with a write mask per int32 lane.
     """
 
@@ -48,41 +51,33 @@ class Accumulator(wiring.Component):
         row_bits = exact_log2(config.acc_bank_rows)
         bank_bits = exact_log2(config.acc_banks)
 
-        def bank_of(stream: wiring.PureInterface) -> Value:
-            return stream.row[row_bits:row_bits + bank_bits] if bank_bits else Const(0, 1)
-
         reads = {name: getattr(self, name) for name in READS}
         writes = {name: getattr(self, name) for name in WRITES}
-        chosen = {name: Signal(max(1, bank_bits), name=f"{name}_bank") for name in READS}
-        for name, stream in reads.items():
-            m.d.sync += chosen[name].eq(bank_of(stream))
-
-        data = dict.fromkeys(READS, 0)
+        rows = dict.fromkeys(READS, Const(0, 1))
         for b in range(config.acc_banks):
+            def hits_of(streams: dict[str, wiring.PureInterface], b: int = b) -> list[Signal]:
+                """Whether this bank serves each stream."""
+                hits = [Signal(name=f"{name}_hit_{b}") for name in streams]
+                m.d.comb += [
+                    hit.eq(stream.en & (stream.row[row_bits:row_bits + bank_bits] == b))
+                    for hit, stream in zip(hits, streams.values(), strict=True)]
+                return hits
+
             m.submodules[f"bank_{b}"] = memory = Memory(
-                shape=config.dim * 32, depth=config.acc_bank_rows, init=[])
+                shape=config.dim * 32, depth=config.acc_bank_rows, init=[], attrs=FREE)
             read, write = memory.read_port(), memory.write_port(granularity=32)
-
-            def hit_of(name: str, stream: wiring.PureInterface, b: int = b) -> Signal:
-                hit = Signal(name=f"{name}_hit_{b}")
-                m.d.comb += hit.eq(stream.en & (bank_of(stream) == b))
-                return hit
-
-            enable, index = 0, 0
-            for name, stream in reads.items():
-                hit = hit_of(name, stream)
-                enable |= hit
-                index |= Mux(hit, stream.row[:row_bits], 0)
-                data[name] |= Mux(chosen[name] == b, read.data, 0)
-            m.d.comb += [read.en.eq(enable), read.addr.eq(index)]
-
-            lanes, index, value = 0, 0, 0
-            for name, stream in writes.items():
-                hit = hit_of(name, stream)
-                lanes |= Mux(hit, stream.mask, 0)
-                index |= Mux(hit, stream.row[:row_bits], 0)
-                value |= Mux(hit, stream.data, 0)
-            m.d.comb += [write.en.eq(lanes), write.addr.eq(index), write.data.eq(value)]
+            reading, writing = hits_of(reads), hits_of(writes)
+            m.d.comb += [
+                read.en.eq(any_of(reading)),
+                read.addr.eq(any_of(Mux(hit, stream.row, 0) for hit, stream in zip(reading, reads.values()))),
+                write.en.eq(Mux(any_of(writing), one_of(writing, [stream.mask for stream in writes.values()]), 0)),
+                write.addr.eq(one_of(writing, [stream.row for stream in writes.values()])),
+                write.data.eq(one_of(writing, [stream.data for stream in writes.values()])),
+            ]
+            for name, hit in zip(READS, reading):
+                chosen = Signal(name=f"{name}_chosen_{b}")  # for the row on the stream's data port
+                m.d.sync += chosen.eq(hit)
+                rows[name] |= Mux(chosen, read.data, 0)
         for name, stream in reads.items():
-            m.d.comb += stream.data.eq(data[name])
+            m.d.comb += stream.data.eq(rows[name])
         return m

@@ -25,7 +25,7 @@ _STREAM_PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matrix.C": (("acc_read", "acc_write"),),  # always both of a bank
     "vector.r0": (("spm_read",), ("acc_read",)),
     "vector.r1": (("spm_read",),),
-    "vector.w": (("spm_write",),),
+    "vector.w": (("spm_write",), ("acc_write",)),
     "select.r": (("spm_read",),),
     "select.w": (("spm_write",),),
 }

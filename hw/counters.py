@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gemmule.config import Config
-from gemmule.csr import CAUSES, COUNTER_BITS, COUNTERS
+from gemmule.csr import COUNTER_BITS, COUNTERS
 from gemmule.hw.dispatch import UNIT_LAYOUTS
 from gemmule.isa import Unit
 
@@ -18,13 +19,16 @@ SOURCES = ("program", "load", "store")
 """Who sends bursts, in the order of ``sent``."""
 _MOVERS = (Unit.LOAD, Unit.STORE)
 LEN_BITS = 8
+LOW_BITS = ceil_log2(len(COUNTERS))
+"""Bits of a lower part: it does not wrap twice while the upper parts are scanned."""
 
 
 class Counters(wiring.Component):
     """Counts the cycles 0 .. cycles - 1 of a launch and keeps the totals to the next start.
 
     Every cycle is one of ``gemmule.csr.CAUSES`` for each unit (docs/timing.md, section Counters). Latency:
-    an event shows in the next cycle.
+    an event shows in the next cycle. Lower parts count in registers; the upper parts share a memory and
+    one adder, which takes up a carry of each within ``len(COUNTERS)`` cycles, while a look-up adds it.
 
     Members
     -------
@@ -55,37 +59,73 @@ class Counters(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beat_shift = ceil_log2(self.config.bus_bytes)
-        values: dict[str, Value] = {}
+        steps = self._steps()
+        scan = Signal(range(len(COUNTERS)))  # the upper part that is brought up to date now
+        seen = Signal()  # all have been since the start
+        m.submodules.upper = upper = Memory(shape=COUNTER_BITS - LOW_BITS, depth=1 << len(self.index), init=[])
+        write, update, look_up = upper.write_port(), upper.read_port(domain="comb"), upper.read_port(domain="comb")
 
-        def count(name: str, step: Value, first: int = 0, shift: int = 0) -> None:
-            """A counter that adds ``step << shift`` in every running cycle."""
-            register = Signal(COUNTER_BITS - shift, name=name)
+        # Lower parts; a carry waits for the scan, which comes before the next one.
+        lower, carries, clears = {}, Signal(len(COUNTERS)), Signal(len(COUNTERS))
+        m.d.comb += clears.eq(1 << scan)
+        for i, name in enumerate(COUNTERS):
+            if name in steps:  # only load and store wait for DRAM
+                low = Signal(LOW_BITS, name=name)
+                step = Signal(name=f"{name}_step")
+                m.d.comb += step.eq(self.running & steps[name])
+                with m.If(step):
+                    m.d.sync += low.eq(low + 1)
+                with m.If(step & low.all()):
+                    m.d.sync += carries[i].eq(1)
+                with m.Elif(clears[i]):
+                    m.d.sync += carries[i].eq(0)
+                with m.If(self.start):
+                    m.d.sync += [low.eq(name.endswith("_empty")), carries[i].eq(0)]
+                lower[i] = low
+
+        m.d.sync += scan.eq(scan + 1)
+        with m.If(scan == len(COUNTERS) - 1):
+            m.d.sync += [scan.eq(0), seen.eq(1)]
+        with m.If(self.start):
+            m.d.sync += [scan.eq(0), seen.eq(0)]
+
+        low, high = Signal(LOW_BITS), Signal(COUNTER_BITS - LOW_BITS)
+        carry = Array([*carries, 0])
+        m.d.comb += [
+            update.addr.eq(scan), write.addr.eq(scan), write.en.eq(1),
+            write.data.eq(Mux(seen, update.data, 0) + carry[scan]),
+            look_up.addr.eq(self.index),
+            high.eq(Mux(seen | (self.index < scan), look_up.data, 0) + carry[self.index]),
+            self.value.eq(Cat(low, high)),
+        ]
+        with m.Switch(self.index):
+            for i, part in lower.items():
+                with m.Case(i):
+                    m.d.comb += low.eq(part)
+
+        # Bytes: many at once; beats + 1 = 0 - ~beats, so that one adder does.
+        ones = C(-1, COUNTER_BITS - beat_shift - LEN_BITS)
+        for i, source in enumerate(SOURCES):
+            name = f"{source}_bytes"
+            beats = Signal(COUNTER_BITS - beat_shift, name=name)
+            with m.If(self.running & self.sent[i]):
+                m.d.sync += beats.eq(beats - Cat(~self.beats[i], ones))
             with m.If(self.start):
-                m.d.sync += register.eq(first)
-            with m.Elif(self.running):
-                m.d.sync += register.eq(register + step)
-            values[name] = register << shift
+                m.d.sync += beats.eq(0)
+            with m.If(self.index == COUNTERS.index(name)):
+                m.d.comb += self.value.eq(beats << beat_shift)
+        return m
 
+    def _steps(self) -> dict[str, Value]:
+        """Counters that step by one, and when."""
+        steps: dict[str, Value] = {}
         for u, unit in enumerate(UNIT_LAYOUTS):
             active, valid, waiting = self.active[u], self.valid[u], self.waiting[u]
-            moved = self.moved[_MOVERS.index(Unit(u))] if u in _MOVERS else None
-            steps = {
-                "busy": active if moved is None else active & moved,
-                "dram": None if moved is None else active & ~moved,
-                "empty": ~active & ~valid,
-                "waiting": ~active & valid & waiting,
-                "ports": ~active & valid & ~waiting,
+            steps |= {
+                f"{unit}_busy": active, f"{unit}_empty": ~active & ~valid,
+                f"{unit}_waiting": ~active & valid & waiting, f"{unit}_ports": ~active & valid & ~waiting,
             }
-            for cause in CAUSES:
-                if steps[cause] is not None:
-                    count(f"{unit}_{cause}", steps[cause], first=int(cause == "empty"))
-        for i, source in enumerate(SOURCES):
-            count(f"{source}_bytes", Mux(self.sent[i], self.beats[i] + 1, 0), shift=beat_shift)
-            count(f"{source}_bursts", self.sent[i])
-
-        with m.Switch(self.index):
-            for i, name in enumerate(COUNTERS):
-                if name in values:  # only load and store wait for DRAM
-                    with m.Case(i):
-                        m.d.comb += self.value.eq(values[name])
-        return m
+            if u in _MOVERS:
+                moved = self.moved[_MOVERS.index(Unit(u))]
+                steps |= {f"{unit}_busy": active & moved, f"{unit}_dram": active & ~moved}
+        return steps | {f"{source}_bursts": self.sent[i] for i, source in enumerate(SOURCES)}

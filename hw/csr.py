@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -94,14 +97,13 @@ class CsrBlock(wiring.Component):
             m.d.sync += [has_data.eq(1), value.eq(bus.wdata), strobe.eq(bus.wstrb)]
 
         word = offset[2:]
-        mask = Cat(bit.replicate(8) for bit in strobe)
 
         def writable(register: Value, where: int, low: int = 0) -> None:
             """The word at ``where`` writes ``register`` from bit ``low`` on."""
             part = register[low:low + WORD]
-            if len(part):
-                with m.If(write & (word == where >> 2)):
-                    m.d.sync += part.eq((part & ~mask) | (value & mask))
+            for at in range(0, len(part), 8):
+                with m.If(write & (word == where >> 2) & strobe[at // 8]):
+                    m.d.sync += part[at:at + 8].eq(value[at:at + 8])
 
         def action(pulse: Signal, where: int, bit: int) -> None:
             m.d.comb += pulse.eq(write & (word == where >> 2) & strobe[0] & value[bit])
@@ -122,27 +124,32 @@ class CsrBlock(wiring.Component):
         # Read channel.
         read_offset = Signal(csr.CSR_BITS)
         reading = Signal()
-        read_word = read_offset[2:]
         m.d.comb += bus.arready.eq(~reading & ~bus.rvalid)
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [reading.eq(1), read_offset.eq(bus.araddr)]
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
         with m.If(reading):
-            m.d.sync += [reading.eq(0), bus.rvalid.eq(1), bus.rdata.eq(0)]
-            status = Cat(self.busy, self.done)
-            for where, register in {
-                Csr.STATUS: status | (self.code << csr.FAULT_SHIFT), Csr.FAULT_INDEX: self.index,
-                Csr.CYCLES: self.cycles[:WORD], Csr.CYCLES_HI: self.cycles[WORD:],
-                Csr.PROGRAM_LO: self.program[:WORD], Csr.PROGRAM_HI: self.program[WORD:],
-                Csr.PROGRAM_COMMANDS: self.commands, Csr.WATCHDOG: self.watchdog,
-            }.items():
-                with m.If(read_word == where >> 2):
-                    m.d.sync += bus.rdata.eq(register)
-            with m.If(read_offset[6:] == Csr.LENGTH0 >> 6):
-                m.d.sync += bus.rdata.eq(self.lengths[read_offset[2:6]])
-            with m.If(read_offset[8:] == Csr.COUNTER_LO >> 8):
-                m.d.sync += bus.rdata.eq(Mux(read_offset[2], self.counter[WORD:], self.counter[:WORD]))
+            m.d.sync += [reading.eq(0), bus.rvalid.eq(1)]
+        shown: list[Value] = []  # what is not read shows 0
+
+        def show(where: int, register: Value, low: int = 2) -> None:
+            """The word at ``where`` reads ``register``; offsets count from bit ``low`` on, and bit 2."""
+            if not len(register):
+                return
+            meant = (read_offset[low:] == where >> low) & (read_offset[2] == where >> 2 & 1)
+            shown.append(register[:WORD] & meant.replicate(WORD)[:len(register)])
+
+        for where, register in {
+            Csr.STATUS: Cat(self.busy, self.done) | (self.code << csr.FAULT_SHIFT), Csr.FAULT_INDEX: self.index,
+            Csr.CYCLES: self.cycles, Csr.CYCLES_HI: self.cycles[WORD:],
+            Csr.PROGRAM_LO: self.program, Csr.PROGRAM_HI: self.program[WORD:],
+            Csr.PROGRAM_COMMANDS: self.commands, Csr.WATCHDOG: self.watchdog,
+            **{csr.length_offset(i): register for i, register in enumerate(self.lengths)},
+        }.items():
+            show(where, register)
+        show(Csr.COUNTER_LO, self.counter, 8)
+        show(Csr.COUNTER_HI, self.counter[WORD:], 8)
         m.d.comb += self.counter_index.eq(read_offset[3:8])
 
         # Base and limit registers: two words each, in small memories.
@@ -163,7 +170,8 @@ class CsrBlock(wiring.Component):
                 found.eq(look_up.data),
                 host.addr.eq(read_offset[3:8]),
             ]
-            shown = host.data[:bits]
-            with m.If(reading & (read_offset[8:] == where >> 8)):
-                m.d.sync += bus.rdata.eq(Mux(read_offset[2], shown[WORD:], shown[:WORD]))
+            show(where, host.data[:bits], 8)
+            show(where + 4, host.data[:bits][WORD:], 8)
+        with m.If(reading):
+            m.d.sync += bus.rdata.eq(reduce(or_, shown))
         return m

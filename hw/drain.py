@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
 
-__all__ = ["Drain", "result_tag"]
+__all__ = ["Drain", "at_most", "before", "result_tag"]
 
 result_tag = data.StructLayout({"write": 1, "add": 1, "last": 1, "row": ROW_BITS})
 """Travels beside a result: where it goes, whether it is added there, and whether the command ends
 with this cycle."""
+
+
+def before(index: Value, count: Value) -> Value:
+    """``index < count`` for an index of a few bits, without a comparison as wide as the count."""
+    return count[len(index):].any() | (index < count[:len(index)])
+
+
+def at_most(count: Value, limit: int) -> Value:
+    """``count <= limit``, a power of two."""
+    bits = exact_log2(limit)
+    return ~(count[bits + 1:].any() | count[bits] & count[:bits].any())
 
 
 class Drain(wiring.Component):
@@ -38,15 +50,13 @@ class Drain(wiring.Component):
     tag: Out(result_tag)
     busy: Out(1)
         A block leaves.
-    first: Out(1)
-        Its first cycle.
     """
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
             "end": In(1), "row": In(ROW_BITS), "rows": In(LENGTH_BITS), "add": In(1), "last": In(1),
-            "tag": Out(result_tag), "busy": Out(1), "first": Out(1),
+            "tag": Out(result_tag), "busy": Out(1),
         })
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -55,8 +65,7 @@ class Drain(wiring.Component):
         row, rows = Signal.like(self.row), Signal.like(self.rows)
         add, last = Signal(), Signal()
         m.d.comb += [
-            self.first.eq(self.busy & (r == 0)),
-            self.tag.write.eq(self.busy & (r < rows)),
+            self.tag.write.eq(self.busy & before(r, rows)),
             self.tag.add.eq(add),
             self.tag.last.eq(self.busy & last & r.all()),
             self.tag.row.eq(row + r),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.hw.skew import Skew, Stairs
+from gemmule.hw.skew import Skew
 
 __all__ = ["Edge"]
 
@@ -15,10 +15,13 @@ class Edge(wiring.Component):
     """Rows of lanes to the skewed stream of a mesh edge.
 
     Plain rows: lane i of the row given in cycle x leaves at lane i in x + 1 + i. Serial (transposed)
-    rows: the row given in cycle x + r with ``index`` r goes to the parallel-in serial-out register of
-    lane r, and its element k leaves at lane r in x + 1 + r + k. So a block of ``lanes`` rows with
-    indices 0, 1, .. leaves transposed, skewed by itself, and blocks of both kinds follow each other
-    without a gap. One row per cycle, no flow control. Registers of serial rows rest while there are none.
+    rows: element k of the row given in cycle x + r with ``index`` r leaves at lane r in x + 1 + r + k. So
+    a block of ``lanes`` rows with indices 0, 1, .. leaves transposed, skewed by itself, and blocks of
+    both kinds follow each other without a gap. What an incomplete block leaves is not said. One row per
+    cycle, no flow control.
+
+    Element k leaves the skew registers k cycles after element 0, so that lane r finds the elements of its
+    row one after the other, at their ends: a choice among the skewed lanes transposes.
 
     Parameters
     ----------
@@ -34,8 +37,9 @@ class Edge(wiring.Component):
     transpose: In(1)
         In every cycle of a block of serial rows.
     load: In(1)
-        The row is taken, if it is serial; a register that misses its row repeats zeros.
+        The row is taken, if it is serial; else it is zeros.
     index: In(range(lanes))
+        Number of the row in its block of serial rows.
     o: Out(ArrayLayout(width, lanes))
     """
 
@@ -53,21 +57,25 @@ class Edge(wiring.Component):
         m = Module()
         lanes, serial = self.lanes, self.serial
         m.submodules.skew = skew = self.skew
-        # Bit i: lane i shows its serial register now.
-        m.submodules.shows = shows = Stairs(delays=[1 + i for i in range(lanes)])
-        m.d.comb += shows.i.eq(self.transpose)
-        m.d.sync += skew.i.eq(self.row)
+        m.d.sync += skew.i.eq(Mux(self.transpose & ~self.load, 0, self.row.as_value()))
 
-        elements = Signal(serial * lanes)
-        take, busy = Signal(), Signal()
-        m.d.comb += [
-            elements.eq(Cat(self.row[i][:serial] for i in range(lanes))),
-            take.eq(self.load & self.transpose),
-            busy.eq(self.transpose | shows.o.any()),
-        ]
-        for i in range(lanes):
-            register = Signal(serial * lanes, name=f"serial_{i}", reset_less=True)
-            moved = Mux(take & (self.index == i), elements, Mux(shows.o[i], register >> serial, register))
-            m.d.sync += register.eq(Mux(busy, moved, register))  # one condition for all: quick to simulate
-            m.d.comb += self.o[i].eq(Mux(shows.o[i], register[:serial], skew.o[i]))
+        # What lane 0 shows, another lane some cycles later: the ends of its own skew lane or of lane k (bit k).
+        shows = Signal(1 + lanes)
+        m.d.comb += shows.eq(Mux(self.transpose, 2 << self.index, 1))
+        for r in range(lanes):
+            passed = Signal.like(shows, name=f"shows_{r}")
+            m.d.sync += passed.eq(shows)
+            shows, plain = passed, passed[0]
+            picks = [passed[1 + k] | plain if k == r else passed[1 + k] for k in range(lanes)]
+            m.d.comb += self.o[r].eq(Cat(
+                _either([Mux(pick, skew.o[k][:serial], 0) for k, pick in enumerate(picks)]),
+                Mux(plain, skew.o[r][serial:], 0)))
         return m
+
+
+def _either(parts: list[Value]) -> Value:
+    """Their "or" as a tree, of which every look-up table takes four."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return _either(parts[:half]) | _either(parts[half:])

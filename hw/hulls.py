@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
@@ -34,6 +34,10 @@ def named(m: Module, name: str, value: Value) -> Signal:
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal
+
+
+def _ones(width: int) -> Const:
+    return C((1 << width) - 1, width)
 
 
 class Hulls(wiring.Component):
@@ -102,13 +106,14 @@ class Hulls(wiring.Component):
         table = named(m, "table", vop(VOp.TABLE, VOp.WORD_TABLE))
         tree = named(m, "tree", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.TREE))
         planes = named(m, "planes", vop(VOp.NORM_STAT, VOp.NORM_APPLY))
-        scaled = vop(VOp.REQUANT, VOp.ROPE)
+        scaled = vop(VOp.REQUANT, VOp.ROPE, VOp.I_GELU)
         column = named(m, "column", scaled & flag(VectorFlag.COLUMN))
         apply = named(m, "apply", vop(VOp.NORM_APPLY))
         bias = named(m, "bias", (scaled | apply) & flag(VectorFlag.BIAS))
         residual = vop(VOp.REQUANT) & flag(VectorFlag.RESIDUAL)
         wide = residual | is_vector & flag(VectorFlag.WIDE)
         rope = named(m, "rope", vop(VOp.ROPE))
+        rescales = named(m, "rescales", vop(VOp.RESCALE))
         lists = named(m, "lists", sop(SOp.LIST_LOAD, SOp.LIST_STORE))
         maxima = named(m, "maxima", sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE))
         words = sop(SOp.ARGMAX, SOp.KEYS) | sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(SelectFlag.WIDE)
@@ -116,59 +121,72 @@ class Hulls(wiring.Component):
         select_reads = named(m, "select_reads", maxima | sop(SOp.LIST_LOAD)
                              | sop(SOp.KEYS) & ~flag(SelectFlag.FROM_IMPORTANCE))
 
-        def groups(name: str, count: Value, size: int = dim) -> Signal:
-            """ceil(count / size)."""
-            return named(m, name, (count + (size - 1)) >> ceil_log2(size))
+        # Lengths less 1, which divide without rounding. What only a length of zero spoils means nothing anyway.
+        log = exact_log2(dim)
+        m_last, n_last, k_last = (named(m, f"{name}_last", (getattr(self, name) - 1)[:LENGTH_BITS]) for name in "mnk")
+        m_group, n_group, k_group = m_last >> log, n_last >> log, k_last >> log
+        byte_last = named(m, "byte_last", (move.bytes - 1)[:len(move.bytes)])
+        block = named(m, "block", Mux(wide_dram, byte_last >> (log + 2), byte_last >> log))
+        list_row = n_last >> (log - 1)
 
-        m_groups, n_groups, k_groups = (
-            groups(f"{name}_groups", getattr(self, name)) for name in "mnk")
-        list_rows = groups("list_rows", self.n, dim // 2)
-        blocks = named(m, "blocks", Mux(
-            wide_dram, groups("word_blocks", move.bytes, 4 * dim), groups("byte_blocks", move.bytes)))
+        # Parameter rows of a column group; a vector command without pair has them, or no rows, at src1.
+        parameters = named(m, "parameters", Cat(column, apply | column, bias))
 
         def span(name: str, count: Value, stride: Value) -> Signal:
-            """(count - 1) * stride; anything for count 0."""
-            counted = named(m, f"{name}_count", count)
-            return named(m, name, (counted - 1)[:len(counted)] * named(m, f"{name}_stride", stride))
+            return named(m, name, named(m, f"{name}_count", count) * named(m, f"{name}_stride", stride))
 
         span0 = span(
-            "span0", either(self.m, Mux(transposed_a, m_groups, k_groups), n_groups, n_groups),
+            "span0", Mux(table | lists, 0, either(m_last, Mux(transposed_a, m_group, k_group), n_group, n_group)),
             either(move.row_stride, matrix.a_stride, vector.src0_stride, select.src0_stride))
         span1 = span(
-            "span1", Mux(is_move, blocks, Mux(is_matrix & transposed_b, k_groups, n_groups)),
+            "span1", Mux(is_move, block, Mux(is_matrix & transposed_b, k_group, n_group)),
             Mux(is_move, move.block_stride, Mux(is_matrix, matrix.b_stride, Mux(
-                header.op == VOp.PRODUCT, vector.aux, vector.src0_stride))))
-        span2 = span("span2", n_groups, Mux(is_matrix, matrix.c_stride, vector.dst_stride))
+                pair, Mux(header.op == VOp.PRODUCT, vector.aux, vector.src0_stride), parameters))))
+        span2 = span("span2", Mux(is_select, 0, n_group), Mux(is_matrix, matrix.c_stride, vector.dst_stride))
 
-        # Rows of B within one block: int4 packs two into one, scale rows stand behind the weights.
-        inner = named(m, "b_inner", Mux(transposed_b, self.n, self.k))
-        scale_rows = ((k_groups - 1)[:len(k_groups)] >> matrix.group) + 1
+        # Rows of B within one block, less 1: int4 packs two into one, scale rows stand behind the weights.
+        inner = named(m, "b_inner", Mux(transposed_b, n_last, k_last))
+        weight_row = Cat(_ones(log - 1), k_group)  # (k_group + 1) * dim / 2 - 1
+        scale_row = named(m, "b_scale_row", Cat(k_group >> matrix.group, C(0, log))[:LENGTH_BITS + 1])
         b_rows = named(m, "b_rows", Mux(
-            flag(MatrixFlag.GROUP_SCALES), (k_groups << (ceil_log2(dim) - 1)) + scale_rows,
-            Mux(flag(MatrixFlag.B_INT4), (inner + 1) >> 1, inner)))
-        parameter_rows = named(m, "parameter_rows", Mux(
-            apply, n_groups << 1, Mux(column, 3 * n_groups, 0)) + Mux(bias, n_groups << 2, 0))
+            flag(MatrixFlag.GROUP_SCALES), (weight_row - ~scale_row)[:len(scale_row)],  # a - ~b = a + b + 1
+            Mux(flag(MatrixFlag.B_INT4), inner >> 1, inner)))
 
         first0, first1, first2 = self.first
-        rows_less_1 = self.m - 1
         table_rows = Mux(header.op == VOp.TABLE, max(1, 256 // dim), 2 * -(-513 // dim))
-        last0 = first0 + Mux(table, table_rows - 1, Mux(lists, list_rows - 1, span0 + either(
-            span1, Mux(transposed_a, self.k, self.m) - 1,
-            rows_less_1 + Mux(planes, vector.src0_stride >> 1, 0),
-            Mux(maxima, rows_less_1, 0) + Mux(words, select.src0_stride >> 1, 0))))
-        last1 = first1 + Mux(is_matrix, span1 + b_rows - 1, Mux(
-            tree, rows_less_1, Mux(pair, span1 + rows_less_1, parameter_rows - 1)))
-        last2 = first2 + Mux(
-            is_select, list_rows - 1, span2 + rows_less_1 + Mux(wide, vector.dst_stride >> 1, 0))
+        angle = Cat(_ones(2), m_last)  # m << (period + 2), less 1
+        for i, bit in enumerate(vector.period):
+            angle = Mux(bit, Cat(_ones(1 << i), angle), angle)
 
-        def banks(name: str, low: Value, last: Value, bank_rows: int, count: int) -> tuple[Signal, Signal]:
-            """Mask of the banks of rows low..last, and whether they leave the memory."""
-            last = named(m, f"{name}_last", last.as_unsigned())
-            shift = ceil_log2(bank_rows)
+        # The memories have powers of two of rows: what an operand has beyond the larger one's bits is only
+        # looked at, not added.
+        bits = exact_log2(max(config.spm_rows, config.acc_rows))
+
+        def total(name: str, *parts: Value) -> tuple[Signal, Signal]:
+            """Sum of the parts' lower bits, and whether one has others."""
+            named_parts = [named(m, f"{name}_part{i}", part) for i, part in enumerate(parts)]
+            return (named(m, f"{name}_last", sum(part[:bits] for part in named_parts[1:]) + named_parts[0][:bits]),
+                    named(m, f"{name}_beyond", Cat(part[bits:] for part in named_parts).any()))
+
+        last0 = total(
+            "hull0", first0, span0,
+            Mux(is_move, span1, Mux(table, table_rows - 1, Mux(lists, list_row, Mux(
+                is_matrix & transposed_a, k_last, Mux(is_select & ~maxima, 0, m_last))))),
+            Mux(planes | words, vector.src0_stride >> 1, 0))
+        last1 = total("hull1", first1, span1, Mux(is_matrix, b_rows, Mux(tree | pair, m_last, (parameters - 1)[:3])))
+        last2 = total(
+            "hull2", first2, span2, Mux(is_select, list_row, m_last), Mux(wide, vector.dst_stride >> 1, 0))
+        last3 = total("angles", vector.aux, angle)
+
+        def banks(name: str, low: Value, hull: tuple[Signal, Signal], bank_rows: int,
+                  count: int) -> tuple[Signal, Signal]:
+            """Mask of the banks of rows low..last, and whether they leave the memory; the mask is then anything."""
+            last, beyond = hull
+            shift, end = exact_log2(bank_rows), exact_log2(bank_rows * count)
             mask = Signal(count, name=f"{name}_banks")
-            m.d.comb += mask.eq(Cat(
-                ((low >> shift) <= i) & ((last >> shift) >= i if i else 1) for i in range(count)))
-            return mask, named(m, f"{name}_outside", last >= bank_rows * count)
+            m.d.comb += mask.eq(
+                (_ones(count) << low[shift:end]) & ~(_ones(count) << 1 << last[shift:end])[:count])
+            return mask, named(m, f"{name}_outside", beyond | last[end:].any())
 
         spm = config.spm_bank_rows, config.spm_banks
         acc = config.acc_bank_rows, config.acc_banks
@@ -177,21 +195,20 @@ class Hulls(wiring.Component):
         spm1, spm1_bad = banks("spm1", first1, last1, *spm)
         spm2, spm2_bad = banks("spm2", first2, last2, *spm)
         acc2, acc2_bad = banks("acc2", first2, last2, *acc)
-        angles, angles_bad = banks(
-            "angles", vector.aux, vector.aux + (self.m << (vector.period + 2)) - 1, *spm)
+        angles, angles_bad = banks("angles", vector.aux, last3, *spm)
 
         in_spm0 = named(m, "in_spm0", either(~sums, Const(1), pair | planes | table, Const(1)))
         uses0 = named(m, "uses0", ~is_select | select_reads)
         uses1 = named(m, "uses1", is_matrix & ~reuse | pair | apply | column | bias | tree)
         writes = named(m, "writes", pair | apply | vop(
-            VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
+            VOp.REQUANT, VOp.ROPE, VOp.I_GELU, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
         low_bits = ceil_log2(config.preload)
         unaligned = Cat(first1[:low_bits], matrix.b_stride[:low_bits]).any() if low_bits else Const(0)
-        too_large = (self.n > dim) | (self.k > dim)
+        too_large = Cat(n_group, k_group).any()
         m.d.comb += [
             self.apart.eq((is_matrix & ~reuse | pair) & (spm0 & spm1).any()),
             self.bad.eq(
-                uses0 & Mux(in_spm0, spm0_bad, acc0_bad) | uses1 & spm1_bad | is_matrix & acc2_bad
+                uses0 & Mux(in_spm0, spm0_bad, acc0_bad) | uses1 & spm1_bad | (is_matrix | rescales) & acc2_bad
                 | (writes | list_store) & spm2_bad | rope & angles_bad
                 | is_matrix & (Mux(reuse, too_large, unaligned)
                                | flag(MatrixFlag.OUTPUT_STATIONARY) & self.apart)),
@@ -208,6 +225,7 @@ class Hulls(wiring.Component):
                 list_store, Cat(no_spm, spm2),
                 Mux(uses1, spm1, 0) | Mux(rope, angles, 0) | Mux(residual, spm2, 0))),
             self.claims[2].eq(Mux(
-                is_matrix, Cat(no_spm, no_spm, acc2, acc2), Mux(writes, Cat(no_spm, spm2), 0))),
+                is_matrix | rescales, Cat(no_spm, no_spm, Mux(is_matrix, acc2, 0), acc2),
+                Mux(writes, Cat(no_spm, spm2), 0))),
         ]
         return m

@@ -1,4 +1,4 @@
-"""Legality: whether a unit knows an operation and every flag that is set, in this combination."""
+"""Legality: whether a unit knows an operation and every flag that is set, in this combination, on this device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.isa import HEADER, SOp, Unit, VOp, legal_flags
+from gemmule.isa import BODY, HEADER, SOp, Unit, VectorFlag, VOp, legal_flags
+from gemmule.operations import COMPARISON_OPS, EXPONENTIALS
 
 __all__ = ["Legal"]
 
@@ -19,24 +20,38 @@ _OPERATIONS = tuple(
 class Legal(wiring.Component):
     """Combinational truth tables of ``gemmule.isa.legal_flags``, one for each set of legal flags.
 
+    Parameters
+    ----------
+    comparison_modes: bool
+        The device has the comparison modes of the vector unit.
+
     Members
     -------
     unit, op, flags: In
         Header fields.
+    period: In
+        Field of a vector command's body.
     known: Out(1)
-        The unit exists, knows the operation, and its flags are legal.
+        The unit exists, knows the operation, its flags are legal, and so is the exponential of a softmax.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, comparison_modes: bool = True) -> None:
+        self._comparison_modes = comparison_modes
         super().__init__({
-            "unit": In(_BITS["unit"]), "op": In(_BITS["op"]), "flags": In(_BITS["flags"]), "known": Out(1),
+            "unit": In(_BITS["unit"]), "op": In(_BITS["op"]), "flags": In(_BITS["flags"]),
+            "period": In(dict(BODY[Unit.VECTOR])["period"]), "known": Out(1),
         })
+
+    def _legal(self, unit: int, op: int, flags: int) -> bool:
+        comparison = unit == Unit.VECTOR and (
+            op in COMPARISON_OPS or (op == VOp.NORM_STAT and flags >> VectorFlag.ROUND & 1))
+        return legal_flags(unit, op, flags) and (self._comparison_modes or not comparison)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         tables: dict[int, list[int]] = {}  # bit f: flags f are legal -> {unit, op} of the operations
         for unit, op in _OPERATIONS:
-            table = sum(legal_flags(unit, op, flags) << flags for flags in range(1 << len(self.flags)))
+            table = sum(self._legal(unit, op, flags) << flags for flags in range(1 << len(self.flags)))
             tables.setdefault(table, []).append(unit | op << len(self.unit))
         operation = Signal(len(self.unit) + len(self.op))
         m.d.comb += operation.eq(self.unit | self.op << len(self.unit))
@@ -47,4 +62,8 @@ class Legal(wiring.Component):
                 m.d.comb += [truth.eq(Const(table, len(truth))), chosen.eq(truth.bit_select(self.flags, 1))]
                 with m.Case(*operations):
                     m.d.comb += self.known.eq(chosen)
+        exponentials = len(EXPONENTIALS) if self._comparison_modes else 1
+        with m.If(operation.matches(*(Unit.VECTOR | op << len(self.unit) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)))
+                  & (self.period >= exponentials)):
+            m.d.comb += self.known.eq(0)
         return m

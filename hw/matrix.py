@@ -110,14 +110,11 @@ class Matrix(wiring.Component):
             byte = self.a.data.word_select(lane, 8)
             m.d.comb += west.row[lane].eq(Cat(byte, byte[7] & ~facts.unsigned))
 
-        # Two cycles after the read: edges, and the bits that go with them.
+        # Two cycles after the read: edges, and the bits that go with them; swaps one before.
         stairs = [i + i // preload for i in range(dim)]
-        move = delayed(m, stream.move, 2, name="move_delay")
         for name, bit, delays in (
-            ("swap", delayed(m, stream.swap, 2, name="swap_delay"), range(dim)),
-            ("move", move, range(dim)),
-            ("take", move, range(0, 2 * dim, 2)),
-            ("transposed", delayed(m, unpack.transposed, 1, name="transposed_delay"), range(dim)),
+            ("swap", delayed(m, stream.swap, 1, name="swap_delay"), range(dim)),
+            ("end", delayed(m, stream.end, 2, name="end_delay"), range(dim)),
             ("capture_row", delayed(m, unpack.capture_row, 1, name="row_delay"), stairs),
             ("capture_column", delayed(m, unpack.capture_column, 1, name="column_delay"), stairs),
         ):

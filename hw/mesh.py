@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Elaboratable, Module, Signal, Value, signed
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import C, Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
-from gemmule.hw.pe import A_BITS, PE, SUM_BITS, PEInputs
+from gemmule.hw.pe import A_BITS, PE, SUM_BITS, PEInputs, column_bits
 
 __all__ = ["Mesh"]
 
 
 class Mesh(wiring.Component):
-    """Systolic mesh: activations move east, sums and weights south (weights also east).
+    """Systolic mesh: activations and weights move east, sums and weights south.
 
     Every edge is skewed (see ``hw/skew.py``): lane i of an edge is i cycles late. One activation row and
     ``preload`` weight rows enter per cycle. Weight-stationary, column c of a row that enters in cycle x
     (lane 0) leaves in x + DIM + c. Output-stationary, PE(r, c) sums products of the activations of its
-    row and the weights of its column; when ``move`` and ``take`` begin in cycle x, the sums that end with
-    the products of x - 1 leave column c in x + DIM + r + c for rows r = 0 .. DIM - 1. No flow control, no
-    reset of data registers needed: tags outside say which results are meant.
+    row and the weights of its column; the sums that end with the products of x - 1 (lane 0) leave column
+    c in x + DIM + r + c for rows r = 0 .. DIM - 1: every PE holds its sum until the rows of a column can
+    be joined with "or", one row per cycle. A block has at least DIM products. No flow control, no reset of
+    data registers needed: tags outside say which results are meant.
 
     Parameters
     ----------
@@ -31,23 +35,18 @@ class Mesh(wiring.Component):
     outputs: In(1)
         Output-stationary, else weight-stationary; changes while nothing is on its way.
     a: In(ArrayLayout(signed(9), DIM))
-        West edge, lane = mesh row.
+        West edge, lane = mesh row; -128 .. 255.
     swap: In(DIM)
-        West edge, weight-stationary: with the first row of a tile.
-    move: In(DIM)
-        West edge, output-stationary: with the first products of a block.
-    take: In(DIM)
-        West edge, output-stationary: row r is 2 * r cycles late.
+        West edge, weight-stationary: one cycle before the first row of a tile.
+    end: In(DIM)
+        West edge, output-stationary: with the last products of a block.
     weights: In(ArrayLayout(8 * preload, DIM))
-        Weights that pass: enter at the north edge (lane = column) when normal, at the west edge
-        (lane = row) when transposed, in both cases lane i in cycle T + item + i. Output-stationary:
-        one weight, in the low byte, from the north.
-    transposed: In(DIM)
-        West edge, skewed as ``weights``: the direction of the weights of this wave.
+        Weights that pass, from the north edge (lane = column) and the west edge (lane = row): lane i in
+        cycle T + item + i. Output-stationary: one weight, in the low byte, from the north.
     capture_row: In(DIM)
-        West edge: row r in T + r // preload + r, normal tiles.
+        West edge: row r in T + r // preload + r, normal tiles, from the north.
     capture_column: In(DIM)
-        North edge: column c in T + c // preload + c, transposed tiles.
+        North edge: column c in T + c // preload + c, transposed tiles, from the west.
     sums: Out(ArrayLayout(signed(32), DIM))
         South edge, lane = column.
     """
@@ -59,10 +58,8 @@ class Mesh(wiring.Component):
             "outputs": In(1),
             "a": In(data.ArrayLayout(signed(A_BITS), dim)),
             "swap": In(dim),
-            "move": In(dim),
-            "take": In(dim),
+            "end": In(dim),
             "weights": In(data.ArrayLayout(8 * config.preload, dim)),
-            "transposed": In(dim),
             "capture_row": In(dim),
             "capture_column": In(dim),
             "sums": Out(data.ArrayLayout(signed(SUM_BITS), dim)),
@@ -71,13 +68,15 @@ class Mesh(wiring.Component):
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
         dim, preload = self.config.dim, self.config.preload
-        grid = [[PE(row=r, column=c, preload=preload) for c in range(dim)] for r in range(dim)]
+        grid = [[PE(row=r, column=c, dim=dim, preload=preload) for c in range(dim)] for r in range(dim)]
+        joined = [_joined(m, [grid[r][c].result for r in range(dim)], f"joined_{c}") for c in range(dim)]
+        wait = dim - joined[0][1]  # from the end of a sum to its take
 
         # One-bit controls: bit i of a vector stands in the row's (column's) i-th PE.
-        swap, move, take, transposed, capture_row, capture_column = (
+        swap, capture_row, capture_column = (
             [_wave(m, edge[i], f"{name}_{i}", dim) for i in range(dim)] for name, edge in (
-                ("swap", self.swap), ("move", self.move), ("take", self.take), ("transposed", self.transposed),
-                ("capture_row", self.capture_row), ("capture_column", self.capture_column)))
+                ("swap", self.swap), ("capture_row", self.capture_row), ("capture_column", self.capture_column)))
+        end = [_wave(m, self.end[r], f"end_{r}", wait + dim) for r in range(dim)]
 
         for r in range(dim):
             for c in range(dim):
@@ -85,25 +84,46 @@ class Mesh(wiring.Component):
                 north = grid[r - 1][c] if r else None
                 grid[r][c].build(m, PEInputs(
                     a=west.a if west else self.a[r],
-                    psum=north.psum if north else C(0),
+                    psum=_extended(north.running, r) if north else C(0, SUM_BITS),
                     outputs=self.outputs,
                     swap=swap[r][c],
-                    move=move[r][c],
-                    take=take[r][c],
-                    west=west.passing if west else self.weights[r],
-                    north=north.passing if north else self.weights[c],
-                    transposed=transposed[r][c],
+                    end=end[r][c],
+                    take=end[r][wait + c],
+                    west=west.east if west else self.weights[r],
+                    north=north.south if north else self.weights[c],
                     capture_row=capture_row[r][c],
                     capture_column=capture_column[c][r],
                 ))
         for c in range(dim):
-            m.d.comb += self.sums[c].eq(grid[dim - 1][c].psum)
+            m.d.comb += self.sums[c].eq(Mux(
+                self.outputs, _either(joined[c][0]), _extended(grid[dim - 1][c].running, dim)))
         return m
 
 
-def _wave(m: Module, entry: Value, name: str, dim: int) -> Value:
-    """A bit that passes one PE per cycle, as seen by PE 0 .. dim - 1."""
-    past = Signal(dim - 1, name=name)
+def _extended(running: Signal, rows: int) -> Value:
+    """A weight-stationary sum of ``rows`` rows with all its bits."""
+    bits = column_bits(rows)
+    return Cat(running[:bits], running[bits - 1].replicate(SUM_BITS - bits))
+
+
+def _either(parts: list[Signal]) -> Value:
+    return reduce(or_, parts)
+
+
+def _joined(m: Module, parts: list[Signal], name: str) -> tuple[list[Signal], int]:
+    """At most two signals whose "or" is that of ``parts`` some cycles ago, and these cycles; registers of four each."""
+    cycles = 0
+    while len(parts) > 2:
+        cycles += 1
+        sums = [Signal(SUM_BITS, name=f"{name}_{cycles}_{i}", reset_less=True) for i in range(-(-len(parts) // 4))]
+        m.d.sync += [total.eq(_either(parts[4 * i:4 * i + 4])) for i, total in enumerate(sums)]
+        parts = sums
+    return parts, cycles
+
+
+def _wave(m: Module, entry: Value, name: str, cycles: int) -> Value:
+    """A bit that passes one PE per cycle, as seen by PE 0 .. and after that."""
+    past = Signal(cycles - 1, name=name)
     seen = Cat(entry, past)
     m.d.sync += past.eq(seen)
     return seen

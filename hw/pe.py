@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.utils import ceil_log2
 
-__all__ = ["A_BITS", "PE", "SUM_BITS", "PEInputs"]
+__all__ = ["A_BITS", "PE", "SUM_BITS", "PEInputs", "column_bits"]
 
 A_BITS = 9
-"""Activations are signed or unsigned bytes, so nine bits, signed."""
+"""Activations are signed or unsigned bytes, -128 .. 255, so nine bits, signed."""
 SUM_BITS = 32
 """Sums are int32 and wrap, like the accumulator they end in."""
+
+
+def column_bits(rows: int) -> int:
+    """Bits of a signed sum of ``rows`` products of an activation and an int8 weight."""
+    return 16 + ceil_log2(max(1, rows))  # rows * 255 * 128 < rows * 2**15
 
 
 @dataclass(frozen=True)
@@ -19,21 +25,20 @@ class PEInputs:
     """What PE(r, c) sees in a cycle. Everything of one wave arrives r + c cycles after its start.
 
     ``a``, ``psum``: the row's activation from the west, sums from the north. ``outputs``: mode of the
-    whole mesh, output-stationary. ``swap``: first row of a tile (weight-stationary). ``move``: the running
-    sum is complete, ``take``: the held sum leaves (output-stationary). ``west``, ``north``: weights that
-    pass, ``transposed`` chooses. ``capture_row``, ``capture_column``: this PE's weight passes now
-    (normal, transposed).
+    whole mesh, output-stationary. ``swap``: the cycle before a tile's first row (weight-stationary).
+    ``end``: this cycle's product completes the running sum, ``take``: the held sum leaves
+    (output-stationary). ``west``, ``north``: weights that pass. ``capture_row``, ``capture_column``: this
+    PE's weight passes now (normal: from the north, transposed: from the west).
     """
 
     a: Value
     psum: Value
     outputs: Value
     swap: Value
-    move: Value
+    end: Value
     take: Value
     west: Value
     north: Value
-    transposed: Value
     capture_row: Value
     capture_column: Value
 
@@ -42,21 +47,21 @@ class PE:
     """Multiply-add, one product per cycle, one cycle of latency; the adder serves both dataflows.
 
     Weight-stationary: the product with the PE's weight is added to the sum that comes from the north.
-    The shadow weight is captured while weights of the next tile pass; with the ``swap`` bit of a tile's
-    first row the shadow is used at once and becomes active. A capture and a swap may meet in one cycle:
-    the swap takes the old shadow.
+    The shadow weight is captured while weights of the next tile pass; ``swap``, in the cycle before a
+    tile's first row, makes it the active one, also when it is captured in that very cycle. That may
+    happen in the PEs of the last item of a tile only, so the others have no path for it.
 
-    Output-stationary: the product with the weight that passes (low byte) is added to the running sum.
-    ``move`` brings the running sum to the held one and begins anew with this cycle's product; ``take``
-    puts the held sum on its way south. Row 0 is taken in the cycle of its move, so it holds nothing.
+    Output-stationary: the product with the weight that passes from the north (low byte) is added to the
+    running sum. ``end`` brings the sum to the held one and begins anew with the next product; ``take``
+    shows the held sum for one cycle.
 
     A plain class that adds its registers to the parent's module, because a flat mesh simulates
     faster than one submodule per PE; registers of one dataflow do not toggle in the other.
 
     Parameters
     ----------
-    row, column: int
-        Place in the mesh.
+    row, column, dim: int
+        Place in the mesh, and its size.
     preload: int
         Weights that pass per cycle.
 
@@ -64,48 +69,55 @@ class PE:
     ----------
     a: Signal(signed(9))
         To the east.
-    psum: Signal(signed(32))
-        To the south: the sum of rows 0 .. row, or a finished sum on its way.
-    passing: Signal(8 * preload)
-        To the east and to the south.
+    running: Signal(signed(32))
+        Weight-stationary: to the south, the sum of rows 0 .. row in the lower ``column_bits(row + 1)``.
+    result: Signal(signed(32))
+        A finished sum in the cycle after ``take``, else 0.
+    east, south: Signal(8 * preload)
+        Weights that passed from the west, from the north.
     """
 
-    def __init__(self, *, row: int, column: int, preload: int) -> None:
+    def __init__(self, *, row: int, column: int, dim: int, preload: int) -> None:
         where = f"{row}_{column}"
         self.row, self.column, self.preload = row, column, preload
+        self.last_item = max(row, column) >= dim - preload
         self.a = Signal(signed(A_BITS), name=f"a_{where}", reset_less=True)
-        self.psum = Signal(signed(SUM_BITS), name=f"psum_{where}", reset_less=True)
-        self.passing = Signal(8 * preload, name=f"pass_{where}", reset_less=True)
+        self.running = Signal(signed(SUM_BITS), name=f"running_{where}", reset_less=True)
+        self.held = Signal(signed(SUM_BITS), name=f"held_{where}", reset_less=True)
+        self.result = Signal(signed(SUM_BITS), name=f"result_{where}", reset_less=True)
+        self.east = Signal(8 * preload, name=f"east_{where}", reset_less=True)
+        self.south = Signal(8 * preload, name=f"south_{where}", reset_less=True)
         self.shadow = Signal(signed(8), name=f"shadow_{where}", reset_less=True)
         # A REUSE command may read it before any weights came: 0 after a reset.
         self.active = Signal(signed(8), name=f"active_{where}")
-        self.running = Signal(signed(SUM_BITS), name=f"running_{where}", reset_less=True)
 
     def build(self, m: Module, i: PEInputs) -> None:
         """Add the next-state logic to ``m``."""
         where = f"{self.row}_{self.column}"
-        weights = Signal(8 * self.preload, name=f"weights_{where}")
-        stays = Signal(signed(8), name=f"stays_{where}")
+        bits = column_bits(self.row + 1)
+        base = Signal(signed(SUM_BITS), name=f"base_{where}")
         total = Signal(signed(SUM_BITS), name=f"total_{where}")
-        base = Mux(i.outputs, Mux(i.move, 0, self.running), i.psum)
-        m.d.comb += [
-            weights.eq(Mux(i.transposed, i.west, i.north)),
-            stays.eq(Mux(i.swap, self.shadow, self.active)),
-            total.eq(base + i.a * Mux(i.outputs, weights[:8].as_signed(), stays)),
-        ]
+        passing = Signal(8, name=f"passing_{where}")
         # The weight's place in its group: normal by row, transposed by column.
-        by_row = weights.word_select(self.row % self.preload, 8)
-        by_column = weights.word_select(self.column % self.preload, 8)
-        held = self.running
-        if self.row:
-            held = Signal.like(self.running, name=f"held_{where}")
-            m.d.sync += held.eq(Mux(i.outputs, Mux(i.move, self.running, held), held))
+        by_row = i.north.word_select(self.row % self.preload, 8)
+        by_column = i.west.word_select(self.column % self.preload, 8)
+        captured = i.capture_row | i.capture_column
+        newest = Mux(captured, passing, self.shadow) if self.last_item else self.shadow
+        m.d.comb += [
+            # The upper bits of a weight-stationary sum are copies of its sign: the mesh's south edge adds them.
+            base.eq(Cat(Mux(i.outputs, self.running[:bits], i.psum[:bits]), self.running[bits:])),
+            total.eq(base + i.a * Mux(i.outputs, i.north[:8].as_signed(), self.active)),
+            passing.eq(Mux(i.capture_row, by_row, by_column)),
+        ]
         # Expressions, not If blocks, with the mesh's mode outside: the simulator joins them to one branch.
+        kept = Mux(i.outputs, total, Cat(total[:bits], self.running[bits:]))
         m.d.sync += [
-            self.passing.eq(weights),
+            self.east.eq(i.west),
+            self.south.eq(i.north),
             self.a.eq(i.a),
-            self.psum.eq(Mux(i.outputs, Mux(i.take, held, i.psum), total)),
-            self.running.eq(Mux(i.outputs, total, self.running)),
-            self.active.eq(stays),
-            self.shadow.eq(Mux(i.capture_row, by_row, Mux(i.capture_column, by_column, self.shadow))),
+            self.running.eq(Mux(i.end, 0, kept)),
+            self.held.eq(Mux(i.end, total, self.held)),
+            self.result.eq(Mux(i.take, self.held, 0)),
+            self.active.eq(Mux(i.swap, newest, self.active)),
+            self.shadow.eq(Mux(captured, passing, self.shadow)),
         ]

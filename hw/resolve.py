@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.entries import Entries
@@ -23,6 +25,8 @@ FAULT_BITS = 4
 PREDICATE_BITS = dict(HEADER)["predicate"]
 WAIT_UNITS = tuple(Unit)
 
+FIXED_LENGTH = 65535
+"""What length register 0 reads."""
 _fault = {name: code for code, name in enumerate(FAULTS)}
 
 
@@ -37,7 +41,7 @@ class Resolve(wiring.Component):
     word: In
         Command.
     lengths: In(array)
-        Length registers; number 0 must read 65535.
+        Length registers; number 0 reads 65535, whatever it holds.
     base_index: Out
         Register that ``base`` and ``limit`` must show in the same cycle.
     fault, unit, zero: Out
@@ -89,28 +93,48 @@ class Resolve(wiring.Component):
         def sop(*ops: SOp) -> Value:
             return is_select & Cat(op == v for v in ops).any()
 
-        m.submodules.legal = legal = Legal()
-        m.d.comb += [legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags)]
+        m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
+        m.d.comb += [
+            legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags), legal.period.eq(vector.period)]
+        softmax = named(m, "softmax", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
+
+        def look_up(name: str, register: Value) -> Signal:
+            """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
+            number = named(m, f"{name}_reg", register)
+            values = (Const(FIXED_LENGTH, LENGTH_BITS), *(self.lengths[i] for i in range(1, NUM_LENGTHS)))
+            return named(m, f"{name}_value", reduce(or_, (
+                value & (number == i).replicate(LENGTH_BITS) for i, value in enumerate(values))))
 
         # Lengths: min(max(LEN[register] - offset, 0), cap); the units share the look-up.
-        def length(name: str, field: Callable[[str], Value]) -> Signal:
-            register, offset, cap = (
-                named(m, f"{name}_{part}", field(part)) for part in ("reg", "offset", "cap"))
-            value = named(m, f"{name}_value", self.lengths[register])
-            rest = named(m, f"{name}_rest", Mux(value > offset, value - offset, 0)[:LENGTH_BITS])
-            return named(m, f"{name}_length", Mux(rest < cap, rest, cap))
+        def less(name: str, register: Value, offset: Value) -> tuple[Signal, Value]:
+            """LEN[register] - offset, and whether that is negative."""
+            rest = named(m, f"{name}_rest", look_up(name, register) - named(m, f"{name}_offset", offset))
+            return named(m, f"{name}_left", rest[:LENGTH_BITS]), rest[-1]
 
-        def of_unit(name: str, part: str) -> Value:
+        def capped(name: str, left: Signal, negative: Value, cap: Value) -> Signal:
+            limit = named(m, f"{name}_cap", cap)
+            return named(m, f"{name}_length", Mux(left < limit, left, limit) & (~negative).replicate(LENGTH_BITS))
+
+        def length(name: str, field: Callable[[str], Value]) -> Signal:
+            return capped(name, *less(name, field("reg"), field("offset")), field("cap"))
+
+        def of_unit(name: str, part: str) -> Value:  # matrix and vector commands have m and n in the same place
             field = f"{name}_{part}"
-            return Mux(is_matrix, matrix[field], Mux(is_select, select[field], vector[field]))
+            return Mux(is_select, select[field], vector[field])
 
         table, word_table = vop(VOp.TABLE), vop(VOp.WORD_TABLE)
         rows = named(m, "rows", Mux(table, 1, Mux(word_table, 2, length("m", lambda part: Mux(
             is_move, move[f"rows_{part}"], of_unit("m", part))))))
         columns = named(m, "columns", Mux(table, 256, Mux(word_table, 513, length(
             "n", lambda part: of_unit("n", part)))))
-        counted = length("k", lambda part: Mux(is_matrix, matrix[f"k_{part}"], select[f"k_{part}"]))
+        # Vector commands have no k: there the look-up serves the columns of a softmax row behind this piece,
+        # LEN[low bits of aux] - high bits.
+        k_left, k_negative = less(
+            "k", Mux(is_vector, vector.aux[:4], Mux(is_matrix, matrix.k_reg, select.k_reg)),
+            Mux(is_vector, vector.aux[4:], Mux(is_matrix, matrix.k_offset, select.k_offset)))
+        counted = capped("k", k_left, k_negative, Mux(is_matrix, matrix.k_cap, select.k_cap))
         depth = named(m, "depth", Mux(is_select & (op != SOp.TOP_K), 1, counted))
+        after = k_left & (softmax & vector.aux[:4].any() & ~k_negative).replicate(LENGTH_BITS)
         has_rows = ~is_select | sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
         known = named(m, "known", legal.known & ~(sop(SOp.COMPARE) & (select.number == 0)))
         zero = named(m, "is_zero", known & (
@@ -118,7 +142,7 @@ class Resolve(wiring.Component):
             | (is_matrix | is_select) & (depth == 0)))
 
         # First rows.
-        dynamic = named(m, "dynamic", self.lengths[header.dyn_reg] * header.dyn_stride)
+        dynamic = named(m, "dynamic", look_up("dyn", header.dyn_reg) * header.dyn_stride)
 
         def first(name: str, row: Value, moves: Value) -> Signal:
             return named(m, name, row + Mux(moves, dynamic, 0))
@@ -144,24 +168,19 @@ class Resolve(wiring.Component):
         ]
         with m.If(~zero):
             m.d.comb += self.claims.eq(hulls.claims)
-        softmax = named(m, "softmax", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
-        uses_stat = (
-            softmax | vop(VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX) | vop(VOp.REQUANT) & flags[VectorFlag.ROW])
+        last = named(m, "last", (rows - 1)[:LENGTH_BITS])  # of a command with rows
+        uses_stat = softmax | vop(
+            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | vop(VOp.REQUANT) & flags[VectorFlag.ROW]
         last_context = vector.context + vop(VOp.ABSMAX)
-        bad_tree = softmax & flags[VectorFlag.TREE] & (rows > 8 * config.dim)
+        bad_tree = softmax & flags[VectorFlag.TREE] & last[exact_log2(8 * config.dim):].any()
         bad_stat = named(m, "bad_stat", bad_tree | uses_stat & (
-            (rows > config.stat_rows) | (last_context >= config.stat_contexts)))
-
-        # Columns of a softmax row behind this piece: LEN[low bits of aux] - high bits.
-        row_register, row_offset = vector.aux[:4], vector.aux[4:]
-        row_length = named(m, "row_length", self.lengths[row_register])
-        after = Mux(softmax & (row_register != 0) & (row_length > row_offset), row_length - row_offset, 0)
+            last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any()))
 
         # DRAM range.
         fill, broadcast = flags[MoveFlag.ZERO], flags[MoveFlag.BROADCAST]  # legal for loads only
         int32 = flags[MoveFlag.ACCUMULATOR] & ~flags[MoveFlag.NARROW]
-        last_row = Mux(flags[MoveFlag.INDEXED], move.last_index, (rows - 1)[:LENGTH_BITS])
-        span = named(m, "dram_span", Mux(broadcast, 0, last_row * move.stride))
+        last_row = Mux(broadcast, 0, Mux(flags[MoveFlag.INDEXED], move.last_index, last))
+        span = named(m, "dram_span", last_row * move.stride)
         end = named(m, "dram_end", move.offset + span + move.bytes)
         address = named(m, "address", self.base + move.offset)
         unaligned = (int32 & move.bytes[:2].any()) | (

@@ -14,6 +14,8 @@ from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import SpmRead, SpmWrite
+from gemmule.hw.rows import part
+from gemmule.hw.synth_rtlil import FREE
 
 __all__ = ["Scratchpad"]
 
@@ -27,13 +29,21 @@ def any_of(terms: Iterable[Value]) -> Value:
     return reduce(or_, terms)
 
 
+def one_of(hits: list[Value], values: list[Value]) -> Value:
+    """The value whose hit is 1; anything if none is."""
+    chosen = values[-1]
+    for hit, value in zip(hits[:-1], values[:-1], strict=True):
+        chosen = Mux(hit, value, chosen)
+    return chosen
+
+
 class Scratchpad(wiring.Component):
     """Banked row memory. Banks are contiguous row ranges; a bank is ``preload`` sub-banks,
     interleaved by the low bits of the row, so that ``preload`` aligned rows are read at once.
 
-    Latency: read data one cycle after ``en``; a write in x is seen by a read in x + 1. Throughput:
-    one read and one write per bank and cycle. Claims keep two streams off one port, so requests
-    are merged by AND-OR without arbitration.
+    Latency: read data one cycle after ``en``; a write in x is seen by a read in x + 1, and what a read in x
+    sees of the bytes written in x is undefined (no legal program looks). Throughput: one read and one write per
+    bank and cycle. Claims keep two streams off one port, so requests are merged without arbitration.
 
     Parameters
     ----------
@@ -66,61 +76,48 @@ class Scratchpad(wiring.Component):
         bank_bits = exact_log2(config.spm_banks)
         width = config.dim * 8
 
-        def place(stream: wiring.PureInterface) -> tuple[Value, Value, Value]:
-            """Bank, sub-bank and index of a stream's row."""
-            row = stream.row
-            bank = row[row_bits:row_bits + bank_bits] if bank_bits else Const(0, 1)
-            sub = row[:sub_bits] if sub_bits else Const(0, 1)
-            return bank, sub, row[sub_bits:row_bits]
-
         reads = {name: getattr(self, name) for name in READS}
-        writes = [getattr(self, name) for name in WRITES]
-        chosen = {}  # place of the row on each stream's data port
-        for name, stream in reads.items():
-            chosen[name] = (Signal(max(1, bank_bits), name=f"{name}_bank"),
-                            Signal(max(1, sub_bits), name=f"{name}_sub"))
-            bank, sub, _ = place(stream)
-            m.d.sync += [chosen[name][0].eq(bank), chosen[name][1].eq(sub)]
-
-        rows: list[list[Signal]] = []  # [bank][sub-bank]
+        writes = {name: getattr(self, name) for name in WRITES}
+        rows = dict.fromkeys(READS, Const(0, 1))
         for b in range(config.spm_banks):
-            rows.append([])
+            def hits_of(streams: dict[str, wiring.PureInterface], b: int = b) -> list[Signal]:
+                """Whether this bank serves each stream."""
+                hits = [Signal(name=f"{name}_hit_{b}") for name in streams]
+                m.d.comb += [
+                    hit.eq(stream.en & (stream.row[row_bits:row_bits + bank_bits] == b))
+                    for hit, stream in zip(hits, streams.values(), strict=True)]
+                return hits
+
+            # What stands in a bank once, for whichever stream has it, is cheaper than once for each stream.
+            reading, writing = hits_of(reads), hits_of(writes)
+            read_row, write_row = Signal(row_bits, name=f"read_{b}"), Signal(row_bits, name=f"write_{b}")
+            mask = one_of(writing, [stream.mask for stream in writes.values()])
+            m.d.comb += [
+                read_row.eq(any_of(Mux(hit, stream.row, 0) for hit, stream in zip(reading, reads.values()))),
+                write_row.eq(one_of(writing, [stream.row for stream in writes.values()])),
+            ]
+            whole = Signal(width * config.preload, name=f"whole_{b}")
             for s in range(config.preload):
                 m.submodules[f"bank_{b}_{s}"] = memory = Memory(
-                    shape=width, depth=config.spm_bank_rows // config.preload, init=[])
+                    shape=width, depth=config.spm_bank_rows // config.preload, init=[], attrs=FREE)
                 read, write = memory.read_port(), memory.write_port(granularity=8)
-                rows[b].append(read.data)
-
-                hits = []
-                for name, stream in reads.items():
-                    bank, sub, index = place(stream)
-                    hit = Signal(name=f"{name}_hit_{b}_{s}")
-                    whole = name == "matrix_b"
-                    m.d.comb += hit.eq(stream.en & (bank == b) & (True if whole else sub == s))
-                    hits.append((hit, index))
+                enable = any_of(hit & ((stream.row[:sub_bits] == s) if sub_bits else 1)
+                                for hit, stream in zip(writing, writes.values()))
                 m.d.comb += [
-                    read.en.eq(any_of(hit for hit, _ in hits)),
-                    read.addr.eq(any_of(Mux(hit, index, 0) for hit, index in hits)),
+                    read.en.eq(any_of(reading)), read.addr.eq(read_row[sub_bits:]),
+                    write.en.eq(Mux(enable, mask, 0)), write.addr.eq(write_row[sub_bits:]),
+                    write.data.eq(one_of(writing, [stream.data for stream in writes.values()])),
+                    whole.word_select(s, width).eq(read.data),
                 ]
-                targets = []
-                for name, stream in zip(WRITES, writes, strict=True):
-                    bank, sub, index = place(stream)
-                    hit = Signal(name=f"{name}_hit_{b}_{s}")
-                    m.d.comb += hit.eq(stream.en & (bank == b) & (sub == s))
-                    targets.append((hit, index, stream))
-                m.d.comb += [
-                    write.addr.eq(any_of(Mux(hit, index, 0) for hit, index, _ in targets)),
-                    write.en.eq(any_of(Mux(hit, w.mask, 0) for hit, _, w in targets)),
-                    write.data.eq(any_of(Mux(hit, w.data, 0) for hit, _, w in targets)),
-                ]
-
+            single = whole
+            if sub_bits:
+                sub, single = Signal(sub_bits, name=f"sub_{b}"), Signal(width, name=f"single_{b}")
+                m.d.sync += sub.eq(read_row)
+                m.d.comb += single.eq(part(whole, sub, width))
+            for name, hit in zip(READS, reading):
+                chosen = Signal(name=f"{name}_chosen_{b}")  # for the row on the stream's data port
+                m.d.sync += chosen.eq(hit)
+                rows[name] |= Mux(chosen, whole if name == "matrix_b" else single, 0)
         for name, stream in reads.items():
-            bank, sub = chosen[name]
-            for s in range(config.preload):
-                picked = any_of(Mux(bank == b, rows[b][s], 0) for b in range(config.spm_banks))
-                if name == "matrix_b":
-                    m.d.comb += stream.data.word_select(s, width).eq(picked)
-                else:
-                    with m.If(sub == s):
-                        m.d.comb += stream.data.eq(picked)
+            m.d.comb += stream.data.eq(rows[name])
         return m

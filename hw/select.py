@@ -126,7 +126,7 @@ class Select(wiring.Component):
             radix.start.eq(control.start & is_op(control.command, SOp.TOP_K)),
             radix.n.eq(control.command.n), radix.k.eq(control.command.k),
             keys.r_en.eq(radix.r_en), keys.r_entry.eq(radix.r_entry),
-            route.begin.eq(sequencer.begin),
+            route.begin.eq(sequencer.begin), route.keep.eq(Mux(top_k, radix.keep, ~0)),
             route.key_entry.eq(Mux(top_k, 0, held.dst)), route.list_entry.eq(held.dst),
             route.turn.eq(Mux(keys_op, held.first, 0)),
             single.eq(Mux(argmax.valid, argmax.id, lists.entry)),
@@ -137,7 +137,7 @@ class Select(wiring.Component):
         for i in range(dim):
             m.d.comb += radix.keys[i].eq(keys.r_data[i])
         with m.If(top_k):
-            m.d.comb += [route.lanes.eq(keys.r_data), route.drop.eq(radix.drop)]
+            m.d.comb += route.lanes.eq(keys.r_data)
         with m.Elif(keys_op):
             m.d.comb += route.lanes.eq(importance.keyed)
         with m.Else():

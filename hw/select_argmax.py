@@ -12,6 +12,7 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import select_layout
 from gemmule.hw.select_memory import ENTRY_BITS
 from gemmule.hw.select_sequencer import flag, is_op, token_layout
+from gemmule.hw.synth_rtlil import FREE
 from gemmule.isa import SelectFlag, SOp
 
 __all__ = ["TREE_STAGES", "Argmax"]
@@ -43,7 +44,8 @@ class Argmax(wiring.Component):
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
-        self.running = Memory(shape=VALUE_BITS + ENTRY_BITS, depth=config.stat_rows, init=[])
+        self.running = Memory(
+            shape=VALUE_BITS + ENTRY_BITS, depth=config.stat_rows, init=[], attrs=FREE)
         super().__init__({
             "held": In(select_layout(config)), "begin": In(1),
             **{f"token_{k}": In(token_layout(config)) for k in (3, 6, 7)},

@@ -12,6 +12,7 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import ROW_BITS, ListRead, SpmWrite, select_layout
 from gemmule.hw.select_memory import ENTRY_BITS, bank_depth, bank_rows, in_run
 from gemmule.hw.select_sequencer import is_op, token_layout
+from gemmule.hw.synth_rtlil import FREE
 from gemmule.isa import SOp
 
 __all__ = ["Lists"]
@@ -45,7 +46,7 @@ class Lists(wiring.Component):
         self.config = config
         lanes = config.dim
         depth = bank_depth(lanes, config.list_entries)
-        self.banks = [Memory(shape=ENTRY_BITS, depth=depth, init=[]) for _ in range(lanes)]
+        self.banks = [Memory(shape=ENTRY_BITS, depth=depth, init=[], attrs=FREE) for _ in range(lanes)]
         super().__init__({
             "load_list": In(ListRead(config)), "store_list": In(ListRead(config)),
             "held": In(select_layout(config)), "begin": In(1),
@@ -63,8 +64,7 @@ class Lists(wiring.Component):
 
         own = ListRead(config).create(path=("own_list",))
         readers = {"load": self.load_list, "store": self.store_list, "own": own}
-        hits = Signal(lanes)
-        m.d.comb += hits.eq(Cat(in_run(self.w_entry, self.w_count, lanes)))
+        hits = in_run(m, self.w_entry, self.w_count, lanes, "hits")
         write_rows = bank_rows(self.w_entry, lanes)
         answers = {name: Signal(data.ArrayLayout(ENTRY_BITS, lanes), name=f"{name}_answers") for name in readers}
         for b, memory in enumerate(self.banks):

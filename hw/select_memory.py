@@ -8,7 +8,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-__all__ = ["ENTRY_BITS", "GroupMemory", "bank_depth", "bank_rows", "in_run", "rotate_lanes"]
+from gemmule.hw.synth_rtlil import FREE
+
+__all__ = ["ENTRY_BITS", "GroupMemory", "bank_depth", "bank_rows", "first_lanes", "in_run", "prefix_counts",
+           "rotate_lanes"]
 
 ENTRY_BITS = 16
 
@@ -21,13 +24,8 @@ def bank_depth(lanes: int, entries: int) -> int:
 def bank_rows(entry: Value, lanes: int) -> list[Value]:
     """Row of each bank in the run of ``lanes`` entries from ``entry`` on (entry e: bank e % lanes, row e // lanes)."""
     low, high = entry[:exact_log2(lanes)], entry[exact_log2(lanes):]
-    return [*((high + (low > b))[:len(high)] for b in range(lanes - 1)), high]
-
-
-def in_run(entry: Value, count: Value, lanes: int) -> list[Value]:
-    """For each bank whether it holds one of ``count`` (up to ``lanes``) entries from ``entry`` on."""
-    bits = exact_log2(lanes)
-    return [(Const(b, bits) - entry[:bits])[:bits] < count for b in range(lanes)]
+    following = (high + 1)[:len(high)]
+    return [*(Mux(low > b, following, high) for b in range(lanes - 1)), high]
 
 
 def rotate_lanes(m: Module, value: Value, width: int, amount: Value, name: str) -> Value:
@@ -38,6 +36,31 @@ def rotate_lanes(m: Module, value: Value, width: int, amount: Value, name: str) 
         m.d.comb += stage.eq(Mux(amount[i], value.rotate_left(width << i), value))
         value = stage
     return value
+
+
+def first_lanes(count: Value, lanes: int) -> Value:
+    """One bit a lane: whether it is below ``count``, which may be of any width."""
+    bits = exact_log2(lanes)
+    many = count[bits:].any()
+    return Cat(*(many | (count[:bits] > lane) for lane in range(lanes - 1)), many)
+
+
+def in_run(m: Module, entry: Value, count: Value, lanes: int, name: str) -> Value:
+    """One bit a bank: whether it holds one of ``count`` (up to ``lanes``) entries from ``entry`` on."""
+    return rotate_lanes(m, first_lanes(count, lanes), 1, entry[:exact_log2(lanes)], name)
+
+
+def prefix_counts(m: Module, bits: list[Value], name: str) -> list[Value]:
+    """Number of set bits before position 0, 1, .. len(bits); logarithmic depth (Sklansky)."""
+    if len(bits) == 1:
+        return [Const(0, 1), bits[0]]
+    half = len(bits) // 2
+    low, high = prefix_counts(m, bits[:half], f"{name}l"), prefix_counts(m, bits[half:], f"{name}h")
+    sums = []
+    for i, more in enumerate(high[1:]):
+        sums.append(Signal(range(len(bits) + 1), name=f"{name}_{i}"))
+        m.d.comb += sums[i].eq(low[-1] + more)
+    return low + sums
 
 
 class GroupMemory(wiring.Component):
@@ -67,7 +90,8 @@ class GroupMemory(wiring.Component):
         if entries < lanes:
             raise ValueError(f"entries must be at least lanes = {lanes}, not {entries}")
         self.lanes = lanes
-        self.banks = [Memory(shape=width, depth=bank_depth(lanes, entries), init=[]) for _ in range(lanes)]
+        self.banks = [Memory(shape=width, depth=bank_depth(lanes, entries), init=[], attrs=FREE)
+                      for _ in range(lanes)]
         super().__init__({
             "r_en": In(1), "r_entry": In(ENTRY_BITS), "r_data": Out(data.ArrayLayout(width, lanes)),
             "w_en": In(1), "w_entry": In(ENTRY_BITS), "w_count": In(range(lanes + 1)),
@@ -76,8 +100,7 @@ class GroupMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        hits = Signal(self.lanes)
-        m.d.comb += hits.eq(Cat(in_run(self.w_entry, self.w_count, self.lanes)))
+        hits = in_run(m, self.w_entry, self.w_count, self.lanes, "hits")
         read_rows, write_rows = bank_rows(self.r_entry, self.lanes), bank_rows(self.w_entry, self.lanes)
         for b, memory in enumerate(self.banks):
             m.submodules[f"bank_{b}"] = memory

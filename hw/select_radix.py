@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.hw.select_memory import ENTRY_BITS
+from gemmule.hw.select_memory import ENTRY_BITS, first_lanes, prefix_counts
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["Radix", "wanted"]
@@ -33,19 +35,6 @@ def popcount(bits: list[Value]) -> Value:
     return popcount(bits[:half]) + popcount(bits[half:])
 
 
-def prefix_counts(m: Module, bits: list[Value], name: str) -> list[Value]:
-    """Number of set bits before position 0, 1, .. len(bits); logarithmic depth (Sklansky)."""
-    if len(bits) == 1:
-        return [Const(0, 1), bits[0]]
-    half = len(bits) // 2
-    low, high = prefix_counts(m, bits[:half], f"{name}l"), prefix_counts(m, bits[half:], f"{name}h")
-    sums = []
-    for i, more in enumerate(high[1:]):
-        sums.append(Signal(range(len(bits) + 1), name=f"{name}_{i}"))
-        m.d.comb += sums[i].eq(low[-1] + more)
-    return low + sums
-
-
 class Radix(wiring.Component):
     """Finds the k largest of n keys, lowest position first among equal ones, and says where they go.
 
@@ -67,9 +56,9 @@ class Radix(wiring.Component):
         Read a group of keys, which are at ``keys`` in the next cycle.
     keys: In(array over lanes)
     valid: Out(1)
-        The group at ``keys`` is filtered: its ``count`` survivors move down by ``drop`` lanes (0 for others).
+        The group at ``keys`` is filtered: ``count`` lanes survive, those in ``keep``.
     count: Out
-    drop: Out(array over lanes)
+    keep: Out(lanes)
     finish: Out(1)
         Last cycle; survivors taken in a cycle can be written in the next one.
     """
@@ -79,7 +68,7 @@ class Radix(wiring.Component):
         super().__init__({
             "start": In(1), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
             "r_en": Out(1), "r_entry": Out(ENTRY_BITS), "keys": In(data.ArrayLayout(KEY_BITS, lanes)),
-            "valid": Out(1), "count": Out(range(lanes + 1)), "drop": Out(data.ArrayLayout(exact_log2(lanes), lanes)),
+            "valid": Out(1), "count": Out(range(lanes + 1)), "keep": Out(lanes),
             "finish": Out(1),
         })
 
@@ -110,31 +99,36 @@ class Radix(wiring.Component):
 
         # Stage 1: keys are there. Pass: do they share the digits known so far, and which one is next?
         level = Signal(range(PASSES + 1))  # digits known; the last pass's becomes known as this steps
+        unknown, next_digit = Signal(PASSES), Signal(PASSES)  # digits not known yet, and the first of them
         within = Signal(lanes)  # lanes inside n
         seen = [Signal(name=f"seen_{i}") for i in range(1, 4)]
-        first = [Signal(name=f"first_{i}") for i in range(1, 4)]
         final = [Signal(name=f"final_{i}") for i in range(1, 5)]
         threshold = [Signal(DIGIT_BITS, name=f"threshold_{i}") for i in range(PASSES)]  # most significant first
         m.d.sync += [
-            level.eq(step), within.eq(Cat(left > lane for lane in range(lanes))),
-            Cat(seen).eq(Cat(reading, seen)), Cat(first).eq(Cat(self.r_entry == 0, first)),
+            level.eq(step), unknown.eq(Cat(step <= i for i in range(PASSES))),
+            next_digit.eq(Cat(step == i for i in range(PASSES))), within.eq(first_lanes(left, lanes)),
+            Cat(seen).eq(Cat(reading, seen)),
             Cat(final).eq(Cat(reading & group_last & ~filtering, final)),
         ]
         alike, digits = Signal(lanes), Signal(data.ArrayLayout(DIGIT_BITS, lanes))
+        same = Signal(lanes)
         for lane in range(lanes):
             parts = [self.keys[lane][KEY_BITS - DIGIT_BITS * (i + 1):][:DIGIT_BITS] for i in range(PASSES)]
-            same = Cat((parts[i] == threshold[i]) | (level <= i) for i in range(PASSES)).all()
+            known = Cat((parts[i] == threshold[i]) | unknown[i] for i in range(PASSES))
+            m.d.comb += same[lane].eq(within[lane] & known.all())
             m.d.sync += [
-                alike[lane].eq(within[lane] & same),
-                digits[lane].eq(Array(parts[:PASSES])[Mux(level < PASSES, level, 0)]),
+                alike[lane].eq(same[lane]),
+                digits[lane].eq(reduce(or_, (Mux(next_digit[i], parts[i], 0) for i in range(PASSES)))),
             ]
         # Stage 2: keys of this group per digit or above. Stage 3: of the pass.
         groups = [Signal(range(lanes + 1), name=f"group_{d}") for d in range(1, DIGITS)]
         totals = [Signal(many, name=f"total_{d}") for d in range(1, DIGITS)]
         for d in range(1, DIGITS):
             m.d.sync += groups[d - 1].eq(popcount([alike[lane] & (digits[lane] >= d) for lane in range(lanes)]))
-            with m.If(seen[2]):
-                m.d.sync += totals[d - 1].eq(Mux(first[2], 0, totals[d - 1]) + groups[d - 1])
+            with m.If(self.start | final[3]):
+                m.d.sync += totals[d - 1].eq(0)
+            with m.Elif(seen[2]):
+                m.d.sync += totals[d - 1].eq(totals[d - 1] + groups[d - 1])
         # Stage 4: the digit.
         need, above, digit = Signal(many), Signal(many), Signal(DIGIT_BITS)
         enough = Signal(DIGITS)  # falls once as digits rise, because the counts do
@@ -153,22 +147,19 @@ class Radix(wiring.Component):
         with m.If(self.start):
             m.d.sync += need.eq(wanted(self.n, self.k))
 
-        # Filter, in stage 1: the survivors before each lane, and how far it moves down.
+        # Filter, in stage 1, where all digits are known: keys above the threshold, and the first ones equal to it.
         value = Cat(reversed(threshold))
-        greater, equal = Signal(lanes), Signal(lanes)
+        greater, before = Signal(lanes), prefix_counts(m, list(same), "same")
+        few = Signal(range(lanes + 1))  # of those needed
+        wanted_places = Signal(lanes)
         m.d.comb += [
             greater.eq(Cat(within[i] & (self.keys[i] > value) for i in range(lanes))),
-            equal.eq(Cat(within[i] & (self.keys[i] == value) for i in range(lanes))),
             self.valid.eq(seen[0] & (level == PASSES)),
+            wanted_places.eq(first_lanes(need, lanes)),
+            self.keep.eq(greater | Cat(same[i] & Array(wanted_places)[before[i]] for i in range(lanes))),
+            few.eq(Mux(before[lanes] < need, before[lanes], need)),
+            self.count.eq(popcount(list(greater)) + few),
         ]
-        over, same_before = prefix_counts(m, list(greater), "over"), prefix_counts(m, list(equal), "same")
-        kept = [Signal(range(lanes + 1), name=f"kept_{i}") for i in range(lanes + 1)]
-        for i in range(lanes + 1):
-            m.d.comb += kept[i].eq(over[i] + Mux(same_before[i] < need, same_before[i], need))
-        for i in range(lanes):
-            with m.If(greater[i] | (equal[i] & (same_before[i] < need))):
-                m.d.comb += self.drop[i].eq(i - kept[i])
-        m.d.comb += self.count.eq(kept[lanes])
         with m.If(self.valid):
-            m.d.sync += need.eq(Mux(same_before[lanes] < need, need - same_before[lanes], 0))
+            m.d.sync += need.eq(need - few)
         return m

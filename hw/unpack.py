@@ -44,8 +44,6 @@ class Unpack(wiring.Component):
         Read data, one cycle after the read; lowest row in the lowest bits.
     weights: Out(ArrayLayout(8 * preload, DIM))
         By lane; a single row in the low bytes.
-    transposed: Out(1)
-        A tile to load transposed (``single`` items are none), as the next two.
     capture_row, capture_column: Out(1)
         First item of a normal tile, of a transposed tile.
     single: Out(1)
@@ -58,7 +56,6 @@ class Unpack(wiring.Component):
             "item": In(weight_item(config)),
             "data": In(config.preload * config.dim * 8),
             "weights": Out(data.ArrayLayout(8 * config.preload, config.dim)),
-            "transposed": Out(1),
             "capture_row": Out(1),
             "capture_column": Out(1),
             "single": Out(1),
@@ -89,22 +86,16 @@ class Unpack(wiring.Component):
             scale = Signal(unsigned(4), name=f"scale_{lane}", reset_less=True)
             with m.If(item.scale):
                 m.d.sync += scale.eq(picked.word_select(lane, 8)[:4])
+            factor = Mux(item.scaled, scale, 1)
 
             for i in range(preload):
-                byte: Value = rows[i][lane]
-                single = picked.word_select(lane, 8) if i == 0 else 0
-                weight = Signal(8, name=f"weight_{i}_{lane}")
-                with m.If(item.single):
-                    m.d.comb += weight.eq(single)
-                with m.Elif(item.int4):
-                    nibble = chosen.word_select(i, 4).as_signed()
-                    m.d.comb += weight.eq(nibble * Mux(item.scaled, scale, 1))  # fits: -8 * 15 = -120
-                with m.Else():
-                    m.d.comb += weight.eq(byte)
-                with m.If(item.rows[i] & inside):
-                    m.d.comb += self.weights[lane][8 * i:8 * i + 8].eq(weight)
+                # A single row is there as it is read: on the low bytes, with zeros above.
+                byte: Value = rows[i][lane] if i else Mux(item.single, picked.word_select(lane, 8), rows[0][lane])
+                nibble = chosen.word_select(i, 4).as_signed()
+                weight = Mux(item.int4 & ~item.single, nibble * factor, byte)  # fits: -8 * 15 = -120
+                here = item.rows[i] & inside & ~item.single if i else item.rows[0] & inside
+                m.d.comb += self.weights[lane][8 * i:8 * i + 8].eq(Mux(here, weight, 0))
         m.d.comb += [
-            self.transposed.eq(item.transposed & ~item.single),
             self.capture_row.eq(item.first & ~item.transposed),
             self.capture_column.eq(item.first & item.transposed),
             self.single.eq(item.transposed & item.single),

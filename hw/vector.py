@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import AccRead, SpmRead, SpmWrite, UnitControl, vector_layout
+from gemmule.hw.interfaces import AccRead, AccWrite, SpmRead, SpmWrite, UnitControl, vector_layout
 from gemmule.hw.serial import ReciprocalEngine
 from gemmule.hw.vector_datapath import WRITE, VectorDatapath
 from gemmule.hw.vector_mask import TreeMask
@@ -20,8 +20,10 @@ from gemmule.timing import Timing
 __all__ = ["Vector"]
 
 FIRST = 1
+RESCALED = 5
+"""Stage in which a row is written back into the accumulator."""
 LATENCIES = {
-    "vector_first": FIRST, "vector_write": WRITE, "vector_stat": READY,
+    "vector_first": FIRST, "vector_write": WRITE, "vector_stat": READY, "vector_rescale": RESCALED,
     "vector_mean": MEAN_CYCLES, "norm_serial": ReciprocalEngine.ROOT_CYCLES,
     "softmax_serial": ReciprocalEngine.SOFTMAX_CYCLES,
 }
@@ -31,7 +33,8 @@ class Vector(wiring.Component):
     """Vector unit: sequencer, DIM lanes, row statistics; one command at a time.
 
     Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
-    ``vector_write`` cycles (late results: ``vector_stat``) after its last read. No backpressure.
+    ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last read. No
+    backpressure.
     Arithmetic: docs/numerics.md.
 
     Parameters
@@ -48,9 +51,11 @@ class Vector(wiring.Component):
     r0, r1: Out(SpmRead)
         First operand; second operand, parameters, tables, residual, bitmaps.
     acc: Out(AccRead)
-        First operand of REQUANT, ROPE, SOFTMAX_*, ABSMAX.
+        First operand of REQUANT, ROPE, I_GELU, SOFTMAX_*, ABSMAX, RESCALE.
     w: Out(SpmWrite)
         Whole rows; lanes beyond n hold 0.
+    acc_w: Out(AccWrite)
+        RESCALE: whole rows.
     """
 
     def __init__(self, *, config: Config, timing: Timing) -> None:
@@ -61,7 +66,7 @@ class Vector(wiring.Component):
         super().__init__({
             "control": In(UnitControl(vector_layout(config), 3)),
             "r0": Out(SpmRead(config)), "r1": Out(SpmRead(config)), "acc": Out(AccRead(config)),
-            "w": Out(SpmWrite(config)),
+            "w": Out(SpmWrite(config)), "acc_w": Out(AccWrite(config)),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -80,13 +85,14 @@ class Vector(wiring.Component):
             m.d.sync += busy.eq(0)
 
         # A token travels beside its row; stage k is k cycles after the row's last read.
-        # Beyond the write only statistics and late results go on: otherwise the next command may start then.
+        # Beyond their write only statistics and late results go on: otherwise the next command may start then.
         token = [sequencer.token]
         for k in range(1, READY + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
             with m.If(token[-1].valid):
                 m.d.sync += stage.eq(token[-1])
-            m.d.sync += stage.valid.eq(token[-1].valid & (traits.by_rows | traits.late if k > WRITE else 1))
+            goes_on = traits.by_rows | traits.late if k > WRITE else ~traits.rescales if k > RESCALED else 1
+            m.d.sync += stage.valid.eq(token[-1].valid & goes_on)
             if k == 3:
                 with m.If(token[-1].valid):
                     m.d.sync += stage.mask.eq(token[-1].mask & tree.mask)
@@ -105,11 +111,13 @@ class Vector(wiring.Component):
             datapath.mean.eq(stats.mean), datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
             datapath.maximum.eq(stats.maximum),
             stats.command.eq(held), stats.begin.eq(sequencer.begin),
-            tree.command.eq(held), tree.begin.eq(sequencer.begin),
+            tree.command.eq(held), tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
             tree.bitmap.eq(capture.bitmap), tree.data.eq(self.r1.data),
             *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
             self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row), self.w.data.eq(datapath.w_data),
             self.w.mask.eq(Const(-1, config.dim)),
+            self.acc_w.en.eq(token[RESCALED].valid & traits.rescales), self.acc_w.row.eq(token[RESCALED].dst),
+            self.acc_w.mask.eq(Const(-1, config.dim)), self.acc_w.data.eq(Cat(datapath.score)),
         ]
         m.d.comb += [port.eq(stage) for port, stage in zip(datapath.token, token[1:])]
         m.d.comb += [port.eq(stage) for port, stage in zip(stats.token, token[:STAT_STAGES + 1])]
@@ -119,10 +127,11 @@ class Vector(wiring.Component):
         # Commands end with their last write, maximum or sum; with a reciprocal of rows, with the last quotient.
         early = traits.by_rows | traits.late
         wrote = token[WRITE].valid & token[WRITE].last & ~early
+        rescaled = token[RESCALED].valid & token[RESCALED].last & traits.rescales
         found = token[READY].valid & token[READY].last & early & ~traits.divides
         m.d.comb += [
             control.ready.eq(~busy),
-            control.finish.eq(wrote | found | stats.done),
+            control.finish.eq(wrote | rescaled | found | stats.done),
             control.release.eq(control.finish.replicate(3)),
         ]
         return m

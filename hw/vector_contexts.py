@@ -15,13 +15,19 @@ from gemmule.hw.vector_ops import is_op, row_write, token_layout, traits_of
 from gemmule.isa import VOp
 from gemmule.numerics import MAX_SHIFT
 
-__all__ = ["MEAN_BITS", "SUM_BITS", "VectorContexts", "quotient_layout"]
+__all__ = ["MEAN_BITS", "RISE_BITS", "SUM_BITS", "VectorContexts", "maximum_layout", "quotient_layout"]
 
 STAGES = 8
 SUM_BITS = 37
 MEAN_BITS = 32
+RISE_BITS = 6
 RECIPROCAL = data.StructLayout({"r": 17, "length": CODE_BITS})
 ROOT = data.StructLayout({"r": 18, "h": signed(CODE_BITS)})
+
+
+def maximum_layout() -> data.StructLayout:
+    """A row's maximum, and by how many octaves it rose when it was last found in whole ones."""
+    return data.StructLayout({"value": signed(24), "rise": RISE_BITS})
 
 
 def quotient_layout() -> data.StructLayout:
@@ -30,11 +36,11 @@ def quotient_layout() -> data.StructLayout:
 
 
 class VectorContexts(wiring.Component):
-    """One memory for each field of the contexts, and the way of a row's fields to the lanes.
+    """One memory for each field of the contexts, but for a maximum and its rise, and a row's fields' way to the lanes.
 
     Reads are timed by the row's tokens: the reciprocal or root and the sum of a normalised row in stage 0 (softmax
-    weights: 5), the maximum in stage 4 and, to go on from it, in stage 5, the softmax sum in stage 8. The reciprocals
-    stand in two memories, for even and odd contexts, because ABSMAX writes two contexts at once.
+    weights: 5), the maximum in stage 4 (RESCALE: 0) and, to go on from it, in stage 7, the softmax sum in stage 7. The
+    reciprocals stand in two memories, for even and odd contexts, because ABSMAX writes two contexts at once.
 
     Members
     -------
@@ -42,25 +48,25 @@ class VectorContexts(wiring.Component):
     token: In(token_layout).array(STAGES + 1)
         Element k is stage k.
     found, kept, summed, divided: In(row_write)
-        Writes of a row: maximum, softmax sum, mean, quotient.
+        Writes of a row: maximum and rise, softmax sum, mean, quotient.
     mean: Out(signed(32))
         Of the row in stage 2; 0 unless NORM_APPLY subtracts it.
     row_mult: Out(18), row_shift: Out(6)
-        Multiplier of the row in stage 3 (8), its shift in stage 4 (9).
-    maximum: Out(signed(24))
-        Of the row in stage 5 (SOFTMAX_MAX: 6).
-    total: Out(37)
-        Softmax sum of the row in stage 9.
+        Multiplier of the row in stage 3 (8), its shift in stage 4 (9). RESCALE: 1 and the rise.
+    maximum: Out(maximum_layout)
+        Of the row in stage 5 (SOFTMAX_MAX: 8).
+    total: Out(37), rise: Out(6)
+        Softmax sum of the row in stage 8 and its maximum's rise.
     """
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
             "command": In(vector_layout(config)), "token": In(token_layout(config)).array(STAGES + 1),
-            "found": In(row_write(config, signed(24))), "kept": In(row_write(config, SUM_BITS)),
+            "found": In(row_write(config, maximum_layout())), "kept": In(row_write(config, SUM_BITS)),
             "summed": In(row_write(config, signed(MEAN_BITS))), "divided": In(row_write(config, quotient_layout())),
-            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(18), "row_shift": Out(6), "maximum": Out(signed(24)),
-            "total": Out(SUM_BITS),
+            "mean": Out(signed(MEAN_BITS)), "row_mult": Out(18), "row_shift": Out(6), "maximum": Out(maximum_layout()),
+            "total": Out(SUM_BITS), "rise": Out(RISE_BITS),
         })
 
     def _address(self, row: Value, context: Value | None = None) -> Value:
@@ -78,63 +84,69 @@ class VectorContexts(wiring.Component):
         m = Module()
         token, command, traits = self.token, self.command, traits_of(self.command)
         norm, find = is_op(command, VOp.NORM_APPLY), is_op(command, VOp.SOFTMAX_MAX)
-        exp = is_op(command, VOp.SOFTMAX_EXP)
+        exp, rescales = is_op(command, VOp.SOFTMAX_EXP), traits.rescales
         root_write = Signal(row_write(self.config, ROOT))
         m.d.comb += [
             root_write.en.eq(self.divided.en & is_op(command, VOp.NORM_STAT)),
             root_write.row.eq(self.divided.row),
             root_write.data.r.eq(self.divided.data.r), root_write.data.h.eq(self.divided.data.code.as_signed()),
         ]
-        maximum = self._memory(m, "maxima", signed(24), self.found).read_port()
+        maximum = self._memory(m, "maxima", maximum_layout(), self.found).read_port()
         total = self._memory(m, "sums", SUM_BITS, self.kept).read_port()
         mean = self._memory(m, "means", signed(MEAN_BITS), self.summed).read_port()
         root = self._memory(m, "roots", ROOT, root_write).read_port()
-        at = [Signal(token_layout(self.config), name=f"at_{k}") for k in range(4)]
-        m.d.comb += [of.eq(Mux(traits.weigh, late, early)) for of, early, late in zip(at, token[:4], token[5:])]
-        reciprocal = self._reciprocals(m, at[0])
+        row = Mux(traits.weigh, token[5].row, token[0].row)
+        valid = [Mux(traits.weigh, late.valid, early.valid) for early, late in zip(token[:4], token[5:])]
+        reciprocal = self._reciprocals(m, valid[0], row)
+        rises = [Signal(RISE_BITS, name=f"rise_{k}") for k in range(6, 9)]
+        m.d.sync += [to.eq(of) for to, of in zip(rises, [maximum.data.rise, *rises])]
         m.d.comb += [
-            maximum.en.eq(Mux(find, token[5].valid, token[4].valid)),
-            maximum.addr.eq(self._address(Mux(find, token[5].row, token[4].row))),
-            self.maximum.eq(maximum.data),
-            total.en.eq(token[8].valid & exp), total.addr.eq(self._address(token[8].row)), self.total.eq(total.data),
+            maximum.en.eq(Mux(find, token[7].valid, Mux(rescales, token[0].valid, token[4].valid))),
+            maximum.addr.eq(self._address(Mux(find, token[7].row, Mux(rescales, token[0].row, token[4].row)))),
+            self.maximum.eq(maximum.data), self.rise.eq(rises[-1]),
+            total.en.eq(token[7].valid & exp), total.addr.eq(self._address(token[7].row)), self.total.eq(total.data),
             root.en.eq(token[0].valid & norm), root.addr.eq(self._address(token[0].row)),
             mean.en.eq(token[0].valid & norm), mean.addr.eq(self._address(token[0].row)),
         ]
-        with m.If(token[1].valid):
-            m.d.sync += self.mean.eq(Mux(norm & traits.mean, mean.data, 0))
+        with m.If(~(norm & traits.mean)):
+            m.d.sync += self.mean.eq(0)
+        with m.Elif(token[1].valid):
+            m.d.sync += self.mean.eq(mean.data)
 
-        # Stage 1 (6): R * mult; the shift before the mantissa's own (22 + h, or shift + 3 + L).
-        z, shift1 = Signal(33), Signal(signed(9))
-        with m.If(at[1].valid):
-            with m.If(norm):
-                m.d.sync += [z.eq(root.data.r), shift1.eq(root.data.h + 22)]
-            with m.Elif(traits.weigh & exp):  # 16 bits of p
-                m.d.sync += [z.eq(1), shift1.eq(4)]
-            with m.Elif(traits.weigh):
-                m.d.sync += [
-                    z.eq(Mux(reciprocal.length == 0, 0, reciprocal.r)),
-                    shift1.eq(reciprocal.length + Mux(traits.wide, -1, 7)),
-                ]
-            with m.Else():
-                m.d.sync += [z.eq(reciprocal.r * command.mult), shift1.eq(command.shift + reciprocal.length + 3)]
+        # Stage 1 (6): R * mult, an exact multiplier as itself times 2**15; the shift less the mantissa's 15 bits.
+        one, exact = Signal(), Signal()
+        factor, more, less, z, shift1 = Signal(18), Signal(6), Signal(signed(8)), Signal(33), Signal(signed(8))
+        m.d.comb += [one.eq(rescales | traits.weigh & exp), exact.eq(norm | traits.weigh | rescales)]
+        with m.If(norm):  # 22 + h
+            m.d.comb += [factor.eq(root.data.r), more.eq(root.data.h), less.eq(22)]
+        with m.Elif(rescales):
+            m.d.comb += [factor.eq(1), more.eq(maximum.data.rise)]
+        with m.Elif(one):  # 16 bits of p
+            m.d.comb += [factor.eq(1), less.eq(4)]
+        with m.Else():  # shift + 3 + L, or L + 7
+            m.d.comb += [
+                factor.eq(Mux(traits.weigh & (reciprocal.length == 0), 0, reciprocal.r)), more.eq(reciprocal.length),
+                less.eq(Mux(traits.weigh, Mux(traits.wide, -1, 7), command.shift - 12)),
+            ]
+        with m.If(valid[1]):
+            m.d.sync += [
+                z.eq(factor * Mux(exact, 1 << 15, command.mult)),
+                shift1.eq(less + Cat(more, norm & more[-1]).as_signed()),
+            ]
         # Stage 2 (7): rounded to a mantissa of 17 bits.
-        large, left, shift2 = Signal(), Signal(signed(9)), Signal(6)
-        exact = norm | traits.weigh
-        m.d.comb += [large.eq(z >= 1 << 31), left.eq(shift1 - Mux(exact, 0, 15 + large))]
-        with m.If(at[2].valid):
-            with m.If(exact):
-                m.d.sync += self.row_mult.eq(z)
-            with m.Elif(large):
-                m.d.sync += self.row_mult.eq((z + (1 << 15)) >> 16)
-            with m.Else():
-                m.d.sync += self.row_mult.eq((z + (1 << 14)) >> 15)
-            m.d.sync += shift2.eq(Mux(left < 0, 0, Mux(left > MAX_SHIFT, MAX_SHIFT, left)))
-        with m.If(at[3].valid):
+        large, left, shift2 = Signal(), Signal(signed(8)), Signal(6)
+        m.d.comb += [large.eq(z[31:].any() & ~exact), left.eq(shift1 - large)]
+        with m.If(valid[2]):
+            m.d.sync += [
+                self.row_mult.eq(Mux(large, z[16:], z[15:]) + Mux(large, z[15], z[14])),
+                shift2.eq(Mux(left < 0, 0, Mux(left[6] | left[4:6].all(), MAX_SHIFT, left))),
+            ]
+        with m.If(valid[3]):
             m.d.sync += self.row_shift.eq(shift2)
         return m
 
-    def _reciprocals(self, m: Module, token: data.View) -> data.View:
-        """Reciprocals of even and odd contexts; returns that of the row in ``token``, one cycle later."""
+    def _reciprocals(self, m: Module, valid: Value, row: Value) -> data.View:
+        """Reciprocals of even and odd contexts; returns that of ``row``, one cycle later."""
         config, command, write = self.config, self.command, self.divided
         banks = min(2, config.stat_contexts)
         context, bank_of = Signal(4), Signal()
@@ -143,7 +155,8 @@ class VectorContexts(wiring.Component):
         absmax = is_op(command, VOp.ABSMAX)
         out = Signal(RECIPROCAL)
         for i in range(banks):
-            memory = Memory(shape=RECIPROCAL, depth=config.stat_contexts * config.stat_rows // banks, init=[])
+            memory = Memory(shape=RECIPROCAL, depth=config.stat_contexts * config.stat_rows // banks, init=[],
+                            attrs={"ram_style": "block"})
             m.submodules[f"reciprocals_{i}"] = memory
             port, read, upper = memory.write_port(), memory.read_port(), Signal(4, name=f"upper_{i}")
             own = bank_of == i
@@ -152,8 +165,8 @@ class VectorContexts(wiring.Component):
                 port.en.eq(write.en & Mux(own, ~is_op(command, VOp.NORM_STAT), absmax)),
                 port.addr.eq(Cat(write.row[:row_bits], upper[:context_bits])),
                 port.data.eq(write.data.scale),
-                read.en.eq(token.valid),
-                read.addr.eq(Cat(token.row[:row_bits], upper[:context_bits])),
+                read.en.eq(valid),
+                read.addr.eq(Cat(row[:row_bits], upper[:context_bits])),
             ]
             with m.If(own):
                 m.d.comb += [

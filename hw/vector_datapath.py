@@ -1,4 +1,4 @@
-"""Datapath of the vector unit: DIM lanes, the byte table, the write stream."""
+"""Datapath of the vector unit: DIM lanes, their tables, the write stream."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import ROW_BITS, vector_layout
@@ -13,12 +14,14 @@ from gemmule.hw.vector_lane import STAGES, VectorLane
 from gemmule.hw.vector_ops import (
     TABLE_BYTES,
     WORDS,
+    Traits,
     capture_layout,
     is_op,
     lane_control_layout,
     token_layout,
     traits_of,
 )
+from gemmule.hw.vector_word import STEP_BITS
 from gemmule.isa import VOp
 from gemmule.numerics import MAX_SHIFT
 
@@ -29,7 +32,7 @@ WRITE = 9
 
 
 def limited(shift: Value) -> Value:
-    return Mux(shift > MAX_SHIFT, MAX_SHIFT, shift)
+    return Mux(shift[4:6] == 3, MAX_SHIFT, shift)
 
 
 class VectorDatapath(wiring.Component):
@@ -52,7 +55,8 @@ class VectorDatapath(wiring.Component):
     mean: In(signed(32)), row_mult: In(18), row_shift: In(6), maximum: In(signed(24))
         Of the rows in stages 2, 3 (softmax weights: 8), 4 (9) and 5, from the contexts.
     plain, factor, score, power: Out
-        Per lane, seen in stages 3, 3, 5 and 8: int16 operands, squares, softmax scores or magnitudes - 1, exponentials.
+        Per lane, seen in stages 3, 3, 5 and 8: int16 operands, squares, softmax scores or magnitudes - 1 or rescaled
+        accumulators, exponentials.
     w_en, w_row, w_data: Out
         Write stream; lanes outside the token's mask are 0.
     """
@@ -76,41 +80,17 @@ class VectorDatapath(wiring.Component):
         stage = [None, *self.token]
 
         op, traits = Signal(lane_control_layout()), traits_of(command)
-        norm, absmax = is_op(command, VOp.NORM_APPLY), is_op(command, VOp.ABSMAX)
-        lower, upper = command.aux[:8].as_signed(), command.aux[8:].as_signed()
-        m.d.comb += [getattr(op, name).eq(getattr(traits, name)) for name in (
-            "planes", "pair", "rotate", "residual", "rescale", "by_row", "relu", "wide", "lookup", "interpolate",
-            "weigh", "late")]
+        self._decode(m, op, traits)
+        low, high, words_end = self._tables(m, op.lookup | op.interpolate)
+
+        norm, row_mult, weigh_mult = op.norm, Signal(signed(18)), Signal(17)
         m.d.comb += [
-            op.product.eq(is_op(command, VOp.PRODUCT)),
-            op.add.eq(is_op(command, VOp.ADD)),
-            op.square.eq(is_op(command, VOp.NORM_STAT)),
-            op.norm.eq(norm),
-            op.exp.eq(is_op(command, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)),
-            op.absmax.eq(absmax),
-            op.mult.eq(Mux(absmax, 1, command.mult)),
-            op.aux.eq(command.aux),
-            op.shift.eq(Mux(absmax, 0, limited(command.shift))),
-            op.shift2.eq(limited(Mux(norm, command.shift, command.shift2))),
-            op.n.eq(command.n),
+            row_mult.eq(Mux(norm, -self.row_mult, self.row_mult)),  # of 18 bits only a root, and -2**17 is a number too
+            weigh_mult.eq(Mux(op.weigh, self.row_mult, 0)),
         ]
-        with m.If(traits.wide):
-            m.d.comb += [op.low.eq(-(1 << 15)), op.high.eq((1 << 15) - 1)]
-        with m.Elif(traits.clamp):  # limits the wrong way round: the upper one wins
-            m.d.comb += [op.low.eq(Mux(lower > upper, upper, lower)), op.high.eq(upper)]
-        with m.Else():
-            m.d.comb += [op.low.eq(-(1 << 7)), op.high.eq((1 << 7) - 1)]
-
-        # Byte table: a scratchpad row is one word, every lane reads its own.
-        m.submodules.table = table = Memory(shape=unsigned(8 * dim), depth=TABLE_BYTES // dim, init=[])
-        fill = table.write_port()
-        m.d.comb += [fill.en.eq(self.capture.table), fill.addr.eq(stage[1].row), fill.data.eq(self.r0_data)]
-        words_low, words_high, words_end = self._word_table(m)
-
         lanes = [VectorLane(config=self.config, odd=bool(i % 2)) for i in range(dim)]
         for i, lane in enumerate(lanes):
             m.submodules[f"lane_{i}"] = lane
-            word, low, high = table.read_port(), words_low.read_port(), words_high.read_port()
             m.d.comb += [
                 lane.control.eq(op), lane.begin.eq(self.begin), lane.capture.eq(self.capture),
                 lane.r0.eq(self.r0_data.word_select(i, 8)),
@@ -119,26 +99,60 @@ class VectorDatapath(wiring.Component):
                 lane.valid.eq(Cat(token.valid for token in self.token)),
                 lane.visible.eq(Cat(token.mask[i] for token in self.token)),
                 lane.mean.eq(self.mean),
-                lane.row_mult.eq(self.row_mult),
+                lane.row_mult.eq(row_mult),
+                lane.weigh_mult.eq(weigh_mult),
                 lane.row_shift.eq(self.row_shift),
                 lane.maximum.eq(self.maximum),
                 lane.partner.eq(lanes[i ^ 1].x),
-                word.en.eq(stage[6].valid & op.lookup), word.addr.eq(lane.address), lane.word.eq(word.data),
-                *(port.en.eq(op.interpolate & (stage[6].valid | stage[7].valid)) for port in (low, high)),
-                low.addr.eq(lane.place), high.addr.eq(lane.place),
-                lane.words_low.eq(low.data), lane.words_high.eq(high.data), lane.words_end.eq(words_end),
+                lane.words_end.eq(words_end),
                 self.plain[i].eq(lane.plain),
                 self.factor[i].eq(lane.factor),
                 self.score[i].eq(lane.score),
                 self.power[i].eq(lane.power),
                 self.w_data.word_select(i, 8).eq(lane.result),
             ]
+            self._read(m, op, lane, low, high)
 
         with m.If(op.late):
             self._write(m, stage[10], stage[11], op.wide, 1)
         with m.Else():
             self._write(m, stage[7], stage[8], op.wide, traits.writes)
         return m
+
+    def _decode(self, m: Module, op: data.View, traits: Traits) -> None:
+        """Control of the lanes from the command."""
+        command = self.command
+        norm, absmax, add = (is_op(command, o) for o in (VOp.NORM_APPLY, VOp.ABSMAX, VOp.ADD))
+        exp = is_op(command, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+        stored = is_op(command, VOp.REQUANT, VOp.PRODUCT, VOp.ADD) & ~traits.interpolate
+        lower, upper = command.aux[:8].as_signed(), command.aux[8:].as_signed()
+        m.d.comb += [getattr(op, name).eq(getattr(traits, name)) for name in (
+            "planes", "pair", "rotate", "residual", "by_row", "relu", "wide", "lookup", "interpolate", "weigh", "late")]
+        m.d.comb += [
+            op.product.eq(is_op(command, VOp.PRODUCT)),
+            op.add.eq(add),
+            op.square.eq(is_op(command, VOp.NORM_STAT)),
+            op.norm.eq(norm), op.by_n.eq(norm | add), op.n.eq(Mux(add, command.mult, command.n)),
+            op.exp.eq(exp),
+            op.absmax.eq(absmax), op.full.eq(absmax | traits.rescale | traits.rescales),
+            op.store.eq(stored),
+            op.mult.eq(Mux(absmax | add, 1, command.mult)),
+            op.shift.eq(Mux(absmax, 0, limited(command.shift))),
+        ]
+        if self.config.comparison_modes:
+            m.d.comb += [op.gelu.eq(traits.gelu), op.kind.eq(Mux(exp, command.period, 0))]
+        # A residual that is not rescaled is multiplied by 1; interpolation rounds to the table's step.
+        with m.If(traits.residual & ~traits.rescale):
+            m.d.comb += [op.aux.eq(1), op.shift2.eq(0)]
+        with m.Else():
+            m.d.comb += [
+                op.aux.eq(Mux(add | traits.rescale, command.aux, 0)),
+                op.shift2.eq(Mux(traits.interpolate, STEP_BITS, limited(Mux(norm, command.shift, command.shift2)))),
+            ]
+        with m.If(traits.clamp):  # limits the wrong way round: the upper one wins
+            m.d.comb += [op.low.eq(Mux(lower > upper, upper, lower)), op.high.eq(upper)]
+        with m.Else():
+            m.d.comb += [op.low.eq(-(1 << 7)), op.high.eq((1 << 7) - 1)]
 
     def _write(self, m: Module, low: data.View, high: data.View, wide: Value, writes: Value) -> None:
         """A row goes out from stage ``high``, the low plane of one of 16 bits from stage ``low``, one before."""
@@ -148,17 +162,40 @@ class VectorDatapath(wiring.Component):
         with m.Elif(high.valid):
             m.d.sync += self.w_row.eq(high.dst + Mux(wide, self.command.dst_stride >> 1, 0))
 
-    def _word_table(self, m: Module) -> tuple[Memory, Memory, Signal]:
-        """Low and high bytes of the word table's first 512 entries, DIM a row, and its last entry."""
-        dim, capture, row = self.config.dim, self.capture, self.token[0].row
-        end = Signal(16)
+    def _tables(self, m: Module, reads: Value) -> tuple[Memory, Memory, Signal]:
+        """Memories of the tables, a scratchpad row a word, and the word table's last entry.
+
+        The first one holds the low bytes of 512 words and behind them the byte table, the second the high bytes.
+        Synthesis must see that no table is filled while one is read (``reads``), or it adds logic for that case.
+        """
+        dim, capture, fills = self.config.dim, self.capture, Signal(3)
+        end, depth = Signal(16), WORDS // dim
+        row, word_row = self.token[0].row, Signal(exact_log2(depth))
         memories = []
-        for i, (name, fills) in enumerate((("low", capture.words_low), ("high", capture.words_high))):
-            memory = Memory(shape=unsigned(8 * dim), depth=WORDS // dim, init=[])
-            m.submodules[f"words_{name}"] = memory
-            fill, past = memory.write_port(), row == WORDS // dim
-            m.d.comb += [fill.en.eq(fills & ~past), fill.addr.eq(row), fill.data.eq(self.r0_data)]
-            with m.If(fills & past):
+        m.d.comb += [
+            fills.eq(Mux(reads, 0, Cat(capture.words_low, capture.words_high, capture.table))), word_row.eq(row)]
+        for i, name in enumerate(("low", "high")):
+            rows = depth + TABLE_BYTES // dim if i == 0 else depth
+            m.submodules[f"table_{name}"] = memory = Memory(shape=unsigned(8 * dim), depth=rows, init=[])
+            fill, past = memory.write_port(), row[exact_log2(depth)]
+            m.d.comb += [fill.en.eq(fills[i] & ~past), fill.addr.eq(word_row), fill.data.eq(self.r0_data)]
+            if i == 0:
+                with m.If(fills[2]):
+                    m.d.comb += [fill.en.eq(1), fill.addr.eq(word_row | depth)]
+            with m.If(fills[i] & past):
                 m.d.sync += end.word_select(i, 8).eq(self.r0_data[:8])
             memories.append(memory)
         return memories[0], memories[1], end
+
+    def _read(self, m: Module, op: data.View, lane: VectorLane, low: Memory, high: Memory) -> None:
+        """A lane's reads: bytes in stage 6, words in stages 6 and 7.
+
+        From a register with an enable synthesis makes a read port and finds out what it excludes.
+        """
+        valid6, valid7 = self.token[5].valid, self.token[6].valid
+        of_low, of_high = low.read_port(domain="comb"), high.read_port(domain="comb")
+        m.d.comb += [of_low.addr.eq(lane.place), of_high.addr.eq(lane.place.row)]
+        with m.If((op.lookup & valid6) | (op.interpolate & (valid6 | valid7))):
+            m.d.sync += lane.low.eq(of_low.data)
+        with m.If(op.interpolate & (valid6 | valid7)):
+            m.d.sync += lane.high.eq(of_high.data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -10,6 +10,7 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector_ops import token_layout, traits_of
+from gemmule.hw.vector_sequencer import LEFT_BITS
 
 __all__ = ["TreeMask"]
 
@@ -26,7 +27,8 @@ class TreeMask(wiring.Component):
 
     Members
     -------
-    command: In(vector_layout), begin: In(1)
+    command: In(vector_layout), begin: In(1), distance: In(signed(18))
+        With ``begin``: n + after - m.
     bitmap: In(1), data: In(8 * dim)
         A row's bitmap on r1, in stage 1 of the row's first group.
     token: In(token_layout).array(2)
@@ -38,31 +40,34 @@ class TreeMask(wiring.Component):
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
-            "command": In(vector_layout(config)), "begin": In(1), "bitmap": In(1), "data": In(8 * config.dim),
-            "token": In(token_layout(config)).array(2), "mask": Out(config.dim),
+            "command": In(vector_layout(config)), "begin": In(1), "distance": In(signed(LEFT_BITS)),
+            "bitmap": In(1), "data": In(8 * config.dim), "token": In(token_layout(config)).array(2),
+            "mask": Out(config.dim),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dim, command, token = self.config.dim, self.command, self.token
-        start, chunk = Signal(signed(18)), Signal(signed(18))
+        group_bits = exact_log2(dim)
+        start, chunk = Signal(signed(LEFT_BITS)), Signal(signed(LEFT_BITS - group_bits + 1))
+        before = Signal.like(chunk)  # the chunk before
         bits = Signal(CHUNKS * dim)
         with m.If(self.begin):
-            m.d.sync += start.eq(command.n + command.after - command.m)
+            m.d.sync += start.eq(self.distance)
         with m.If(self.bitmap):
             m.d.sync += bits.eq(self.data)
+        chunk_before = Signal.like(chunk)
+        m.d.comb += chunk_before.eq(Mux(token[0].first, ~(start >> group_bits), chunk))
         with m.If(token[0].valid):
-            m.d.sync += chunk.eq(Mux(token[0].first, -(start >> exact_log2(dim)), chunk + 1))
+            m.d.sync += [before.eq(chunk_before), chunk.eq(chunk_before + 1)]
 
-        chunks = Array(bits.word_select(i, dim) for i in range(CHUNKS))
         lower, upper, pair = Signal(dim), Signal(dim), Signal(2 * dim)
-        for part, index in ((lower, chunk - 1), (upper, chunk)):
-            with m.If(index < 0):
-                m.d.comb += part.eq(Const(-1, dim))
-            with m.Elif(index < CHUNKS):
-                m.d.comb += part.eq(chunks[index[:exact_log2(CHUNKS)]])
+        for part, index in ((lower, before), (upper, chunk)):
+            inside = ~index[exact_log2(CHUNKS):].any()
+            m.d.comb += part.eq(bits.word_select(index[:exact_log2(CHUNKS)], dim) & inside.replicate(dim)
+                                | index[-1].replicate(dim))
         m.d.comb += [
-            pair.eq(Cat(lower, upper) << start[:exact_log2(dim)]),
-            self.mask.eq(Mux(traits_of(command).tree, pair[dim:], Const(-1, dim))),
+            pair.eq(Cat(lower, upper) << start[:group_bits]),
+            self.mask.eq(pair[dim:] | (~traits_of(command).tree).replicate(dim)),
         ]
         return m

@@ -53,12 +53,16 @@ def capture_layout() -> data.StructLayout:
 
 
 def lane_control_layout() -> data.StructLayout:
-    """The command, decoded once for all lanes. Shifts are limited already, and ``low <= high``."""
+    """The command, decoded once for all lanes. Shifts are limited already, and ``low <= high``.
+
+    ``by_n`` multiplies by ``n`` in stage 2 (ADD: its multiplier), ``store`` takes a result past the second rounding,
+    ``full`` gives scores 32 bits; ``aux`` is 0 where no operand is multiplied by it.
+    """
     return data.StructLayout({
-        "product": 1, "add": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "absmax": 1,
-        "planes": 1, "pair": 1, "relu": 1, "residual": 1, "rescale": 1, "wide": 1, "lookup": 1, "by_row": 1,
-        "interpolate": 1, "weigh": 1, "late": 1,
-        "mult": 16, "aux": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS, "low": signed(16), "high": signed(16),
+        "product": 1, "add": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "absmax": 1, "by_n": 1,
+        "planes": 1, "pair": 1, "relu": 1, "residual": 1, "wide": 1, "lookup": 1, "by_row": 1, "store": 1, "full": 1,
+        "interpolate": 1, "weigh": 1, "late": 1, "gelu": 1, "kind": 2,
+        "mult": 16, "aux": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS, "low": signed(8), "high": signed(8),
     })
 
 
@@ -119,6 +123,13 @@ class Traits:
     """int8 limits: low and high byte of aux."""
     lookup: Value
     """The int8 result goes through the byte table."""
+    online: Value
+    """Maxima in whole octaves, and sums that are shifted by their rise."""
+    rounds: Value
+    """The mean that is subtracted is a rounded integer."""
+    rescales: Value
+    """Accumulator rows shifted by the context's rise, back into the accumulator (not through ``writes``)."""
+    gelu: Value
     interpolate: Value
     """The int16 result goes through the word table."""
     weigh: Value
@@ -144,7 +155,8 @@ def traits_of(command: data.View) -> Traits:
     def flag(bit: VectorFlag) -> Value:
         return command.flags[int(bit)]
 
-    requant, scaled, stored = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ROPE), op(VOp.REQUANT, VOp.ADD)
+    requant, stored, gelu = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ADD), op(VOp.I_GELU)
+    scaled, rescales = op(VOp.REQUANT, VOp.ROPE, VOp.I_GELU), op(VOp.RESCALE)
     norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
     residual = requant & flag(VectorFlag.RESIDUAL)
     widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.WIDE)
@@ -153,7 +165,7 @@ def traits_of(command: data.View) -> Traits:
     interpolate = requant & widened & ~residual & flag(VectorFlag.LOOKUP)
     weigh = op(VOp.SOFTMAX_NORM) | (op(VOp.SOFTMAX_EXP) & widened)
     return Traits(
-        accumulator=scaled | softmax | op(VOp.ABSMAX),
+        accumulator=scaled | softmax | op(VOp.ABSMAX, VOp.RESCALE),
         planes=norm,
         pair=op(VOp.PRODUCT, VOp.ADD),
         table=op(VOp.TABLE),
@@ -171,13 +183,17 @@ def traits_of(command: data.View) -> Traits:
         onward=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.CONTINUE),
         more=more,
         divides=op(VOp.NORM_STAT, VOp.ABSMAX) | (op(VOp.SOFTMAX_EXP) & ~more),
-        by_row=op(VOp.NORM_APPLY) | (requant & flag(VectorFlag.ROW)),
+        online=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.ONLINE),
+        rounds=op(VOp.NORM_STAT) & flag(VectorFlag.ROUND),
+        rescales=rescales,
+        gelu=gelu,
+        by_row=op(VOp.NORM_APPLY, VOp.RESCALE) | (requant & flag(VectorFlag.ROW)),
         relu=stored & flag(VectorFlag.RELU),
         clamp=requant & ~wide & flag(VectorFlag.CLAMP),
         lookup=stored & ~wide & flag(VectorFlag.LOOKUP),
         interpolate=interpolate,
         weigh=weigh,
         wide=wide,
-        late=interpolate | weigh,
+        late=interpolate | weigh | gelu,
         writes=scaled | op(VOp.PRODUCT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM),
     )

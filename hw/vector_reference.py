@@ -13,6 +13,8 @@ from gemmule.hw.vector_trace import NORM_OPS, Command, flags_of, is_late, is_wid
 from gemmule.isa import VectorFlag as F
 from gemmule.isa import VOp
 from gemmule.numerics import norm, softmax, table
+from gemmule.numerics.ibert import i_gelu_unit
+from gemmule.numerics.online import rescale
 
 __all__ = ["Device"]
 
@@ -22,13 +24,14 @@ class Device:
 
     def __init__(self, config: Config, rng: np.random.Generator) -> None:
         self.dim, self.rng, self.dividers = config.dim, rng, config.dividers
+        self.comparison_modes = config.comparison_modes
         self.spm = rng.integers(0, 256, (config.spm_rows, self.dim)).astype(np.uint8)
         self.acc = rng.integers(-(1 << 31), 1 << 31, (config.acc_rows, self.dim))
         self.table = np.zeros(256, dtype=np.uint8)
         self.words = np.zeros(table.TABLE_ENTRIES, dtype=np.int64)
         shape = (config.stat_contexts, config.stat_rows)
-        self.maximum, self.total, self.R, self.L, self.s, self.r, self.h = (
-            np.zeros(shape, dtype=np.int64) for _ in range(7))
+        self.maximum, self.rise, self.total, self.R, self.L, self.s, self.r, self.h = (
+            np.zeros(shape, dtype=np.int64) for _ in range(8))
 
     def matrix(self, memory: np.ndarray, row: int, stride: int, m: int, n: int) -> np.ndarray:
         groups = -(-n // self.dim)
@@ -68,7 +71,7 @@ class Device:
         return sum(plane << 8 * i for i, plane in enumerate(planes)).astype(np.int32).astype(np.int64)  # type: ignore
 
     def scaled(self, c: Command, n: int) -> tuple[np.ndarray, np.ndarray | int, np.ndarray | int]:
-        """Accumulator (with bias), multipliers and shifts of REQUANT and ROPE; n columns."""
+        """Accumulator (with bias), multipliers and shifts of REQUANT, ROPE and I_GELU; n columns."""
         acc = self.matrix(self.acc, c["src0"], c["src0_stride"], c["m"], n)
         rows = self.parameters(c["src1"], parameter_rows(c), n)
         mult: np.ndarray | int = c["mult"]
@@ -98,7 +101,7 @@ class Device:
         return self.wide_rows(c, result)
 
     def run(self, c: Command) -> dict[int, np.ndarray]:
-        """Expected rows by address; contexts and table are updated."""
+        """Expected rows by address (RESCALE: rows of the accumulator); contexts and table are updated."""
         op, m, n, dim = VOp(c["op"]), c["m"], c["n"], self.dim
         context = (c["context"], slice(0, m))
         if op is VOp.TABLE:
@@ -130,8 +133,14 @@ class Device:
             part = [tables[:, groups, i].reshape(m, padded) for i in range(4)]
             cosine, sine = numerics.join_planes(*part[:2]), numerics.join_planes(*part[2:])
             return self.rows(c, numerics.rope(x, cosine, sine, c["shift2"])[:, :n])
+        if op is VOp.I_GELU:
+            return self.rows(c, i_gelu_unit(numerics.saturate(numerics.requant(*self.scaled(c, n)), 16), c["shift2"]))
         if op in NORM_OPS:
             return self.norm(c, context)
+        if op is VOp.RESCALE:
+            return {c["dst"] + g * c["dst_stride"] + row: rescale(
+                        self.acc[c["src0"] + g * c["src0_stride"] + row], self.rise[c["context"], row])
+                    for g in range(-(-n // dim)) for row in range(m)}
         acc = self.matrix(self.acc, c["src0"], c["src0_stride"], m, n)
         if op is VOp.ABSMAX:
             largest = softmax.row_absmax(acc)
@@ -147,7 +156,7 @@ class Device:
         mean = F.MEAN in flags
         if c["op"] == VOp.NORM_STAT:
             self.s[context], self.r[context], self.h[context] = norm.norm_statistic(
-                x, c["mult"], c["shift"], mean=mean)
+                x, c["mult"], c["shift"], mean=mean, round_mean=F.ROUND in flags)
             return {}
         planes = self.parameters(c["src1"], parameter_rows(c), c["n"])
         gamma = numerics.join_planes(*(p.astype(np.uint8) for p in planes[:2]))
@@ -158,20 +167,25 @@ class Device:
     def softmax(self, c: Command, context: tuple[int, slice], scores: np.ndarray) -> dict[int, np.ndarray]:
         """SOFTMAX_MAX, SOFTMAX_EXP and SOFTMAX_NORM."""
         m, n, flags = c["m"], c["n"], flags_of(c)
-        onward, wide = F.CONTINUE in flags, F.WIDE in flags
+        onward, online, wide = F.CONTINUE in flags, F.ONLINE in flags, F.WIDE in flags
         if F.TREE in flags:
             seen = softmax.tree_mask(self.spm[c["src1"]:c["src1"] + m], m, n, c["after"])
         else:
             seen = softmax.visible(m, n, F.CAUSAL in flags, c["after"])
         if c["op"] == VOp.SOFTMAX_MAX:
-            self.maximum[context] = softmax.row_max(
-                scores, seen, self.maximum[context] if onward else softmax.EMPTY)
+            before = self.maximum[context] if onward else softmax.EMPTY
+            if online:
+                self.maximum[context], self.rise[context] = softmax.octave_max(scores, seen, before)
+            else:
+                self.maximum[context] = softmax.row_max(scores, seen, before)
             return {}
         if c["op"] == VOp.SOFTMAX_NORM:
             return self.wide_rows(c, softmax.row_normalized(
-                scores, self.maximum[context], seen, self.R[context], self.L[context], wide=wide))
+                scores, self.maximum[context], seen, self.R[context], self.L[context], wide=wide, kind=c["period"]))
+        total = self.total[context] if onward else np.zeros(m, dtype=np.int64)
         weights, total = softmax.row_weights(
-            scores, self.maximum[context], seen, wide=wide, before=self.total[context] if onward else 0)
+            scores, self.maximum[context], seen, wide=wide, kind=c["period"],
+            before=rescale(total, self.rise[context]) if online else total)
         if F.MORE in flags:
             self.total[context] = total
         else:

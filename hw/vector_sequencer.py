@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -12,7 +12,10 @@ from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
 from gemmule.hw.vector_ops import TABLE_BYTES, WORDS, Traits, capture_layout, is_op, token_layout, traits_of
 from gemmule.isa import VOp
 
-__all__ = ["VectorSequencer"]
+__all__ = ["LEFT_BITS", "VectorSequencer"]
+
+LEFT_BITS = 18
+"""A difference of columns: n + after - m."""
 
 
 class VectorSequencer(wiring.Component):
@@ -38,6 +41,8 @@ class VectorSequencer(wiring.Component):
         In the cycle of the read.
     token: Out(token_layout)
         In the cycle of the row's last read.
+    distance: Out(signed(18))
+        With ``begin``: n + after - m.
     """
 
     def __init__(self, *, config: Config) -> None:
@@ -48,6 +53,7 @@ class VectorSequencer(wiring.Component):
             **{f"{port}_en": Out(1) for port in ("r0", "r1", "acc")},
             **{f"{port}_row": Out(ROW_BITS) for port in ("r0", "r1", "acc")},
             "capture": Out(capture_layout()), "token": Out(token_layout(config)),
+            "distance": Out(signed(LEFT_BITS)),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -59,122 +65,114 @@ class VectorSequencer(wiring.Component):
         # What a command needs is decoded from the held copy; only initial values come from the new one.
         busy, params = Signal(), Signal()
         phase, phases, param_phases = Signal(3), Signal(2), Signal(3)  # counts are written as last index
-        inner, outer, inner_init = Signal(LENGTH_BITS), Signal(LENGTH_BITS), Signal(LENGTH_BITS)
         m.d.comb += [
             phases.eq(Mux(rotate, 3, traits.planes | traits.wide | (traits.pair & held.apart))),
             param_phases.eq(Mux(traits.gamma, Mux(traits.bias, 5, 1), Mux(traits.bias, Mux(traits.column, 6, 3), 2))),
         ]
-        at0, at1, at2, at_param = (Signal(ROW_BITS, name=f"at_{n}") for n in ("src0", "src1", "dst", "param"))
-        base0, base1, base2 = (Signal(ROW_BITS, name=f"base_{n}") for n in ("src0", "src1", "dst"))
-        group = Signal(7)  # position in the period of the ROPE table
-        left, left_base = Signal(signed(18)), Signal(signed(18))  # causal: visible columns from this group on
-        tail = Signal(dim)  # lanes of the last group that are columns
-        row = Signal(LENGTH_BITS)
-        row_end, inner_end, outer_end = Signal(), Signal(), Signal()
+        # Loop counters from 1, so that their ends are the lengths.
+        inner, outer = Signal(LENGTH_BITS, init=1), Signal(LENGTH_BITS, init=1)
+        inner_count, outer_count = Signal(LENGTH_BITS), Signal(LENGTH_BITS)
+        fresh = Signal()  # first inner pass
+        row_end, inner_end, outer_end, wrap = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             row_end.eq(busy & ~params & (phase == phases)),
-            inner_end.eq(inner == 0),
-            outer_end.eq(outer == 0),
+            inner_end.eq(inner == inner_count),
+            outer_end.eq(outer == outer_count),
+            wrap.eq(row_end & inner_end),
         ]
-
-        plane = WORDS // dim + 1  # rows with the low, then the high bytes of the word table
-        step0_inner = Mux(by_rows, held.src0_stride, 1)
-        step0_outer = Mux(by_rows, 1, Mux(traits.words, plane, held.src0_stride))
-        step2_inner, step2_outer = Mux(by_rows, held.dst_stride, 1), Mux(by_rows, 1, held.dst_stride)
-        step1_inner = Mux(rotate, Const(4, ROW_BITS) << held.period, 1)
-        step1_outer = Mux(by_rows, 1, Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux))
-        next0, next1, next2 = (Signal(ROW_BITS, name=f"next_{n}") for n in ("src0", "src1", "dst"))
-        next_left = Signal(signed(18))
-        wrap = Signal()
-        m.d.comb += [
-            wrap.eq(group == (Const(1, 8) << held.period) - 1),
-            next0.eq(base0 + step0_outer),
-            next1.eq(Mux(rotate, Mux(wrap, held.aux, base1 + 4), base1 + step1_outer)),
-            next2.eq(base2 + step2_outer),
-            next_left.eq(left_base + 1),
-        ]
-
         m.d.sync += self.begin.eq(self.start)
         with m.If(busy):
             m.d.sync += phase.eq(phase + 1)
-        with m.If(busy & params):
-            m.d.sync += at_param.eq(at_param + 1)
-            with m.If(phase == param_phases):
-                m.d.sync += [params.eq(0), phase.eq(0)]
+        with m.If(busy & params & (phase == param_phases)):
+            m.d.sync += [params.eq(0), phase.eq(0)]
         with m.If(row_end):
-            m.d.sync += phase.eq(0)
-            with m.If(~inner_end):
-                m.d.sync += [
-                    inner.eq(inner - 1),
-                    at0.eq(at0 + step0_inner), at1.eq(at1 + step1_inner), at2.eq(at2 + step2_inner),
-                ]
-                m.d.sync += left.eq(left - dim)
-                with m.If(~by_rows):
-                    m.d.sync += row.eq(row + 1)
-            with m.Else():
-                m.d.sync += [
-                    inner.eq(inner_init), outer.eq(outer - 1), params.eq(traits.parameters),
-                    group.eq(Mux(wrap, 0, group + 1)), row.eq(Mux(by_rows, row + 1, 0)),
-                    at0.eq(next0), base0.eq(next0), at1.eq(next1), base1.eq(next1),
-                    at2.eq(next2), base2.eq(next2), left.eq(next_left), left_base.eq(next_left),
-                ]
-                with m.If(outer_end):
-                    m.d.sync += busy.eq(0)
+            m.d.sync += [phase.eq(0), inner.eq(inner + 1), fresh.eq(inner_end)]
+        with m.If(wrap):
+            m.d.sync += [inner.eq(1), outer.eq(outer + 1), params.eq(traits.parameters), busy.eq(~outer_end)]
 
-        groups, columns, rows = (Signal(LENGTH_BITS, name=f"last_{n}") for n in ("group", "column", "row"))
-        start1, start_left = Signal(ROW_BITS), Signal(signed(18))
-        m.d.comb += [
-            columns.eq(new.n - 1),
-            groups.eq(columns >> exact_log2(dim)),
-            rows.eq(new.m - 1),
-            start1.eq(Mux(new_traits.rotate, new.aux, new.src1)),
-            start_left.eq(new.n + new.after - rows),
-        ]
+        groups, tables = Signal(LENGTH_BITS), new_traits.table | new_traits.words
+        group_bits = exact_log2(dim)
+        m.d.comb += groups.eq(new.n[group_bits:] + new.n[:group_bits].any())
         with m.If(self.start):
             m.d.sync += [
-                held.eq(new), busy.eq(1), phase.eq(0), row.eq(0), group.eq(0), at_param.eq(new.src1),
-                params.eq(new_traits.parameters),
-                at0.eq(new.src0), base0.eq(new.src0), at1.eq(start1), base1.eq(start1),
-                at2.eq(new.dst), base2.eq(new.dst), left.eq(start_left), left_base.eq(start_left),
-                tail.eq((Const(2, dim + 1) << columns[:exact_log2(dim)]) - 1),
+                held.eq(new), busy.eq(1), phase.eq(0), params.eq(new_traits.parameters),
+                inner.eq(1), outer.eq(1), fresh.eq(1),
+                inner_count.eq(Mux(new_traits.by_rows, groups, new.m)),
+                outer_count.eq(Mux(new_traits.by_rows, new.m, groups)),
             ]
-            with m.If(new_traits.table):
-                m.d.sync += [inner.eq(TABLE_BYTES // dim - 1), outer.eq(0)]
-            with m.Elif(new_traits.words):
-                m.d.sync += [inner.eq(plane - 1), inner_init.eq(plane - 1), outer.eq(1)]
-            with m.Elif(new_traits.by_rows):
-                m.d.sync += [inner.eq(groups), inner_init.eq(groups), outer.eq(rows)]
-            with m.Else():
-                m.d.sync += [inner.eq(rows), inner_init.eq(rows), outer.eq(groups)]
+            with m.If(tables):  # rows of one plane; planes
+                m.d.sync += [
+                    inner_count.eq(Mux(new_traits.table, TABLE_BYTES // dim, WORDS // dim + 1)),
+                    outer_count.eq(Mux(new_traits.table, 1, 2)),
+                ]
 
-        count, last_group = Signal(range(dim + 1)), Mux(by_rows, inner_end, outer_end)
-        with m.If((left >= dim) | ~traits.causal):
-            m.d.comb += count.eq(dim)
-        with m.Elif(left > 0):
-            m.d.comb += count.eq(left)
+        # Addresses: one adder each, from the row or, behind the last inner pass, from where the pass began.
+        unit = (inner_end == by_rows) | traits.words  # rows follow each other, column groups are a stride apart
+        # The rows of the ROPE table: a block for each row, in it four for each column group of the period.
+        step1_inner = Mux(rotate, Const(4, ROW_BITS) << held.period, 1)
+        step1_outer = Mux(rotate, 0, Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux))
+        at0 = self._address(m, "src0", wrap, row_end, new.src0, Mux(unit, 1, held.src0_stride),
+                            inner_end & ~traits.words)
+        at1 = self._address(m, "src1", wrap, row_end, Mux(new_traits.rotate, new.aux, new.src1),
+                            Mux(inner_end & ~by_rows, step1_outer, step1_inner), inner_end)
+        at2 = self._address(m, "dst", wrap, row_end, new.dst, Mux(unit, 1, held.dst_stride), inner_end)
+        # Causal: visible columns less one from this group on; at first n + after - m.
+        left = self._address(m, "left", wrap, row_end, new.n + new.after - new.m,
+                             Cat(inner_end, Const(0, group_bits - 1), (~inner_end).replicate(LEFT_BITS - group_bits)),
+                             inner_end, signed(LEFT_BITS))
+        m.d.comb += self.distance.eq(left)
+
+        at_param, group = Signal(ROW_BITS), Signal(7)  # group: position in the period of the ROPE table
+        with m.If(self.start):
+            m.d.sync += [at_param.eq(new.src1), group.eq(0)]
+        with m.Elif(busy & params):
+            m.d.sync += at_param.eq(at_param + 1)
+        with m.Elif(wrap):
+            m.d.sync += group.eq(Mux(group == (Const(1, 8) << held.period) - 1, 0, group + 1))
+
+        last_group = Mux(by_rows, inner_end, outer_end)
+        rest, shown = held.n[:group_bits], []
+        for i in range(dim):
+            reaches = left[group_bits:].any() | (left[:group_bits] >= i) if i else Const(1, 1)
+            inside = (rest == 0) | (rest > i) if i < dim - 1 else rest == 0
+            shown.append((~traits.causal | (left >= 0) & reaches) & (~last_group | inside))
+        phase_0 = phase == 0
         m.d.comb += [
             token.valid.eq(row_end),
-            token.first.eq((inner == inner_init) | ~by_rows),
+            token.first.eq(fresh | ~by_rows),
             token.final.eq(inner_end | ~by_rows),
             token.last.eq(inner_end & outer_end),
-            token.row.eq(row),
+            token.row.eq(Mux(by_rows, outer, inner)[:len(token.row)] - 1),
             token.dst.eq(at2),
-            token.mask.eq(((Const(1, dim + 1) << count) - 1) & (tail | ~last_group.replicate(dim))),
+            token.mask.eq(Cat(shown)),
             self.acc_row.eq(at0),
-            self.r0_row.eq(at0 + Mux(phase == 0, 0, held.src0_stride >> 1)),
+            self.r0_row.eq(at0 + Mux(phase_0, 0, held.src0_stride >> 1)),
         ]
+        row1, offset1 = Signal(ROW_BITS), Signal(ROW_BITS)
         with m.If(params):
-            m.d.comb += self.r1_row.eq(at_param)
+            m.d.comb += row1.eq(at_param)
         with m.Elif(traits.residual):
-            m.d.comb += self.r1_row.eq(at2 + Mux(phase == 0, 0, held.dst_stride >> 1))
+            m.d.comb += [row1.eq(at2), offset1.eq(Mux(phase_0, 0, held.dst_stride >> 1))]
         with m.Else():
-            m.d.comb += self.r1_row.eq(at1 + Mux(rotate, phase, 0))
+            m.d.comb += [row1.eq(at1), offset1.eq(Mux(rotate, Cat(phase[:2], group), 0))]
+        m.d.comb += self.r1_row.eq(row1 + offset1)
         with m.If(busy):
             with m.If(params):
                 self._read_parameters(m, traits, phase)
             with m.Else():
                 self._read_operands(m, traits, phase, token.first, outer_end)
         return m
+
+    def _address(self, m: Module, name: str, wrap: Value, row_end: Value, first: Value, step: Value, back: Value,
+                 shape: ShapeLike = ROW_BITS) -> Signal:
+        """A register that starts with ``first`` and steps with every row, ``back`` from where the pass began."""
+        at, base, after = Signal(shape, name=f"at_{name}"), Signal(shape, name=f"base_{name}"), Signal(shape)
+        m.d.comb += after.eq(Mux(self.start, first, (Mux(back, base, at) + step)[:len(after)]))
+        with m.If(self.start | row_end):
+            m.d.sync += at.eq(after)
+        with m.If(self.start | wrap):
+            m.d.sync += base.eq(after)
+        return at
 
     def _read_parameters(self, m: Module, traits: Traits, phase: Signal) -> None:
         """Row ``phase`` of a column group's parameters, and what its data are."""

@@ -66,14 +66,15 @@ class VectorStats(wiring.Component):
             *(to.eq(of) for part in (sums, contexts) for to, of in zip(part.token, token)),
             *(to.eq(of) for name in ("plain", "factor", "score", "power")
               for to, of in zip(getattr(sums, name), getattr(self, name))),
-            sums.maximum.eq(contexts.maximum), sums.total.eq(contexts.total),
+            sums.begin.eq(self.begin), sums.maximum.eq(contexts.maximum), sums.total.eq(contexts.total),
+            sums.rise.eq(contexts.rise),
             ready.eq(token[STAGES].valid & token[STAGES].final & traits.divides),
             divide.begin.eq(self.begin), divide.fill.eq(sums.fill),
             divide.ready.eq(Mux(traits.mean, held_back[-1], ready)),
             contexts.found.eq(sums.found), contexts.kept.eq(sums.kept), contexts.summed.eq(sums.summed),
             contexts.divided.eq(divide.divided),
             self.mean.eq(contexts.mean), self.row_mult.eq(contexts.row_mult),
-            self.row_shift.eq(contexts.row_shift), self.maximum.eq(contexts.maximum),
+            self.row_shift.eq(contexts.row_shift), self.maximum.eq(contexts.maximum.value),
             self.done.eq(divide.done),
         ]
         m.d.sync += held_back.eq(Cat(ready, held_back))

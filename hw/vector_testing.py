@@ -13,19 +13,20 @@ from gemmule.hw.testing import run_bench
 from gemmule.hw.vector import Vector
 from gemmule.hw.vector_reference import Device
 from gemmule.hw.vector_trace import SOFTMAX_OPS, Command, has_tree, parameter_rows, stride1, trace
-from gemmule.isa import Unit, VOp, legal_flags
+from gemmule.isa import Unit, VectorFlag, VOp, legal_flags
+from gemmule.operations import COMPARISON_OPS
 from gemmule.timing import Timing
 
-__all__ = ["legal", "make", "play", "scale", "shape", "small"]
+__all__ = ["legal", "make", "operations", "play", "scale", "shape", "small"]
 
 FROM_SCRATCHPAD = (VOp.PRODUCT, VOp.ADD, VOp.NORM_STAT, VOp.NORM_APPLY, VOp.TABLE, VOp.WORD_TABLE)
 
 
-def small(dim: int, dividers: int) -> Config:
+def small(dim: int, dividers: int, *, comparison_modes: bool = True) -> Config:
     """1024 scratchpad rows and 256 accumulator rows of ``dim`` lanes."""
     return Config(
         dim=dim, bus_bytes=dim, spm_kib=dim, spm_banks=2, acc_kib=dim, acc_banks=2, preload=1,
-        stat_rows=16, stat_contexts=2, dividers=dividers)
+        stat_rows=16, stat_contexts=2, dividers=dividers, comparison_modes=comparison_modes)
 
 
 def shape(rng: np.random.Generator, dim: int) -> tuple[int, int]:
@@ -33,10 +34,18 @@ def shape(rng: np.random.Generator, dim: int) -> tuple[int, int]:
     return int(rng.choice([1, 1, 2, 3, 5, 9])), int(rng.choice([1, 2, dim - 1, dim, dim + 1, 3 * dim - 2]))
 
 
-def legal(rng: np.random.Generator, op: VOp) -> list[int]:
+def operations(comparison_modes: bool) -> list[VOp]:
+    """Operations of a device with or without comparison modes."""
+    return [op for op in VOp if comparison_modes or op not in COMPARISON_OPS]
+
+
+def legal(device: Device, op: VOp) -> list[int]:
     """A random legal set of flag bits."""
+    rng = device.rng
     while True:
         flags = [bit for bit in range(8) if rng.random() < 0.3]
+        if op is VOp.NORM_STAT and VectorFlag.ROUND in flags and not device.comparison_modes:
+            continue
         if legal_flags(Unit.VECTOR, op, sum(1 << bit for bit in flags)):
             return flags
 
@@ -67,8 +76,16 @@ def make(device: Device, op: VOp, flags: Iterable[int] = (), *, m: int, n: int) 
     c["src1"] = int(rng.integers(0, half - span1 + 1))
     c["dst"] = half + int(rng.integers(0, half - groups * c["dst_stride"] + 1))
     limit = half if op in FROM_SCRATCHPAD else len(device.acc)
+    if op is VOp.RESCALE:
+        limit //= 2
     span0 = {VOp.TABLE: 256 // dim, VOp.WORD_TABLE: 2 * (512 // dim + 1)}.get(op, groups * c["src0_stride"])
     c["src0"] = int(rng.integers(0, max(limit - span0, 0) + 1))
+    if op is VOp.RESCALE:  # in place, or into the upper half of the accumulator
+        c["dst"] = limit + int(rng.integers(0, limit - groups * c["dst_stride"] + 1))
+        if rng.random() < 0.5:
+            c |= {"dst": c["src0"], "dst_stride": c["src0_stride"]}
+    if op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) and not device.comparison_modes:
+        c["period"] = 0
     if op is VOp.NORM_APPLY:
         c["shift"] = int(rng.integers(8, 20))
     if op is VOp.NORM_STAT and rng.random() < 0.5:
@@ -130,14 +147,18 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
                 wanted = reads[cycle] if cycle < len(reads) else {}
                 got = {name: ctx.get(port.row) for name, port in ports.items() if ctx.get(port.en)}
                 assert got == wanted, (cycle, c)
-                if ctx.get(dut.w.en):
-                    row = ctx.get(dut.w.row)
+                rescales = c["op"] == VOp.RESCALE
+                write, memory = (dut.acc_w, device.acc) if rescales else (dut.w, device.spm)
+                assert not ctx.get((dut.w if rescales else dut.acc_w).en), (cycle, c)
+                if ctx.get(write.en):
+                    row = ctx.get(write.row)
                     assert writes.get(cycle) == row, (cycle, row, c)
-                    assert ctx.get(dut.w.mask) == (1 << dim) - 1
-                    line = np.frombuffer(ctx.get(dut.w.data).to_bytes(dim, "little"), dtype=np.uint8)
+                    assert ctx.get(write.mask) == (1 << dim) - 1
+                    line = np.frombuffer(
+                        ctx.get(write.data).to_bytes(len(write.data) // 8, "little"), dtype="<i4" if rescales else "u1")
                     assert line.tolist() == expected[row].tolist(), (cycle, row, c)
                     seen[cycle] = row
-                    device.spm[row] = line
+                    memory[row] = line
                 assert ctx.get(control.finish) == (cycle == finish), (cycle, finish, c)
                 assert ctx.get(control.release) == (7 if cycle == finish else 0)
                 assert ctx.get(control.ready) == (cycle == 0), (cycle, c)

@@ -11,11 +11,11 @@ __all__ = [
 ]
 
 Command = dict[str, int]
-WRITE, STAT, MEAN, NORM, SOFTMAX = 9, 12, 4, 36, 19
+WRITE, STAT, RESCALE, MEAN, NORM, SOFTMAX = 9, 12, 5, 4, 36, 19
 SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 BY_ROWS = (*SOFTMAX_OPS, VOp.NORM_STAT, VOp.ABSMAX)
 SILENT = (VOp.SOFTMAX_MAX, VOp.NORM_STAT, VOp.ABSMAX)
-SCALED, NORM_OPS = (VOp.REQUANT, VOp.ROPE), (VOp.NORM_STAT, VOp.NORM_APPLY)
+SCALED, NORM_OPS = (VOp.REQUANT, VOp.ROPE, VOp.I_GELU), (VOp.NORM_STAT, VOp.NORM_APPLY)
 WIDENED = (VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 
 
@@ -43,7 +43,12 @@ def is_late(c: Command) -> bool:
     flags, op = flags_of(c), c["op"]
     if op == VOp.REQUANT:
         return {F.WIDE, F.LOOKUP} <= flags and F.RESIDUAL not in flags
-    return op == VOp.SOFTMAX_NORM or (op == VOp.SOFTMAX_EXP and F.WIDE in flags)
+    return op in (VOp.SOFTMAX_NORM, VOp.I_GELU) or (op == VOp.SOFTMAX_EXP and F.WIDE in flags)
+
+
+def latency(c: Command) -> int:
+    """Cycles from a row's last read to its write."""
+    return STAT if is_late(c) else RESCALE if c["op"] == VOp.RESCALE else WRITE
 
 
 def has_tree(c: Command) -> bool:
@@ -76,7 +81,7 @@ def reads_of(c: Command, dim: int) -> int:
 
 
 def trace(c: Command, dim: int, dividers: int) -> tuple[list[dict[str, int]], dict[int, int], int]:
-    """Reads by cycle after issue (port: row), writes (cycle: row), cycles from issue to finish."""
+    """Reads by cycle after issue (port: row), writes (cycle: row; RESCALE: of the accumulator), cycles to finish."""
     op, m, params = VOp(c["op"]), c["m"], parameter_rows(c)
     reads: list[dict[str, int]] = [{}]  # cycle t itself
     writes: dict[int, int] = {}
@@ -104,7 +109,7 @@ def trace(c: Command, dim: int, dividers: int) -> tuple[list[dict[str, int]], di
         else:
             bitmap = {"r1": c["src1"] + i} if has_tree(c) and g == 0 else {}
             reads += [{"acc": at0} | bitmap] + [{}] * is_wide(c)
-        last = len(reads) - 1 + (STAT if is_late(c) else WRITE)
+        last = len(reads) - 1 + latency(c)
         if is_wide(c):
             writes[last - 1] = at2
             writes[last] = at2 + c["dst_stride"] // 2
@@ -112,7 +117,7 @@ def trace(c: Command, dim: int, dividers: int) -> tuple[list[dict[str, int]], di
             writes[last] = at2
     assert len(reads) - 1 == reads_of(c, dim)
     if not divides(c):
-        return reads, writes, reads_of(c, dim) + (STAT if op in BY_ROWS or is_late(c) else WRITE)
+        return reads, writes, reads_of(c, dim) + (STAT if op in BY_ROWS else latency(c))
     serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim) // m
     stat = STAT + (MEAN if op is VOp.NORM_STAT and F.MEAN in flags_of(c) else 0)
     ends = [0] * dividers

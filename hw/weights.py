@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
+from gemmule.hw.drain import at_most, before
 from gemmule.hw.interfaces import ROW_BITS, SpmRead, matrix_layout
 from gemmule.hw.unpack import weight_item
 from gemmule.isa import MatrixFlag
@@ -146,13 +147,13 @@ class Preload(wiring.Component):
         m.d.comb += [
             row.eq(index * preload),
             item_row.eq(tile_row + Mux(int4, row >> 1, row)),
-            item_read.eq(loading & (row < rows_left) & ~follows),
+            item_read.eq(loading & before(row, rows_left) & ~follows),
             self.b.en.eq(item_read | scale_read),
             self.b.row.eq(Mux(scale_read, scale_rows.row, item_row)),
             self.item.first.eq(loading & (index == 0)),
             self.item.transposed.eq(transposed),
-            self.item.rows.eq(Cat(loading & (row + i < rows_left) for i in range(preload))),
-            self.item.lanes.eq(Mux(lanes_left < dim, lanes_left, dim)),
+            self.item.rows.eq(Cat(loading & before(row | i, rows_left) for i in range(preload))),
+            self.item.lanes.eq(Mux(lanes_left < dim, lanes_left[:exact_log2(dim)], dim)),
             self.item.int4.eq(int4), self.item.half.eq(half), self.item.scaled.eq(scaled),
             self.item.scale.eq(scale_read), self.item.pick.eq(scale_rows.row[:exact_log2(preload)]),
             scale_rows.start.eq(self.start), scale_rows.command.eq(self.command),
@@ -169,7 +170,7 @@ class Preload(wiring.Component):
         m.d.comb += self.primed.eq(waiting | (last_item & first_tile))
 
         # Next tile: K inner, N outer.
-        last_k, last_n = k_left <= dim, n_left <= dim
+        last_k, last_n = at_most(k_left, dim), at_most(n_left, dim)
         step = Mux(int4, dim // 2, dim)
         next_outer = Signal.like(outer_row)
         m.d.comb += next_outer.eq(outer_row + Mux(transposed, step, current.b_stride))

@@ -113,7 +113,7 @@ def _vector(row: np.ndarray, out: np.ndarray, dim: int) -> list[Access]:
     found = [_access("src0", space, False, src0, stride0, groups, m, 2 if norm else 1)]
     bias = flags >> VectorFlag.BIAS & 1
     parameters = 2 + 4 * bias if op == VOp.NORM_APPLY else 0
-    if op in (VOp.REQUANT, VOp.ROPE):
+    if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU):
         parameters = 3 * (flags >> VectorFlag.COLUMN & 1) + 4 * bias
     if parameters:
         found.append(_run("parameters", SPM, False, src1, parameters * groups))
@@ -128,7 +128,7 @@ def _vector(row: np.ndarray, out: np.ndarray, dim: int) -> list[Access]:
         return found
     residual = op == VOp.REQUANT and flags >> VectorFlag.RESIDUAL & 1
     wide = residual or flags >> VectorFlag.WIDE & 1  # no operation has another flag on this bit
-    target = _access("dst", SPM, True, dst, stride_d, groups, m, 2 if wide else 1)
+    target = _access("dst", ACC if op == VOp.RESCALE else SPM, True, dst, stride_d, groups, m, 2 if wide else 1)
     if residual:
         found.append(replace(target, operand="residual", write=False))
     return [*found, target]
@@ -187,6 +187,9 @@ def accesses(row: np.ndarray, out: np.ndarray, config: Config) -> list[Access]:
 
 def common(a: np.ndarray, b: np.ndarray) -> tuple[int, int] | None:
     """First common part of two sorted interval lists."""
+    if len(a) == len(b) == 1:  # most are one run
+        (low, high), (from_, to) = a[0].tolist(), b[0].tolist()
+        return (max(low, from_), min(high, to)) if low < to and from_ < high else None
     at = np.searchsorted(b[:, 1], a[:, 0], side="right")  # first interval of b that ends after a starts
     inside = at < len(b)
     hit = np.flatnonzero(inside & (b[np.minimum(at, len(b) - 1), 0] < a[:, 1]))

@@ -53,7 +53,7 @@ def parameters(config: Config, timing: Timing) -> np.ndarray:
 def _compile_resolve():  # type: ignore[no-untyped-def]
     """The contract's own resolve_row, with its helpers bound to compiled copies."""
     scope = dict(_resolve.resolve_row.__globals__)
-    for helper in ("_length", "_banks"):
+    for helper in ("_length", "_banks", "_comparison"):
         scope[helper] = njit(getattr(_resolve, helper))
     return njit(FunctionType(_resolve.resolve_row.__code__, scope, "resolve_row"))
 
@@ -68,7 +68,7 @@ _COLUMN, _MEAN, _WIDE, _RESIDUAL, _MORE, _LOOKUP, _BIAS = (int(flag) for flag in
     VectorFlag.COLUMN, VectorFlag.MEAN, VectorFlag.WIDE, VectorFlag.RESIDUAL, VectorFlag.MORE, VectorFlag.LOOKUP,
     VectorFlag.BIAS))
 (_REQUANT, _PRODUCT, _ROPE, _NORM_STAT, _NORM_APPLY, _SOFTMAX_MAX, _SOFTMAX_EXP, _TABLE, _ADD, _SOFTMAX_NORM,
- _ABSMAX, _WORD_TABLE) = map(int, VOp)
+ _ABSMAX, _WORD_TABLE, _RESCALE, _I_GELU) = map(int, VOp)
 _ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMMIT, _COMPARE, _, _ = map(int, SOp)
 _FROM_IMPORTANCE, _SELECT_WIDE = int(SelectFlag.FROM_IMPORTANCE), int(SelectFlag.WIDE)
 
@@ -100,13 +100,15 @@ def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
         return groups * m * (2 if apart or wide else 1)
     if op == _ROPE:
         return groups * (parameters + m * 4)
+    if op == _I_GELU:
+        return groups * (parameters + m)
     if op == _NORM_APPLY:
         return groups * (2 + bias + m * 2)
     if op == _TABLE:
         return max(1, 256 // p.dim)
     if op == _WORD_TABLE:
         return 2 * ((513 + p.dim - 1) // p.dim)
-    # rows outer: two planes, or words of 16 bits
+    # a read a row, two for planes or words of 16 bits
     return m * groups * (2 if op == _NORM_STAT or wide else 1)
 
 
@@ -123,9 +125,11 @@ def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
         quotient = _serial_finish(
             t + p.vector_first - 1 + period + delay, period, m, p.dividers, p.norm_serial if norm else p.softmax_serial)
         return max(quotient, last + p.vector_write) if exp else quotient
+    if op == _RESCALE:
+        return last + p.vector_rescale
     # With RESIDUAL nothing is looked up.
     interpolated = op == _REQUANT and flags >> _WIDE & 1 and flags >> _LOOKUP & 1 and not flags >> _RESIDUAL & 1
-    late = exp or op in (_SOFTMAX_MAX, _SOFTMAX_NORM) or interpolated
+    late = exp or op in (_SOFTMAX_MAX, _SOFTMAX_NORM, _I_GELU) or interpolated
     return last + (p.vector_stat if late else p.vector_write)
 
 

@@ -6,6 +6,9 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.isa import TABLE_FIELDS, VectorFlag, VOp
+from gemmule.numerics.ibert import i_gelu_unit
+from gemmule.numerics.online import rescale
+from gemmule.numerics.softmax import EMPTY
 from gemmule.resolve import OUT
 from gemmule.sim.memory import Memory
 
@@ -113,6 +116,16 @@ def _add(x: _Operands) -> None:
         table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None), wide)
 
 
+def _i_gelu(x: _Operands) -> None:
+    x.store(i_gelu_unit(numerics.saturate(x.requant(), 16), x.raw[_SHIFT2]))
+
+
+def _rescale(x: _Operands) -> None:
+    """Whole rows of the accumulator, the lanes beyond n too."""
+    view = x.memory.acc_view(x.row[_DST], x.raw[_DST_STRIDE], x.m, x.groups)
+    view[...] = rescale(x.accumulator(), x.memory.rise[x.context][:, None]).reshape(view.shape)
+
+
 def _rope(x: _Operands) -> None:
     period, dim = 1 << x.raw[_PERIOD], x.memory.dim
     # table rows [m, period, 4 planes, dim], repeated along the column groups
@@ -132,7 +145,7 @@ def _int32(planes: np.ndarray) -> np.ndarray:
 def _norm_stat(x: _Operands) -> None:
     value, memory, at = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n], x.memory, x.context
     memory.center[at], memory.root[at], memory.half[at] = numerics.norm_statistic(
-        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(VectorFlag.MEAN))
+        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(VectorFlag.MEAN), round_mean=x.flag(VectorFlag.ROUND))
 
 
 def _norm_apply(x: _Operands) -> None:
@@ -155,16 +168,23 @@ def _scores(x: _Operands) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _softmax_max(x: _Operands) -> None:
-    found = numerics.row_max(*_scores(x))
-    if x.flag(VectorFlag.CONTINUE):
-        found = np.maximum(found, x.memory.maximum[x.context])
-    x.memory.maximum[x.context] = found
+    memory, at = x.memory, x.context
+    before = memory.maximum[at] if x.flag(VectorFlag.CONTINUE) else EMPTY
+    if x.flag(VectorFlag.ONLINE):
+        memory.maximum[at], memory.rise[at] = numerics.octave_max(*_scores(x), before)
+    else:
+        memory.maximum[at] = numerics.row_max(*_scores(x), before)
 
 
 def _softmax_exp(x: _Operands) -> None:
     (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
-    before = memory.total[x.context] if x.flag(VectorFlag.CONTINUE) else 0
-    weights, total = numerics.row_weights(value, memory.maximum[x.context], seen, wide=wide, before=before)
+    before: np.ndarray | int = 0
+    if x.flag(VectorFlag.CONTINUE):
+        before = memory.total[x.context]
+        if x.flag(VectorFlag.ONLINE):
+            before = rescale(before, memory.rise[x.context])
+    weights, total = numerics.row_weights(
+        value, memory.maximum[x.context], seen, wide=wide, before=before, kind=x.raw[_PERIOD])
     if x.flag(VectorFlag.MORE):
         memory.total[x.context] = total
     else:
@@ -175,7 +195,8 @@ def _softmax_exp(x: _Operands) -> None:
 def _softmax_norm(x: _Operands) -> None:
     (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
     reciprocal, length = memory.reciprocal[x.context], memory.length[x.context]
-    x.store(numerics.row_normalized(value, memory.maximum[x.context], seen, reciprocal, length, wide=wide), wide)
+    x.store(numerics.row_normalized(
+        value, memory.maximum[x.context], seen, reciprocal, length, wide=wide, kind=x.raw[_PERIOD]), wide)
 
 
 def _absmax(x: _Operands) -> None:
@@ -198,5 +219,5 @@ _OPS = {
     VOp.REQUANT: _requant, VOp.PRODUCT: _product, VOp.ROPE: _rope, VOp.NORM_STAT: _norm_stat,
     VOp.NORM_APPLY: _norm_apply, VOp.SOFTMAX_MAX: _softmax_max, VOp.SOFTMAX_EXP: _softmax_exp,
     VOp.TABLE: _table, VOp.ADD: _add, VOp.SOFTMAX_NORM: _softmax_norm, VOp.ABSMAX: _absmax,
-    VOp.WORD_TABLE: _word_table,
+    VOp.WORD_TABLE: _word_table, VOp.RESCALE: _rescale, VOp.I_GELU: _i_gelu,
 }

@@ -111,8 +111,8 @@ class _Builder:
             if count:
                 waits[other] = int(self.random.integers(1, min(count, 12) + 1))
         clock = self.order.clock(row, out, waits)
-        while races := {race.unit: race for race in self._latest(row, out, found, clock)}:
-            race = races[list(races)[self.random.integers(len(races))]]
+        while races := list(self.order.conflicts(row, out, found, clock, latest=True)):
+            race = races[self.random.integers(len(races))]
             members = self.order.members[race.unit]
             distance = min(len(members) - members.index(race.command), MAX_WAIT)
             waits[race.unit] = min(distance, waits.get(race.unit, distance))
@@ -135,14 +135,6 @@ class _Builder:
         half = {SPM: self.config.spm_rows // 2, ACC: self.config.acc_rows // 2}
         return any(access.write and access.space in half and access.spans[-1, 1] > half[access.space]
                    for access in found)
-
-    def _latest(self, row, out, found, clock):  # type: ignore[no-untyped-def]
-        """The latest race with each unit."""
-        seen: set[int] = set()
-        for race in self.order.conflicts(row, out, found, clock):
-            if race.unit not in seen:
-                seen.add(race.unit)
-                yield race
 
 
 def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Command] = ()) -> None:

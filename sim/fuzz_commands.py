@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmule.isa import Command, Dyn, MatrixFlag, MoveFlag, Unit
-from gemmule.sim.fuzz_draw import HOLLOW, Draw, Note, legal_sets
+from gemmule.sim.fuzz_draw import HOLLOW, Draw, Note, sets_of
 from gemmule.sim.fuzz_select import draw_select
 from gemmule.sim.fuzz_vector import draw_vector
 
@@ -29,7 +29,7 @@ def draw_command(draw: Draw) -> tuple[Command, Sequence[Note]]:
 def _move(draw: Draw, unit: Unit) -> Command:
     config = draw.config
     bus, dim = config.bus_bytes, config.dim
-    flags: frozenset[int] = draw.choice(legal_sets(unit)) if draw.chance(0.7) else frozenset()
+    flags: frozenset[int] = draw.choice(sets_of(config, unit)) if draw.chance(0.7) else frozenset()
     words = MoveFlag.ACCUMULATOR in flags and MoveFlag.NARROW not in flags
     width, element = (4 * dim, 4) if words else (dim, 1)
     # Short ones mostly: DRAM is slow, and the other units are to keep up with it.
@@ -97,7 +97,7 @@ def _matrix_flags(draw: Draw) -> frozenset[int]:
         kind = MatrixFlag.OUTPUT_STATIONARY
     elif point < draw.output + draw.reuse:
         kind = MatrixFlag.REUSE
-    special = {MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.REUSE}
+    special, wanted = {MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.REUSE}, {kind} if kind is not None else set()
     found: frozenset[int] = draw.choice(
-        [flags for flags in legal_sets(Unit.MATRIX) if flags & special == ({kind} if kind is not None else set())])
+        [flags for flags in sets_of(draw.config, Unit.MATRIX) if flags & special == wanted])
     return found

@@ -14,8 +14,8 @@ from gemmule.config import Config
 from gemmule.isa import LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, decode_table
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.fuzz import FuzzCase
-from gemmule.sim.fuzz_draw import legal_sets
-from gemmule.sim.fuzz_modes import flag_names, grain, kind_name, kinds, modes_of
+from gemmule.sim.fuzz_draw import sets_of
+from gemmule.sim.fuzz_modes import exponential, flag_names, grain, kind_name, kinds, modes_of
 from gemmule.sim.result import Result
 from gemmule.timing import Timing
 
@@ -167,6 +167,7 @@ class Coverage:
             modes.append("ragged")
         if resolved[OUT["apart"]]:
             modes.append("apart")
+        modes += filter(None, [exponential(unit, op, int(row[_F["period"]]))])
         return [kind, *(f"{kind}+{mode}" for mode in modes)]
 
     def counts(self) -> dict[str, object]:
@@ -177,7 +178,8 @@ class Coverage:
                 kind: {"all": self.commands[kind]} | {
                     mode: self.commands[f"{kind}+{mode}"] for mode in modes_of(self.config, unit, op)}
                 for unit, op, kind in every},
-            "flag sets": {kind: f"{seen[unit, op]} of {len(legal_sets(unit, op))}" for unit, op, kind in every},
+            "flag sets": {kind: f"{seen[unit, op]} of {len(sets_of(self.config, unit, op))}"
+                          for unit, op, kind in every},
             "predicates": {name: self.predicates[name] for name in _PREDICATES},
             "stalls": {cause: self.stalls[cause] for cause in self._causes()},
             "faults": {name: self.faults[name] for name in FAULTS if self.faults[name]},

@@ -9,27 +9,34 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Dyn, Length, SOp, Unit, VOp, legal_flags
+from gemmule.isa import Dyn, Length, SOp, Unit, VectorFlag, VOp, legal_flags
+from gemmule.operations import COMPARISON_OPS
 
-__all__ = ["HOLLOW", "Draw", "Note", "legal_sets", "run_reach"]
+__all__ = ["HOLLOW", "Draw", "Note", "run_reach", "sets_of"]
 
 # Operations that touch much wait for more, so others are taken before them; some are set up for others anyway.
 _SHARES = {
     VOp.REQUANT: 10.0, VOp.ROPE: 10.0, VOp.NORM_APPLY: 6.0, VOp.PRODUCT: 6.0, VOp.ADD: 6.0, VOp.SOFTMAX_EXP: 7.0,
-    VOp.SOFTMAX_NORM: 6.0, VOp.TABLE: 1.3, VOp.WORD_TABLE: 1.3, VOp.NORM_STAT: 2.0,
+    VOp.SOFTMAX_NORM: 8.0, VOp.TABLE: 1.3, VOp.WORD_TABLE: 1.3, VOp.NORM_STAT: 2.5, VOp.I_GELU: 6.0,
+    VOp.RESCALE: 7.5,
 }
 Note = tuple[str, int, int]
-"""What a command sets up: kind of state, its number, rows."""
+"""What a command sets up: kind of state, its number, rows; of a context that it sets back, 0 rows."""
 HOLLOW = 48
 """Commands of a run of empty ones: they pass faster than fetch brings them."""
 
 
 @cache
-def legal_sets(unit: Unit, op: int = 0) -> tuple[frozenset[int], ...]:
-    """Every set of flags that an operation may have."""
-    return tuple(
-        frozenset(bit for bit in range(8) if flags >> bit & 1) for flags in range(256)
-        if legal_flags(unit, op, flags))
+def _legal_sets(unit: Unit, op: int, without: frozenset[int]) -> tuple[frozenset[int], ...]:
+    every = (frozenset(bit for bit in range(8) if flags >> bit & 1) for flags in range(256)
+             if legal_flags(unit, op, flags))
+    return tuple(flags for flags in every if not flags & without)
+
+
+def sets_of(config: Config, unit: Unit, op: int = 0) -> tuple[frozenset[int], ...]:
+    """Every set of flags that an operation may have on this configuration."""
+    round_left_out = unit is Unit.VECTOR and op == VOp.NORM_STAT and not config.comparison_modes
+    return _legal_sets(unit, op, frozenset([VectorFlag.ROUND] if round_left_out else []))
 
 
 def run_reach(config: Config) -> int:
@@ -49,12 +56,14 @@ class Draw:
         self.hollow = 0
         self.sealed = False
         """Rows are drawn from the lower half of the memories."""
+        slow = config.dram.beat_cycles > 1
         # Large memories take longer to dump; larger products keep the balance.
-        self.roomy = 2 if config.dram.beat_cycles > 1 or config.spm_bank_rows >= 128 * config.dim else 1
+        self.roomy = 2 if slow or config.spm_bank_rows >= 128 * config.dim else 1
         # Programs differ in what they are made of, and in how many banks they crowd into.
-        moves = 0.3 if config.dram.beat_cycles > 1 else 1.0  # the other units are to keep up
+        moves = 0.45 if slow else 1.0  # the other units are to keep up
         self.weights = random.dirichlet([10.0 * moves, 6.0 * moves, 17.0, 24.0, 9.0])
-        self.ops = random.dirichlet([_SHARES.get(op, 4.0) for op in VOp])
+        self.vector_ops = [op for op in VOp if config.comparison_modes or op not in COMPARISON_OPS]
+        self.ops = random.dirichlet([_SHARES.get(op, 4.0) for op in self.vector_ops])
         self.select_ops = random.dirichlet(
             [4.0 if op in (SOp.COMPARE, SOp.LIST_LOAD, SOp.LIST_STORE) else 3.0 for op in SOp])
         self.guard = float(random.choice([0.0, 0.3, 0.5]))
@@ -158,5 +167,7 @@ class Draw:
                 self.words = True
             elif kind == "predicate":
                 self.judged.append(number)
-            else:
+            elif rows:
                 self.contexts[kind, number] = max(rows, self.contexts.get((kind, number), 0))
+            else:
+                self.contexts.pop((kind, number), None)

@@ -8,13 +8,14 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, legal_flags
+from gemmule.operations import COMPARISON_OPS, EXPONENTIALS
 
 __all__ = ["faulty_commands"]
 
 
 def faulty_commands(config: Config, bases: np.ndarray, random: np.random.Generator) -> list[Command]:
     """One command a check: unknown units, operations and flags; rows, limits and sizes out of bounds."""
-    return [*_illegal(random), *_rows(config), *_moves(config, bases), *_select(config)]
+    return [*_illegal(random), *_comparison(config), *_rows(config), *_moves(config, bases), *_select(config)]
 
 
 def _illegal(random: np.random.Generator) -> list[Command]:
@@ -32,6 +33,17 @@ def _illegal(random: np.random.Generator) -> list[Command]:
         # Illegal flags fault at length zero too.
         found.append(Command.make(unit, op=op, flags=[bit for bit in range(8) if flags >> bit & 1]))
     return found
+
+
+def _comparison(config: Config) -> list[Command]:
+    """Exponentials that no device has; comparison commands on one without them. They fault at length zero too."""
+    softmax, kinds = (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM), range(len(EXPONENTIALS), 8)
+    found: list[dict[str, Any]] = [{"op": op, "period": kind} for op in softmax for kind in kinds]
+    if not config.comparison_modes:
+        found += [{"op": op, "period": kind} for op in softmax for kind in range(1, len(EXPONENTIALS))]
+        found += [{"op": op} for op in COMPARISON_OPS]
+        found.append({"op": VOp.NORM_STAT, "flags": [VectorFlag.MEAN, VectorFlag.ROUND]})
+    return [Command.make(Unit.VECTOR, **values) for values in found]
 
 
 def _rows(config: Config) -> list[Command]:
@@ -63,10 +75,13 @@ def _rows(config: Config) -> list[Command]:
         {"op": VOp.SOFTMAX_NORM, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
         {"op": VOp.SOFTMAX_MAX, "flags": [VectorFlag.TREE], "src1": spm}, {"op": VOp.ABSMAX, "src0": acc},
         {"op": VOp.ABSMAX, "context": config.stat_contexts - 1},
+        {"op": VOp.RESCALE, "src0": acc}, {"op": VOp.RESCALE, "dst": acc}, {"op": VOp.RESCALE, "dst": acc - 1, "m": 2},
+        {"op": VOp.RESCALE, "m": config.stat_rows + 1}, {"op": VOp.I_GELU, "src0": acc},
+        {"op": VOp.I_GELU, "dst": spm}, {"op": VOp.I_GELU, "flags": [column, bias], "src1": spm - 6},
         {"op": VOp.SOFTMAX_MAX, "flags": [VectorFlag.TREE], "m": max(8 * dim, config.stat_rows) + 1},
     ]
     if config.stat_contexts < 16:
-        vectors.append({"op": VOp.SOFTMAX_EXP, "context": config.stat_contexts})
+        vectors += [{"op": op, "context": config.stat_contexts} for op in (VOp.SOFTMAX_EXP, VOp.RESCALE)]
     found += [Command.make(Unit.VECTOR, **({"m": 1, "n": 1} | values)) for values in vectors]
     return [command for command in found if all(value < 1 << 16 for value in command.fields.values())]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gemmule.config import Config
 from gemmule.isa import MatrixFlag, SOp, Unit, VOp
-from gemmule.operations import flag_name
-from gemmule.sim.fuzz_draw import legal_sets
+from gemmule.operations import COMPARISON_OPS, EXPONENTIALS, flag_name
+from gemmule.sim.fuzz_draw import sets_of
 from gemmule.sim.fuzz_vector import word_table_rows
 
-__all__ = ["flag_names", "grain", "kind_name", "kinds", "modes_of"]
+__all__ = ["exponential", "flag_names", "grain", "kind_name", "kinds", "modes_of"]
 
 _OPS: dict[Unit, type[VOp] | type[SOp]] = {Unit.VECTOR: VOp, Unit.SELECT: SOp}
 
@@ -26,6 +26,8 @@ def kinds(config: Config) -> list[tuple[Unit, int, str]]:
         without.add("absmax")
     if word_table_rows(config.dim) > config.spm_rows:
         without.add("word_table")
+    if not config.comparison_modes:
+        without |= {kind_name(Unit.VECTOR, op) for op in COMPARISON_OPS}
     return [kind for kind in every if kind[2] not in without]
 
 
@@ -34,13 +36,21 @@ def flag_names(unit: Unit, op: int, flags: frozenset[int]) -> list[str]:
     return [flag_name(unit, op, flags, bit) for bit in sorted(flags)]
 
 
+def exponential(unit: Unit, op: int, period: int) -> str:
+    """Name of the exponential that a command's ``period`` chooses; empty where it is the device's own, or none."""
+    chooses = unit is Unit.VECTOR and op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+    return EXPONENTIALS[period] if chooses and period else ""
+
+
 def modes_of(config: Config, unit: Unit, op: int) -> list[str]:
     """Every mode that a kind of command has on this configuration."""
-    sets = legal_sets(unit, op)
+    sets = sets_of(config, unit, op)
     if config.spm_banks == 1:  # A and B would share the bank, which this dataflow cannot
         sets = tuple(flags for flags in sets if unit is not Unit.MATRIX or MatrixFlag.OUTPUT_STATIONARY not in flags)
     modes = list(dict.fromkeys(name for flags in sets for name in flag_names(unit, op, flags)))
     modes.append("dynamic")
+    if config.comparison_modes:
+        modes += filter(None, (exponential(unit, op, kind) for kind in range(len(EXPONENTIALS))))
     if unit is not Unit.VECTOR or op not in (VOp.TABLE, VOp.WORD_TABLE):  # a table has no lengths
         modes += ["register", "empty"]
         if grain(config, unit, op) > 1:

@@ -41,7 +41,8 @@ class Reveal:
         self.columns = max(8, dim)
         """Width of the pattern of scores: whole groups, room for every magnitude."""
         groups = self.columns // dim
-        self.stat_rows = min(config.stat_rows, (config.spm_rows - 2) // (2 + 2 * groups), config.acc_rows // groups)
+        self.stat_rows = min(
+            config.stat_rows, (config.spm_rows - 2) // (2 + 2 * groups), config.acc_rows // (2 * groups))
         """Rows of a context that are shown: all, where the memories have room."""
         self.reach = run_reach(config)
         # Results take turns in some rows, so that one is stored while the next one is made.
@@ -83,7 +84,7 @@ class Reveal:
         steps = random.integers(8, 16, columns) * random.choice([-1, 1], columns)
         values: dict[str, np.ndarray] = {
             "eye": np.eye(dim, dtype=np.uint8), "ramp": np.arange(256, dtype=np.uint8),
-            "scores": (steps << 4 * (np.arange(columns) % 7)).astype("<i4"),
+            "scores": (steps << np.minimum(4 * (np.arange(columns) % 8), 27)).astype("<i4"),
             "words": _planes(steps[:dim] << 3 * (np.arange(dim) % 4)), "scales": _planes(steps[:dim] << 9),
             "ladder": np.minimum(np.arange(_WORDS) * 128 - 32768, 32767).astype("<i4"),
             "floor": _planes(np.full(dim, -32768)), "middle": _planes(random.integers(-9000, 9000, dim)),
@@ -143,6 +144,10 @@ class Reveal:
             (VOp.SOFTMAX_EXP, [flag.CONTINUE], {"n": n, "src0_stride": m, "dst_stride": m, "mult": 1}, m * n), row,
         ]
         for context in range(self.config.stat_contexts):
+            # Shifted by the rise, some score of the pattern is left with a few bits.
+            yield Command.make(Unit.VECTOR, op=VOp.RESCALE, context=context, src0_stride=m, dst=m * n // dim,
+                               dst_stride=m, m=m, n=n)
+            yield self._result(m * n // dim, m * n, INT8)
             for op, flags, values, size in readers:
                 dst = self._place(size // dim)
                 yield Command.make(Unit.VECTOR, op=op, flags=flags, context=context, dst=dst, m=m, **values)

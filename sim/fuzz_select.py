@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmule.isa import NUM_PREDICATES, Command, Dyn, SelectFlag, SOp, Unit
-from gemmule.sim.fuzz_draw import Draw, Note, legal_sets, run_reach
+from gemmule.sim.fuzz_draw import Draw, Note, run_reach, sets_of
 
 __all__ = ["draw_select"]
 
@@ -15,7 +15,7 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     """A command and the predicate that it sets."""
     config = draw.config
     op = SOp(int(draw.random.choice(len(SOp), p=draw.select_ops)))
-    flags: frozenset[int] = draw.choice(legal_sets(Unit.SELECT, op))
+    flags: frozenset[int] = draw.choice(sets_of(config, Unit.SELECT, op))
     m, n = min(draw.size(2), config.stat_rows), min(draw.size(4), run_reach(config))
     k = draw.choice([draw.size(1), draw.integer(0, n + 2)])
     if op is SOp.COMPARE and draw.chance(0.5):  # a few bytes are seldom all small, and seldom one is large

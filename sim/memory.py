@@ -39,9 +39,9 @@ class Memory:
         self.words = np.zeros(TABLE_ENTRIES, dtype=np.int16)
         """The word table of LOOKUP with WIDE."""
         shape = (config.stat_contexts, config.stat_rows)
-        # Contexts: softmax maximum, reciprocal R and L, softmax sum; norm s, r, h.
-        self.maximum, self.reciprocal, self.length, self.total, self.center, self.root, self.half = (
-            np.zeros(shape, dtype=np.int64) for _ in range(7))
+        # Contexts: softmax maximum, reciprocal R and L, softmax sum, rise; norm s, r, h.
+        self.maximum, self.reciprocal, self.length, self.total, self.rise, self.center, self.root, self.half = (
+            np.zeros(shape, dtype=np.int64) for _ in range(8))
         # Select unit: keys and their ids, importance, lists, each row's running maximum and its id.
         self.keys, self.ids, self.committed, self.shadow = (
             np.zeros(config.select_keys, dtype=np.int64) for _ in range(4))

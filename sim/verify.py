@@ -102,8 +102,8 @@ class Order:
         return bool(unit == Unit.LOAD and flags & _EXCLUSIVE)
 
     def conflicts(self, row: np.ndarray, out: np.ndarray, found: Sequence[Access],
-                  clock: np.ndarray) -> Iterator[Conflict]:
-        """Races of the next command with earlier ones, latest first within a unit."""
+                  clock: np.ndarray, *, latest: bool = False) -> Iterator[Conflict]:
+        """Races of the next command with earlier ones, latest first within a unit; or only the latest of each."""
         if not found:
             return
         low, high = _boxes(found)
@@ -117,7 +117,13 @@ class Order:
                 ends = self._high[theirs][:, window] > low[mine][:, None]
                 meets |= (starts & ends).any(axis=0)
             for a in window[meets][::-1].tolist():
-                yield from self._pairs(a, unit, row, out, found)
+                race = None
+                for race in self._pairs(a, unit, row, out, found):
+                    yield race
+                    if latest:
+                        break
+                if latest and race:
+                    break
 
     def _pairs(self, a: int, unit: Unit, row: np.ndarray, out: np.ndarray,
                found: Sequence[Access]) -> Iterator[Conflict]:

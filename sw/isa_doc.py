@@ -20,6 +20,7 @@ from gemmule.isa import (
     VectorFlag,
     VOp,
 )
+from gemmule.operations import EXPONENTIALS
 from gemmule.resolve import FAULTS, STREAMS
 
 __all__ = ["render"]
@@ -54,8 +55,11 @@ FLAG_RULES = (
     "matrix: OUTPUT_STATIONARY with B_INT4, GROUP_SCALES or REUSE; REUSE with any flag about B, or A_TRANSPOSED; "
     "GROUP_SCALES needs B_INT4 and excludes B_TRANSPOSED.",
     "vector: requant knows bits 0 to 7 by their first names, bit 6 is RESCALE with RESIDUAL, else CLAMP, which "
-    "excludes WIDE; rope COLUMN, BIAS; add WIDE, RELU, LOOKUP; norm MEAN, norm_apply BIAS and WIDE too; softmax "
-    "CAUSAL or TREE, softmax_max and exp CONTINUE, exp MORE, exp and norm WIDE; the others none.",
+    "excludes WIDE; rope and i_gelu COLUMN, BIAS; add WIDE, RELU, LOOKUP; norm MEAN, norm_apply BIAS and WIDE too, "
+    "norm_stat ROUND with MEAN; softmax CAUSAL or TREE, softmax_max and exp CONTINUE and ONLINE, exp MORE, exp and "
+    "norm WIDE; the others none. `period` of softmax_exp and softmax_norm chooses the exponential: " +
+    ", ".join(f"{i} {name}" for i, name in enumerate(EXPONENTIALS)) + "; others are illegal.",
+    "comparison modes (i_gelu, ROUND, exponentials from 1 on) are illegal on a device without `comparison_modes`.",
     "select: argmax CONTINUE; keys FROM_IMPORTANCE; importance WIDE; commit DISCARD, CLEAR; compare INVERT, WIDE and a "
     "`number` from 1 to 3.",
 )

@@ -4,13 +4,13 @@ One definition each; RTL, model and quantiser are tested against these. ``docs/n
 widths, error bounds and sources.
 """
 
+from .exponential import EXP2_TABLE, exp2
 from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, saturate
 from .norm import norm_statistic, normalize
 from .rope import rope
 from .select import IMPORTANCE_MAX, KEY_BITS, accumulate_importance, argmax_rows, top_k
 from .softmax import (
-    EXP2_TABLE,
-    exp2,
+    octave_max,
     own_scale,
     row_absmax,
     row_max,
@@ -26,8 +26,8 @@ from .vector import add, join_planes, lookup, product, requant_store, split_plan
 
 __all__ = [
     "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_SHIFT", "TABLE_ENTRIES", "accumulate_importance", "add",
-    "argmax_rows", "exp2", "interpolate", "join_planes", "lookup", "norm_statistic", "normalize", "own_scale",
-    "product", "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max", "row_multiplier",
-    "row_normalized", "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k",
-    "tree_mask", "visible",
+    "argmax_rows", "exp2", "interpolate", "join_planes", "lookup", "norm_statistic", "normalize", "octave_max",
+    "own_scale", "product", "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max",
+    "row_multiplier", "row_normalized", "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal",
+    "split_planes", "top_k", "tree_mask", "visible",
 ]

@@ -10,8 +10,10 @@ from math import floor, isqrt
 
 import numpy as np
 
+from .fixed import MAX_SHIFT, rshr, saturate
+
 __all__ = [
-    "exp_constants", "gelu_constants", "i_exp", "i_gelu", "i_layernorm", "i_softmax",
+    "GELU_SCALE", "exp_constants", "gelu_constants", "i_exp", "i_gelu", "i_gelu_unit", "i_layernorm", "i_softmax",
 ]
 
 _LN2 = -0.6931
@@ -20,6 +22,8 @@ _EXP_SHIFT = 30
 _ERF_A, _ERF_B, _ERF_C = -0.2888, -1.769, 1.0
 _ERF_SHIFT = 14
 _PROBABILITY_BITS = 8
+GELU_SCALE = 2 ** 0.5 / 1024
+"""Scale of :func:`i_gelu_unit`'s input; its result is on the scale GELU_SCALE * 0.2888 / 128 * 2**shift."""
 
 
 def exp_constants(scale: float) -> tuple[int, int, int]:
@@ -67,6 +71,14 @@ def i_gelu(q: np.ndarray, constants: tuple[int, int, int]) -> np.ndarray:
     q = np.asarray(q, dtype=np.int64)
     erf = np.sign(q) * ((np.minimum(np.abs(q), -b) + b) ** 2 + c) >> _ERF_SHIFT
     return q * (erf + one)
+
+
+def i_gelu_unit(x: np.ndarray, shift: int) -> np.ndarray:
+    """The device's I_GELU: ``sat8(rshr(-i_gelu(x), min(shift, 47)))`` of int16 ``x`` on the scale ``GELU_SCALE``.
+
+    b = -1812, c = -3630804 and one = -222 are then constants of the unit.
+    """
+    return saturate(rshr(-i_gelu(x, gelu_constants(GELU_SCALE)), min(shift, MAX_SHIFT)), 8)
 
 
 def i_layernorm(q: np.ndarray, shift: int = 0) -> np.ndarray:

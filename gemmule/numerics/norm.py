@@ -14,7 +14,7 @@ MAX_EPSILON_SHIFT = 40
 
 
 def norm_statistic(x: np.ndarray, mult: int, shift: int, *,
-                   mean: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+                   mean: bool, round_mean: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum and reciprocal root of each row ``x[rows, n]`` (int16): (s, r, h).
 
     s = sum x with ``mean`` (LayerNorm; 29 bits for n = 8192), else 0 (RMSNorm). Q = sum x**2;
@@ -22,18 +22,26 @@ def norm_statistic(x: np.ndarray, mult: int, shift: int, *,
     eps * n**2 / scale**2). n * Q - s**2 is n**2 times the variance, exact: adding a constant to a row changes
     nothing. An even shift 2h brings V to a mantissa in [2**30, 2**32) (floor); r = floor(2**32 /
     isqrt(mantissa)), in (2**16, 2**17], 18 bits; h in -15..16.
+
+    ``round_mean`` (with ``mean``): I-BERT's integer mean, for comparison (Kim et al., ICML 2021, algorithm 4). mu =
+    sat16(rshr(sum x * mult, min(shift, 47))) with mult / 2**shift = 1 / n, s = n * mu, and V = n * Q - (sum x)**2
+    + sat18(s - sum x)**2, which is n * sum (x - mu)**2; no epsilon.
     """
     n = x.shape[1]
     wide = np.asarray(x, dtype=np.int64)
     sums = wide.sum(axis=1) if mean else np.zeros(len(wide), dtype=np.int64)
+    centres, more = sums, np.full(len(wide), mult << min(shift, MAX_EPSILON_SHIFT), dtype=np.int64)
+    if round_mean:
+        centres = n * saturate(rshr(sums * mult, min(shift, MAX_SHIFT)), 16)
+        more = saturate(centres - sums, 18) ** 2
     r, h = [], []
-    for q, s in zip((wide ** 2).sum(axis=1), sums):
-        v = max(1, n * int(q) - int(s) ** 2 + (mult << min(shift, MAX_EPSILON_SHIFT)))
+    for q, s, extra in zip((wide ** 2).sum(axis=1), sums, more):
+        v = max(1, n * int(q) - int(s) ** 2 + int(extra))
         half = (v.bit_length() + 1) // 2 - 16
         mantissa = v >> 2 * half if half >= 0 else v << -2 * half
         r.append((1 << 32) // isqrt(mantissa))
         h.append(half)
-    return sums, np.array(r, dtype=np.int64), np.array(h, dtype=np.int64)
+    return centres, np.array(r, dtype=np.int64), np.array(h, dtype=np.int64)
 
 
 def normalize(x: np.ndarray, s: np.ndarray, r: np.ndarray, h: np.ndarray, gamma: np.ndarray, shift: int, *,

@@ -8,31 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from .exponential import EXPONENTIAL
 from .fixed import requant, rshr, saturate
 
 __all__ = [
-    "EXP2_TABLE", "exp2", "own_scale", "row_absmax", "row_max", "row_normalized", "row_weights", "scores",
+    "EMPTY", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_weights", "scores",
     "softmax_reciprocal", "tree_mask", "visible",
 ]
 
 EMPTY = -(1 << 23)
 """Maximum of a row without visible columns."""
 SUM_BITS = 37
-CLAMP = 40 << 10
-EXP2_TABLE = np.array([round(65536 * 2.0 ** (-i / 32)) for i in range(33)], dtype=np.int64)
-"""2**16 * 2**(-i/32), 17 bits; interpolated linearly (relative error 8.1e-5)."""
-
-
-def exp2(d: np.ndarray) -> np.ndarray:
-    """``2**(-d)`` for d >= 0 in UQ.10 (clamped to 0..40.0), result UQ1.20 (21 bits).
-
-    n = d >> 10; i = (d & 1023) >> 5; w = d & 31; m = B[i] - rshr((B[i] - B[i+1]) * w, 5);
-    p = rshr(m << 4, n). Absolute error at most 1e-4 (of 1.0).
-    """
-    d = np.clip(np.asarray(d, dtype=np.int64), 0, CLAMP)
-    i, w = (d & 1023) >> 5, d & 31
-    m = EXP2_TABLE[i] - rshr((EXP2_TABLE[i] - EXP2_TABLE[i + 1]) * w, 5)
-    return rshr(m << 4, d >> 10)
+MAX_RISE = 40
 
 
 def scores(acc: np.ndarray, mult: int, shift: int) -> np.ndarray:
@@ -76,34 +63,46 @@ def row_max(t: np.ndarray, count: np.ndarray, before: np.ndarray | int = EMPTY) 
     return np.maximum(found, before)
 
 
-def _powers(t: np.ndarray, maximum: np.ndarray, count: np.ndarray) -> np.ndarray:
-    return np.where(_mask(count, t.shape[1]), exp2(maximum[:, None] - t), 0)
+def octave_max(t: np.ndarray, count: np.ndarray,
+               before: np.ndarray | int = EMPTY) -> tuple[np.ndarray, np.ndarray]:
+    """(running maximum in whole octaves, its rise in octaves) of the online softmax (Softermax's rule).
+
+    maximum = max(before, ceil(row_max / 1024) * 1024, at most 8191 * 1024); rise = (maximum - before) >> 10, at most 40
+    (everything that a rise shifts is 0 by then). ``before`` is a multiple of 1024, or -2**23 for none.
+    """
+    found = row_max(t, count)
+    high = np.maximum(np.minimum(-(-found >> 10), 8191) << 10, before)
+    return high, np.minimum(high - before >> 10, MAX_RISE)
+
+
+def _powers(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, kind: int) -> np.ndarray:
+    return np.where(_mask(count, t.shape[1]), EXPONENTIAL[kind](maximum[:, None] - t), 0)
 
 
 def row_weights(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, *, wide: bool = False,
-                before: np.ndarray | int = 0) -> tuple[np.ndarray, np.ndarray]:
+                before: np.ndarray | int = 0, kind: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Unsigned weights and the sum of the full p, per row: ``min(255, rshr(p, 12))``, wide ``min(65535, rshr(p, 4))``.
 
-    p = exp2(max - t) is 0 on masked columns, which are outside the maximum too. ``count`` as in :func:`row_max`;
-    ``before``: sum of the row's pieces before this one. Weights are ``[rows, columns]`` int64 of 8 or 16 bits,
-    sums int64 (37 bits; the sum of pieces wraps).
+    p = EXPONENTIAL[kind](max - t) is 0 on masked columns, which are outside the maximum too. ``count`` as in
+    :func:`row_max`; ``before``: sum of the row's pieces before this one (online: shifted by the rise). Weights are
+    ``[rows, columns]`` int64 of 8 or 16 bits, sums int64 (37 bits; the sum of pieces wraps).
     """
-    p = _powers(t, maximum, count)
+    p = _powers(t, maximum, count, kind)
     weights = np.minimum(65535, rshr(p, 4)) if wide else np.minimum(255, rshr(p, 12))
     return weights, p.sum(axis=1) + before & (1 << SUM_BITS) - 1
 
 
 def row_normalized(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, reciprocal: np.ndarray,
-                   length: np.ndarray, *, wide: bool = False) -> np.ndarray:
+                   length: np.ndarray, *, wide: bool = False, kind: int = 0) -> np.ndarray:
     """Normalised weights int64 ``[rows, columns]``: ``min(255, rshr(p * R, L + 7))``, 1.0 is 256.
 
     Wide: ``min(65535, rshr(p * R, max(L - 1, 0)))``, 1.0 is 65536. (R, L) of :func:`softmax_reciprocal` per row; all 0
-    where L is 0. p and ``count`` as in :func:`row_weights`. Half an LSB of rounding; R truncates, so a weight is up to
-    2**-15 of itself too small.
+    where L is 0. p, ``count`` and ``kind`` as in :func:`row_weights`. Half an LSB of rounding; R truncates, so a weight
+    is up to 2**-15 of itself too small.
     """
     length = np.asarray(length, dtype=np.int64)
     shift = np.maximum(length - 1, 0) if wide else length + 7
-    p = _powers(t, maximum, count) * np.where(length == 0, 0, reciprocal)[:, None]
+    p = _powers(t, maximum, count, kind) * np.where(length == 0, 0, reciprocal)[:, None]
     return np.minimum(65535 if wide else 255, rshr(p, shift[:, None]))
 
 

@@ -23,7 +23,7 @@ class Shape:
             self.banks, self.bank_rows = CONFIG.spm_banks, CONFIG.spm_bank_rows
         else:
             self.reads = dict.fromkeys(("matrix_read", "vector_r0", "load_r", "store_r"), 1)
-            self.writes, self.lane = ("matrix_write", "load_w"), 4
+            self.writes, self.lane = ("matrix_write", "vector_w", "load_w"), 4
             self.banks, self.bank_rows = CONFIG.acc_banks, CONFIG.acc_bank_rows
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
-from support import CONFIG, Issuer, Memory, start, until
+from support import CONFIG, Issuer, Memory, now, stalls, start, until
 
 from gemmule.hw.interfaces import select_layout
 from gemmule.isa import SelectFlag, SOp
@@ -202,3 +202,89 @@ async def predicates(dut: Any, seed: int) -> None:
     await RisingEdge(dut.clk)
     await RisingEdge(dut.clk)
     assert int(dut.predicates.value) == 1
+
+
+@cocotb.test()
+async def latency(dut: Any) -> None:
+    """Issue to finish with 2 rows of 2 column groups, DIM 4: steps + 8 for a maximum, + 4 for what is written.
+
+    A top-K takes 6 * 5 steps for its passes and 4 for its filter. The next command issues in the cycle after a finish.
+    """
+    await start(dut)
+    rng = np.random.default_rng(5)
+    Memory(dut, rng.integers(0, 256, (1024, DIM), dtype=np.uint8), reads={"spm": 1}, writes=["w"])
+    wide, from_importance = bit(SelectFlag.WIDE), bit(SelectFlag.FROM_IMPORTANCE)
+    cases = [
+        (SOp.ARGMAX, 0, 16), (SOp.ARGMAX, bit(SelectFlag.CONTINUE), 16), (SOp.KEYS, 0, 8),
+        (SOp.KEYS, from_importance, 6), (SOp.TOP_K, 0, 34), (SOp.IMPORTANCE, 0, 8), (SOp.IMPORTANCE, wide, 12),
+        (SOp.COMMIT, 0, 6), (SOp.COMMIT, bit(SelectFlag.CLEAR), 6), (SOp.COMPARE, 0, 12), (SOp.COMPARE, wide, 16),
+        (SOp.LIST_LOAD, 0, 12), (SOp.LIST_STORE, 0, 12), (SOp.TOP_K, 0, 34), (SOp.ARGMAX, 0, 16),
+    ]
+    commands = [{"zero": 0, "op": int(op), "flags": flags, "m": 2, "n": 2 * DIM - 1, "k": 3, "src0": 40,
+                 "src0_stride": 6, "dst": 8, "number": 1} for op, flags, _ in cases]
+    issuer = Issuer(dut, LAYOUT, commands, limit=1)
+    await until(dut, lambda: issuer.done)
+    assert [b - a for a, b in zip(issuer.issues, issuer.finishes)] == [cycles for *_, cycles in cases]
+    assert [b - a for a, b in zip(issuer.finishes, issuer.issues[1:])] == [1] * (len(cases) - 1)
+
+
+@cocotb.test()
+async def full_rate(dut: Any) -> None:
+    """5 rows of 3 column groups: a read in every cycle from t + 1 on. List rows, of 2 entries with DIM 4, are read
+    every other cycle, and written 4 cycles after their last step."""
+    await start(dut)
+    bench = Bench(dut, 9)
+    reads, writes = bench.scratchpad.read_cycles["spm"], bench.scratchpad.write_cycles["w"]
+    fields = {"m": 5, "n": 3 * DIM - 1, "src0": 40, "src0_stride": 12, "dst": 0, "number": 2}
+    wide = bit(SelectFlag.WIDE)
+    for op, flags, count, after in ((SOp.ARGMAX, 0, 30, 8), (SOp.KEYS, 0, 6, 4), (SOp.IMPORTANCE, 0, 15, 4),
+                                    (SOp.IMPORTANCE, wide, 30, 4), (SOp.COMPARE, 0, 15, 8),
+                                    (SOp.COMPARE, wide, 30, 8)):
+        reads.clear()
+        await bench.run(op, count + after, flags=flags, **fields)
+        assert reads == list(range(reads[0], reads[0] + count)), op
+    for op, steps in ((SOp.LIST_LOAD, 12), (SOp.LIST_STORE, 12)):
+        reads.clear()
+        begin = now() + 1
+        await bench.run(op, steps + 4, n=11, src0=40, dst=200)
+        if op is SOp.LIST_LOAD:
+            assert reads == list(range(reads[0], reads[0] + steps, 2))
+            assert not writes
+        else:
+            assert not reads
+            assert writes == [begin + 6 + 2 * i for i in range(6)]
+    for op, flags, cycles in ((SOp.TOP_K, 0, 41), (SOp.COMMIT, 0, 7),
+                              (SOp.KEYS, bit(SelectFlag.FROM_IMPORTANCE), 7)):
+        reads.clear()
+        await bench.run(op, cycles, flags=flags, **fields)
+        assert not reads
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=[1, 2], share=[0.0, 0.4])
+async def list_ports(dut: Any, seed: int, share: float) -> None:
+    """Both read ports of the lists answer in the next cycle, in every cycle, whatever the unit is doing."""
+    await start(dut)
+    bench = Bench(dut, seed)
+    count, half = 24, DIM // 2
+    await bench.run(SOp.LIST_LOAD, 4 + count, n=count, src0=100, dst=8)
+    entries = bench.scratchpad.rows[100:100 + count // half].reshape(-1).view("<u2").tolist()
+    busy = {"zero": 0, "m": 4, "n": 3 * DIM, "k": 7, "src0": 40, "src0_stride": 8, "dst": 64}
+    issuer = Issuer(dut, LAYOUT, [busy | {"op": int(op)} for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.LIST_LOAD)],
+                    limit=1)
+    ports = ("load_list", "store_list")
+    waits = {port: stalls(seed + i, share) for i, port in enumerate(ports)}
+    asked: dict[str, list[int | None]] = {port: [None, None] for port in ports}
+    answers = 0
+    while not issuer.done:
+        await RisingEdge(dut.clk)
+        for port in ports:
+            expected = asked[port].pop(0)
+            if expected is not None:
+                assert int(getattr(dut, f"{port}__data").value) == expected
+                answers += 1
+            place = None if waits[port]() else bench.rng.randrange(count)
+            getattr(dut, f"{port}__en").value = place is not None
+            getattr(dut, f"{port}__entry").value = bench.rng.randrange(200) if place is None else 8 + place
+            asked[port].append(None if place is None else entries[place])
+    assert answers > 80

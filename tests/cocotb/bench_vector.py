@@ -34,14 +34,16 @@ class Bench:
         self.device = device
         self.scratchpad = Memory(dut, device.spm.copy(), reads={"r0": 1, "r1": 1}, writes=["w"])
         accumulator = device.acc.astype("<i4").view(np.uint8)
-        self.accumulator = Memory(dut, accumulator, reads={"acc": 1})
+        self.accumulator = Memory(dut, accumulator, reads={"acc": 1}, writes=["acc_w"], lane=4)
         self.issuer = Issuer(dut, LAYOUT, commands, limit=1)
         for command in commands:
+            memory = device.acc if command["op"] == VOp.RESCALE else device.spm
             for row, line in device.run(command).items():
-                device.spm[row] = line
+                memory[row] = line
 
     def check(self) -> None:
         np.testing.assert_array_equal(self.scratchpad.rows, self.device.spm)
+        np.testing.assert_array_equal(self.accumulator.rows.view("<i4"), self.device.acc)
         assert self.issuer.releases == [(cycle, 7) for cycle in self.issuer.finishes]
 
 
@@ -58,12 +60,33 @@ def prerequisites(op: VOp, flags: set[int]) -> list[VOp]:
     """Operations that set up the statistics or the table that a command uses."""
     if op is VOp.NORM_APPLY:
         return [VOp.NORM_STAT]
-    if op is VOp.SOFTMAX_EXP:
+    if op in (VOp.SOFTMAX_EXP, VOp.RESCALE):
         return [VOp.SOFTMAX_MAX]
     if op is VOp.SOFTMAX_NORM:
         return [VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP]
-    table = [VOp.TABLE] if F.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD) else []
+    table = []
+    if F.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD):
+        table = [VOp.WORD_TABLE if op is VOp.REQUANT and F.WIDE in flags else VOp.TABLE]
     return table + ([VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP] if op is VOp.REQUANT and F.ROW in flags else [])
+
+
+def consequences(op: VOp) -> list[tuple[VOp, set[int]]]:
+    """Operations that show what a command left in its context or in a table."""
+    return {
+        VOp.SOFTMAX_MAX: [(VOp.SOFTMAX_EXP, set()), (VOp.RESCALE, set())],
+        VOp.SOFTMAX_EXP: [(VOp.REQUANT, {F.ROW, F.WIDE})], VOp.ABSMAX: [(VOp.REQUANT, {F.ROW, F.WIDE})],
+        VOp.NORM_STAT: [(VOp.NORM_APPLY, {F.MEAN, F.WIDE})], VOp.TABLE: [(VOp.REQUANT, {F.LOOKUP})],
+        VOp.WORD_TABLE: [(VOp.REQUANT, {F.LOOKUP, F.WIDE})],
+    }.get(op, [])
+
+
+def known() -> list[dict[str, int]]:
+    """Set both tables and every row of two contexts, which outlive a reset and the test before."""
+    rows = {**ONE, "m": CONFIG.stat_rows, "src0_stride": 2 * CONFIG.stat_rows, "shift": 20}
+    parts = [(VOp.SOFTMAX_MAX, F.ONLINE), (VOp.SOFTMAX_EXP, F.MORE), (VOp.SOFTMAX_EXP, F.ONLINE),
+             (VOp.NORM_STAT, F.MEAN)]
+    return [{**ONE, "op": VOp.TABLE}, {**ONE, "op": VOp.WORD_TABLE}] + [
+        rows | {"op": op, "flags": bits(flag), "context": context} for context in range(2) for op, flag in parts]
 
 
 @cocotb.test()
@@ -71,24 +94,29 @@ def prerequisites(op: VOp, flags: set[int]) -> list[VOp]:
 async def random_commands(dut: Any, op: VOp) -> None:
     """All legal flags and ragged shapes; statistics and the table are set up before they are used."""
     device = Device(CONFIG, np.random.default_rng(20 + op))
-    rng, commands = device.rng, []
+    rng, commands = device.rng, known()
     legal = [flags for flags in range(256) if legal_flags(Unit.VECTOR, op, flags)]
     for _ in range(24):
         chosen = int(rng.choice(legal))
         flags = {bit for bit in range(8) if chosen >> bit & 1}
         m, n = shape(rng, DIM)
         chain = [make(device, kind, m=m, n=n) for kind in prerequisites(op, flags)]
+        if op is VOp.RESCALE:  # rises of all sizes
+            chain[-1]["flags"] = bits(F.ONLINE, *[F.CONTINUE] * int(rng.integers(2)))
         chain.append(make(device, op, flags, m=m, n=n))
         context = {"context": chain[-1]["context"]}
+        chain += [make(device, kind, marks, m=m, n=n) for kind, marks in consequences(op)]
         if VOp.SOFTMAX_EXP in (op, *(VOp(c["op"]) for c in chain)):  # the maximum of the very same scores
             first = next(c for c in chain if c["op"] == VOp.SOFTMAX_MAX)
             context |= {name: first[name] for name in ("src0", "src0_stride", "mult", "shift")}
-        if op in (VOp.REQUANT, VOp.ROPE):
+        if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU):
             scale(device, chain[-1])
         commands += [
             c | (context if c["op"] in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
                  else {"context": context["context"]})
             for c in chain]
+        if op is VOp.ABSMAX:  # the row's own scale stands in the next context
+            commands[-1] |= {"context": int(rng.integers(2))}
     await run(dut, device, commands)
 
 
@@ -96,8 +124,9 @@ async def random_commands(dut: Any, op: VOp) -> None:
 async def latency(dut: Any) -> None:
     """Issue to finish with 4 rows of one column group, DIM 4, one divider.
 
-    Reads + 9 for what is written, + 12 for a maximum. A sum of squares is ready every 2 cycles from t + 14 on and takes
-    36 in the divider; a sum of weights every cycle from t + 13 on and takes 19.
+    Reads + 9 for what is written, + 12 for a maximum or a late result, + 5 for a row of the accumulator. A sum of
+    squares is ready every 2 cycles from t + 14 on (4 later with a mean) and takes 36 in the divider; a sum of weights
+    or a largest value every cycle from t + 13 on and takes 19.
     """
     cases = [
         ({}, 13), ({"flags": bits(F.WIDE)}, 17), ({"flags": bits(F.RESIDUAL)}, 17), ({"flags": bits(F.COLUMN)}, 16),
@@ -106,7 +135,15 @@ async def latency(dut: Any) -> None:
         ({"op": VOp.ADD, "flags": bits(F.WIDE)}, 17),
         ({"op": VOp.ROPE}, 25), ({"op": VOp.NORM_STAT}, 158), ({"op": VOp.NORM_APPLY}, 19),
         ({"op": VOp.SOFTMAX_MAX}, 16),
-        ({"op": VOp.SOFTMAX_EXP}, 89), ({"op": VOp.TABLE}, 73),
+        ({"op": VOp.SOFTMAX_EXP}, 89), ({"op": VOp.TABLE}, 73), ({"op": VOp.WORD_TABLE}, 267),
+        ({"op": VOp.NORM_STAT, "flags": bits(F.MEAN)}, 162),
+        ({"op": VOp.NORM_STAT, "flags": bits(F.MEAN, F.ROUND)}, 162),
+        ({"op": VOp.NORM_APPLY, "flags": bits(F.BIAS, F.WIDE)}, 23), ({"op": VOp.ABSMAX}, 89),
+        ({"op": VOp.SOFTMAX_MAX, "flags": bits(F.ONLINE)}, 16), ({"op": VOp.SOFTMAX_EXP, "flags": bits(F.MORE)}, 16),
+        ({"op": VOp.SOFTMAX_EXP, "flags": bits(F.ONLINE, F.CONTINUE)}, 89), ({"op": VOp.SOFTMAX_EXP, "period": 2}, 89),
+        ({"op": VOp.SOFTMAX_NORM}, 16), ({"op": VOp.SOFTMAX_NORM, "flags": bits(F.WIDE), "period": 1}, 20),
+        ({"flags": bits(F.WIDE, F.LOOKUP)}, 20), ({"op": VOp.RESCALE, "dst": 100}, 9), ({"op": VOp.I_GELU}, 16),
+        ({"op": VOp.I_GELU, "flags": bits(F.COLUMN, F.BIAS)}, 23),
     ]
     device = Device(CONFIG, np.random.default_rng(2))
     bench = await run(dut, device, [{**ONE, **change} for change, _ in cases])
@@ -123,3 +160,17 @@ async def full_rate(dut: Any) -> None:
     t = bench.issuer.issues[0]
     assert bench.accumulator.read_cycles["acc"] == [t + 1 + i for i in range(27)]
     assert bench.scratchpad.write_cycles["w"] == [t + 10 + i for i in range(27)]
+
+
+@cocotb.test()
+async def rescale_rate(dut: Any) -> None:
+    """Accumulator rows in place: a read and, 5 cycles later, a write in every cycle; the scratchpad rests."""
+    device = Device(CONFIG, np.random.default_rng(4))
+    maximum = {**ONE, "op": VOp.SOFTMAX_MAX, "flags": bits(F.ONLINE), "m": 9, "n": 3 * DIM, "src0_stride": 16,
+               "shift": 20}
+    again = maximum | {"flags": bits(F.ONLINE, F.CONTINUE), "shift": 18}  # rises of a few octaves
+    bench = await run(dut, device, [maximum, again, again | {"op": VOp.RESCALE, "dst": 0, "dst_stride": 16}])
+    t = bench.issuer.issues[2]
+    assert bench.accumulator.read_cycles["acc"][-27:] == [t + 1 + i for i in range(27)]
+    assert bench.accumulator.write_cycles["acc_w"] == [t + 6 + i for i in range(27)]
+    assert bench.scratchpad.write_cycles["w"] == []

@@ -37,7 +37,7 @@ def wipe(config: Config, size: int) -> FuzzCase:
         make(Unit.VECTOR, op=VOp.TABLE, waits={Unit.LOAD: 1, Unit.MATRIX: 1}), make(Unit.VECTOR, op=VOp.WORD_TABLE),
         *(make(Unit.VECTOR, op=op, m=config.stat_rows, n=dim, mult=1, shift=32, context=context, flags=flags)
           for context in range(config.stat_contexts) for op, flags in (
-              (VOp.SOFTMAX_MAX, []), (VOp.SOFTMAX_EXP, [VectorFlag.MORE]), (VOp.SOFTMAX_EXP, []),
+              (VOp.SOFTMAX_MAX, [VectorFlag.ONLINE]), (VOp.SOFTMAX_EXP, [VectorFlag.MORE]), (VOp.SOFTMAX_EXP, []),
               (VOp.NORM_STAT, []))),
         make(Unit.LOAD, row=0, bytes=config.spm_bank_rows * dim, waits={Unit.VECTOR: 1, Unit.SELECT: 1}, **each),
     ]

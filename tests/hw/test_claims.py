@@ -16,7 +16,7 @@ from gemmule.timing import Timing, matrix_shape
 CONFIG = Config(spm_banks=2, acc_banks=1)  # few ports, many conflicts
 # Bits: scratchpad reads 0 and 1, scratchpad writes 2 and 3, accumulator read 4, accumulator write 5.
 PORTS = {"load.w": 0b111100, "store.r": 0b010011, "matrix.A": 0b000011, "matrix.B": 0b000011,
-         "matrix.C": 0b110000, "vector.r0": 0b010011, "vector.r1": 0b000011, "vector.w": 0b001100,
+         "matrix.C": 0b110000, "vector.r0": 0b010011, "vector.r1": 0b000011, "vector.w": 0b101100,
          "select.r": 0b000011, "select.w": 0b001100}
 
 
@@ -110,7 +110,8 @@ def test_narrow_masks_keep_what_a_stream_can_hold(config: Config) -> None:
     kinds = [spm, spm << config.spm_banks, acc << 2 * config.spm_banks,
              acc << 2 * config.spm_banks + config.acc_banks]
     bits = {"load.w": config.spm_banks + 2 * config.acc_banks, "matrix.C": config.acc_banks,
-            "store.r": config.spm_banks + config.acc_banks, "vector.r0": config.spm_banks + config.acc_banks}
+            "store.r": config.spm_banks + config.acc_banks, "vector.r0": config.spm_banks + config.acc_banks,
+            "vector.w": config.spm_banks + config.acc_banks}
     rng = random.Random(3)
     for name in STREAMS:
         for _ in range(20):

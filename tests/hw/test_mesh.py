@@ -68,11 +68,10 @@ def test_tiles_without_gaps(dim, preload):
             for lane in range(dim):
                 group = [int(v) & 255 for v in matrix[i * preload:(i + 1) * preload, lane]]
                 edge["weights", lane, inject + i + lane] = int.from_bytes(bytes(group), "little")
-                edge["transposed", lane, inject + i + lane] = int(directions[j])
         port = "capture_column" if directions[j] else "capture_row"
         for lane in range(dim):
             edge[port, lane, inject + lane // preload + lane] = 1
-            edge["swap", lane, start + lane] = 1
+            edge["swap", lane, start + lane - 1] = 1
             for r in range(slot):
                 edge["a", lane, start + r + lane] = int(rows[j, r, lane])
 
@@ -87,9 +86,9 @@ def test_tiles_without_gaps(dim, preload):
 
     async def bench(ctx):
         for t in range(first + tiles * slot + 2 * dim):
-            for port in ("swap", "move", "take", "transposed", "capture_row", "capture_column"):
+            for port in ("swap", "end", "capture_row", "capture_column"):
                 ctx.set(getattr(mesh, port), sum(edge.get((port, i, t), 0) << i for i in range(dim)))
-            for port, low, high in (("a", -256, 256), ("weights", 0, 1 << 8 * preload)):
+            for port, low, high in (("a", -128, 256), ("weights", 0, 1 << 8 * preload)):
                 for i in range(dim):  # idle lanes carry garbage
                     ctx.set(getattr(mesh, port)[i], edge.get((port, i, t), int(rng.integers(low, high))))
             for c in range(dim):
@@ -110,7 +109,7 @@ def test_blocks_without_gaps(dim):
     edge, expected = {}, {}
     at = 1
     for lane in range(dim):  # whatever the sums were before
-        edge["move", lane, at + lane] = edge["take", lane, at + 2 * lane] = 1
+        edge["end", lane, at - 1 + lane] = 1
     for depth in depths:
         a = rng.integers(-128, 256, (dim, depth * dim))  # [m, k]
         b = rng.integers(-128, 128, (depth * dim, dim))  # [k, n]
@@ -120,7 +119,7 @@ def test_blocks_without_gaps(dim):
                 edge["weights", lane, at + k + lane] = int(b[k, lane]) & 255
         at += depth * dim
         for lane in range(dim):
-            edge["move", lane, at + lane] = edge["take", lane, at + 2 * lane] = 1
+            edge["end", lane, at - 1 + lane] = 1
         c = a @ b
         expected |= {(at + dim + r + n, n): int(c[r, n]) for r in range(dim) for n in range(dim)}
 
@@ -129,10 +128,9 @@ def test_blocks_without_gaps(dim):
     async def bench(ctx):
         ctx.set(mesh.outputs, 1)
         for t in range(at + 3 * dim):
-            for port in ("move", "take"):
-                ctx.set(getattr(mesh, port), sum(edge.get((port, i, t), 0) << i for i in range(dim)))
+            ctx.set(mesh.end, sum(edge.get(("end", i, t), 0) << i for i in range(dim)))
             for i in range(dim):
-                ctx.set(mesh.a[i], edge.get(("a", i, t), int(rng.integers(-256, 256))))
+                ctx.set(mesh.a[i], edge.get(("a", i, t), int(rng.integers(-128, 256))))
                 ctx.set(mesh.weights[i], edge.get(("weights", i, t), 0) | int(rng.integers(0, 256)) << 8)
             for c in range(dim):
                 if (t, c) in expected:

@@ -23,6 +23,7 @@ from gemmule.isa import (
     decode_table,
     legal_flags,
 )
+from gemmule.operations import COMPARISON_OPS
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
 
 CONFIGS = {
@@ -50,7 +51,7 @@ LEGAL = {(unit, op): [flags for flags in range(256) if legal_flags(unit, op, fla
          for unit, op in [(0, 0), (1, 0), (2, 0), *((3, op) for op in VOp), *((4, op) for op in SOp)]}
 
 
-SUMS = (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM, VOp.ABSMAX)
+SUMS = (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM, VOp.ABSMAX, VOp.RESCALE, VOp.I_GELU)
 """Operations that read the accumulator."""
 
 
@@ -74,7 +75,7 @@ def random_word(rng: random.Random, config: Config) -> int:
         for name, bits in BODY[Unit(unit)]:
             value = rng.getrandbits(bits)
             sums = (name == "c_row" or unit == 3 and name == "src0" and op in SUMS
-                    or name == "row" and header["flags"] & 1)
+                    or unit == 3 and name == "dst" and op == VOp.RESCALE or name == "row" and header["flags"] & 1)
             if small and sums:
                 value = rng.randrange(config.acc_rows * 9 // 8)
             elif small and unit == 4 and name in ("first", "dst") and op != SOp.LIST_STORE:
@@ -197,7 +198,9 @@ def test_equals_model(name: str) -> None:
     assert afters > 10
     for unit, ops in ((3, VOp), (4, SOp)):
         for op in ops:
-            assert any(key[:2] == (unit, op) for key in kinds), (unit, op)
+            legal = unit != 3 or op not in COMPARISON_OPS or config.comparison_modes
+            assert any(key[:2] == (unit, op) for key in kinds) == legal, (unit, op)
+    assert seen.get((3, "illegal"), 0) > 20
     for unit, flags in ((0, MoveFlag), (2, MatrixFlag)):
         for flag in flags:
             if flag is MatrixFlag.OUTPUT_STATIONARY and config.spm_banks == 1:

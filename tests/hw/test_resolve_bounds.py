@@ -96,6 +96,11 @@ HULLS = {
     "rope columns, bias": (vector, VOp.ROPE, (V.COLUMN, V.BIAS), {}, "src1", SPM, 2 * 7 - 1),
     "rope angles": (vector, VOp.ROPE, (), {"period": 2}, "aux", SPM, 5 * 16 - 1),
     "rope result": (vector, VOp.ROPE, (), {}, "dst", SPM, 31 + 4),
+    "rescale sums": (vector, VOp.RESCALE, (), {}, "src0", ACC, 21 + 4),
+    "rescale result": (vector, VOp.RESCALE, (), {}, "dst", ACC, 31 + 4),
+    "gelu sums": (vector, VOp.I_GELU, (), {}, "src0", ACC, 21 + 4),
+    "gelu columns, bias": (vector, VOp.I_GELU, (V.COLUMN, V.BIAS), {}, "src1", SPM, 2 * 7 - 1),
+    "gelu result": (vector, VOp.I_GELU, (), {}, "dst", SPM, 31 + 4),
     "product src0": (vector, VOp.PRODUCT, (), {}, "src0", SPM, 21 + 4),
     "product src1": (vector, VOp.PRODUCT, (), {"aux": 9}, "src1", SPM, 9 + 4),
     "product result": (vector, VOp.PRODUCT, (), {}, "dst", SPM, 31 + 4),
@@ -187,7 +192,7 @@ def test_other_rules_of_rows() -> None:
     commands = [
         (vector(op, *flags, m=m, context=context, n=4, src0_stride=0, dst_stride=0), fault)
         for op, flags in ((VOp.REQUANT, (V.ROW,)), (VOp.NORM_STAT, ()), (VOp.NORM_APPLY, ()), (VOp.SOFTMAX_MAX, ()),
-                          (VOp.SOFTMAX_EXP, ()), (VOp.SOFTMAX_NORM, ()))
+                          (VOp.SOFTMAX_EXP, ()), (VOp.SOFTMAX_NORM, ()), (VOp.RESCALE, ()))
         for m, context, fault in ((row_max, contexts - 1, "none"), (row_max + 1, 0, "rows"), (1, contexts, "rows"))
     ]
     commands += [
@@ -312,6 +317,9 @@ def test_claims_by_hand() -> None:
         (vector(VOp.SOFTMAX_NORM, V.TREE, src1=253, dst=10), (0x100, 0x3, 0x10), 0),
         (vector(VOp.SOFTMAX_MAX, V.TREE, src1=253), (0x100, 0x3, 0), 0),
         (vector(VOp.ABSMAX, src0=60), (0x300, 0, 0), 0),
+        (vector(VOp.RESCALE, src0=60, dst=128), (0x300, 0, 0x4000), 0),
+        (vector(VOp.RESCALE, src0=0, dst=33), (0x100, 0, 0x3000), 0),  # rows 33 .. 68
+        (vector(VOp.I_GELU, V.COLUMN, src1=768, dst=300), (0x100, 0x8, 0x20), 0),
         (move(Unit.LOAD, L.INDEXED, row=200), (0x30, 0, 0), 0),
         (select(SOp.ARGMAX, src0=200), (0x3, 0, 0), 0),  # 200 .. 256
         (select(SOp.IMPORTANCE, src0=209), (0x1, 0, 0), 0),  # .. 255
@@ -378,9 +386,25 @@ def test_flags_of_every_operation() -> None:
     # (ADD 2 * {plain, BROADCAST, INDEXED} + ZERO); store: 3 * 2
     # matrix: A_UNSIGNED and ACCUMULATE are free, the others allow 4 (OS) + 1 (REUSE) + 10
     moves = 4 + 2 * (2 * 3 + 1) + 3 * 2
-    requant, rope, add, norm_stat, norm_apply = 256 - 32, 4, 8, 2, 8
+    requant, rope, add, norm_stat, norm_apply = 256 - 32, 4, 8, 3, 8
+    gelu = 4
     visible = 3  # all, CAUSAL, TREE
-    softmax = visible * 2 + visible * 8 + visible * 2
-    plain = 4  # PRODUCT, TABLE, ABSMAX, WORD_TABLE
+    softmax = visible * 4 + visible * 16 + visible * 2
+    plain = 5  # PRODUCT, TABLE, ABSMAX, WORD_TABLE, RESCALE
     selects = 2 + 2 + 1 + 2 + 4 + 4 + 1 + 1
-    assert legal == moves + 4 * 15 + requant + rope + add + norm_stat + norm_apply + softmax + plain + selects
+    assert legal == moves + 4 * 15 + requant + rope + add + norm_stat + norm_apply + gelu + softmax + plain + selects
+
+
+def test_comparison_modes() -> None:
+    """What is illegal without them, and exponentials that no device has; every other field may be anything."""
+    illegal = ([(vector(VOp.I_GELU), False), (vector(VOp.I_GELU, V.COLUMN, V.BIAS, m=0), False),
+                (vector(VOp.NORM_STAT, V.MEAN, V.ROUND), False), (vector(VOp.NORM_STAT, V.MEAN), True)]
+               + [(vector(op, period=period), period == 0) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+                  for period in (0, 1, 2)]
+               + [(vector(VOp.SOFTMAX_MAX, V.ONLINE, period=7), True), (vector(VOp.RESCALE, period=7), True),
+                  (vector(VOp.NORM_STAT, period=7), True)])
+    without = TINY.model_copy(update={"comparison_modes": False})
+    never = [(vector(op, period=period, m=m), "illegal") for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+             for period in range(3, 8) for m in (0, 5)]
+    fault_of([(command, "none") for command, _ in illegal] + never, TINY)
+    fault_of([(command, "none" if legal else "illegal") for command, legal in illegal] + never, without)

@@ -162,6 +162,11 @@ class Trace:
     probes: int = 0  # list entries read while a command was in work
 
 
+def counted(name: str, value: int) -> int:
+    """What a memory's word stands for: a sum with the bit above it counts as 0."""
+    return 0 if name in ("committed", "shadow") and value >> 32 else value
+
+
 def memories(dut: Select, golden: Golden):  # type: ignore[no-untyped-def]
     """(name, row of the memory, value) of everything that the unit remembers."""
     dim = golden.dim
@@ -238,7 +243,7 @@ def simulate(config: Config, commands: list[Command], spm: np.ndarray, *, seed: 
                 trace.reads.clear()
                 trace.writes.clear()
                 for name, e, place, value in memories(dut, golden):
-                    assert ctx.get(place) == value, f"seed {seed}: {name} {e} after {c}"
+                    assert counted(name, ctx.get(place)) == value, f"seed {seed}: {name} {e} after {c}"
                 pause = rng.choice((0, 0, 1, 5))
             cycle += 1
         assert [ctx.get(dut.predicates) >> i & 1 for i in range(4)] == golden.predicates
@@ -246,7 +251,7 @@ def simulate(config: Config, commands: list[Command], spm: np.ndarray, *, seed: 
         await ctx.tick()
         assert ctx.get(dut.predicates) == 1
         for name, e, place, value in memories(dut, golden):
-            assert ctx.get(place) == value, f"seed {seed}: {name} {e} after clear"
+            assert counted(name, ctx.get(place)) == value, f"seed {seed}: {name} {e} after clear"
 
     run_bench(dut, bench, cycles=40000)
     return trace

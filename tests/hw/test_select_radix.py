@@ -1,6 +1,8 @@
-"""Parts of the select unit alone: radix passes against numpy, compaction, and banked runs of entries."""
+"""Parts of the select unit alone: radix passes against numpy, ways to the lanes, and banked runs of entries."""
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.hw.select_memory import GroupMemory
 from gemmule.hw.select_radix import Radix
-from gemmule.hw.select_route import compact
+from gemmule.hw.select_route import spread
 from gemmule.hw.testing import rejection, run_bench
 from gemmule.numerics.select import top_k
 
@@ -41,11 +43,9 @@ def test_survivors_and_cycles(lanes: int) -> None:
             for x in range(1, 6 * (groups + 3) + groups + 3):
                 if ctx.get(dut.valid):
                     at = reads[-1][1]
-                    count, drops = ctx.get(dut.count), [ctx.get(dut.drop[i]) for i in range(lanes)]
                     expected = [i for i in range(lanes) if at + i in set(top_k(keys, k))]
-                    assert [i - drops[i] for i in expected] == list(range(count))
-                    assert len(expected) == count
-                    assert not any(drops[i] for i in range(lanes) if i not in expected)
+                    assert [i for i in range(lanes) if ctx.get(dut.keep) >> i & 1] == expected
+                    assert ctx.get(dut.count) == len(expected)
                     kept += [at + i for i in expected]
                 if ctx.get(dut.finish):
                     assert finish is None
@@ -64,30 +64,35 @@ def test_survivors_and_cycles(lanes: int) -> None:
     run_bench(dut, bench, cycles=100000)
 
 
-class Compact(wiring.Component):
-    """Eight lanes through :func:`compact`."""
+class Spread(wiring.Component):
+    """Eight lanes through :func:`spread`."""
 
     def __init__(self) -> None:
-        super().__init__({"i": In(data.ArrayLayout(8, 8)), "drop": In(data.ArrayLayout(3, 8)),
+        super().__init__({"i": In(data.ArrayLayout(8, 8)), "keep": In(8), "to": In(data.ArrayLayout(3, 8)),
                           "o": Out(data.ArrayLayout(8, 8))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        for i, lane in enumerate(compact(m, [self.i[i] for i in range(8)], [self.drop[i] for i in range(8)])):
+        lanes, to = [self.i[i] for i in range(8)], [self.to[i] for i in range(8)]
+        for i, lane in enumerate(spread(m, lanes, self.keep, to, "lane")):
             m.d.comb += self.o[i].eq(lane)
         return m
 
 
-def test_compaction_of_every_set_of_lanes() -> None:
-    dut = Compact()
+def test_every_set_of_lanes_to_every_place() -> None:
+    dut = Spread()
+    rng = random.Random(13)
 
     async def bench(ctx) -> None:  # type: ignore[no-untyped-def]
+        for i in range(8):
+            ctx.set(dut.i[i], 10 + i)
         for kept in range(256):
             lanes = [i for i in range(8) if kept >> i & 1]
-            for i in range(8):
-                ctx.set(dut.i[i], 10 + i)
-                ctx.set(dut.drop[i], i - lanes.index(i) if i in lanes else 0)
-            assert [ctx.get(dut.o[i]) for i in range(len(lanes))] == [10 + i for i in lanes]
+            ctx.set(dut.keep, kept)
+            for first in range(8):
+                for i in range(8):  # where the other lanes would go does not matter
+                    ctx.set(dut.to[i], (first + lanes.index(i)) % 8 if i in lanes else rng.randrange(8))
+                assert [ctx.get(dut.o[(first + r) % 8]) for r in range(len(lanes))] == [10 + i for i in lanes]
 
     run_bench(dut, bench)
 

@@ -16,6 +16,7 @@ from amaranth.sim import Simulator
 from gemmule.config import load_config
 from gemmule.hw import synth
 from gemmule.hw.synth import TARGETS, Area, Harness, SynthError, Synthesis, area_of, route, route_of, synthesize
+from gemmule.hw.synth_rtlil import FREE, allow_collisions, split_ports
 from gemmule.hw.verilog import UNITS
 from gemmule.sw.cli import main
 
@@ -118,8 +119,8 @@ class Lookups(Component):
 
 def test_memories_with_many_read_ports_are_copied() -> None:
     text = rtlil.convert(Lookups(), name="lookups", emit_src=False)
-    assert synth.split_ports(text, 3) == text
-    split = synth.split_ports(text, 2)
+    assert split_ports(text, 3) == text
+    split = split_ports(text, 2)
     memories = re.findall(r"memory width 4 size 4 (\S+)", split)
     assert memories == [r"\many:0", r"\many:1", r"\many:2", r"\one"]
     users = {kind: sorted(re.findall(rf'cell \$mem{kind}_v2 \S+\n    parameter \\MEMID "\\(\S+)"', split))
@@ -129,6 +130,36 @@ def test_memories_with_many_read_ports_are_copied() -> None:
     assert len(cells) == len(set(cells)) == len(re.findall(r"^  cell ", text, re.MULTILINE)) + 2 * 2
     merged = re.sub(r":\d(?!\])", "", split)
     assert set(merged.split("\n\n")) == set(text.split("\n\n"))
+
+
+class Two(Component):
+    """Two memories; one does not mind what a read sees in the cycle of a write."""
+
+    address: In(2)
+    free: Out(4)
+    exact: Out(4)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for name, attrs in (("free", FREE), ("exact", {})):
+            m.submodules[name] = memory = Memory(shape=4, depth=4, init=[], attrs=attrs)
+            read, write = memory.read_port(), memory.write_port()
+            m.d.comb += [read.addr.eq(self.address), write.addr.eq(self.address), write.en.eq(1),
+                         write.data.eq(~self.address), getattr(self, name).eq(read.data)]
+        return m
+
+
+def test_collisions_are_allowed_only_where_a_memory_says_so() -> None:
+    text = rtlil.convert(Two(), name="two", emit_src=False)
+    changed = allow_collisions(text)
+    before, after = text.splitlines(), changed.splitlines()
+    lines = [(i, new) for i, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    assert len(lines) == 1
+    at, line = lines[0]
+    assert re.fullmatch(r"    parameter \\COLLISION_X_MASK 1'1", line)
+    memory = next(row for row in reversed(after[:at]) if "MEMID" in row)
+    block = text[:text.index(memory)].rsplit("module ", 1)[1]
+    assert "no_rw_check" in block
 
 
 class Invert(Component):

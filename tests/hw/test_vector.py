@@ -10,7 +10,7 @@ import pytest
 
 from gemmule.hw.vector import Vector
 from gemmule.hw.vector_reference import Device
-from gemmule.hw.vector_testing import legal, make, play, scale, shape, small
+from gemmule.hw.vector_testing import legal, make, operations, play, scale, shape, small
 from gemmule.hw.vector_trace import Command
 from gemmule.isa import VectorFlag as F
 from gemmule.isa import VOp
@@ -92,25 +92,26 @@ def test_rope_product_table() -> None:
     play(small(4, 2), 41, commands)
 
 
-@pytest.mark.parametrize(("dim", "count"), [(2, 60), (4, 100), (8, 60)])
-def test_random_mix(dim: int, count: int) -> None:
+@pytest.mark.parametrize(("dim", "count", "comparison_modes"), [(2, 60, True), (4, 100, True), (8, 60, False)])
+def test_random_mix(dim: int, count: int, comparison_modes: bool) -> None:
     """Any operation after any other with any flags, stale contexts included."""
     def commands(device: Device) -> Iterator[Command]:
+        ops = operations(comparison_modes)
         for _ in range(count):
-            op = VOp(int(device.rng.integers(0, len(VOp))))
+            op = ops[int(device.rng.integers(0, len(ops)))]
             m, n = shape(device.rng, device.dim)
-            c = make(device, op, legal(device.rng, op), m=m, n=n)
-            yield scale(device, c) if op in (VOp.REQUANT, VOp.ROPE, VOp.NORM_APPLY) else c
+            c = make(device, op, legal(device, op), m=m, n=n)
+            yield scale(device, c) if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU, VOp.NORM_APPLY) else c
 
-    play(small(dim, 2), 51, commands)
+    play(small(dim, 2, comparison_modes=comparison_modes), 51, commands)
 
 
-@pytest.mark.parametrize(("dim", "m"), [(16, 3), (64, 1)])
-def test_large_dim(dim: int, m: int) -> None:
+@pytest.mark.parametrize(("dim", "m", "comparison_modes"), [(16, 3, False), (64, 1, True)])
+def test_large_dim(dim: int, m: int, comparison_modes: bool) -> None:
     """Every operation and mode once, with a last column group that is cut."""
     def commands(device: Device) -> Iterator[Command]:
         n = dim + 5
-        for op in VOp:
+        for op in operations(comparison_modes):
             yield make(device, op, m=m, n=n)
         for op, flags in ((VOp.NORM_STAT, [F.MEAN]), (VOp.NORM_APPLY, [F.MEAN, F.BIAS, F.WIDE]),
                           (VOp.SOFTMAX_MAX, [F.TREE]), (VOp.SOFTMAX_EXP, [F.TREE, F.WIDE]),
@@ -122,7 +123,7 @@ def test_large_dim(dim: int, m: int) -> None:
         yield make(device, VOp.ADD, [F.WIDE], m=m, n=n)
         yield scale(device, make(device, VOp.ROPE, [F.COLUMN, F.BIAS], m=m, n=n))
 
-    play(small(dim, 4), 61, commands)
+    play(small(dim, 4, comparison_modes=comparison_modes), 61, commands)
 
 
 def test_constants() -> None:
@@ -137,3 +138,17 @@ def test_constants() -> None:
 def test_serial_finish(rows: int, dividers: int, period: int, cycle: int) -> None:
     """One row; a divider with three rows in a row; rows that come more slowly than they are divided."""
     assert serial_finish(period + 12, period, rows, dividers, 19) == cycle
+
+
+def test_i_gelu() -> None:
+    """Every range of the polynomial, with parameters of columns, at shifts that saturate and that do not."""
+    def commands(device: Device) -> Iterator[Command]:
+        for i in range(8):
+            m, n = shape(device.rng, device.dim)
+            flags = [f for k, f in enumerate((F.COLUMN, F.BIAS)) if i >> k & 1]
+            c = scale(device, make(device, VOp.I_GELU, flags, m=m, n=n))
+            yield c | {"shift2": [0, 8, 14, 17, 19, 22, 47, 63][i]}
+            device.acc[:, :] = device.rng.integers(-4000, 4000, device.acc.shape)
+            yield make(device, VOp.I_GELU, m=m, n=n) | {"mult": 1, "shift": 0, "shift2": 13 + i % 4}
+
+    play(small(4, 1), 71, commands)

@@ -49,7 +49,12 @@ LATE = [
     (VOp.REQUANT, [F.WIDE, F.LOOKUP], 3 * 12 + 12),
     (VOp.REQUANT, [F.COLUMN, F.BIAS, F.WIDE, F.LOOKUP], 3 * (7 + 12) + 12),
     (VOp.REQUANT, [F.RESIDUAL, F.WIDE, F.LOOKUP], 3 * 12 + 9),
+    (VOp.RESCALE, [], 18 + 5),
+    (VOp.I_GELU, [], 18 + 12),
+    (VOp.I_GELU, [F.COLUMN, F.BIAS], 3 * (7 + 6) + 12),
     (VOp.SOFTMAX_MAX, [F.TREE, F.CONTINUE], 18 + 12),
+    (VOp.SOFTMAX_MAX, [F.ONLINE, F.CONTINUE], 18 + 12),
+    (VOp.SOFTMAX_EXP, [F.ONLINE, F.CONTINUE, F.MORE], 18 + 12),
     (VOp.SOFTMAX_NORM, [], 18 + 12),
     (VOp.SOFTMAX_NORM, [F.CAUSAL, F.WIDE], 36 + 12),
     (VOp.SOFTMAX_EXP, [F.MORE], 18 + 12),
@@ -59,6 +64,7 @@ LATE = [
     (VOp.ABSMAX, [], 6 + 12 + 3 * 19),
     (VOp.NORM_STAT, [], 12 + 12 + 3 * 36),
     (VOp.NORM_STAT, [F.MEAN], 12 + 12 + 4 + 3 * 36),
+    (VOp.NORM_STAT, [F.MEAN, F.ROUND], 12 + 12 + 4 + 3 * 36),
 ]
 
 

@@ -29,7 +29,7 @@ def planes(device: Device, c: Command, values: np.ndarray) -> None:
 def norm_pair(device: Device, flags: list[F], values: np.ndarray) -> Iterator[Command]:
     """Statistic of int16 rows, then their application."""
     m, n = values.shape
-    c = make(device, VOp.NORM_STAT, [f for f in flags if f is F.MEAN], m=m, n=n)
+    c = make(device, VOp.NORM_STAT, [f for f in flags if f in (F.MEAN, F.ROUND)], m=m, n=n)
     planes(device, c, values)
     yield c
     use = make(device, VOp.NORM_APPLY, flags, m=m, n=n)
@@ -103,3 +103,34 @@ def test_bias_and_saturation() -> None:
             yield use | {"shift": shift}
 
     play(small(8, 1), 109, commands)
+
+
+def test_rounded_mean() -> None:
+    """1 / n to 16 bits, as I-BERT needs it; then any multiplier and shift, up to saturation of mean and error."""
+    def commands(device: Device) -> Iterator[Command]:
+        for kind in range(6):
+            for n in (1, 3, 4, 11, 12):
+                stat, use = norm_pair(device, [F.MEAN, F.ROUND], edge_rows(device, kind, int(1 + n % 5), n))
+                use["flags"] = 1 << F.MEAN
+                if kind % 2 or n > 4:
+                    shift = 15 + (n - 1).bit_length()
+                    stat |= {"mult": round((1 << shift) / n), "shift": shift}
+                yield stat
+                if kind % 2 and n > 4:
+                    x = device.int16(stat["src0"], stat["src0_stride"], stat["m"], n).astype(float)
+                    exact = np.floor(x.mean(axis=1) + 0.5)
+                    assert (np.abs(device.s[stat["context"], :stat["m"]] / n - exact) <= 1).all()
+                yield use
+
+    play(small(4, 2), 163, commands)
+
+
+def test_rounded_mean_row_by_row() -> None:
+    """Rows of one column group, every other cycle: no row's mean or variance meets the next one's."""
+    def commands(device: Device) -> Iterator[Command]:
+        for round_mean in ([F.ROUND], [], [F.ROUND]):
+            stat, use = norm_pair(device, [F.MEAN, *round_mean], edge_rows(device, 0, 16, 8))
+            yield stat | {"mult": 1 << 15, "shift": 18}
+            yield use | {"flags": 1 << F.MEAN}
+
+    play(small(8, 16), 167, commands)

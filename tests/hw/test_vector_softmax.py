@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from gemmule.hw.vector_reference import Device
-from gemmule.hw.vector_testing import make, play, scale, shape, small
+from gemmule.hw.vector_testing import make, operations, play, scale, shape, small
 from gemmule.hw.vector_trace import Command
 from gemmule.isa import Unit, VOp, legal_flags
 from gemmule.isa import VectorFlag as F
+from gemmule.numerics import softmax
+from gemmule.numerics.online import online_softmax
 
 SOFTMAX = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 
@@ -22,22 +24,22 @@ def bits(*flags: F) -> int:
     return sum(1 << flag for flag in flags)
 
 
-def test_every_legal_combination() -> None:
+@pytest.mark.parametrize("comparison_modes", [False, True])
+def test_every_legal_combination(comparison_modes: bool) -> None:
     """All sets of flags of the three operations, on the contexts that the commands before left behind."""
-    cases = [(op, flags) for op in SOFTMAX for size in range(6) for flags in combinations(range(8), size)
+    cases = [(op, flags) for op in SOFTMAX for size in range(7) for flags in combinations(range(8), size)
              if legal_flags(Unit.VECTOR, op, sum(1 << f for f in flags))]
-    assert len(cases) == 3 * 2 + 3 * 8 + 3 * 2  # no mask, CAUSAL or TREE, times the other flags
+    assert len(cases) == 3 * 4 + 3 * 16 + 3 * 2  # no mask, CAUSAL or TREE, times the other flags
 
     def commands(device: Device) -> Iterator[Command]:
-        for _ in range(2):
-            device.rng.shuffle(cases)
-            for op, flags in cases:
-                m, n = shape(device.rng, device.dim)
-                c = make(device, op, flags, m=m, n=n) | {"mult": 3000, "shift": 32}
-                c["after"] = int(device.rng.choice([0, 1, 5, 30]))
-                yield scale(device, c)
+        device.rng.shuffle(cases)
+        for op, flags in cases:
+            m, n = shape(device.rng, device.dim)
+            c = make(device, op, flags, m=m, n=n) | {"mult": 3000, "shift": 32}
+            c["after"] = int(device.rng.choice([0, 1, 5, 30]))
+            yield scale(device, c)
 
-    play(small(4, 2), 111, commands)
+    play(small(4, 2, comparison_modes=comparison_modes), 111, commands)
 
 
 def split(c: Command, dim: int, parts: int) -> list[Command]:
@@ -186,3 +188,82 @@ def test_largest_magnitude(dim: int, dividers: int) -> None:
 
     config = small(dim, dividers)
     play(type(config)(**{**vars(config), "stat_contexts": 4}), 139, commands)
+
+
+@pytest.mark.parametrize(("dim", "mask", "kind"), [(4, 0, 0), (4, bits(F.CAUSAL), 2), (8, bits(F.TREE), 1)])
+def test_online_blocks(dim: int, mask: int, kind: int) -> None:
+    """Blocks of columns in one pass: maximum, weights, and the context rows rescaled; as ``online_softmax``."""
+    def commands(device: Device) -> Iterator[Command]:
+        for parts, m, n in ((2, 5, 2 * dim + 1), (3, 16, 3 * dim), (1, 3, dim - 1)):
+            whole = make(device, VOp.SOFTMAX_MAX, m=m, n=n) | {
+                "after": 0, "mult": 3000, "shift": 16, "src0": 0, "context": 1, "period": kind,
+                "src1": int(device.rng.integers(0, 400))}
+            groups = -(-n // dim)
+            # scores rise from block to block, some rows by nothing, some by more than 40 octaves
+            rise = device.rng.choice([0, 1 << 14, 1 << 17, 1 << 22], (m, 1))
+            for g in range(groups):
+                at = g * whole["src0_stride"]
+                device.acc[at:at + m] = g * rise + device.rng.integers(-(1 << 14), 1 << 14, (m, dim)) - 2 * rise
+            keys = device.matrix(device.acc, 0, whole["src0_stride"], m, n)
+            t = softmax.scores(keys, 3000, 16)
+            if mask == bits(F.CAUSAL):
+                seen = np.arange(n) < softmax.visible(m, n, True)[:, None]
+            elif mask:
+                seen = softmax.tree_mask(device.spm[whole["src1"]:whole["src1"] + m], m, n)
+            else:
+                seen = np.ones((m, n), dtype=bool)
+            v = device.rng.integers(-128, 128, (n, dim))
+            at, total = 128, np.zeros((m, dim), dtype=np.int64)
+            pieces = split(whole, dim, parts)
+            for i, piece in enumerate(pieces):
+                onward = bits(F.ONLINE) | (bits(F.CONTINUE) if i else 0)
+                yield piece | {"flags": mask | onward}
+                if i:
+                    device.acc[at:at + m] = total
+                    yield make(device, VOp.RESCALE, m=m, n=dim) | {"src0": at, "dst": at, "context": 1}
+                    total = device.acc[at:at + m].copy()
+                more = bits(F.MORE) if i < len(pieces) - 1 else 0
+                yield piece | {"op": int(VOp.SOFTMAX_EXP), "flags": mask | onward | more}
+                low = n - piece["n"] - piece["after"]
+                weights = device.matrix(device.spm, piece["dst"], piece["dst_stride"], m, piece["n"])
+                total = total + weights.astype(np.int64) @ v[low:low + piece["n"]]
+            if parts * dim == n:
+                context, reciprocal, length = online_softmax(t, v, seen, dim, kind=kind)
+                assert (total == context).all()
+                assert (device.R[1, :m] == reciprocal).all()
+                assert (device.L[1, :m] == length).all()
+                assert len(set(device.rise[1, :m].tolist())) > 2
+
+    play(small(dim, 2), 149, commands)
+
+
+def test_rise_of_any_maximum() -> None:
+    """Maxima of SOFTMAX_MAX without ONLINE are no whole octaves; rises of 0, 1, 39, 40 and more; the highest octave."""
+    def commands(device: Device) -> Iterator[Command]:
+        highest = (1 << 23) - 1
+        befores = [-1024 * 41, -1024 * 40 - 1, -1024 * 40, -1024 * 39, -1024 * 38 + 1, -1025, -1024, -1023, -1, 0, 1,
+                   1023, 1024, 8191 * 1024 - 1, highest, -(1 << 23)]
+        for after in (-1, 0, 1, -1023, -1024, -1025, 8190 * 1024 + 1, 8191 * 1024, 8191 * 1024 + 1, highest):
+            c = make(device, VOp.SOFTMAX_MAX, m=16, n=1) | {"mult": 1, "shift": 0, "context": 0}
+            for value, flags in ((np.array(befores), []), (after, [F.CONTINUE, F.ONLINE])):
+                device.acc[c["src0"]:c["src0"] + 16, 0] = value
+                yield c | {"flags": bits(*flags)}
+            exact = np.minimum(-(-after // 1024), 8191) * 1024
+            assert (device.maximum[0] == np.maximum(befores, exact)).all()
+            yield make(device, VOp.SOFTMAX_EXP, [F.CONTINUE, F.ONLINE, F.MORE], m=16, n=5) | {"context": 0}
+            yield scale(device, make(device, VOp.RESCALE, m=16, n=2 * device.dim - 1)) | {"context": 0}
+        yield c | {"flags": 0}  # leaves the rises alone
+        yield make(device, VOp.RESCALE, m=16, n=2) | {"context": 0}
+
+    play(small(4, 1), 151, commands)
+
+
+def test_rescale_ends_before_the_next_command() -> None:
+    """Rows on their way are no other command's: commands follow RESCALE without a pause."""
+    def commands(device: Device) -> Iterator[Command]:
+        for op in operations(True):
+            for m, n in ((1, 1), (7, 9)):
+                yield make(device, VOp.RESCALE, m=m, n=n)
+                yield make(device, op, m=m, n=n)
+
+    play(small(4, 2), 157, commands)

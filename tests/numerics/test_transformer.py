@@ -1,4 +1,4 @@
-"""Norms, tables, online softmax and I-BERT's functions against float references with stated bounds."""
+"""Norms, tables and I-BERT's functions against float references with stated bounds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmule.numerics import requant_row, row_weights, softmax_reciprocal
+from gemmule.numerics.fixed import rshr
 from gemmule.numerics.ibert import (
+    GELU_SCALE,
     exp_constants,
     gelu_constants,
     i_exp,
     i_gelu,
+    i_gelu_unit,
     i_layernorm,
     i_softmax,
 )
 from gemmule.numerics.norm import norm_statistic, normalize
-from gemmule.numerics.online import OnlineRow, online_softmax
 from gemmule.numerics.table import byte_table, interpolate, word_table
 
 SEED = 11
@@ -68,45 +69,6 @@ def test_tables() -> None:
         assert np.abs(interpolate(x, word_table(function, scale, scale)) - np.clip(exact, -32768, 32767)).max() <= 2
 
 
-@pytest.mark.parametrize("n", [5, 64, 1024])
-def test_online_softmax_is_near_the_two_pass_one(n: int) -> None:
-    rng = np.random.default_rng(n)
-    t = (rng.normal(0, 1.44, (6, n)) * 1024).astype(np.int64)
-    v = rng.integers(-128, 128, (n, 16))
-    mask = rng.random((6, n)) < 0.8
-    mask[:, 0] = True
-    context, r, length = online_softmax(t, v, mask, 16)
-    online = requant_row(context, r, length, 1 << 12, 12)
-    best = np.where(mask, t, -(1 << 23)).max(axis=1)
-    p = [row_weights(row[keep][None], top[None], np.array([keep.sum()])) for row, keep, top in zip(t, mask, best)]
-    for i, (weights, total) in enumerate(p):
-        exact = requant_row(weights @ v[mask[i]], *softmax_reciprocal(total), 1 << 12, 12)
-        assert np.abs(online[i] - exact).max() <= 2
-
-
-def test_online_rows_are_independent_and_empty_rows_are_zero() -> None:
-    rng = np.random.default_rng(SEED)
-    t, v = rng.integers(-9000, 9000, (4, 40)), rng.integers(-128, 128, (40, 8))
-    mask = np.ones((4, 40), dtype=bool)
-    mask[2] = False
-    context, r, length = online_softmax(t, v, mask, 8)
-    assert not context[2].any()
-    assert (r[2], length[2]) == (0, 0)
-    for i in (0, 1, 3):
-        alone = online_softmax(t[i:i + 1], v, mask[i:i + 1], 8)
-        assert np.array_equal(alone[0][0], context[i])
-    hidden = t.copy()
-    hidden[:, 9] = 12000  # a masked score counts as nothing
-    mask[:, 9] = False
-    assert np.array_equal(online_softmax(hidden, v, mask, 8)[0], online_softmax(t, v, mask, 8)[0])
-
-
-def test_online_weights_fill_the_byte() -> None:
-    state = OnlineRow.empty(1)
-    weights, _ = state.block(np.array([[100, -5000]]), np.ones((1, 2), dtype=bool))
-    assert 128 <= weights.max() <= 255
-
-
 def test_ibert_reproduces_its_errors() -> None:
     scale = 2.0 ** -12
     q = -np.arange(0, 20 << 12)
@@ -127,3 +89,65 @@ def test_ibert_softmax_and_layernorm() -> None:
     x = rng.normal(0, 1000, (5, 768)).astype(int)
     y = i_layernorm(x) * 768 ** 0.5 / 2 ** 30
     assert np.abs(y - (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)).max() <= 1e-3
+
+
+@pytest.mark.parametrize("n", [1, 2, 16, 64, 100, 768, 1000, 1024, 3000, 4096])
+@pytest.mark.parametrize(("centre", "sigma"), [(0, 3), (200, 300), (20000, 2000), (-32000, 900)])
+def test_rounded_mean(n: int, centre: int, sigma: int) -> None:
+    """I-BERT's mean where 1 / n is exact; elsewhere 1 / n has 16 bits: the mean is up to 2**-16 of itself off."""
+    x = np.clip(np.random.default_rng(SEED).normal(centre, sigma, (40, n)).round(), -32768, 32767).astype(int)
+    shift = 15 + (n - 1).bit_length()
+    mult = round(2 ** shift / n)
+    s, _, _ = norm_statistic(x, mult, shift, mean=True, round_mean=True)
+    mean = x.mean(axis=1)
+    assert not (s % n).any()
+    if n & (n - 1) == 0:
+        assert np.array_equal(s // n, np.floor(mean + 0.5))
+    assert np.abs(s / n - mean).max() <= 0.5 + np.abs(mean).max() * 2.0 ** -16
+    assert np.array_equal(norm_statistic(x, 0, 0, mean=True)[0], x.sum(axis=1))
+
+
+@given(st.integers(0, 2 ** 32 - 1), st.integers(1, 48))
+def test_rounded_mean_variance_is_about_that_mean(seed: int, n: int) -> None:
+    """V is n * sum (x - mu)**2, as I-BERT's: the reciprocal root is that of the centred row without a mean."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-32768, 32768, (3, n)) >> int(rng.integers(0, 14))
+    shift = 15 + (n - 1).bit_length()
+    s, r, h = norm_statistic(x, round(2 ** shift / n), shift, mean=True, round_mean=True)
+    for i in range(3):
+        centred = x[i] - s[i] // n
+        value = max(1, n * int((centred.astype(object) ** 2).sum()))
+        # 1 / sqrt(V) is r * 2**-(32 + 16 + h) * 2**16, r and the root truncated.
+        assert r[i] * value ** 0.5 / 2.0 ** (32 + h[i]) == pytest.approx(1, abs=8e-5)
+
+
+@pytest.mark.parametrize(("sigma", "bound"), [(2, 6e-4), (30, 6e-4), (2000, 6e-4)])
+def test_rounded_mean_layernorm_is_ibert_layernorm(sigma: int, bound: float) -> None:
+    """n = 1024: the same mean, so the results differ by the root's and the result's rounding alone."""
+    x = np.random.default_rng(SEED).normal(sigma / 3, sigma, (16, 1024)).round().astype(int)
+    statistic = norm_statistic(x, 32768, 25, mean=True, round_mean=True)
+    y = normalize(x, *statistic, np.full(1024, 1 << 10), 0, bits=32) / (1 << 20)
+    centred = x - np.floor(x.mean(axis=1, keepdims=True) + 0.5)
+    exact = centred / np.sqrt((centred ** 2).mean(axis=1, keepdims=True))
+    assert np.abs(y - exact).max() <= bound
+    # I-BERT's own root is floor(sqrt(sum of squares)): its error is what is left.
+    root = np.sqrt((centred ** 2).sum(axis=1, keepdims=True))
+    assert (np.abs(i_layernorm(x) * 32 / 2 ** 30 - y) <= bound + np.abs(exact) / (root - 1)).all()
+
+
+def test_i_gelu_unit() -> None:
+    x = np.arange(-32768, 32768)
+    b, c, one = gelu_constants(GELU_SCALE)
+    assert (b, c, one) == (-1812, -3630804, -222)
+    wide = -i_gelu(x, gelu_constants(GELU_SCALE))
+    value, exact = x * GELU_SCALE, gelu(x * GELU_SCALE)
+    error = np.abs(wide * (GELU_SCALE * 0.2888 / 128) - exact)
+    # erf has 7.8 bits on this scale: 0.0182 of the polynomial, the rest from truncating erf, which grows with |x|.
+    assert 0.024 < error[np.abs(value) <= 8].max() <= 0.026
+    assert error.max() <= 0.11
+    for shift in (0, 9, 12, 15, 47, 63):
+        assert np.array_equal(i_gelu_unit(x, shift), np.clip(rshr(wide, min(shift, 47)), -128, 127))
+    # A step of the result at shift 12 is 2**12 * GELU_SCALE * 0.2888 / 128 = 0.01276.
+    step = 2 ** 12 * GELU_SCALE * 0.2888 / 128
+    near = np.abs(exact) < 1.5
+    assert (np.abs(i_gelu_unit(x, 12) * step - exact) <= error + step / 2 + 1e-9)[near].all()

@@ -1,29 +1,51 @@
-"""Short programs that use each mode on purpose, for the mutants; the rest comes from the fuzz generator."""
+"""Short programs that use each mode on purpose, for the mutants; statistics and selections stand in another file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
+from gemmule.config import Config, load_config
+from gemmule.isa import Command, MatrixFlag, MoveFlag, SOp, Unit, VectorFlag, VOp, encode_program
 from gemmule.sim.fuzz import FuzzCase
 
-__all__ = ["crowd", "directed", "selections"]
+__all__ = [
+    "DEEP", "DUMP", "LINE", "ONES", "RESULTS", "SMALL", "case_of", "crowd", "directed", "dump", "fill", "in_turn",
+]
 
+SMALL = load_config({
+    "name": "mutant4", "dim": 4, "bus_bytes": 4, "spm_kib": 4, "spm_banks": 4, "acc_kib": 4, "acc_banks": 4,
+    "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 16, "unit_queue": 16, "stat_rows": 16,
+    "dividers": 1,
+})
+"""DIM / preload is 1, so that the read-modify-write latency sets the slot of a one-row tile."""
+DEEP = load_config({
+    "name": "mutant16", "dim": 16, "bus_bytes": 8, "spm_kib": 16, "spm_banks": 4, "acc_kib": 16, "acc_banks": 2,
+    "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 4, "unit_queue": 16, "stat_rows": 16,
+    "dividers": 1, "dram": {"beat_cycles": 3},
+})
+"""The drain is many times the shortest slot, so that the limit of matrix commands in flight binds; the preload
+is longer than it, so that it sets the slot; beats take three cycles."""
 M, V, F = MatrixFlag, VectorFlag, MoveFlag
 UNITS = tuple(Unit)
 ONES = 61440
 """From here on the DRAM holds bytes of 255."""
+DUMP, RESULTS = 16384, 24576
+LINE = {"row_stride": 1, "block_stride": 1, "rows": 1}
 make = Command.make
 
 
-def _case(name: str, commands: list[Command], size: int = 1 << 16) -> FuzzCase:
+def case_of(name: str, commands: list[Command], patches: Mapping[int, np.ndarray] | None = None) -> FuzzCase:
+    """A launch: random DRAM but for ``patches`` (by address) and the ones, every length register i holds 3 i."""
+    size = 1 << 16
     dram = np.random.default_rng(7).integers(0, 256, size, dtype=np.uint8)
     dram[ONES:] = 255
-    registers = np.zeros(32, dtype=np.int64), np.full(32, size, dtype=np.int64), np.zeros(16, dtype=np.int64)
+    for address, data in (patches or {}).items():
+        dram[address:address + data.nbytes] = data.reshape(-1).view(np.uint8)
+    registers = np.zeros(32, dtype=np.int64), np.full(32, size, dtype=np.int64), np.arange(16, dtype=np.int64) * 3
     return FuzzCase(name, 7, encode_program(commands), size // 2, dram, *registers)
 
 
@@ -41,10 +63,10 @@ def crowd(config: Config) -> list[FuzzCase]:
             replace(one[0], waits={Unit.LOAD: 1})] + [replace(c, flags=frozenset({int(M.REUSE)})) for c in one[1:]]
     store = [make(Unit.STORE, offset=64 * i, row=i, row_stride=1, block_stride=1, rows=1, bytes=config.bus_bytes)
              for i in range(24)]
-    return [_case("matrix", matrix), _case("one tile", one), _case("reuse", kept), _case("store", store)]
+    return [case_of("matrix", matrix), case_of("one tile", one), case_of("reuse", kept), case_of("store", store)]
 
 
-def _in_turn(commands: list[Command]) -> list[Command]:
+def in_turn(commands: list[Command]) -> list[Command]:
     """Each command waits for all before it."""
     seen: set[Unit] = set()
     out = []
@@ -54,27 +76,67 @@ def _in_turn(commands: list[Command]) -> list[Command]:
     return out
 
 
-def directed(config: Config) -> list[FuzzCase]:
-    """One program for the modes of each unit, step by step, and one that lets commands of a unit overlap."""
+def fill(config: Config) -> list[Command]:
+    """Random bytes in the first two banks of the scratchpad and in the first one of the accumulator."""
     dim, bank, acc = config.dim, config.spm_bank_rows, config.acc_bank_rows
-    fill = [make(Unit.LOAD, offset=0, bytes=bank * dim, row=0, row_stride=1, block_stride=1, rows=1),
-            make(Unit.LOAD, offset=5000, bytes=bank * dim, row=bank, row_stride=1, block_stride=1, rows=1),
-            make(Unit.LOAD, offset=9000, bytes=4 * dim * acc, row=0, row_stride=1, block_stride=1, rows=1,
-                 flags=[F.ACCUMULATOR])]
-    dump = [make(Unit.STORE, offset=16384 + i * bank * dim, bytes=bank * dim, row=i * bank, row_stride=1,
-                 block_stride=1, rows=1) for i in range(3)]
-    results = make(Unit.STORE, offset=24576, bytes=4 * dim * acc * 2, row=0, row_stride=1, block_stride=1, rows=1,
-                   flags=[F.ACCUMULATOR])
+    return [
+        make(Unit.LOAD, offset=0, bytes=bank * dim, row=0, **LINE),
+        make(Unit.LOAD, offset=5000, bytes=bank * dim, row=bank, **LINE),
+        make(Unit.LOAD, offset=9000, bytes=4 * dim * acc, row=0, flags=[F.ACCUMULATOR], **LINE),
+    ]
 
+
+def dump(config: Config) -> list[Command]:
+    """Three banks of the scratchpad to ``DUMP``, two of the accumulator to ``RESULTS``."""
+    size = config.spm_bank_rows * config.dim
+    return [
+        *(make(Unit.STORE, offset=DUMP + i * size, bytes=size, row=i * config.spm_bank_rows, **LINE) for i in range(3)),
+        make(Unit.STORE, offset=RESULTS, bytes=8 * config.dim * config.acc_bank_rows, row=0, flags=[F.ACCUMULATOR],
+             **LINE),
+    ]
+
+
+def _contended(config: Config) -> list[FuzzCase]:
+    """Two commands, of which the second one waits for a port of the first one; a program for each stream."""
+    dim, bank, acc = config.dim, config.spm_bank_rows, config.acc_bank_rows
+    wide = {"m": 16, "n": 4 * dim}
+    scaled = partial(make, Unit.VECTOR, src0_stride=16, dst=2 * bank, dst_stride=16, **wide)
+    store = partial(make, Unit.STORE, offset=DUMP, bytes=4 * dim, **LINE)
+    load = make(Unit.LOAD, offset=0, bytes=4 * dim, row=2 * bank, **LINE)
+    pairs = {
+        "matrix.C": (
+            make(Unit.MATRIX, a_row=0, a_stride=16, b_row=bank, b_stride=16, c_row=0, c_stride=16, k=4 * dim, **wide),
+            store(row=0, flags=[F.ACCUMULATOR])),
+        "vector.r0": (scaled(src0=acc), store(row=acc, flags=[F.ACCUMULATOR])),
+        "vector.r1": (scaled(src0=acc, src1=3 * bank, flags=[V.COLUMN]), store(row=3 * bank)),
+        "vector.w": (scaled(src0=acc), load),
+        "vector.w, accumulator": (
+            make(Unit.VECTOR, op=VOp.RESCALE, src0=0, src0_stride=16, dst=acc, dst_stride=16, m=16, n=3 * dim),
+            make(Unit.LOAD, offset=0, bytes=4 * dim, row=acc, flags=[F.ACCUMULATOR], **LINE)),
+        "select.r": (make(Unit.SELECT, op=SOp.ARGMAX, src0=0, src0_stride=32, **wide), store(row=0)),
+        "select.w": (make(Unit.SELECT, op=SOp.LIST_STORE, dst=2 * bank, n=64), load),
+    }
+    return [case_of(f"port of {stream}", [*pair]) for stream, pair in pairs.items()]
+
+
+def directed(config: Config) -> list[FuzzCase]:
+    """Modes of each unit, step by step; commands of a unit that overlap; units that want the same port."""
+    dim, bank, acc = config.dim, config.spm_bank_rows, config.acc_bank_rows
+    stored, results = dump(config)[:-1], dump(config)[-1]
     tile = {"a_row": 3, "a_stride": 11, "b_row": bank, "b_stride": 3 * dim, "c_stride": 7, "m": 5, "n": dim,
             "k": 2 * dim}
     kinds: list[tuple[list[int], dict[str, int]]] = [
         ([], {}), ([], {"b_row": 4 * dim, "k": 3 * dim}), ([M.B_INT4, M.GROUP_SCALES], {}), ([M.REUSE], {"k": dim}),
         ([M.A_TRANSPOSED], {}), ([M.OUTPUT_STATIONARY], {"n": 2 * dim}), ([M.OUTPUT_STATIONARY, M.ACCUMULATE], {}),
-        ([M.B_INT4, M.B_TRANSPOSED], {}), ([M.A_UNSIGNED], {"m": 1}),
+        ([M.B_INT4, M.B_TRANSPOSED], {}), ([M.A_UNSIGNED], {"m": 1}), ([M.ACCUMULATE], {"c_row": 0}),
     ]
-    products = [make(Unit.MATRIX, flags=flags, c_row=14 * i % (2 * acc - 14), **(tile | change))
+    products = [make(Unit.MATRIX, flags=flags, **({"c_row": 14 * i % (2 * acc - 14)} | tile | change))
                 for i, (flags, change) in enumerate(kinds)]
+    # Weights that do not fill the mesh, and stay there.
+    odd = tile | {"n": dim - 1, "k": dim - 1}
+    kept = [make(Unit.MATRIX, flags=flags, c_row=14 * i, **(odd | change))
+            for i, (flags, change) in enumerate((
+                ([], {}), ([M.OUTPUT_STATIONARY], {"b_row": bank + 8 * dim}), ([M.REUSE], {"n": dim, "k": dim})))]
 
     move = {"rows": 3, "row_stride": 5, "block_stride": 1, "bytes": 2 * dim + 1, "stride": 3 * dim + 1, "offset": 1234}
     aligned = {"rows": 3, "row_stride": 4, "block_stride": 1, "bytes": 3 * dim, "stride": 4 * dim, "offset": 4096}
@@ -87,7 +149,7 @@ def directed(config: Config) -> list[FuzzCase]:
         make(Unit.STORE, row=2 * bank, **(move | {"offset": 30001})),
         make(Unit.STORE, row=0, flags=[F.ACCUMULATOR, F.NARROW], **(move | {"offset": 31001})),
     ]
-    overlap = [*fill, make(Unit.LOAD, row=2 * bank, flags=[F.ZERO], **aligned),
+    overlap = [*fill(config), make(Unit.LOAD, row=2 * bank, flags=[F.ZERO], **aligned),
                make(Unit.LOAD, row=2 * bank + 40, **aligned),
                make(Unit.LOAD, row=2 * bank + 80, flags=[F.BROADCAST], **aligned),
                make(Unit.LOAD, row=2 * bank + 120, **(aligned | {"rows": 0})), *products,
@@ -95,8 +157,13 @@ def directed(config: Config) -> list[FuzzCase]:
                make(Unit.STORE, offset=16384, bytes=dim, row=bank, row_stride=1, block_stride=1, rows=1,
                     waits={Unit.MATRIX: 2})]  # wants the bank of B
 
-    vector = {"src0": 2, "src0_stride": 8, "src1": bank + 9, "dst": 2 * bank, "dst_stride": 16, "m": 5, "n": 2 * dim,
-              "mult": 3, "shift": 24}
+    addition = [  # the store waits for the port by which the load reads what it adds to
+        make(Unit.LOAD, offset=0, bytes=8 * dim, row=3 * acc, flags=[F.ACCUMULATOR, F.ADD], **LINE),
+        make(Unit.STORE, offset=DUMP, bytes=8 * dim, row=3 * acc, flags=[F.ACCUMULATOR], **LINE),
+    ]
+
+    vector = {"src0": 2, "src0_stride": 8, "src1": bank + 9, "dst_stride": 14, "m": 5, "n": 2 * dim, "mult": 3,
+              "shift": 24}
     scaled: list[tuple[int, list[int], dict[str, int]]] = [
         (VOp.REQUANT, [V.BIAS], {}), (VOp.REQUANT, [V.BIAS, V.COLUMN], {}), (VOp.REQUANT, [V.CLAMP], {"aux": 0x14F0}),
         (VOp.REQUANT, [V.RESIDUAL], {}),
@@ -104,41 +171,12 @@ def directed(config: Config) -> list[FuzzCase]:
         (VOp.ADD, [], {"aux": 7, "shift": 4}), (VOp.ADD, [V.WIDE], {"aux": 7, "shift": 4}),
         (VOp.ADD, [], {"aux": 7, "shift": 4, "src1": 60}), (VOp.ROPE, [V.BIAS], {"aux": 70, "shift2": 14}),
     ]
-    lanes = [make(Unit.VECTOR, op=op, flags=flags, **(vector | {"dst": 2 * bank + 40 * (i % 5)} | change))
+    lanes = [make(Unit.VECTOR, op=op, flags=flags, dst=2 * bank + 28 * i, **(vector | change))
              for i, (op, flags, change) in enumerate(scaled)]
     return [
-        _case("matrix modes", _in_turn([*fill, *products, results])),
-        _case("moves", _in_turn([*fill, *moves, *dump, results])),
-        _case("vector modes", _in_turn([*fill, *lanes, *dump])), _case("overlap", overlap),
+        case_of("matrix modes", in_turn([*fill(config), *products, results])),
+        case_of("weights kept", in_turn([*fill(config), *kept, results])),
+        case_of("moves", in_turn([*fill(config), *moves, *stored, results])),
+        case_of("vector modes", in_turn([*fill(config), *lanes, *stored])),
+        case_of("overlap", overlap), case_of("addition", addition), *_contended(config),
     ]
-
-
-def selections(config: Config) -> FuzzCase:
-    """Equal maxima, one after the other; positions DIM .. as important as can be, those before them less.
-
-    The best position of each of two keys is stored: with one bit of the importance, which tells them apart only beyond
-    32 bits, and with so many that all saturate.
-    """
-    dim, rows = config.dim, config.spm_rows - 8
-    select, both = partial(make, Unit.SELECT, src0=0, src0_stride=0), {"n": 2 * dim, "first": 0}
-    importance = partial(select, op=SOp.IMPORTANCE, flags=[SelectFlag.WIDE], m=rows, n=dim)
-    rounds = -(-(1 << 32) // (rows * 65535))  # until 32 bits are full
-    commands = [
-        make(Unit.LOAD, offset=ONES, bytes=dim, rows=rows, row=0, row_stride=1, block_stride=1),
-        select(op=SOp.COMMIT, flags=[SelectFlag.CLEAR], **both, waits={Unit.LOAD: 1}),
-        select(op=SOp.ARGMAX, m=1, n=dim, first=3, dst=2),
-        select(op=SOp.ARGMAX, m=1, n=dim, first=9, dst=2, flags=[SelectFlag.CONTINUE]),
-        *(importance(first=0) for _ in range(rounds * 3 // 4)), *(importance(first=dim) for _ in range(rounds + 2)),
-        select(op=SOp.COMMIT, **both), importance(first=dim), select(op=SOp.COMMIT, **both),
-    ]
-    for entry, shift in enumerate((31, 4)):
-        commands += [
-            select(op=SOp.KEYS, flags=[SelectFlag.FROM_IMPORTANCE], shift=shift, **both),
-            select(op=SOp.TOP_K, n=2 * dim, k=1, dst=entry),
-        ]
-    commands += [
-        select(op=SOp.LIST_STORE, n=3, first=0, dst=rows),
-        make(Unit.STORE, offset=16384, bytes=2 * dim, rows=1, row=rows, row_stride=1, block_stride=1,
-             waits={Unit.SELECT: 1}),
-    ]
-    return _case("selections", commands)

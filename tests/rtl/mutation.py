@@ -21,7 +21,12 @@ DATA = (
     "gemmule.sim.functional_matrix", "gemmule.sim.functional_vector", "gemmule.sim.functional_select",
     "gemmule.sim.functional",
 )
-"""Modules that are loaded afresh, in the order of their imports; ``gemmule.sim.run`` comes after."""
+NUMERICS = (
+    *(f"gemmule.numerics.{name}" for name in (
+        "fixed", "exponential", "norm", "rope", "select", "softmax", "table", "vector", "ibert", "online")),
+    "gemmule.numerics", "gemmule.sim.memory",
+)
+"""Modules that are loaded afresh, in the order of their imports; data come after numerics, ``gemmule.sim.run`` last."""
 
 
 def _plain(function: Any = None, **_: Any) -> Any:
@@ -29,11 +34,19 @@ def _plain(function: Any = None, **_: Any) -> Any:
     return function if function is not None else _plain
 
 
+def _place(name: str) -> tuple[ModuleType, str]:
+    """The package of a module, and the module's name there."""
+    parent, _, child = name.rpartition(".")
+    return sys.modules[parent], child
+
+
 def _load(name: str, path: Path, text: str) -> None:
-    module = ModuleType(name)
-    module.__file__, module.__package__ = str(path), name.rpartition(".")[0]
+    module, (package, child) = ModuleType(name), _place(name)
+    module.__file__, module.__package__ = str(path), package.__name__
+    if path.name == "__init__.py":
+        module.__package__, module.__path__ = name, [str(path.parent)]
     sys.modules[name] = module
-    setattr(sys.modules[module.__package__], name.rpartition(".")[2], module)
+    setattr(package, child, module)
     exec(compile(text, str(path), "exec"), module.__dict__)
 
 
@@ -51,13 +64,15 @@ def mutated(module: str, old: str, new: str) -> Iterator[type]:
 
     The copy may be used only inside the block, which ends with the real modules in place.
     """
-    group = ENGINE if module in ENGINE else DATA
+    group = ENGINE if module in ENGINE else DATA if module in DATA else (*NUMERICS, *DATA)
     names = [*group, "gemmule.sim.run"]
     paths = {name: Path(str(importlib.import_module(name).__file__)) for name in names}
     texts = {name: path.read_text() for name, path in paths.items()}
     assert texts[module].count(old) == 1, f"{old!r} must stand once in {module}"
     texts[module] = texts[module].replace(old, new)
-    saved, njit = {name: sys.modules[name] for name in names}, numba.njit
+    # A package may hold something else by the name of its module: gemmule.numerics.rope is a function.
+    saved = [(name, sys.modules[name], *_place(name)) for name in names]
+    held, njit = [getattr(package, child) for _, _, package, child in saved], numba.njit
     try:
         numba.njit = _plain
         for name in names:
@@ -68,6 +83,6 @@ def mutated(module: str, old: str, new: str) -> Iterator[type]:
         yield sys.modules["gemmule.sim.run"].Model
     finally:
         numba.njit = njit
-        for name, original in saved.items():
-            sys.modules[name] = original
-            setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], original)
+        for (name, module_, package, child), attribute in zip(saved, held):
+            sys.modules[name] = module_
+            setattr(package, child, attribute)

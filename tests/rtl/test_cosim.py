@@ -79,7 +79,7 @@ def test_gemm_against_numpy(rtl, model):
 
 
 def test_random_programs():
-    summary = fuzz(TINY, programs=12, seed=1, commands=150)
+    summary = fuzz(TINY, programs=12, seed=1, commands=400)
     assert summary.failures == []
     assert summary.missing == []
 

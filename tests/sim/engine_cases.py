@@ -76,11 +76,12 @@ class Draw:
         return min(max(0, near + self.rng.randint(-self.config.dim, self.config.dim)), max(0, memory - need))
 
     def flags(self, unit: Unit, op: int, kinds: type) -> list[int]:
-        some = list(kinds)
-        if unit in (Unit.VECTOR, Unit.SELECT):  # there no flag needs another one
-            some = [flag for flag in kinds if legal_flags(unit, op, 1 << flag)]
+        some, share = list(kinds), 0.25
+        if unit in (Unit.VECTOR, Unit.SELECT):  # few of their flags go with an operation
+            some = [flag for flag in kinds if any(legal_flags(unit, op, 1 << flag | 1 << other) for other in kinds)]
+            share = 0.25 if len(some) > 6 else 0.5
         while True:
-            flags = {int(flag) for flag in some if self.rng.random() < (0.25 if len(some) > 5 else 0.5)}
+            flags = {int(flag) for flag in some if self.rng.random() < share}
             if legal_flags(unit, op, sum(1 << flag for flag in flags)):
                 return sorted(flags)
 
@@ -114,18 +115,19 @@ class Draw:
     def vector_command(self) -> Command:
         rng, config = self.rng, self.config
         d, rows = config.dim, config.spm_rows
-        op = rng.choice([*VOp, VOp.REQUANT, VOp.NORM_STAT, VOp.NORM_APPLY])
+        op = rng.choice([*VOp, VOp.REQUANT, VOp.NORM_STAT, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.I_GELU])
         flags = self.flags(Unit.VECTOR, op, VectorFlag)
         if op == VOp.REQUANT and rng.random() < 0.3:
             flags = [VectorFlag.WIDE, VectorFlag.LOOKUP, *flags[:1]]
-        of_acc = op in (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM, VOp.ABSMAX)
-        source = config.acc_rows if of_acc else rows
+        softmax = op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+        of_acc = softmax or op in (VOp.REQUANT, VOp.ROPE, VOp.ABSMAX, VOp.RESCALE, VOp.I_GELU)
+        source, target = (config.acc_rows if inside else rows for inside in (of_acc, op == VOp.RESCALE))
         return Command.make(
             Unit.VECTOR, op=op, flags=flags, m=self.size(2 * d),
             n=self.size(2 * d), context=rng.randint(0, 3), src0=self.place(source, 4 * d),
-            src0_stride=rng.choice((0, 2 * d)), src1=self.place(rows, 14), period=0,
-            aux=self.place(rows, 8 * d) if op == VOp.ROPE else 2 * d,
-            dst=self.place(rows, 6 * d), dst_stride=rng.choice((0, 2 * d)),
+            src0_stride=rng.choice((0, 2 * d)), src1=self.place(rows, 14),
+            period=rng.choice((0, 1, 2)) if softmax else 0, aux=self.place(rows, 8 * d) if op == VOp.ROPE else 2 * d,
+            dst=self.place(target, 6 * d), dst_stride=rng.choice((0, 2 * d)),
             dyn=(Dyn.SRC0, rng.randint(1, 3), 1) if op == VOp.PRODUCT else (Dyn.NONE, 0, 0))
 
     def select(self) -> Command:
@@ -169,7 +171,7 @@ def random_timing(rng: random.Random, config: Config) -> Timing:
     changes = {name: rng.randint(1, 5) for name in (
         "fetch_start", "done", "load_first", "load_write", "load_zero", "load_fill", "store_first", "store_send",
         "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first", "vector_zero",
-        "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean")}
+        "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean", "vector_rescale")}
     changes |= {name: rng.randint(3, 12) for name in (
         "vector_write", "vector_stat", "select_write", "select_result", "index_cycles")}
     changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}

@@ -83,7 +83,7 @@ class Reference:
         self.commands = [dict(zip(OUT_FIELDS, map(int, row))) for row in rows]
         for i, (command, row) in enumerate(zip(self.commands, table)):
             fields = dict(zip(TABLE_FIELDS, map(int, row)))
-            command.update({key: fields[key] for key in ("stride", "bytes", "predicate")})
+            command.update({key: fields[key] for key in ("stride", "bytes", "predicate", "period")})
             command["skipped"] = i in skipped
             command["nothing"] = command["zero"] or i in skipped
             command["waits"] = [fields[f"wait_{u}"] for u in NAMES]

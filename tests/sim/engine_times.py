@@ -49,14 +49,17 @@ def vector(c: Config, x: Timing, t: int, v: dict) -> int:
     reads = {
         VOp.REQUANT: g * (p + m * (2 if has & {VectorFlag.WIDE, VectorFlag.RESIDUAL} else 1)),
         VOp.PRODUCT: pair, VOp.ADD: pair, VOp.ROPE: g * (p + 4 * m), VOp.NORM_APPLY: g * (2 + bias + 2 * m),
+        VOp.I_GELU: g * (p + m), VOp.RESCALE: g * m,
         VOp.NORM_STAT: m * g * 2, VOp.SOFTMAX_MAX: m * g, VOp.SOFTMAX_EXP: rows, VOp.SOFTMAX_NORM: rows,
         VOp.ABSMAX: m * g, VOp.TABLE: max(1, 256 // c.dim), VOp.WORD_TABLE: 2 * ceil(513, c.dim),
     }[VOp(op)]
     last = t + x.vector_first + reads - 1
     more = op == VOp.SOFTMAX_EXP and VectorFlag.MORE in has
     words = op == VOp.REQUANT and {VectorFlag.WIDE, VectorFlag.LOOKUP} <= has - {VectorFlag.RESIDUAL} == has
-    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_NORM) or more or words:
+    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_NORM, VOp.I_GELU) or more or words:
         return last + x.vector_stat
+    if op == VOp.RESCALE:
+        return last + x.vector_rescale
     if op not in (VOp.NORM_STAT, VOp.SOFTMAX_EXP, VOp.ABSMAX):
         return last + x.vector_write
     serial = x.norm_serial if op == VOp.NORM_STAT else x.softmax_serial

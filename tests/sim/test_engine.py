@@ -33,7 +33,9 @@ KINDS = (
     | {("vector", name) for name in (
         "REQUANT COLUMN", "REQUANT WIDE", "REQUANT RESIDUAL", "REQUANT BIAS", "REQUANT words", "ROPE COLUMN",
         "ROPE BIAS", "NORM_STAT COLUMN", "NORM_APPLY COLUMN", "NORM_APPLY BIAS", "SOFTMAX_EXP RESIDUAL",
-        "SOFTMAX_EXP WIDE", "SOFTMAX_NORM WIDE", "ADD WIDE")}  # bit 0 of a norm is MEAN, bit 3 of SOFTMAX_EXP is MORE
+        "SOFTMAX_EXP WIDE", "SOFTMAX_NORM WIDE", "ADD WIDE", "NORM_STAT ROW", "SOFTMAX_MAX LOOKUP",
+        "SOFTMAX_EXP LOOKUP", "I_GELU COLUMN", "I_GELU BIAS", "SOFTMAX_EXP kind 2", "SOFTMAX_NORM kind 1")}
+    # bits 0 and 1 of a norm are MEAN and ROUND, 3 and 5 of a softmax MORE and ONLINE
     | {("select", op.name) for op in SOp}
     | {("select", name) for name in ("KEYS CONTINUE", "IMPORTANCE WIDE", "COMPARE WIDE")}  # KEYS: FROM_IMPORTANCE
     | {(unit, kind) for unit in reference.NAMES for kind in ("", "skipped", "ran")} | {("matrix", "after predicate")}
@@ -52,6 +54,7 @@ def kinds(command: dict, bus: int) -> set[tuple[str, str]]:
         names |= {op} | {f"{op} {flags(flag).name}" for flag in command["has"]}
         if {"REQUANT WIDE", "REQUANT LOOKUP"} <= names and "REQUANT RESIDUAL" not in names:
             names.add("REQUANT words")
+        names.add(f"{op} kind {command['period']}")
     else:
         names |= {(MatrixFlag if unit == "matrix" else MoveFlag)(flag).name for flag in command["has"]}
     if unit in ("load", "store") and command["address"] % bus:

@@ -41,12 +41,52 @@ OS = MatrixFlag.OUTPUT_STATIONARY
     (VOp.REQUANT, (VectorFlag.WIDE, VectorFlag.LOOKUP, VectorFlag.RESIDUAL), 99 + 2 * 3 * 2 + 9),
     (VOp.ABSMAX, (), 99 + 2 + 12 + 3 * 19), (VOp.NORM_STAT, (VectorFlag.MEAN,), 99 + 2 * 2 + 12 + 4 + 3 * 36),
     (VOp.WORD_TABLE, (), 99 + 2 * 129 + 9),
+    (VOp.NORM_STAT, (VectorFlag.MEAN, VectorFlag.ROUND), 99 + 2 * 2 + 12 + 4 + 3 * 36),
+    (VOp.SOFTMAX_MAX, (VectorFlag.ONLINE, VectorFlag.CONTINUE), 99 + 3 * 2 + 12),
+    (VOp.SOFTMAX_EXP, (VectorFlag.ONLINE, VectorFlag.CONTINUE), 99 + 2 + 12 + 3 * 19),
+    (VOp.RESCALE, (), 99 + 2 * 3 + 5), (VOp.I_GELU, (), 99 + 2 * 3 + 12),
+    (VOp.I_GELU, (VectorFlag.COLUMN, VectorFlag.BIAS), 99 + 2 * (3 + 4 + 3) + 12),
 ])
 def test_vector_finish(op: VOp, flags: tuple[int, ...], finish: int) -> None:
     """3 rows of 2 groups; late results 12 after the last read; the sums of 3 rows in turn on one divider."""
     result = timed(Command.make(
-        Unit.VECTOR, op=op, flags=flags, src0=0, src0_stride=6, src1=256, dst=512, dst_stride=6, m=3, n=8))
+        Unit.VECTOR, op=op, flags=flags, src0=0, src0_stride=6, src1=256, dst=128 if op == VOp.RESCALE else 512,
+        dst_stride=6, m=3, n=8))
     assert (result.fault, result.finish.tolist()) == (0, [finish])
+
+
+def test_exponentials_take_the_same_time() -> None:
+    """2 rows of 2 groups: late after 4 reads; or the first sum after 2, then two turns of one divider."""
+    for op, finish in ((VOp.SOFTMAX_EXP, 99 + 2 + 12 + 2 * 19), (VOp.SOFTMAX_NORM, 99 + 4 + 12)):
+        for kind in (0, 1, 2):
+            command = Command.make(
+                Unit.VECTOR, op=op, src0=0, src0_stride=2, dst=512, dst_stride=2, m=2, n=8, period=kind)
+            assert timed(command).finish.tolist() == [finish]
+
+
+def test_rescale_holds_the_port_that_it_writes() -> None:
+    """8 rows from bank 2 to bank 0 in 99 + 8 + 5; a load, visible in 107, to bank 0 issues after that."""
+    rescale = Command.make(Unit.VECTOR, op=VOp.RESCALE, src0=128, src0_stride=4, dst=0, dst_stride=4, m=4, n=8)
+    for row, issue in ((0, 113), (63, 113), (64, 107), (128, 107)):
+        after = replace(load(0, 16, 1, MoveFlag.ACCUMULATOR), fields=load(0, 16, 1).fields | {"row": row})
+        assert timed(rescale, after).issue.tolist() == [99, issue]
+
+
+@pytest.mark.parametrize(("op", "flags", "values"), [
+    (VOp.I_GELU, (), {}), (VOp.NORM_STAT, (VectorFlag.MEAN, VectorFlag.ROUND), {}),
+    *((op, (), {"period": kind}) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) for kind in (1, 2)),
+])
+def test_comparison_commands_fault_where_they_are_left_out(
+        op: VOp, flags: tuple[int, ...], values: dict[str, int]) -> None:
+    """Decoded in 98, as a command that issues in 99; at length zero too."""
+    without = TINY.model_copy(update={"comparison_modes": False})
+    for m in (0, 2):
+        command = Command.make(Unit.VECTOR, op=op, flags=flags, m=m, n=4, **values)
+        assert timed(command).fault == 0
+        result = timed(command, config=without)
+        assert (result.fault, result.issue.tolist()) == (1, [-1])
+    for kind in range(3, 8):
+        assert timed(Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, period=kind)).fault == 1
 
 
 @pytest.mark.parametrize(("op", "flags", "finish"), [

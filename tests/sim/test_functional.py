@@ -41,13 +41,14 @@ def memory(config: Config) -> Memory:
     memory.words[:] = rng.integers(-32768, 32768, 513)
     memory.reciprocal[:] = rng.integers(1 << 15, (1 << 16) + 1, memory.reciprocal.shape)
     memory.length[:] = rng.integers(1, 37, memory.length.shape)
+    memory.rise[:] = rng.integers(0, 41, memory.rise.shape)
     memory.list[:] = rng.integers(0, 1 << 16, memory.list.shape)
     memory.list[7:12] = [3, 60_000, 0, 3, 11]
     return memory
 
 
-STATE = ("spm", "acc", "weights", "table", "words", "maximum", "reciprocal", "length", "total", "center", "root",
-         "half", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
+STATE = ("spm", "acc", "weights", "table", "words", "maximum", "reciprocal", "length", "total", "rise", "center",
+         "root", "half", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
 
 
 def check(memory: Memory, config: Config, command: Command,
@@ -277,6 +278,64 @@ def test_rope(memory: Memory, config: Config, period: int, flags: tuple[VectorFl
 
     vector(memory, config, VOp.ROPE, change, flags=flags, m=m, n=n, src0=2, src0_stride=5, src1=60, aux=160,
            dst=300, dst_stride=7, mult=50_000, shift=33, shift2=15, period=period)
+
+
+@pytest.mark.parametrize(("dst", "dst_stride"), [(2, 5), (100, 7)], ids=["in place", "elsewhere"])
+def test_rescale(memory: Memory, config: Config, dst: int, dst_stride: int) -> None:
+    """Accumulator rows, half up, the lanes beyond n too; rises beyond 31 leave 0."""
+    memory.rise[1, :4] = [0, 3, 31, 40]
+
+    def change(new: dict[str, np.ndarray]) -> None:
+        acc, dim = new["acc"].copy(), config.dim
+        for i in range(4):
+            rise = int(new["rise"][1, i])
+            for g in range(-(-11 // dim)):
+                for lane in range(dim):
+                    value = int(acc[2 + g * 5 + i, lane])
+                    value = value + (1 << rise - 1) >> rise if rise else value
+                    new["acc"][dst + g * dst_stride + i, lane] = value
+
+    vector(memory, config, VOp.RESCALE, change, m=4, n=11, src0=2, src0_stride=5, dst=dst, dst_stride=dst_stride,
+           context=1)
+
+
+@pytest.mark.parametrize("flags", [(), (F.COLUMN,), (F.BIAS,), (F.COLUMN, F.BIAS)], ids=str)
+def test_i_gelu(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) -> None:
+    """erf by I-BERT's parabola, 1812 to its top; the constants belong to a scale of sqrt(2) / 1024."""
+    m, n, found = 4, 13, []
+
+    def gelu(x: int) -> int:
+        parabola = (min(abs(x), 1812) - 1812) ** 2 - 3_630_798
+        erf = (parabola if x > 0 else -parabola if x < 0 else 0) >> 14
+        found.append(-x * (erf - 222) + (1 << 12) >> 13)
+        return min(127, max(-128, found[-1]))
+
+    def change(new: dict[str, np.ndarray]) -> None:
+        mult, shift, bias = parameter_rows(new["spm"], n, F.COLUMN in flags, F.BIAS in flags)
+        acc = np.vectorize(wrapped)(gather(new["acc"], 2, 5, m, n) + bias)
+        value = numerics.requant(acc, mult, shift) if F.COLUMN in flags else numerics.requant(acc, 50_000, 36)
+        put(new["spm"], 300, 7, np.vectorize(gelu)(np.clip(value, -32_768, 32_767)))
+
+    if F.COLUMN in flags:  # shifts that leave most values between -2**13 and 2**13
+        memory.spm[62:90] = 34
+    vector(memory, config, VOp.I_GELU, change, flags=flags, m=m, n=n, src0=2, src0_stride=5, src1=60, dst=300,
+           dst_stride=7, mult=50_000, shift=36, shift2=13)
+    assert len(set(found)) > 20
+
+
+def test_i_gelu_of_a_few_numbers(memory: Memory, config: Config) -> None:
+    """On a scale of 2**0.5 / 1024 in, 2**-5 out: GELU(1) = 0.841, GELU(-1) = -0.159, beyond 3 the number itself."""
+    scale_in, scale_out = 2 ** 0.5 / 1024, 2 ** 0.5 / 1024 * 0.2888 / 128 * 2 ** 13
+    numbers = (0.0, 1.0, -1.0, 3.2)
+    memory.acc[9, :4] = [round(x / scale_in) for x in numbers]
+    before = memory.spm.copy()
+    table = decode_table(encode_program([Command.make(
+        Unit.VECTOR, op=VOp.I_GELU, m=1, n=4, src0=9, dst=200, mult=1, shift2=13)]))
+    none = np.zeros(32, dtype=np.int64)
+    execute(memory, table, resolve(table, none, none, none[:16], config), 1)
+    found = memory.spm[200, :4].astype(np.int8) * scale_out
+    assert np.allclose(found, (0.0, 0.841, -0.159, 3.2), atol=0.018 + scale_out / 2)
+    assert (memory.spm[201:] == before[201:]).all()
 
 
 def test_table(memory: Memory, config: Config) -> None:

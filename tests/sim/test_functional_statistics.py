@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isqrt
 
 import numpy as np
@@ -29,7 +29,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     rng = np.random.default_rng(SEED)
     memory.spm[:] = rng.integers(0, 256, memory.spm.shape)
     memory.acc[:] = rng.integers(-40_000, 40_000, memory.acc.shape)
-    for name in ("maximum", "reciprocal", "length", "total", "center", "root", "half"):
+    for name in ("maximum", "reciprocal", "length", "total", "rise", "center", "root", "half"):
         getattr(memory, name)[:] = rng.integers(1, 1 << 15, memory.maximum.shape)
     memory.config = config  # type: ignore[attr-defined]
     return memory
@@ -110,6 +110,23 @@ def test_norm_statistic(memory: Memory, mean: bool) -> None:
     for new, old in zip((memory.center, memory.root), untouched):
         assert (new[context, m:] == old[context, m:]).all()
         assert (new[:context] == old[:context]).all()
+
+
+def test_norm_statistic_with_a_rounded_mean(memory: Memory) -> None:
+    """mu rounds sum / 14, as 37449 / 2**19; s = 14 mu and V = 14 sum (x - mu)**2, without an epsilon."""
+    m, n, context = 4, 14, 2
+    run(memory, VOp.NORM_STAT, [F.MEAN, F.ROUND], m=m, n=n, src0=30, src0_stride=16, mult=37_449, shift=19,
+        context=context)
+    for i in range(m):
+        x = [word(memory, 30, 16, i, j) for j in range(n)]
+        mu = half_up(sum(x) * 37_449, 19)
+        h = -16
+        while (v := n * sum((value - mu) ** 2 for value in x)) >= 1 << 32 + 2 * h:
+            h += 1
+        mantissa = v >> 2 * h if h >= 0 else v << -2 * h
+        found = memory.center[context, i], memory.root[context, i], memory.half[context, i]
+        assert found == (n * mu, (1 << 32) // isqrt(mantissa), h)
+        assert abs(n * mu - sum(x)) <= 8
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -196,6 +213,81 @@ def test_softmax_in_pieces(memory: Memory, kind: str, wide: bool) -> None:
             for j in range(n):
                 assert read(500, 12, i, j) == min(limit, half_up(p[i][low + j] * ratios[i], down))
     assert memory.spm[500:505].any()
+
+
+def i_exp(distance: int) -> int:
+    """I-BERT's exponential on a scale of 425 for ln 2."""
+    d = min(max(distance, 0), 30 * 425)
+    octaves, r = d // 425, -(d % 425)
+    return (r * (r + 1659) + (1 << 20)) >> octaves
+
+
+def softermax(distance: int) -> int:
+    """2 ** (-distance / 1024) in four linear pieces an octave."""
+    d = min(max(distance, 0), 40 << 10)
+    ends = (65_536, 55_109, 46_341, 38_968, 32_768)
+    i, w = d % 1024 // 256, d % 256
+    return half_up(ends[i] - half_up((ends[i] - ends[i + 1]) * w, 8) << 4, d // 1024)
+
+
+@pytest.mark.parametrize("exponential", [power, i_exp, softermax])
+def test_online_softmax_in_two_blocks(memory: Memory, exponential: Callable[[int], int]) -> None:
+    """The second block lies below, a little above and far above the first one; row 0 sees nothing of either."""
+    m, sizes, context, places = 8, (6, 7), 2, (7, 40)
+    kind = [power, i_exp, softermax].index(exponential)
+    rng = np.random.default_rng(SEED)
+    blocks = [rng.integers(-3000, 3000, (m, n)) for n in sizes]
+    blocks[0][1], blocks[1][2], blocks[1][3] = blocks[0][1] + 7000, blocks[1][2] + 5000, blocks[1][3] + 90_000
+    for at, block in zip(places, blocks):
+        for (i, j), value in np.ndenumerate(block):
+            memory.acc[at + j // memory.dim * 9 + i, j % memory.dim] = value
+    memory.spm[60], memory.spm[61:68] = 0, 255  # the bitmaps: with as many rows, every column is a new token
+    memory.maximum[context], memory.rise[context] = 1 << 22, 33  # without CONTINUE they count for nothing
+    memory.acc[100:108] = rng.integers(-(1 << 31), 1 << 31, (8, memory.dim))
+    sums, octave, total, rises = memory.acc[100:108].copy(), [EMPTY] * m, [0] * m, []
+    for step, (at, n, block) in enumerate(zip(places, sizes, blocks)):
+        more = [F.ONLINE, F.TREE, *([F.CONTINUE] if step else [])]
+        values = {"m": m, "n": n, "src0": at, "src0_stride": 9, "mult": 1, "context": context, "src1": 60}
+        new = [max(octave[i], -(-max(block[i].tolist()) // 1024) * 1024) if i else EMPTY for i in range(m)]
+        rises.append([min(40, (new[i] - octave[i]) // 1024) for i in range(m)])
+        octave = new
+        run(memory, VOp.SOFTMAX_MAX, more, **values)
+        assert memory.maximum[context, :m].tolist() == octave
+        assert memory.rise[context, :m].tolist() == rises[-1]
+        p = [[exponential(octave[i] - int(x)) if i else 0 for x in block[i]] for i in range(m)]
+        total = [half_up(total[i], rises[-1][i]) + sum(p[i]) for i in range(m)]
+        run(memory, VOp.SOFTMAX_EXP, [*more, *([] if step else [F.MORE])], dst=300, dst_stride=9, period=kind, **values)
+        assert [[byte(memory, 300, 9, i, j) for j in range(n)] for i in range(m)] == [
+            [min(255, half_up(x, 12)) for x in line] for line in p]
+        if step:
+            bits = [value.bit_length() for value in total]
+            ratios = [(1 << 15 + length) // max(1, value) if value else 0 for length, value in zip(bits, total)]
+            assert memory.length[context, :m].tolist() == bits
+            assert memory.reciprocal[context, :m].tolist() == ratios
+            run(memory, VOp.SOFTMAX_NORM, [F.TREE, F.WIDE], dst=300, dst_stride=18, period=kind, **values)
+            assert [[word(memory, 300, 18, i, j) & 65_535 for j in range(n)] for i in range(m)] == [
+                [min(65_535, half_up(x * ratios[i], max(bits[i] - 1, 0))) for x in p[i]] for i in range(m)]
+        else:
+            assert memory.total[context, :m].tolist() == total
+    assert rises[0] == [0, *[40] * 7]
+    assert rises[1][:2] == [0, 0]
+    assert 1 <= rises[1][2] <= 6
+    assert rises[1][3] == 40
+    run(memory, VOp.RESCALE, m=m, n=1, src0=100, dst=100, context=context)
+    assert memory.acc[100:108].tolist() == [
+        [half_up(int(x), rise) for x in line] for line, rise in zip(sums, rises[1])]
+
+
+def test_the_highest_octave(memory: Memory) -> None:
+    """Scores above 8191 octaves count as 1.0; a maximum from there on rises no more."""
+    memory.acc[7, :3] = [(1 << 23) - 1, 8191 << 10, 8190 << 10]
+    values = {"m": 1, "n": 3, "src0": 7, "mult": 1, "context": 1}
+    run(memory, VOp.SOFTMAX_MAX, [F.ONLINE], **values)
+    assert memory.maximum[1, 0] == 8191 << 10
+    run(memory, VOp.SOFTMAX_EXP, [F.MORE], dst=300, **values)
+    assert memory.total[1, 0] == 5 << 19
+    run(memory, VOp.SOFTMAX_MAX, [F.ONLINE, F.CONTINUE], **values)
+    assert memory.rise[1, 0] == 0
 
 
 def test_softmax_of_nothing(memory: Memory) -> None:

@@ -70,8 +70,8 @@ def test_same_seed_same_program():
 @pytest.mark.parametrize("config", [TINY, ONE], ids=lambda config: config.name)
 def test_coverage_is_complete_over_a_few_programs(config):
     coverage = Coverage(config)
-    for seed in range(15):
-        case = generate(config, seed, 150)
+    for seed in range(12):
+        case = generate(config, seed, 400)
         coverage.add(case, ran(config, case))
     assert coverage.missing() == []
     assert coverage.sets >= {(unit, 0, flags) for unit, flags in (
@@ -87,6 +87,15 @@ def test_modes_that_a_configuration_cannot_have_are_left_out():
         assert (mode in one) is possible
 
 
+def test_comparison_modes_are_asked_for_only_where_they_are():
+    without, full = (Coverage(load_config(name)).counts() for name in ("edge", "tiny"))
+    assert full["commands"].keys() - without["commands"].keys() == {"i_gelu"}
+    for kind, modes in (("norm_stat", {"round"}), ("softmax_max", set()), ("softmax_exp", {"i_exp", "softermax"}),
+                        ("softmax_norm", {"i_exp", "softermax"})):
+        assert full["commands"][kind].keys() - without["commands"][kind].keys() == modes
+    assert (without["flag sets"]["norm_stat"], full["flag sets"]["norm_stat"]) == ("0 of 2", "0 of 3")
+
+
 def counted(commands, issue, finish, cycles, config=TINY):
     """Coverage of a program with given cycles."""
     registers = np.zeros(32, dtype=np.int64), np.full(32, 1 << 16), np.zeros(16, dtype=np.int64)
@@ -100,10 +109,12 @@ def test_coverage_minimum_can_fail():
     """One program of empty commands: 4 of 40 commands, no mode, no stall, no overlap."""
     commands = [Command.make(unit) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)]
     missing = counted(commands, [5, 6, 7, 8], [7, 8, 9, 10], 12).missing()
-    for text in ("commands a program (4 of 40)", "softmax_exp+causal (0 of 0.25)", "softmax_max+continue (0 of 0.25)",
-                 "matrix+output_stationary (0 of 0.25)", "keys+from_importance (0 of 0.25)", "load+indexed (0 of 0.25)",
-                 "predicate: vector true (0 of 0.25)", "predicate: select false (0 of 0.25)",
-                 "stall: store ports (0 of 0.2)", "three units busy (0.000 of 0.03 of the cycles)"):
+    for text in ("commands a program (4 of 40)", "softmax_exp+causal (0 of 0.4)", "softmax_max+continue (0 of 0.4)",
+                 "matrix+output_stationary (0 of 0.4)", "keys+from_importance (0 of 0.4)", "load+indexed (0 of 0.4)",
+                 "predicate: vector true (0 of 0.4)", "predicate: select false (0 of 0.4)",
+                 "rescale (0 of 0.4)", "i_gelu+bias (0 of 0.4)", "softmax_max+online (0 of 0.4)",
+                 "norm_stat+round (0 of 0.4)", "softmax_exp+i_exp (0 of 0.4)", "softmax_norm+softermax (0 of 0.4)",
+                 "stall: store ports (0 of 0.2)", "three units busy (0.000 of 0.05 of the cycles)"):
         assert text in missing
     assert not any(text.startswith(("load+empty", "requant (")) for text in missing)
 
@@ -157,6 +168,7 @@ def test_the_dump_shows_all_state():
         memory.dram[:] = dram
         memory.reciprocal[:], memory.length[:], memory.root[:], memory.half[:] = 50_000, 24, 70_000, 1
         memory.center[:], memory.total[:] = 900, 1 << 21
+        memory.rise[:] = np.arange(memory.rise.size).reshape(memory.rise.shape) % 29
         memory.list[:], memory.ids[:] = 700, np.arange(len(memory.ids))
         memory.keys[:], memory.committed[:] = random_keys, random_keys
         memory.best[:] = -20_000
@@ -179,7 +191,7 @@ def test_the_dump_shows_all_state():
             at = context, row
             changes += [poke("length", at, 1), poke("reciprocal", at, 2000), poke("root", at, 9000),
                         poke("half", at, 1), poke("maximum", at, 900), poke("center", at, 300),
-                        poke("total", at, 1 << 17)]
+                        poke("total", at, 1 << 17), poke("rise", at, 1)]
     changes += [poke("words", entry, 300) for entry in (*range(0, 512, 37), 255, 256, 511, 512)]
     last = TINY.list_entries - 1
     changes += [poke("list", at, 1) for at in (0, 63, last - 63, last)]

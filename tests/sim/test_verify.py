@@ -318,6 +318,23 @@ def test_bias_rows_come_after_the_column_rows():
             check([load(count - 1, rows=1), requant(0, 2 * BANK, flags=flags, src1=0)])
 
 
+def test_rescale_writes_the_accumulator():
+    """Read from rows 0..3 and 8..11, written to 20..23 and 25..28; in place with the same stride only."""
+    rescale = C(Unit.VECTOR, op=VOp.RESCALE, src0=0, src0_stride=8, dst=20, dst_stride=5, m=4, n=8)
+    for row, what in ((3, "src0"), (8, "src0"), (20, "dst"), (28, "dst")):
+        with pytest.raises(ProgramError, match=f"accumulator rows {row}..{row} .*1 (reads|writes) {what}"):
+            check([load(row, rows=1, bytes=16, flags=[ACC]), rescale])
+    for row in (4, 12, 24, 29):
+        check([load(row, rows=1, bytes=16, flags=[ACC]), rescale])
+    check([load(20, rows=9), rescale])  # of the scratchpad
+    check([rescale, matrix(0, BANK, 20, flags=[MatrixFlag.ACCUMULATE], waits={Unit.VECTOR: 1})])
+    with pytest.raises(ProgramError, match=r"accumulator rows 20..23 .0 writes dst, 1 writes C.; .*vector:1"):
+        check([rescale, matrix(0, BANK, 20, flags=[MatrixFlag.ACCUMULATE])])
+    check([C(Unit.VECTOR, op=VOp.RESCALE, **rescale.fields | {"dst": 0, "dst_stride": 8})])
+    with pytest.raises(ProgramError, match="writes accumulator rows 0..3 that it also reads as src0"):
+        check([C(Unit.VECTOR, op=VOp.RESCALE, **rescale.fields | {"dst": 0})])
+
+
 def test_operands_of_add():
     add = C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=8, src1=BANK, aux=2, dst=2 * BANK, dst_stride=10, m=4, n=8,
             flags=[VectorFlag.WIDE])
