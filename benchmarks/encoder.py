@@ -1,24 +1,27 @@
-"""Attention of 12 heads and one whole BERT-base encoder layer at sequence 128, checked against the integer golden.
+"""Attention, two-pass and online, and one whole BERT-base encoder layer at sequence 128, checked against the golden.
 
     python benchmarks/encoder.py --config base --out docs/results
     python benchmarks/encoder.py --backend rtl          # the same programs on the RTL: every byte and cycle
 
 Attention counts from the first product's issue to the last context's write, the layer from start to interrupt.
+Online softmax runs at the same sequence, and one head of it at --long, where two-pass attention does not fit.
 "Exposed" are cycles in which the vector unit works and the matrix unit has nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import console, show, write
 
-from gemmule.compiler.attention import LayerProgram, compile_attention, exposed_vector
+from gemmule.compiler.attention import AttentionProgram, LayerProgram, compile_attention, exposed_vector
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, attention, encode, random_layer
+from gemmule.compiler.online_attention import compile_online_attention, online_attention
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.config import Config, load_config
 from gemmule.isa import Unit
@@ -54,20 +57,25 @@ def row(name: str, result: Result, macs: int, cycles: int, config: Config) -> di
             "exposed share": exposed / cycles, "DRAM bytes": sum(result.dram_bytes.values())}
 
 
-def run_attention(config: Config, shape: EncoderShape, causal: bool, model: Model, rtl: RtlDevice | None,
-                  seed: int) -> dict[str, Any]:
+def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: bool, model: Model,
+                  rtl: RtlDevice | None, seed: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
-    size = (shape.heads, shape.sequence, shape.head_dim)
-    q, k, v = (random.integers(-128, 128, size).astype(np.int8) for _ in range(3))
+    heads, rows, columns = shape.heads, shape.sequence, shape.head_dim
+    q, k, v = (random.integers(-128, 128, (heads, rows, columns)).astype(np.int8) for _ in range(3))
     # Scores with a deviation of two octaves (random bytes deviate by 74).
-    score = np.stack(to_mult_shift(np.full(shape.heads, 2048 / (74 ** 2 * shape.head_dim ** 0.5))), axis=1)
-    scale = np.stack(to_mult_shift(np.full(shape.heads, 1.5)), axis=1)
-    program = compile_attention(config, shape.heads, shape.sequence, shape.sequence, shape.head_dim, score=score,
-                                scale=scale, causal=causal)
+    score = np.stack(to_mult_shift(np.full(heads, 2048 / (74 ** 2 * columns ** 0.5))), axis=1)
+    scale = np.stack(to_mult_shift(np.full(heads, 1.5)), axis=1)
     name = f"{'causal ' if causal else ''}attention"
+    if online:
+        made = compile_online_attention(config, heads, rows, rows, columns, score=score, scale=scale, causal=causal)
+        golden = online_attention(q, k, v, score, scale, causal=causal, block=made.plan.block)
+        name += f", online softmax, {heads} x {rows} keys in blocks of {made.plan.block}"
+        program: AttentionProgram = made
+    else:
+        program = compile_attention(config, heads, rows, rows, columns, score=score, scale=scale, causal=causal)
+        golden = attention(q, k, v, score, scale, causal=causal)
     result = launch(name, program, program.fill(q, k, v), model, rtl, seed)
-    if result.fault or not np.array_equal(
-            program.read_output(model.read_dram), attention(q, k, v, score, scale, causal=causal)):
+    if result.fault or not np.array_equal(program.read_output(model.read_dram), golden):
         raise SystemExit(f"{name}: the context differs from the golden")
     first = result.issue[result.units == Unit.MATRIX][0]
     return row(name, result, program.macs, int(result.finish[result.units == Unit.VECTOR][-1] - first + 1), config)
@@ -88,6 +96,7 @@ def main() -> None:
     parser.add_argument("--config", default="base")
     parser.add_argument("--sizes", type=int, nargs=4, default=[128, 12, 64, 3072],
                         metavar=("SEQUENCE", "HEADS", "HEAD_DIM", "INNER"))
+    parser.add_argument("--long", type=int, default=1024, help="sequence of the last online row")
     parser.add_argument("--backend", choices=["model", "rtl"], default="model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build"))
@@ -97,8 +106,11 @@ def main() -> None:
     console.print(f"seed {args.seed}")
     model, rtl = Model(config), RtlDevice(config) if args.backend == "rtl" else None
     try:
-        rows = [*(run_attention(config, shape, causal, model, rtl, args.seed) for causal in (False, True)),
-                run_layer(config, shape, model, rtl, args.seed)]
+        rows = [
+            *(run_attention(config, size, causal=causal, online=online, model=model, rtl=rtl, seed=args.seed)
+              for size, online in ((shape, False), (shape, True), (replace(shape, heads=1, sequence=args.long), True))
+              for causal in (False, True)),
+            run_layer(config, shape, model, rtl, args.seed)]
     finally:
         if rtl:
             rtl.close()
@@ -106,7 +118,7 @@ def main() -> None:
          + (", RTL and model equal in every byte and cycle" if rtl else ""), rows)
     write(args.out / f"encoder_{config.name}.json", {
         "command": f"python benchmarks/encoder.py --config {args.config} --sizes {' '.join(map(str, args.sizes))} "
-                   f"--backend {args.backend} --seed {args.seed}",
+                   f"--long {args.long} --backend {args.backend} --seed {args.seed}",
         "rows": rows,
     })
 

@@ -17,7 +17,8 @@ import numpy as np
 from common import console, show, write
 
 from gemmule.numerics import exp2, row_weights, rshr, softmax_reciprocal
-from gemmule.numerics.ibert import exp_constants, gelu_constants, i_exp, i_gelu, i_layernorm
+from gemmule.numerics.exponential import I_EXP_SCALE, i_exp_weights, softermax
+from gemmule.numerics.ibert import GELU_SCALE, exp_constants, gelu_constants, i_exp, i_gelu, i_layernorm
 from gemmule.numerics.norm import norm_statistic, normalize
 from gemmule.numerics.online import online_softmax
 from gemmule.numerics.table import byte_table, interpolate, word_table
@@ -48,6 +49,10 @@ def exponentials() -> list[dict[str, Any]]:
         _row("exp2", "absolute, of the row's maximum", np.abs(got - exact).max(), 1e-4),
         _row("exp2", "relative, within 4 octaves", (np.abs(got - exact) / exact)[near].max(), 1e-4),
         _row("i-exp (I-BERT)", "absolute", i_error, 1.93e-3),
+        _row("i-exp, device", "absolute",
+             np.abs(i_exp_weights(d) / (1 << 20) - np.exp(-d * I_EXP_SCALE)).max(), 1.93e-3),
+        _row("softermax, device", "relative, within 4 octaves",
+             np.abs(softermax(d) / (1 << 20) / exact - 1)[near].max(), 4e-3),
     ]
 
 
@@ -71,13 +76,17 @@ def softmax_rows(rng: np.random.Generator, lengths: list[int]) -> list[dict[str,
         full = exp2(t.max(axis=1, keepdims=True) - t)
         planes = np.minimum(65535, rshr(full, 4))
         wide = (planes @ v) * (r * 2.0 ** (4 - 15 - length))[:, None]
-        context, r_online, length_online = online_softmax(t, v, np.ones_like(t, dtype=bool), 16)
-        online = context * (r_online * 2.0 ** (12 - 15 - length_online))[:, None]
         normalised = np.minimum(255, rshr(full * r[:, None], length[:, None] + 7)) @ v / 256
+        online = {}
+        for block, kind in ((16, 0), (64, 0), (64, 2)):
+            context, ratio, bits = online_softmax(t, v, np.ones_like(t, dtype=bool), block, kind=kind)
+            online[block, kind] = error(context * (ratio * 2.0 ** (12 - 15 - bits))[:, None])
         rows += [
             _row(f"softmax, {n} columns", "context, two-pass, 8-bit weights", error(two_pass), 0.02),
             _row(f"softmax, {n} columns", "context, two-pass, 16-bit weights", error(wide), 2e-3),
-            _row(f"softmax, {n} columns", "context, online (blocks of 16)", error(online), 0.036),
+            _row(f"softmax, {n} columns", "context, online, blocks of 16", online[16, 0], 0.036),
+            _row(f"softmax, {n} columns", "context, online, blocks of 64", online[64, 0], 0.036),
+            _row(f"softmax, {n} columns", "context, online, blocks of 64, softermax", online[64, 2], 0.036),
             _row(f"softmax, {n} columns", "context, 8-bit normalised (comparison)", error(normalised), 1.0),
         ]
     return rows
@@ -92,8 +101,13 @@ def norms(rng: np.random.Generator) -> list[dict[str, Any]]:
             centred = x - x.mean(axis=1, keepdims=True) if mean else x
             exact = centred / np.sqrt((centred ** 2).mean(axis=1, keepdims=True))
             rows.append(_row(f"{name}, sigma {sigma}", "absolute, in sigmas", np.abs(y - exact).max(), 6e-4))
+        rounded = norm_statistic(x, 43691, 25, mean=True, round_mean=True)  # 1 / 768
+        y = normalize(x, *rounded, np.full(768, 1 << 10), 0, bits=32) / (1 << 20)
+        centred = x - x.mean(axis=1, keepdims=True)
+        exact = centred / x.std(axis=1, keepdims=True)
+        rows.append(_row(f"LayerNorm, rounded mean, sigma {sigma}", "absolute, in sigmas", np.abs(y - exact).max(),
+                         6e-4 + 0.55 / sigma))
         y = i_layernorm(x) * 768 ** 0.5 / 2 ** 30
-        exact = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
         rows.append(_row(f"i-LayerNorm (I-BERT), sigma {sigma}", "absolute, in sigmas", np.abs(y - exact).max(), 0.5))
     return rows
 
@@ -112,6 +126,10 @@ def activations() -> list[dict[str, Any]]:
     q = np.arange(-6 << 14, 6 << 14, 16)
     g = i_gelu(q, gelu_constants(scale)) * (scale * -0.2888 * scale ** 2 / 2 * 2 ** 14 / 2)
     rows.append(_row("i-GELU (I-BERT)", "absolute", np.abs(g - gelu(q * scale)).max(), 0.0182))
+    value = x16 * GELU_SCALE
+    unit = -i_gelu(x16, gelu_constants(GELU_SCALE)) * (GELU_SCALE * 0.2888 / 128)
+    rows.append(_row("i-GELU, device", "absolute, before rounding to int8, range 8",
+                     np.abs(unit - gelu(value))[np.abs(value) <= 8].max(), 0.026))
     return rows
 
 

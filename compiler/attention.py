@@ -23,14 +23,15 @@ from gemmule.sim.result import Result
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "AttentionPlan", "AttentionProgram", "Block", "Head", "LayerProgram", "addresses", "attend", "compile_attention",
-    "exposed_vector", "move_groups", "pack_groups", "place_regions", "plan_attention", "schedule_loads",
-    "unpack_groups",
+    "OPERANDS", "SLOTS", "AttentionPlan", "AttentionProgram", "Block", "Head", "LayerProgram", "addresses", "attend",
+    "check_scalings", "check_sizes", "compile_attention", "exposed_vector", "move_groups", "pack_groups",
+    "place_operands", "place_regions", "plan_attention", "schedule_loads", "unpack_groups",
 ]
 
 SLOTS = 4
 """Accumulator slots: two blocks of scores, two of contexts."""
 OPERANDS = ("q", "k", "v", "context")
+"""DRAM regions by base register."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +58,23 @@ class AttentionPlan:
         return 2 * self.head_dim * sum(rows * self.seen(first, rows) for first, rows in self.blocks)
 
 
+def check_sizes(sizes: Mapping[str, int], causal: bool) -> None:
+    """Refuse sizes (by name, among them queries and keys) that no plan can have; raises CompileError."""
+    for name, value in sizes.items():
+        if not 1 <= value <= 65535:
+            raise CompileError(f"{name} must be from 1 to 65535, not {value}")
+    if causal and sizes["queries"] > sizes["keys"]:
+        raise CompileError(
+            f"causal attention takes at most as many queries as keys = {sizes['keys']}, not {sizes['queries']}")
+
+
 def plan_attention(config: Config, queries: int, keys: int, head_dim: int, *, causal: bool = False) -> AttentionPlan:
     """Cut the queries so that a block's scores fit an accumulator slot and its sums the statistics.
 
     Raises:
         CompileError: a size is out of range, or not even one row of scores fits.
     """
-    for name, value in (("queries", queries), ("keys", keys), ("head_dim", head_dim)):
-        if not 1 <= value <= 65535:
-            raise CompileError(f"{name} must be from 1 to 65535, not {value}")
-    if causal and queries > keys:
-        raise CompileError(f"causal attention takes at most as many queries as keys = {keys}, not {queries}")
+    check_sizes({"queries": queries, "keys": keys, "head_dim": head_dim}, causal)
     slot = config.acc_rows // SLOTS
     wide = max(ceil_div(keys, config.dim), ceil_div(head_dim, config.dim))
     most = min(slot // wide, config.stat_rows, queries)
@@ -327,6 +334,23 @@ class AttentionProgram(LayerProgram):
         return unpack_groups(raw.reshape(self.heads, -1, self.plan.queries, self.config.dim), self.plan.head_dim)
 
 
+def check_scalings(heads: int, score: np.ndarray, scale: np.ndarray) -> None:
+    """Refuse scalings that are not [heads, 2]; raises CompileError."""
+    if heads < 1 or score.shape != (heads, 2) or scale.shape != (heads, 2):
+        raise CompileError(f"score and scale must have shape {(max(heads, 1), 2)}, not {score.shape} and {scale.shape}")
+
+
+def place_operands(config: Config, heads: int, plan: AttentionPlan, program_bytes: int,
+                   base_address: int) -> tuple[int, dict[str, tuple[int, int]]]:
+    """(bytes, symbols) of the program and the four operands in DRAM; raises as :func:`addresses`."""
+    regions = Regions(max(config.burst_bytes, 64))
+    regions.reserve("program", program_bytes)
+    for name in OPERANDS:
+        rows = plan.keys if name in "kv" else plan.queries
+        regions.reserve(name, heads * ceil_div(plan.head_dim, config.dim) * rows * config.dim)
+    return addresses(regions, config, base_address)
+
+
 def compile_attention(config: Config, heads: int, queries: int, keys: int, head_dim: int, *, score: np.ndarray,
                       scale: np.ndarray, causal: bool = False, base_address: int = 0) -> AttentionProgram:
     """Compile ``context = softmax(q k^T) v`` of every head, streamed from DRAM and back.
@@ -339,8 +363,7 @@ def compile_attention(config: Config, heads: int, queries: int, keys: int, head_
     """
     plan, dim, step = plan_attention(config, queries, keys, head_dim, causal=causal), config.dim, config.preload
     groups, padded = ceil_div(head_dim, dim), ceil_div(keys, step) * step
-    if heads < 1 or score.shape != (heads, 2) or scale.shape != (heads, 2):
-        raise CompileError(f"score and scale must have shape {(max(heads, 1), 2)}, not {score.shape} and {scale.shape}")
+    check_scalings(heads, score, scale)
     rows = {"q": groups * queries, "k": groups * padded, "v": groups * padded, "context": groups * queries}
     slot = place_regions(config, [
         [("q0", rows["q"]), ("q1", rows["q"]), ("weights0", plan.weight_rows), ("weights1", plan.weight_rows)],
@@ -371,11 +394,7 @@ def compile_attention(config: Config, heads: int, queries: int, keys: int, head_
         commands += [move("context", h) for h, block in taken if block.first + block.rows == queries]
     commands = schedule_loads(commands, config)
     image = encode_program(commands)
-    regions = Regions(max(config.burst_bytes, 64))
-    regions.reserve("program", len(image))
-    for name in OPERANDS:
-        regions.reserve(name, heads * groups * lengths[name] * dim)
-    size, symbols = addresses(regions, config, base_address)
+    size, symbols = place_operands(config, heads, plan, len(image), base_address)
     return AttentionProgram(
         config=config, heads=heads, plan=plan, image=image, commands=tuple(commands), base_address=base_address,
         size=size, symbols=symbols, bases=OPERANDS)
