@@ -17,7 +17,7 @@ __all__ = ["fuzz"]
 def fuzz(
     config: ConfigOption = "tiny",
     programs: Annotated[int, typer.Option("--programs", help="Programs to run.")] = 20,
-    commands: Annotated[int, typer.Option("--commands", help="Commands per program, about.")] = 400,
+    commands: Annotated[int, typer.Option("--commands", help="Commands per program, about.")] = 300,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
