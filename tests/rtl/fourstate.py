@@ -11,6 +11,7 @@ each other's bits, run for ever.
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
 from gemmule.hw.top import Gemmule
 from gemmule.sim.fuzz import FuzzCase, generate
 from gemmule.sim.run import Model
+
+from ..cocotb.wipe import wipe
 
 CONFIG = load_config("tiny")
 BENCH = Path(__file__).with_name("fourstate.sv")
@@ -75,7 +78,9 @@ def simulate(verilog: str, case: FuzzCase, folder: Path, *arguments: str,
 
 @pytest.fixture(scope="module")
 def case() -> FuzzCase:
-    return generate(CONFIG, SEED, COMMANDS)
+    random = generate(CONFIG, SEED, COMMANDS)
+    # No reset clears memories: commands that set all of them come first.
+    return replace(random, image=wipe(CONFIG, len(random.dram)).image + random.image)
 
 
 @pytest.fixture(scope="module")
