@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,18 +11,10 @@ from gemmule.isa import TABLE_FIELDS, MatrixFlag, MoveFlag, SelectFlag, SOp, Uni
 from gemmule.sim.run import Model
 from gemmule.timing import Timing
 
+from . import engine_cases as cases
+from . import engine_reference as reference
+from . import engine_times as times
 
-def beside(name: str) -> ModuleType:
-    """A helper module in this directory (tests are not a package)."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cases, reference, times = beside("engine_cases"), beside("engine_reference"), beside("engine_times")
 PROGRAMS = 50
 KINDS = (
     {("load", flag.name) for flag in MoveFlag} | {("store", name) for name in ("ACCUMULATOR", "NARROW", "INDEXED")}

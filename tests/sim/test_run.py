@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,20 +15,7 @@ from gemmule.sim.result import Difference, split_counters
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.run import Model
 
-
-def _beside(name: str) -> ModuleType:
-    """A helper module in this directory (tests are not a package)."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hand = _beside("engine_hand")
-TINY, TIMING, model_of, timed, matrix, load = (
-    hand.TINY, hand.TIMING, hand.model_of, hand.timed, hand.matrix, hand.load)
+from .engine_hand import TIMING, TINY, load, matrix, model_of, timed
 
 PIPELINE = [
     Command.make(Unit.LOAD, offset=0, stride=64, bytes=40, row=0, row_stride=10, block_stride=1, rows=4),
