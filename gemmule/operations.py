@@ -6,7 +6,7 @@ from collections.abc import Collection
 from enum import IntEnum
 
 __all__ = ["COMPARISON_OPS", "EXPONENTIALS", "MatrixFlag", "MoveFlag", "SOp", "SelectFlag", "Unit", "VOp", "VectorFlag",
-           "flag_name", "legal_flags"]
+           "flag_name", "is_comparison", "legal_flags"]
 
 
 class Unit(IntEnum):
@@ -178,6 +178,11 @@ def legal_flags(unit: int, op: int, flags: int) -> bool:
     clamp, wide = flags >> _V.CLAMP & 1, flags >> _V.WIDE & 1
     return not (unit == Unit.VECTOR and op == VOp.REQUANT and clamp and wide
                 and not flags >> _V.RESIDUAL & 1)
+
+
+def is_comparison(op: int, flags: int) -> bool:
+    """Whether a vector command needs a device with ``comparison_modes``, whatever its ``period``."""
+    return op in COMPARISON_OPS or (op == VOp.NORM_STAT and bool(flags >> _V.ROUND & 1))
 
 
 _FLAG_NAMES: dict[int, dict[int, str]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from .config import Config
 from .isa import TABLE_FIELDS, IsaError, Unit, legal_flags
-from .operations import EXPONENTIALS
+from .operations import EXPONENTIALS, is_comparison
 
 __all__ = [
     "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "check_registers", "config_vector", "resolve",
@@ -54,6 +54,7 @@ _EXPONENTIALS = len(EXPONENTIALS)
 _LEGAL = np.array(
     [[[legal_flags(unit, op, flags) for flags in range(256)] for op in range(32)] for unit in range(len(Unit))])
 """[unit, op, flags]: the table form of :func:`gemmule.isa.legal_flags`."""
+_COMPARES = np.array([[is_comparison(op, flags) for flags in range(256)] for op in range(32)])
 
 
 def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray) -> None:
@@ -87,7 +88,7 @@ def _comparison(op, flags, period):  # type: ignore[no-untyped-def]
     """0: a command of every device; 1: of one with ``comparison_modes``; 2: of none."""
     if op == 6 or op == 9:
         return 0 if period == 0 else 1 if period < _EXPONENTIALS else 2
-    return 1 if op == 13 or (op == 3 and flags >> 1 & 1) else 0
+    return 1 if _COMPARES[op, flags] else 0
 
 
 def _banks(first, last, bank_rows, banks):  # type: ignore[no-untyped-def]

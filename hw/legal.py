@@ -6,8 +6,8 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.isa import BODY, HEADER, SOp, Unit, VectorFlag, VOp, legal_flags
-from gemmule.operations import COMPARISON_OPS, EXPONENTIALS
+from gemmule.isa import BODY, HEADER, SOp, Unit, VOp, legal_flags
+from gemmule.operations import EXPONENTIALS, is_comparison
 
 __all__ = ["Legal"]
 
@@ -43,8 +43,7 @@ class Legal(wiring.Component):
         })
 
     def _legal(self, unit: int, op: int, flags: int) -> bool:
-        comparison = unit == Unit.VECTOR and (
-            op in COMPARISON_OPS or (op == VOp.NORM_STAT and flags >> VectorFlag.ROUND & 1))
+        comparison = unit == Unit.VECTOR and is_comparison(op, flags)
         return legal_flags(unit, op, flags) and (self._comparison_modes or not comparison)
 
     def elaborate(self, platform: object) -> Module:
