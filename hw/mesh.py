@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
-from gemmule.hw.pe import A_BITS, PE, SUM_BITS, PEInputs, column_bits
+from gemmule.hw.pe import A_BITS, PE, SUM_BITS, PEInputs
 
 __all__ = ["Mesh"]
 
@@ -69,14 +69,22 @@ class Mesh(wiring.Component):
         m = Module()
         dim, preload = self.config.dim, self.config.preload
         grid = [[PE(row=r, column=c, dim=dim, preload=preload) for c in range(dim)] for r in range(dim)]
-        joined = [_joined(m, [grid[r][c].result for r in range(dim)], f"joined_{c}") for c in range(dim)]
+        joined = [_joined(m, [grid[r][c].result for r in range(dim)], self.outputs, f"joined_{c}") for c in range(dim)]
         wait = dim - joined[0][1]  # from the end of a sum to its take
 
         # One-bit controls: bit i of a vector stands in the row's (column's) i-th PE.
         swap, capture_row, capture_column = (
             [_wave(m, edge[i], f"{name}_{i}", dim) for i in range(dim)] for name, edge in (
                 ("swap", self.swap), ("capture_row", self.capture_row), ("capture_column", self.capture_column)))
+        corner = 2 * dim  # cycles after which what enters at row and column 0 has passed the whole mesh, at least
+        swapping = _under_way(m, self.swap[0], corner, "swapping")
+        moving = self.outputs | _under_way(
+            m, self.capture_row[0] | self.capture_column[0], corner + dim // preload, "moving")
         end = [_wave(m, self.end[r], f"end_{r}", wait + dim) for r in range(dim)]
+
+        # Weights pass in one register a row (a column): one statement of the simulator, not DIM.
+        east, south = (
+            [_passing(m, self.weights[i], moving, dim, f"{name}_{i}") for i in range(dim)] for name in ("east", "south"))
 
         for r in range(dim):
             for c in range(dim):
@@ -84,41 +92,59 @@ class Mesh(wiring.Component):
                 north = grid[r - 1][c] if r else None
                 grid[r][c].build(m, PEInputs(
                     a=west.a if west else self.a[r],
-                    psum=_extended(north.running, r) if north else C(0, SUM_BITS),
+                    psum=_widened(north.running, grid[r][c].bits) if north else C(0, grid[r][c].bits),
                     outputs=self.outputs,
+                    moving=moving,
+                    swapping=swapping,
                     swap=swap[r][c],
                     end=end[r][c],
                     take=end[r][wait + c],
-                    west=west.east if west else self.weights[r],
-                    north=north.south if north else self.weights[c],
+                    west=east[r].word_select(c, 8 * preload),
+                    north=south[c].word_select(r, 8 * preload),
                     capture_row=capture_row[r][c],
                     capture_column=capture_column[c][r],
                 ))
         for c in range(dim):
             m.d.comb += self.sums[c].eq(Mux(
-                self.outputs, _either(joined[c][0]), _extended(grid[dim - 1][c].running, dim)))
+                self.outputs, _either(joined[c][0]), _widened(grid[dim - 1][c].running, SUM_BITS)))
         return m
 
 
-def _extended(running: Signal, rows: int) -> Value:
-    """A weight-stationary sum of ``rows`` rows with all its bits."""
-    bits = column_bits(rows)
-    return Cat(running[:bits], running[bits - 1].replicate(SUM_BITS - bits))
+def _widened(running: Signal, bits: int) -> Value:
+    """A signed sum of a column, as unsigned with ``bits`` bits."""
+    return Cat(running, running[-1].replicate(bits - len(running)))
+
+
+def _passing(m: Module, entry: Value, enable: Value, places: int, name: str) -> Value:
+    """What enters moves on by one PE a cycle, while ``enable`` is 1; as seen by PE 0 .. ``places`` - 1."""
+    past = Signal(len(entry) * (places - 1), name=name, reset_less=True)
+    seen = Cat(entry, past)
+    m.d.sync += past.eq(Mux(enable, seen[:len(past)], past))
+    return seen
 
 
 def _either(parts: list[Signal]) -> Value:
     return reduce(or_, parts)
 
 
-def _joined(m: Module, parts: list[Signal], name: str) -> tuple[list[Signal], int]:
+def _joined(m: Module, parts: list[Signal], enable: Value, name: str) -> tuple[list[Signal], int]:
     """At most two signals whose "or" is that of ``parts`` some cycles ago, and these cycles; registers of four each."""
     cycles = 0
     while len(parts) > 2:
         cycles += 1
         sums = [Signal(SUM_BITS, name=f"{name}_{cycles}_{i}", reset_less=True) for i in range(-(-len(parts) // 4))]
-        m.d.sync += [total.eq(_either(parts[4 * i:4 * i + 4])) for i, total in enumerate(sums)]
+        m.d.sync += [
+            total.eq(Mux(enable, _either(parts[4 * i:4 * i + 4]), total)) for i, total in enumerate(sums)]
         parts = sums
     return parts, cycles
+
+
+def _under_way(m: Module, entry: Value, cycles: int, name: str) -> Signal:
+    """Whether ``entry`` is 1 or was so in one of the last ``cycles`` cycles."""
+    busy, left = Signal(name=name), Signal(range(cycles + 1), name=f"{name}_left")
+    m.d.comb += busy.eq(entry | left.any())
+    m.d.sync += left.eq(Mux(entry, cycles, Mux(left.any(), left - 1, 0)))
+    return busy
 
 
 def _wave(m: Module, entry: Value, name: str, cycles: int) -> Value:

@@ -25,15 +25,18 @@ class PEInputs:
     """What PE(r, c) sees in a cycle. Everything of one wave arrives r + c cycles after its start.
 
     ``a``, ``psum``: the row's activation from the west, sums from the north. ``outputs``: mode of the
-    whole mesh, output-stationary. ``swap``: the cycle before a tile's first row (weight-stationary).
+    whole mesh, output-stationary. ``moving``, ``swapping``: weights pass, or a swap is on its way, somewhere
+    in the mesh; else their registers hold. ``swap``: the cycle before a tile's first row (weight-stationary).
     ``end``: this cycle's product completes the running sum, ``take``: the held sum leaves
-    (output-stationary). ``west``, ``north``: weights that pass. ``capture_row``, ``capture_column``: this
-    PE's weight passes now (normal: from the north, transposed: from the west).
+    (output-stationary). ``west``, ``north``: weights that pass, in registers of the mesh. ``capture_row``,
+    ``capture_column``: this PE's weight passes now (normal: from the north, transposed: from the west).
     """
 
     a: Value
     psum: Value
     outputs: Value
+    moving: Value
+    swapping: Value
     swap: Value
     end: Value
     take: Value
@@ -56,7 +59,7 @@ class PE:
     shows the held sum for one cycle.
 
     A plain class that adds its registers to the parent's module, because a flat mesh simulates
-    faster than one submodule per PE; registers of one dataflow do not toggle in the other.
+    faster than one submodule per PE; what has nothing to do holds, in one branch for the whole mesh.
 
     Parameters
     ----------
@@ -69,12 +72,10 @@ class PE:
     ----------
     a: Signal(signed(9))
         To the east.
-    running: Signal(signed(32))
-        Weight-stationary: to the south, the sum of rows 0 .. row in the lower ``column_bits(row + 1)``.
-    result: Signal(signed(32))
+    running: Signal(column_bits(row + 1))
+        Weight-stationary: to the south, the sum of rows 0 .. row. Output-stationary: with ``upper`` the running sum.
+    result: Signal(32)
         A finished sum in the cycle after ``take``, else 0.
-    east, south: Signal(8 * preload)
-        Weights that passed from the west, from the north.
     """
 
     def __init__(self, *, row: int, column: int, dim: int, preload: int) -> None:
@@ -82,21 +83,21 @@ class PE:
         self.row, self.column, self.preload = row, column, preload
         self.last_item = max(row, column) >= dim - preload
         self.a = Signal(signed(A_BITS), name=f"a_{where}", reset_less=True)
-        self.running = Signal(signed(SUM_BITS), name=f"running_{where}", reset_less=True)
-        self.held = Signal(signed(SUM_BITS), name=f"held_{where}", reset_less=True)
-        self.result = Signal(signed(SUM_BITS), name=f"result_{where}", reset_less=True)
-        self.east = Signal(8 * preload, name=f"east_{where}", reset_less=True)
-        self.south = Signal(8 * preload, name=f"south_{where}", reset_less=True)
-        self.shadow = Signal(signed(8), name=f"shadow_{where}", reset_less=True)
+        self.bits = column_bits(row + 1)
+        self.running = Signal(self.bits, name=f"running_{where}", reset_less=True)
+        self.upper = Signal(SUM_BITS - self.bits, name=f"upper_{where}", reset_less=True)
+        self.held = Signal(SUM_BITS, name=f"held_{where}", reset_less=True)
+        self.result = Signal(SUM_BITS, name=f"result_{where}", reset_less=True)
+        self.shadow = Signal(8, name=f"shadow_{where}", reset_less=True)
         # A REUSE command may read it before any weights came: 0 after a reset.
-        self.active = Signal(signed(8), name=f"active_{where}")
+        self.active = Signal(8, name=f"active_{where}")
 
     def build(self, m: Module, i: PEInputs) -> None:
         """Add the next-state logic to ``m``."""
         where = f"{self.row}_{self.column}"
-        bits = column_bits(self.row + 1)
-        base = Signal(signed(SUM_BITS), name=f"base_{where}")
-        total = Signal(signed(SUM_BITS), name=f"total_{where}")
+        bits = self.bits
+        product = Signal(signed(A_BITS + 8), name=f"product_{where}")
+        total = Signal(SUM_BITS, name=f"total_{where}")
         passing = Signal(8, name=f"passing_{where}")
         # The weight's place in its group: normal by row, transposed by column.
         by_row = i.north.word_select(self.row % self.preload, 8)
@@ -104,20 +105,23 @@ class PE:
         captured = i.capture_row | i.capture_column
         newest = Mux(captured, passing, self.shadow) if self.last_item else self.shadow
         m.d.comb += [
-            # The upper bits of a weight-stationary sum are copies of its sign: the mesh's south edge adds them.
-            base.eq(Cat(Mux(i.outputs, self.running[:bits], i.psum[:bits]), self.running[bits:])),
-            total.eq(base + i.a * Mux(i.outputs, i.north[:8].as_signed(), self.active)),
+            product.eq(i.a * Mux(i.outputs, i.north[:8], self.active).as_signed()),
+            # Unsigned, as all that a sum is chosen with: less to extend. A weight-stationary sum has no upper bits.
+            total.eq(Cat(Mux(i.outputs, self.running, i.psum), self.upper) + extended(product)),
             passing.eq(Mux(i.capture_row, by_row, by_column)),
         ]
-        # Expressions, not If blocks, with the mesh's mode outside: the simulator joins them to one branch.
-        kept = Mux(i.outputs, total, Cat(total[:bits], self.running[bits:]))
+        # Expressions, not If blocks, with a condition of the whole mesh outside: the simulator joins them to one branch.
         m.d.sync += [
-            self.east.eq(i.west),
-            self.south.eq(i.north),
+            self.shadow.eq(Mux(i.moving, Mux(captured, passing, self.shadow), self.shadow)),
+            self.active.eq(Mux(i.swapping, Mux(i.swap, newest, self.active), self.active)),
             self.a.eq(i.a),
-            self.running.eq(Mux(i.end, 0, kept)),
-            self.held.eq(Mux(i.end, total, self.held)),
-            self.result.eq(Mux(i.take, self.held, 0)),
-            self.active.eq(Mux(i.swap, newest, self.active)),
-            self.shadow.eq(Mux(captured, passing, self.shadow)),
+            self.running.eq(Mux(i.outputs, Mux(i.end, 0, total[:bits]), total[:bits])),
+            self.upper.eq(Mux(i.outputs, Mux(i.end, 0, total[bits:]), self.upper)),
+            self.held.eq(Mux(i.outputs, Mux(i.end, total, self.held), self.held)),
+            self.result.eq(Mux(i.outputs, Mux(i.take, self.held, 0), self.result)),
         ]
+
+
+def extended(value: Value) -> Value:
+    """The bits of a signed value as those of a sum."""
+    return Cat(value, value[-1].replicate(SUM_BITS - len(value)))

@@ -12,7 +12,7 @@ from gemmule.hw.testing import run_bench
 
 SHAPES = {
     "a": signed(9), "psum": signed(32), "outputs": 1, "swap": 1, "end": 1, "take": 1, "west": None, "north": None,
-    "capture_row": 1, "capture_column": 1,
+    "capture_row": 1, "capture_column": 1, "moving": 1, "swapping": 1,
 }
 
 
@@ -30,13 +30,13 @@ def test_random_inputs(row, column, preload, bits):
     pins = {name: Signal(8 * preload if shape is None else shape, name=name)
             for name, shape in SHAPES.items()}
     pe = PE(row=row, column=column, dim=8, preload=preload)
-    pe.build(m, PEInputs(**pins))
+    pe.build(m, PEInputs(**pins | {"psum": pins["psum"][:bits]}))
     last_item = max(row, column) // preload == 8 // preload - 1
     swapped_while_captured = taken_while_ended = 0
 
     async def bench(ctx):
         nonlocal swapped_while_captured, taken_while_ended
-        shadow = active = running = held = outputs = 0
+        shadow = active = running = held = outputs = result = 0
         for cycle in range(900):
             begins = cycle % 30 == 0
             if begins:
@@ -53,11 +53,13 @@ def test_random_inputs(row, column, preload, bits):
                 capture = ""
             for name in ("capture_row", "capture_column"):
                 now[name] = name == capture
+            now["moving"] = outputs or bool(capture) or rng.random() < 0.5
+            now["swapping"] = now["swap"] or rng.random() < 0.5
             for name, value in now.items():
                 ctx.set(pins[name], int(value))
             # The next state, from the docstrings.
-            result = held if now["take"] else 0
             if outputs:
+                result = held if now["take"] else 0
                 total = wrap(running + now["a"] * wrap(now["north"] & 255, 8), 32)
                 taken_while_ended += bool(now["take"] and now["end"])
                 held = total if now["end"] else held
@@ -74,10 +76,9 @@ def test_random_inputs(row, column, preload, bits):
                 active = shadow
             await ctx.tick()
             assert ctx.get(pe.a) == now["a"]
-            assert ctx.get(pe.running) == running
-            assert ctx.get(pe.result) == result
-            assert (ctx.get(pe.east), ctx.get(pe.south)) == (now["west"], now["north"])
-            assert ctx.get(pe.active) == active
+            assert wrap(ctx.get(pe.upper) << bits | ctx.get(pe.running), 32) == running
+            assert wrap(ctx.get(pe.result), 32) == result
+            assert wrap(ctx.get(pe.active), 8) == active
 
     run_bench(m, bench)
     assert (swapped_while_captured > 10) == last_item
