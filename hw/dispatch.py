@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.claims import narrow, widen
+from gemmule.hw.extents import Extents, extents_layout
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import Queue
 from gemmule.hw.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
@@ -32,15 +33,15 @@ class Dispatch(wiring.Component):
     """Moves commands, in order, from the fetch queue to the unit queues.
 
     Latency: 1 cycle in the decode register, 1 into the unit's queue. Throughput: one per cycle.
-    Backpressure: a full unit queue (registered count) holds everything behind the command. A command
-    that faults stays in the decode register until ``clear``.
+    Backpressure: a full unit queue (registered count) holds everything behind the command. After a command
+    that faults nothing moves until ``clear``.
 
     Members
     -------
     command_valid, command, command_take:
         Head of the fetch queue.
     lengths, base_index, base, limit:
-        Registers, see :class:`Resolve`.
+        Length registers, and base register ``base_index``; read while the command is the fetch queue's head.
     stop: In(1)
         Push nothing.
     clear: In(1)
@@ -95,21 +96,34 @@ class Dispatch(wiring.Component):
         full = Signal()
         word = Signal(8 * COMMAND_BYTES)
         pushed = Signal()
-        m.d.comb += self.command_take.eq(self.command_valid & (~full | pushed))
+        fits = Signal()  # the unit's queue takes the command, if it does not fault
+        faulted = Signal(FAULT_BITS)  # of the command that was here
+        m.submodules.extents = extents = Extents()
+        held, base, limit = Signal(extents_layout()), Signal(config.address_bits), Signal(config.address_bits)
+        m.d.comb += [
+            extents.word.eq(self.command), extents.lengths.eq(self.lengths), self.base_index.eq(extents.base_index),
+            self.command_take.eq(self.command_valid & (~full | pushed)),
+        ]
+        # Whether the command faults is known too late to keep the register: then the fault stays, not the command.
+        with m.If(self.command_valid & (~full | fits)):
+            m.d.sync += [
+                word.eq(self.command), held.eq(extents.extents), base.eq(self.base), limit.eq(self.limit)]
         with m.If(self.command_take):
-            m.d.sync += [full.eq(1), word.eq(self.command)]
+            m.d.sync += full.eq(1)
         with m.Elif(pushed):
             m.d.sync += full.eq(0)
 
         m.submodules.resolve = resolve = Resolve(config=config)
         m.d.comb += [
             resolve.word.eq(word),
-            resolve.lengths.eq(self.lengths),
-            resolve.base.eq(self.base),
-            resolve.limit.eq(self.limit),
-            self.base_index.eq(resolve.base_index),
-            self.fault.eq(Mux(full, resolve.fault, 0)),
+            resolve.extents.eq(held),
+            resolve.base.eq(base),
+            resolve.limit.eq(limit),
+            self.fault.eq(Mux(full, Mux(faulted.any(), faulted, resolve.fault), 0)),
+            pushed.eq(fits & ~resolve.fault.any()),
         ]
+        with m.If(fits):
+            m.d.sync += faulted.eq(resolve.fault)
 
         # A distance d means the d-th last command dispatched so far; beyond the first: no wait.
         targets = Signal(counts_layout())
@@ -130,7 +144,7 @@ class Dispatch(wiring.Component):
         ]
 
         # Unit queues.
-        pushes = []
+        rooms = []
         for u, (unit, layout) in enumerate(UNIT_LAYOUTS.items()):
             streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
             claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
@@ -142,8 +156,7 @@ class Dispatch(wiring.Component):
             m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
             source = {"load": resolve.move, "store": resolve.move}.get(unit, getattr(resolve, unit, None))
             m.d.comb += [
-                queue.push.eq(full & ~self.stop & (resolve.fault == 0) & (resolve.unit == u)
-                              & (queue.level < config.unit_queue)),
+                queue.push.eq(pushed & (resolve.unit == u)),
                 queue.push_data.command.eq(source),
                 queue.push_data.targets.eq(targets),
                 queue.push_data.alone.eq(resolve.zero | own_kind[u]),
@@ -166,10 +179,11 @@ class Dispatch(wiring.Component):
                     m.d.sync += doubtful.eq(resolve.predicate != 0)
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
-            pushes.append(queue.push)
-        m.d.comb += pushed.eq(sum(pushes) != 0)
+            rooms.append((resolve.unit == u) & (queue.level < config.unit_queue))
+        m.d.comb += fits.eq(full & ~self.stop & ~faulted.any() & Cat(rooms).any())
         with m.If(pushed):
             m.d.sync += self.total.eq(self.total + 1)
         with m.If(self.clear):
-            m.d.sync += [full.eq(0), stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+            m.d.sync += [
+                full.eq(0), faulted.eq(0), stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
         return m

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import COMMAND_BYTES, Config
-from gemmule.hw.hulls import FIRST_BITS, fields_of, named
+from gemmule.hw.fields import FIRST_BITS, fields_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.isa import MoveFlag, SelectFlag, SOp, Unit
 

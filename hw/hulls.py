@@ -8,32 +8,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import COMMAND_BYTES, Config
-from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
-from gemmule.isa import BODY, HEADER, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.hw.extents import extents_layout
+from gemmule.hw.fields import CLAIMS, fields_of, named
+from gemmule.hw.interfaces import LENGTH_BITS
+from gemmule.isa import MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
 
-__all__ = ["CLAIMS", "Hulls", "fields_of", "named"]
-
-CLAIMS = 3
-"""Most streams of one unit."""
-FIRST_BITS = max(ROW_BITS, LENGTH_BITS + dict(HEADER)["dyn_stride"]) + 1
-"""A row plus a dynamic offset, without loss."""
-
-_header = data.StructLayout(dict(HEADER))
-_body = {unit: data.StructLayout(dict(fields)) for unit, fields in BODY.items()}
-
-
-def fields_of(word: Value) -> tuple[data.View, data.View, data.View, data.View, data.View]:
-    """Header, and body as a move, matrix, vector and select command, of a command word."""
-    bodies = (data.View(_body[unit], word[64:64 + _body[unit].size])
-              for unit in (Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT))
-    return (data.View(_header, word[:_header.size]), *bodies)  # type: ignore[return-value]
-
-
-def named(m: Module, name: str, value: Value) -> Signal:
-    """``value`` as a signal of its own shape, so that the Verilog reads like the source."""
-    signal = Signal(value.shape(), name=name)
-    m.d.comb += signal.eq(value)
-    return signal
+__all__ = ["Hulls"]
 
 
 def _ones(width: int) -> Const:
@@ -51,11 +31,7 @@ class Hulls(wiring.Component):
     -------
     word: In
         Command.
-    m, n, k: In
-        Resolved lengths (load and store: ``m`` rows; TABLE: 1 and 256; WORD_TABLE: 2 and 513).
-    first: In(array)
-        Resolved rows of the unit's operands (load, store: row; matrix: a, b, c; vector: src0, src1, dst;
-        select: src0, -, dst).
+    extents: In(extents_layout)
     claims: Out(array)
         Port masks of the unit's streams, in their order.
     bad: Out(1)
@@ -69,8 +45,7 @@ class Hulls(wiring.Component):
         self.config = config
         super().__init__({
             "word": In(8 * COMMAND_BYTES),
-            "m": In(LENGTH_BITS), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
-            "first": In(data.ArrayLayout(FIRST_BITS, CLAIMS)),
+            "extents": In(extents_layout()),
             "claims": Out(data.ArrayLayout(config.claim_bits, CLAIMS)),
             "bad": Out(1), "apart": Out(1),
         })
@@ -121,11 +96,10 @@ class Hulls(wiring.Component):
         select_reads = named(m, "select_reads", maxima | sop(SOp.LIST_LOAD)
                              | sop(SOp.KEYS) & ~flag(SelectFlag.FROM_IMPORTANCE))
 
-        # Lengths less 1, which divide without rounding. What only a length of zero spoils means nothing anyway.
         log = exact_log2(dim)
-        m_last, n_last, k_last = (named(m, f"{name}_last", (getattr(self, name) - 1)[:LENGTH_BITS]) for name in "mnk")
+        m_last, n_last, k_last = (self.extents[f"{name}_last"] for name in ("rows", "columns", "depth"))
         m_group, n_group, k_group = m_last >> log, n_last >> log, k_last >> log
-        byte_last = named(m, "byte_last", (move.bytes - 1)[:len(move.bytes)])
+        byte_last = self.extents.bytes_last
         block = named(m, "block", Mux(wide_dram, byte_last >> (log + 2), byte_last >> log))
         list_row = n_last >> (log - 1)
 
@@ -152,7 +126,7 @@ class Hulls(wiring.Component):
             flag(MatrixFlag.GROUP_SCALES), (weight_row - ~scale_row)[:len(scale_row)],  # a - ~b = a + b + 1
             Mux(flag(MatrixFlag.B_INT4), inner >> 1, inner)))
 
-        first0, first1, first2 = self.first
+        first0, first1, first2 = self.extents.first
         table_rows = Mux(header.op == VOp.TABLE, max(1, 256 // dim), 2 * -(-513 // dim))
         angle = Cat(_ones(2), m_last)  # m << (period + 2), less 1
         for i, bit in enumerate(vector.period):

@@ -84,7 +84,8 @@ class Mesh(wiring.Component):
 
         # Weights pass in one register a row (a column): one statement of the simulator, not DIM.
         east, south = (
-            [_passing(m, self.weights[i], moving, dim, f"{name}_{i}") for i in range(dim)] for name in ("east", "south"))
+            [_passing(m, self.weights[i], moving, dim, f"{name}_{i}") for i in range(dim)]
+            for name in ("east", "south"))
 
         for r in range(dim):
             for c in range(dim):

@@ -59,7 +59,7 @@ class PE:
     shows the held sum for one cycle.
 
     A plain class that adds its registers to the parent's module, because a flat mesh simulates
-    faster than one submodule per PE; what has nothing to do holds, in one branch for the whole mesh.
+    faster than one submodule per PE; what has nothing to do holds, in one branch for the mesh.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class PE:
             total.eq(Cat(Mux(i.outputs, self.running, i.psum), self.upper) + extended(product)),
             passing.eq(Mux(i.capture_row, by_row, by_column)),
         ]
-        # Expressions, not If blocks, with a condition of the whole mesh outside: the simulator joins them to one branch.
+        # Expressions, not If blocks, with a condition of the mesh outside: the simulator joins them to one branch.
         m.d.sync += [
             self.shadow.eq(Mux(i.moving, Mux(captured, passing, self.shadow), self.shadow)),
             self.active.eq(Mux(i.swapping, Mux(i.swap, newest, self.active), self.active)),

@@ -1,22 +1,20 @@
-"""Resolve: from a command word and the registers to what a unit sees, and its claims or fault."""
+"""Resolve: from a command word, its extents and a base register to what a unit sees, and its claims or fault."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
-from operator import or_
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.entries import Entries
-from gemmule.hw.hulls import CLAIMS, Hulls, fields_of, named
-from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
+from gemmule.hw.extents import extents_layout
+from gemmule.hw.fields import CLAIMS, fields_of, named
+from gemmule.hw.hulls import Hulls
+from gemmule.hw.interfaces import matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.legal import Legal
-from gemmule.isa import HEADER, NUM_BASES, NUM_LENGTHS, Dyn, MoveFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import HEADER, MoveFlag, SOp, Unit, VectorFlag, VOp
 from gemmule.resolve import FAULTS
 
 __all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]
@@ -25,13 +23,11 @@ FAULT_BITS = 4
 PREDICATE_BITS = dict(HEADER)["predicate"]
 WAIT_UNITS = tuple(Unit)
 
-FIXED_LENGTH = 65535
-"""What length register 0 reads."""
 _fault = {name: code for code, name in enumerate(FAULTS)}
 
 
 class Resolve(wiring.Component):
-    """Combinational; equal to ``gemmule.resolve.resolve_row`` for every word.
+    """Combinational; with :class:`gemmule.hw.extents.Extents` equal to ``gemmule.resolve.resolve_row`` for every word.
 
     Rows and DRAM ranges are computed without loss, so that a range that leaves a memory always
     faults. Outputs of a command that faults mean nothing; claims of a zero-length one are 0.
@@ -40,10 +36,10 @@ class Resolve(wiring.Component):
     -------
     word: In
         Command.
-    lengths: In(array)
-        Length registers; number 0 reads 65535, whatever it holds.
-    base_index: Out
-        Register that ``base`` and ``limit`` must show in the same cycle.
+    extents: In(extents_layout)
+        Of the same word.
+    base, limit: In
+        Registers that its field ``base`` names.
     fault, unit, zero: Out
         Fault code (0: none), unit number, length zero.
     waits: Out(array)
@@ -60,8 +56,7 @@ class Resolve(wiring.Component):
         self.config = config
         super().__init__({
             "word": In(8 * COMMAND_BYTES),
-            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
-            "base_index": Out(range(NUM_BASES)),
+            "extents": In(extents_layout()),
             "base": In(config.address_bits),
             "limit": In(config.address_bits),
             "fault": Out(FAULT_BITS),
@@ -81,7 +76,6 @@ class Resolve(wiring.Component):
         config = self.config
         header, move, matrix, vector, select = fields_of(self.word)
         op, flags = header.op, header.flags
-        is_load = named(m, "is_load", header.unit == Unit.LOAD)
         is_move = named(m, "is_move", header.unit < 2)
         is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
         is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
@@ -96,79 +90,26 @@ class Resolve(wiring.Component):
         m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
         m.d.comb += [
             legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags), legal.period.eq(vector.period)]
-        softmax = named(m, "softmax", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
-
-        def look_up(name: str, register: Value) -> Signal:
-            """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
-            number = named(m, f"{name}_reg", register)
-            values = (Const(FIXED_LENGTH, LENGTH_BITS), *(self.lengths[i] for i in range(1, NUM_LENGTHS)))
-            return named(m, f"{name}_value", reduce(or_, (
-                value & (number == i).replicate(LENGTH_BITS) for i, value in enumerate(values))))
-
-        # Lengths: min(max(LEN[register] - offset, 0), cap); the units share the look-up.
-        def less(name: str, register: Value, offset: Value) -> tuple[Signal, Value]:
-            """LEN[register] - offset, and whether that is negative."""
-            rest = named(m, f"{name}_rest", look_up(name, register) - named(m, f"{name}_offset", offset))
-            return named(m, f"{name}_left", rest[:LENGTH_BITS]), rest[-1]
-
-        def capped(name: str, left: Signal, negative: Value, cap: Value) -> Signal:
-            limit = named(m, f"{name}_cap", cap)
-            return named(m, f"{name}_length", Mux(left < limit, left, limit) & (~negative).replicate(LENGTH_BITS))
-
-        def length(name: str, field: Callable[[str], Value]) -> Signal:
-            return capped(name, *less(name, field("reg"), field("offset")), field("cap"))
-
-        def of_unit(name: str, part: str) -> Value:  # matrix and vector commands have m and n in the same place
-            field = f"{name}_{part}"
-            return Mux(is_select, select[field], vector[field])
-
-        table, word_table = vop(VOp.TABLE), vop(VOp.WORD_TABLE)
-        rows = named(m, "rows", Mux(table, 1, Mux(word_table, 2, length("m", lambda part: Mux(
-            is_move, move[f"rows_{part}"], of_unit("m", part))))))
-        columns = named(m, "columns", Mux(table, 256, Mux(word_table, 513, length(
-            "n", lambda part: of_unit("n", part)))))
-        # Vector commands have no k: there the look-up serves the columns of a softmax row behind this piece,
-        # LEN[low bits of aux] - high bits.
-        k_left, k_negative = less(
-            "k", Mux(is_vector, vector.aux[:4], Mux(is_matrix, matrix.k_reg, select.k_reg)),
-            Mux(is_vector, vector.aux[4:], Mux(is_matrix, matrix.k_offset, select.k_offset)))
-        counted = capped("k", k_left, k_negative, Mux(is_matrix, matrix.k_cap, select.k_cap))
-        depth = named(m, "depth", Mux(is_select & (op != SOp.TOP_K), 1, counted))
-        after = k_left & (softmax & vector.aux[:4].any() & ~k_negative).replicate(LENGTH_BITS)
+        softmax = vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+        rows, columns, depth = self.extents.rows, self.extents.columns, self.extents.depth
+        first_rows = self.extents.first
         has_rows = ~is_select | sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
         known = named(m, "known", legal.known & ~(sop(SOp.COMPARE) & (select.number == 0)))
         zero = named(m, "is_zero", known & (
             has_rows & (rows == 0) | Mux(is_move, move.bytes == 0, columns == 0)
             | (is_matrix | is_select) & (depth == 0)))
 
-        # First rows.
-        dynamic = named(m, "dynamic", look_up("dyn", header.dyn_reg) * header.dyn_stride)
-
-        def first(name: str, row: Value, moves: Value) -> Signal:
-            return named(m, name, row + Mux(moves, dynamic, 0))
-
-        which = header.dyn_which
-        first_rows = (
-            first("row0", Mux(is_move, move.row, Mux(
-                is_matrix, matrix.a_row, Mux(is_select, select.src0, vector.src0))),
-                  which == Mux(is_load, Dyn.DST, Dyn.SRC0)),
-            first("row1", Mux(is_matrix, matrix.b_row, vector.src1), which == Dyn.SRC1),
-            first("row2", Mux(is_matrix, matrix.c_row, Mux(is_select, select.dst, vector.dst)),
-                  (is_vector | is_select) & (which == Dyn.DST)),
-        )
-
         # Memory rows and their ports; entries of other memories.
         m.submodules.hulls = hulls = Hulls(config=config)
         m.submodules.entries = entries = Entries(config=config)
-        for part in (hulls, entries):
-            m.d.comb += [part.word.eq(self.word), part.m.eq(rows), part.n.eq(columns), part.k.eq(depth)]
         m.d.comb += [
-            *(hulls.first[i].eq(row) for i, row in enumerate(first_rows)),
+            hulls.word.eq(self.word), hulls.extents.eq(self.extents),
+            entries.word.eq(self.word), entries.m.eq(rows), entries.n.eq(columns), entries.k.eq(depth),
             entries.dst.eq(first_rows[2]),
         ]
         with m.If(~zero):
             m.d.comb += self.claims.eq(hulls.claims)
-        last = named(m, "last", (rows - 1)[:LENGTH_BITS])  # of a command with rows
+        last = self.extents.rows_last
         uses_stat = softmax | vop(
             VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | vop(VOp.REQUANT) & flags[VectorFlag.ROW]
         last_context = vector.context + vop(VOp.ABSMAX)
@@ -200,7 +141,7 @@ class Resolve(wiring.Component):
         # The command as its unit sees it.
         apart = ~zero & hulls.apart
         m.d.comb += [
-            self.base_index.eq(move.base), self.unit.eq(header.unit), self.zero.eq(zero),
+            self.unit.eq(header.unit), self.zero.eq(zero),
             *(self.waits[i].eq(header[f"wait_{unit.name.lower()}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(flags), self.move.address.eq(address), self.move.rows.eq(rows),
             self.move.row.eq(first_rows[0]),
@@ -213,7 +154,7 @@ class Resolve(wiring.Component):
             *(self.vector[name].eq(row) for name, row in zip(("src0", "src1", "dst"), first_rows)),
             *(self.vector[name].eq(vector[name]) for name in (
                 "src0_stride", "aux", "dst_stride", "mult", "shift", "shift2", "context", "period")),
-            self.vector.after.eq(after),
+            self.vector.after.eq(self.extents.after),
             self.select.op.eq(op), self.select.m.eq(rows), self.select.n.eq(columns), self.select.k.eq(depth),
             self.select.src0.eq(first_rows[0]), self.select.dst.eq(first_rows[2]),
             *(self.select[name].eq(select[name]) for name in ("src0_stride", "first", "aux", "shift", "number")),

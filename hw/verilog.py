@@ -21,6 +21,7 @@ from gemmule.hw.counters import Counters
 from gemmule.hw.csr import CsrBlock
 from gemmule.hw.dispatch import Dispatch
 from gemmule.hw.entries import Entries
+from gemmule.hw.extents import Extents
 from gemmule.hw.fetch import Fetch
 from gemmule.hw.hulls import Hulls
 from gemmule.hw.issue import Issue
@@ -54,7 +55,7 @@ UNITS: Mapping[str, Factory] = {
     TOP: _timed(Gemmule),
     "csr": _plain(CsrBlock), "control": _timed(Control), "counters": _plain(Counters), "watchdog": _plain(Watchdog),
     "fetch": _timed(Fetch), "legal": lambda config, timing: Legal(), "hulls": _plain(Hulls),
-    "entries": _plain(Entries),
+    "entries": _plain(Entries), "extents": lambda config, timing: Extents(),
     "resolve": _plain(Resolve), "dispatch": _plain(Dispatch),
     "claims": _timed(Claims), "issue_logic": _timed(Issue), "read_arbiter": _plain(ReadArbiter),
     "load": _timed(Load), "store": _timed(Store), "matrix": _timed(Matrix), "vector": _timed(Vector),

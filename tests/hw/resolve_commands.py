@@ -1,8 +1,10 @@
 """Single commands through the resolve stage, written shortly."""
 
-
+from amaranth.hdl import Module
+from amaranth.lib.wiring import Component
 
 from gemmule.config import Config, load_config
+from gemmule.hw.extents import Extents
 from gemmule.hw.resolve import Resolve
 from gemmule.hw.testing import run_bench
 from gemmule.isa import NUM_LENGTHS, Command, SOp, Unit, VOp, encode
@@ -17,10 +19,28 @@ KEYS, ENTRIES = 128, 256
 FAR = {"a_row": 0, "b_row": 512, "a_stride": 8, "b_stride": 8, "c_stride": 8}
 
 
+class Whole(Component):
+    """Both stages of resolve in one cycle; the outputs are those of ``resolve``."""
+
+    def __init__(self, config: Config) -> None:
+        self.extents, self.resolve = Extents(), Resolve(config=config)
+        super().__init__({})
+        self.word, self.lengths, self.base_index = self.extents.word, self.extents.lengths, self.extents.base_index
+        self.base, self.limit = self.resolve.base, self.resolve.limit
+        for name in ("fault", "unit", "zero", "waits", "predicate", "move", "matrix", "vector", "select", "claims"):
+            setattr(self, name, getattr(self.resolve, name))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.extents, m.submodules.resolve = self.extents, self.resolve
+        m.d.comb += [self.resolve.word.eq(self.word), self.resolve.extents.eq(self.extents.extents)]
+        return m
+
+
 def fault_of(commands: list[tuple[Command, str]], config: Config, *, limit: int = 4096, base: int = 0,
              lengths: list[int] | None = None) -> None:
     """Asserts the fault of every command."""
-    dut = Resolve(config=config)
+    dut = Whole(config)
 
     async def bench(ctx):
         ctx.set(dut.lengths, lengths or [65535] * NUM_LENGTHS)

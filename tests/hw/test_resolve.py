@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
-from gemmule.hw.resolve import Resolve
 from gemmule.hw.testing import run_bench
 from gemmule.isa import (
     BODY,
@@ -25,6 +24,8 @@ from gemmule.isa import (
 )
 from gemmule.operations import COMPARISON_OPS
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
+
+from .resolve_commands import Whole
 
 CONFIGS = {
     "tiny": load_config("tiny"),
@@ -135,7 +136,7 @@ def test_equals_model(name: str) -> None:
     expected = resolve(table, np.array(bases), np.array(limits), np.array(lengths), config)
     seen: dict[tuple[int, str], int] = {}
     kinds: Counter[tuple[int, int, int, int]] = Counter()
-    dut = Resolve(config=config)
+    dut = Whole(config)
 
     afters = 0
 

@@ -3,7 +3,6 @@
 import random
 
 from gemmule.hw.legal import Legal
-from gemmule.hw.resolve import Resolve
 from gemmule.hw.testing import run_bench
 from gemmule.isa import NUM_LENGTHS, SOp, Unit, VOp, encode, legal_flags
 from gemmule.isa import MatrixFlag as M
@@ -11,12 +10,12 @@ from gemmule.isa import MoveFlag as L
 from gemmule.isa import SelectFlag as S
 from gemmule.isa import VectorFlag as V
 
-from .resolve_commands import TINY, fault_of, matrix, move, select, vector
+from .resolve_commands import TINY, Whole, fault_of, matrix, move, select, vector
 
 
 def test_claims_by_hand() -> None:
     """Scratchpad reads 0..3, scratchpad writes 4..7, accumulator reads 8..11, accumulator writes 12..15."""
-    dut = Resolve(config=TINY)
+    dut = Whole(TINY)
     wanted = [
         (move(Unit.LOAD, row=200), (0x30, 0, 0), 0),  # rows 200 .. 320
         (move(Unit.STORE, row=200), (0x03, 0, 0), 0),
@@ -64,7 +63,7 @@ def test_claims_by_hand() -> None:
 
 def test_columns_behind_a_piece_of_a_row() -> None:
     """A softmax row of LEN[2] = 100 columns: 100 - 70 stand behind the piece; none without a register."""
-    dut = Resolve(config=TINY)
+    dut = Whole(TINY)
     wanted = [
         (vector(VOp.SOFTMAX_MAX, aux=2 | 70 << 4), 30), (vector(VOp.SOFTMAX_EXP, aux=2 | 100 << 4), 0),
         (vector(VOp.SOFTMAX_NORM, aux=2 | 99 << 4), 1), (vector(VOp.SOFTMAX_NORM, aux=2 | 101 << 4), 0),

@@ -4,6 +4,21 @@
 // word a line); writes after.hex. From the end of reset on, every output must be known in every cycle; the
 // payload of an AXI channel only while it is valid when +payload=valid is given. Prints the unknown outputs.
 
+// A sum in which an unknown bit reaches itself and the bits above it, as in an adder of gates; with "+" it
+// makes the whole sum unknown.
+function automatic [32:0] add_bitwise(input [31:0] a, input [31:0] b);
+  reg carry;
+  integer i;
+  begin
+    carry = 0;
+    for (i = 0; i < 32; i = i + 1) begin
+      add_bitwise[i] = a[i] ^ b[i] ^ carry;
+      carry = (a[i] & b[i]) | (carry & (a[i] | b[i]));
+    end
+    add_bitwise[32] = carry;
+  end
+endfunction
+
 module fourstate #(
     parameter ADDRESS_BITS = 32,
     parameter BUS_BYTES = 4,

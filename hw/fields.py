@@ -1,0 +1,33 @@
+"""Fields of a command word in hardware."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import data
+
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
+from gemmule.isa import BODY, HEADER, Unit
+
+__all__ = ["CLAIMS", "FIRST_BITS", "fields_of", "named"]
+
+CLAIMS = 3
+"""Most streams of one unit."""
+FIRST_BITS = max(ROW_BITS, LENGTH_BITS + dict(HEADER)["dyn_stride"]) + 1
+"""A row plus a dynamic offset, without loss."""
+
+_header = data.StructLayout(dict(HEADER))
+_body = {unit: data.StructLayout(dict(fields)) for unit, fields in BODY.items()}
+
+
+def fields_of(word: Value) -> tuple[data.View, data.View, data.View, data.View, data.View]:
+    """Header, and body as a move, matrix, vector and select command, of a command word."""
+    bodies = (data.View(_body[unit], word[64:64 + _body[unit].size])
+              for unit in (Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT))
+    return (data.View(_header, word[:_header.size]), *bodies)  # type: ignore[return-value]
+
+
+def named(m: Module, name: str, value: Value) -> Signal:
+    """``value`` as a signal of its own shape, so that the Verilog reads like the source."""
+    signal = Signal(value.shape(), name=name)
+    m.d.comb += signal.eq(value)
+    return signal
