@@ -107,7 +107,7 @@ class Dispatch(wiring.Component):
         # Whether the command faults is known too late to keep the register: then the fault stays, not the command.
         with m.If(self.command_valid & (~full | fits)):
             m.d.sync += [
-                word.eq(self.command), held.eq(extents.extents), base.eq(self.base), limit.eq(self.limit)]
+                word.eq(self.command), held.eq(extents.result), base.eq(self.base), limit.eq(self.limit)]
         with m.If(self.command_take):
             m.d.sync += full.eq(1)
         with m.Elif(pushed):

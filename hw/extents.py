@@ -50,7 +50,7 @@ class Extents(wiring.Component):
         Length registers; number 0 reads 65535, whatever it holds.
     base_index: Out
         Base register that the command names.
-    extents: Out(extents_layout)
+    result: Out(extents_layout)
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Extents(wiring.Component):
             "word": In(8 * COMMAND_BYTES),
             "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
             "base_index": Out(range(NUM_BASES)),
-            "extents": Out(extents_layout()),
+            "result": Out(extents_layout()),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -130,10 +130,10 @@ class Extents(wiring.Component):
         )
         m.d.comb += [
             self.base_index.eq(move.base),
-            self.extents.rows.eq(rows), self.extents.columns.eq(columns), self.extents.depth.eq(depth),
-            *(self.extents[f"{name}_last"].eq(length - 1) for name, length in (
+            self.result.rows.eq(rows), self.result.columns.eq(columns), self.result.depth.eq(depth),
+            *(self.result[f"{name}_last"].eq(length - 1) for name, length in (
                 ("rows", rows), ("columns", columns), ("depth", depth), ("bytes", move.bytes))),
-            self.extents.after.eq(after),
-            *(self.extents.first[i].eq(row) for i, row in enumerate(first_rows)),
+            self.result.after.eq(after),
+            *(self.result.first[i].eq(row) for i, row in enumerate(first_rows)),
         ]
         return m

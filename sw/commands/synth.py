@@ -12,18 +12,8 @@ import typer
 from rich.table import Table
 
 from gemmule.config import Config
-from gemmule.hw.synth import (
-    TARGETS,
-    Area,
-    Route,
-    SynthError,
-    Synthesis,
-    Target,
-    check_tools,
-    route,
-    synthesize,
-    versions,
-)
+from gemmule.hw.synth import TARGETS, Area, Route, Synthesis, Target, route, synthesize
+from gemmule.hw.synth_tools import SynthError, Tools
 from gemmule.hw.verilog import TOP, UNITS
 from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json
 from gemmule.sw.text import InputError
@@ -47,11 +37,13 @@ def synth(
         "--black-box-memories/--map-memories",
         help="Leave out the memories of scratchpad and accumulator (default for base), or map them to block RAM "
              "(default for all others).", show_default=False)] = None,
+    native: Annotated[bool, typer.Option(
+        "--native", help="Run yosys and nextpnr-ecp5 from PATH, not the wheels: several times faster.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Synthesise the RTL with Yosys and, with --route, place and route it with nextpnr.
 
-    Needs the optional dependencies named synth (docs/synthesis.md). Work files lie under build/synth.
+    Needs the optional dependencies named synth, or native tools (docs/synthesis.md). Work files lie under build/synth.
 
     Example: gemmule synth --config edge --unit whole --route --json build/synth_edge.json
     """
@@ -64,11 +56,12 @@ def synth(
     black_box = device.name == "base" if black_box_memories is None else black_box_memories
     if place and black_box:
         raise InputError("--route needs the memories; add --map-memories")
-    flow = _Flow(device, TARGETS[target], black_box, place)
+    tools = Tools(native)
+    flow = _Flow(device, TARGETS[target], black_box, place, tools)
     try:
-        check_tools("yosys", *(["nextpnr"] if place else []))
+        tools.check("yosys", *(["nextpnr"] if place else []))
         record: dict[str, Any] = {
-            "config": device.model_dump(), "target": flow.target.part, "tools": versions(),
+            "config": device.model_dump(), "target": flow.target.part, "tools": tools.versions(),
             "memories": "black boxes" if black_box else "block RAM"}
         if unit != "whole":
             record["alone"] = flow.alone(names if unit == "all" else [unit])
@@ -86,8 +79,8 @@ def _fields(area: Area) -> dict[str, int]:
 class _Flow:
     """Synthesis, and routing if wanted, with progress and tables on the console."""
 
-    def __init__(self, config: Config, target: Target, black_box: bool, place: bool) -> None:
-        self.config, self.target, self.black_box, self.place = config, target, black_box, place
+    def __init__(self, config: Config, target: Target, black_box: bool, place: bool, tools: Tools) -> None:
+        self.config, self.target, self.black_box, self.place, self.tools = config, target, black_box, place, tools
 
     def run(self, name: str) -> tuple[Synthesis, Route | None]:
         title = f"{self.config.name}: {'the whole device' if name == TOP else name}"
@@ -98,8 +91,8 @@ class _Flow:
                 status.update(f"{title}, {time.monotonic() - begin:.0f} s: {step}")
 
             result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=self.place,
-                                progress=progress)
-            routed = route(result, self.target, progress=progress) if self.place else None
+                                tools=self.tools, progress=progress)
+            routed = route(result, self.target, tools=self.tools, progress=progress) if self.place else None
         console.print(f"{title}: {time.monotonic() - begin:.0f} s", markup=False)
         return result, routed
 

@@ -33,7 +33,7 @@ class Whole(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.extents, m.submodules.resolve = self.extents, self.resolve
-        m.d.comb += [self.resolve.word.eq(self.word), self.resolve.extents.eq(self.extents.extents)]
+        m.d.comb += [self.resolve.word.eq(self.word), self.resolve.extents.eq(self.extents.result)]
         return m
 
 

