@@ -107,7 +107,7 @@ class PE:
         m.d.comb += [
             product.eq(i.a * Mux(i.outputs, i.north[:8], self.active).as_signed()),
             # Unsigned, as all that a sum is chosen with: less to extend. A weight-stationary sum has no upper bits.
-            total.eq(Cat(Mux(i.outputs, self.running, i.psum), self.upper) + extended(product)),
+            total.eq(Cat(Mux(i.outputs, self.running, i.psum), self.upper) + _extended(product)),
             passing.eq(Mux(i.capture_row, by_row, by_column)),
         ]
         # Expressions, not If blocks, with a condition of the mesh outside: the simulator joins them to one branch.
@@ -122,6 +122,6 @@ class PE:
         ]
 
 
-def extended(value: Value) -> Value:
+def _extended(value: Value) -> Value:
     """The bits of a signed value as those of a sum."""
     return Cat(value, value[-1].replicate(SUM_BITS - len(value)))
