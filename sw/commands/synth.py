@@ -38,7 +38,7 @@ def synth(
         help="Leave out the memories of scratchpad and accumulator (default for base), or map them to block RAM "
              "(default for all others).", show_default=False)] = None,
     native: Annotated[bool, typer.Option(
-        "--native", help="Run yosys and nextpnr-ecp5 from PATH, not the wheels: several times faster.")] = False,
+        "--native", help="Run yosys and nextpnr-ecp5 from PATH, not the wheels: faster.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Synthesise the RTL with Yosys and, with --route, place and route it with nextpnr.
