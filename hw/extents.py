@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from gemmule.config import COMMAND_BYTES
 from gemmule.hw.fields import CLAIMS, FIRST_BITS, fields_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp
+from gemmule.isa import BODY, NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp
 
 __all__ = ["Extents", "extents_layout"]
 
@@ -31,7 +31,8 @@ def extents_layout() -> data.StructLayout:
     """
     lengths = "rows", "columns", "depth"
     return data.StructLayout({
-        **dict.fromkeys(lengths, LENGTH_BITS), **{f"{name}_last": LENGTH_BITS for name in (*lengths, "bytes")},
+        **dict.fromkeys(lengths, LENGTH_BITS), **{f"{name}_last": LENGTH_BITS for name in lengths},
+        "bytes_last": dict(BODY[Unit.LOAD])["bytes"],
         "after": LENGTH_BITS, "first": data.ArrayLayout(FIRST_BITS, CLAIMS),
     })
 

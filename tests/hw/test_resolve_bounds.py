@@ -246,3 +246,12 @@ def test_zero_lengths_are_not_checked() -> None:
     commands += [(select(op, m=0, **far), "none" if op in rows else "rows") for op in SOp]
     commands += [(select(op, k=0, **far), "none" if op is SOp.TOP_K else "rows") for op in SOp]
     fault_of(commands, TINY)
+
+
+def test_long_rows_are_exact() -> None:
+    """A row's bytes have more bits than a length: 1 << 16 more bytes are 1 << 14 more blocks."""
+    fields = {"rows": 1, "row": 0, "row_stride": 0, "block_stride": 1}
+    fault_of([
+        (move(bytes=4 * SPM, **fields), "none"), (move(bytes=4 * SPM + 1, **fields), "rows"),
+        (move(bytes=(1 << 16) + 8, **fields), "rows"), (move(bytes=(1 << 19) + 8, **fields), "rows"),
+    ], TINY, limit=1 << 20)
