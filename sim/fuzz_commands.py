@@ -12,6 +12,9 @@ from gemmule.sim.fuzz_vector import draw_vector
 
 __all__ = ["draw_command"]
 
+LONG = 1 << 16
+"""Bytes of a row whose number of blocks has more bits than any other length."""
+
 
 def draw_command(draw: Draw) -> tuple[Command, Sequence[Note]]:
     """A command and what it sets up."""
@@ -40,6 +43,8 @@ def _move(draw: Draw, unit: Unit) -> Command:
         size = -(-size // width) * width
     if unit is Unit.LOAD and rows and draw.chance(0.15):  # more bursts than may be in flight
         rows, size = config.read_bursts + draw.integer(1, 24), draw.integer(1, width // element) * element
+        if draw.chance(0.05) and MoveFlag.ACCUMULATOR not in flags:  # legal where the scratchpad holds it
+            rows, size = 1, LONG + draw.integer(0, 4 * width)
     grain = bus if draw.chance(0.4) else 1
     stride = -(-size // grain) * grain + grain * draw.choice([0, 0, 1, draw.integer(0, 64)])
     blocks = max(1, -(-size // width))
@@ -59,7 +64,8 @@ def _move(draw: Draw, unit: Unit) -> Command:
         offset += -(int(draw.bases[base]) + offset) % bus
     values: dict[str, Any] = {
         "base": base, "offset": offset, "stride": stride, "bytes": size, "row_stride": row_stride,
-        "row": draw.row("acc" if MoveFlag.ACCUMULATOR in flags else "spm"), "block_stride": block_stride,
+        "row": 0 if size >= LONG else draw.row("acc" if MoveFlag.ACCUMULATOR in flags else "spm"),
+        "block_stride": block_stride,
         "list": draw.run(config.list_entries, rows), "last_index": last_index,
     }
     dyn = draw.dynamic(Dyn.DST if unit is Unit.LOAD else Dyn.SRC0, values, "row")

@@ -91,11 +91,12 @@ def _moves(config: Config, bases: np.ndarray) -> list[Command]:
     dim, bus = config.dim, config.bus_bytes
     move: dict[str, Any] = {"bytes": dim, "rows": 1, "row_stride": 1, "block_stride": 1}
     into, narrow = [MoveFlag.ACCUMULATOR], [MoveFlag.ACCUMULATOR, MoveFlag.NARROW]
-    last = config.acc_rows - 1
+    last, long = config.acc_rows - 1, max(config.spm_kib, 64) << 10
     wrong: list[dict[str, Any]] = [
         {"row": config.spm_rows - 1, "rows": 2}, {"row": last, "rows": 2, "flags": narrow},
         {"row": last, "bytes": 4 * dim + 4, "flags": into}, {"offset": (1 << 32) - dim},
         {"rows": 2, "stride": (1 << 24) - 1}, {"bytes": 6, "flags": into},
+        {"row": 1, "bytes": min(long, (1 << 20) - 1)},
         {"list": config.list_entries, "flags": [MoveFlag.INDEXED]},
         {"last_index": 65535, "stride": (1 << 24) - 1, "flags": [MoveFlag.INDEXED]},
     ]

@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,8 @@ class RtlError(SimulationError):
     """The simulator failed, the device hung, or it broke an AXI rule."""
 
 
-def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False) -> Build:
+def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
+                    train: Callable[[Build], None] | None = None) -> Build:
     """Simulator of the testbench around the device in ``verilog``."""
     dram = config.dram
     parameters = {
@@ -66,7 +69,7 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
         "DRAM_REFRESH_CYCLES": dram.refresh_cycles, "DRAM_REFRESH_PERIOD": dram.refresh_period,
     }
     sources = [TESTBENCH / "gemmule_tb.sv", TESTBENCH / "dram.sv", verilog]
-    return build(sources, "gemmule_tb", parameters, name=config.name, waves=waves)
+    return build(sources, "gemmule_tb", parameters, name=config.name, waves=waves, train=train)
 
 
 def simulator_environment(folder: Path) -> dict[str, str]:
@@ -104,23 +107,37 @@ class RtlDevice:
         Cycles after which a launch counts as hung.
     verilog:
         A file with module ``gemmule``; for tests of the testbench itself.
+    train:
+        Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
+        faster. It takes twice as long to build: for long runs.
     """
 
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
                  dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,
-                 verilog: Path | None = None) -> None:
+                 verilog: Path | None = None, train: Callable[[RtlDevice], None] | None = None) -> None:
         self.config = config
         self.timing = timing or Timing.of(config)
-        self.bases = np.zeros(NUM_BASES, dtype=np.int64)
-        self.limits = np.zeros(NUM_BASES, dtype=np.int64)
-        self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
         self.dram_bytes = dram_bytes
         self.watchdog = watchdog
         if verilog is None:
             from gemmule.sim.cosim import verilog_path  # the one module that may ask hw for Verilog
 
             verilog = verilog_path(config, self.timing)
-        self.build = build_testbench(config, verilog, dram_bytes=dram_bytes, waves=waves)
+        counting = partial(self._count, train) if train else None
+        self._open(build_testbench(config, verilog, dram_bytes=dram_bytes, waves=waves, train=counting))
+
+    def _count(self, train: Callable[[RtlDevice], None], found: Build) -> None:
+        """Run ``train`` on a build of its own, which writes what it counted when it stops."""
+        self._open(found)
+        train(self)
+        self.close()
+
+    def _open(self, found: Build) -> None:
+        """Start a simulator in a state of its own."""
+        self.build = found
+        self.bases = np.zeros(NUM_BASES, dtype=np.int64)
+        self.limits = np.zeros(NUM_BASES, dtype=np.int64)
+        self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
         self.folder = Path(tempfile.mkdtemp(prefix="gemmule-rtl-"))
         self.log = self.folder / "simulator.log"
         self._written: dict[int, int] = {}

@@ -1,11 +1,15 @@
 """Builds are cached by content, complete or absent, and fail with one clear line."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
+from gemmule.config import load_config
 from gemmule.sim.build import BuildError, build, fingerprint
+from gemmule.sim.rtl import RtlDevice
 
+STUB = Path(__file__).with_name("stub.sv")
 SOURCE = """
 module tiny (input logic clk /*verilator public_flat_rw*/, output logic [7:0] count /*verilator public_flat_rw*/);
   always @(posedge clk) count <= count + 1;
@@ -36,3 +40,22 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path):
         build([source], "tiny", {}, root=tmp_path / "builds")
     folders = [path for path in (tmp_path / "builds").iterdir() if path.is_dir()]
     assert folders == [first.folder]
+
+
+@pytest.mark.rtl
+def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMMULE_BUILD", str(tmp_path / "builds"))
+    config, seen = load_config("tiny"), []
+
+    def train(device):
+        seen.append(device.build.folder)
+        device.write_dram(0, b"first")
+        device.bases[1] = 5
+
+    with RtlDevice(config, verilog=STUB, dram_bytes=1 << 16, train=train) as device:
+        assert device.bases[1] == 0 and device.read_dram(0, 5) == bytes(5)
+        trained = device.build.folder
+        assert not list(trained.glob("*.gcda"))
+        assert "-Wmissing-profile" not in trained.with_name(f"{trained.name}.log").read_text()
+    with RtlDevice(config, verilog=STUB, dram_bytes=1 << 16, train=train):
+        assert len(seen) == 1 and seen[0] != trained
