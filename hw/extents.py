@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.config import COMMAND_BYTES
-from gemmule.hw.fields import CLAIMS, FIRST_BITS, fields_of, named
+from gemmule.hw.fields import CLAIMS, FIRST_BITS, fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.isa import BODY, NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp
 
@@ -67,15 +67,10 @@ class Extents(wiring.Component):
         header, move, matrix, vector, select = fields_of(self.word)
         op = header.op
         is_load = named(m, "is_load", header.unit == Unit.LOAD)
-        is_move = named(m, "is_move", header.unit < 2)
-        is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
-        is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
-        is_select = named(m, "is_select", header.unit == Unit.SELECT)
+        kind = kind_of(m, header)
+        _, is_move, is_matrix, is_vector, is_select = kind
 
-        def vop(*ops: VOp) -> Value:
-            return is_vector & Cat(op == v for v in ops).any()
-
-        softmax = named(m, "softmax", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
+        softmax = named(m, "softmax", kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
 
         def look_up(name: str, register: Value) -> Signal:
             """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
@@ -101,7 +96,7 @@ class Extents(wiring.Component):
             field = f"{name}_{part}"
             return Mux(is_select, select[field], vector[field])
 
-        table, word_table = vop(VOp.TABLE), vop(VOp.WORD_TABLE)
+        table, word_table = kind.vop(VOp.TABLE), kind.vop(VOp.WORD_TABLE)
         rows = named(m, "rows", Mux(table, 1, Mux(word_table, 2, length("m", lambda part: Mux(
             is_move, move[f"rows_{part}"], of_unit("m", part))))))
         columns = named(m, "columns", Mux(table, 256, Mux(word_table, 513, length(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value
+from typing import NamedTuple
+
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data
 
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
-from gemmule.isa import BODY, HEADER, Unit
+from gemmule.isa import BODY, HEADER, SOp, Unit, VOp
 
-__all__ = ["CLAIMS", "FIRST_BITS", "fields_of", "named"]
+__all__ = ["CLAIMS", "FIRST_BITS", "Kind", "fields_of", "kind_of", "named"]
 
 CLAIMS = 3
 """Most streams of one unit."""
@@ -31,3 +33,28 @@ def named(m: Module, name: str, value: Value) -> Signal:
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal
+
+
+class Kind(NamedTuple):
+    """What a command is: a load or store, or one of another unit."""
+
+    op: Value
+    move: Signal
+    matrix: Signal
+    vector: Signal
+    select: Signal
+
+    def vop(self, *ops: VOp) -> Value:
+        """One of these operations of the vector unit."""
+        return self.vector & Cat(self.op == op for op in ops).any()
+
+    def sop(self, *ops: SOp) -> Value:
+        """One of these operations of the select unit."""
+        return self.select & Cat(self.op == op for op in ops).any()
+
+
+def kind_of(m: Module, header: data.View) -> Kind:
+    """The kind of the command with this header."""
+    move = named(m, "is_move", header.unit < 2)
+    return Kind(header.op, move, *(named(m, f"is_{unit.name.lower()}", header.unit == unit)
+                                   for unit in (Unit.MATRIX, Unit.VECTOR, Unit.SELECT)))

@@ -9,7 +9,7 @@ from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.extents import extents_layout
-from gemmule.hw.fields import CLAIMS, fields_of, named
+from gemmule.hw.fields import CLAIMS, fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.isa import MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
 
@@ -55,19 +55,11 @@ class Hulls(wiring.Component):
         config, dim = self.config, self.config.dim
         header, move, matrix, vector, select = fields_of(self.word)
         flags = header.flags
-        is_move = named(m, "is_move", header.unit < 2)
-        is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
-        is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
-        is_select = named(m, "is_select", header.unit == Unit.SELECT)
+        kind = kind_of(m, header)
+        _, is_move, is_matrix, is_vector, is_select = kind
 
         def either(of_move: Value, of_matrix: Value, of_vector: Value, of_select: Value) -> Value:
             return Mux(is_move, of_move, Mux(is_matrix, of_matrix, Mux(is_select, of_select, of_vector)))
-
-        def vop(*ops: VOp) -> Value:
-            return is_vector & Cat(header.op == op for op in ops).any()
-
-        def sop(*ops: SOp) -> Value:
-            return is_select & Cat(header.op == op for op in ops).any()
 
         def flag(bit: int) -> Value:
             return flags[bit]
@@ -77,24 +69,24 @@ class Hulls(wiring.Component):
         wide_dram = sums & ~flag(MoveFlag.NARROW)
         transposed_a, transposed_b = flag(MatrixFlag.A_TRANSPOSED), flag(MatrixFlag.B_TRANSPOSED)
         reuse = named(m, "reuse", is_matrix & flag(MatrixFlag.REUSE))
-        pair = named(m, "pair", vop(VOp.PRODUCT, VOp.ADD))
-        table = named(m, "table", vop(VOp.TABLE, VOp.WORD_TABLE))
-        tree = named(m, "tree", vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.TREE))
-        planes = named(m, "planes", vop(VOp.NORM_STAT, VOp.NORM_APPLY))
-        scaled = vop(VOp.REQUANT, VOp.ROPE, VOp.I_GELU)
+        pair = named(m, "pair", kind.vop(VOp.PRODUCT, VOp.ADD))
+        table = named(m, "table", kind.vop(VOp.TABLE, VOp.WORD_TABLE))
+        tree = named(m, "tree", kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.TREE))
+        planes = named(m, "planes", kind.vop(VOp.NORM_STAT, VOp.NORM_APPLY))
+        scaled = kind.vop(VOp.REQUANT, VOp.ROPE, VOp.I_GELU)
         column = named(m, "column", scaled & flag(VectorFlag.COLUMN))
-        apply = named(m, "apply", vop(VOp.NORM_APPLY))
+        apply = named(m, "apply", kind.vop(VOp.NORM_APPLY))
         bias = named(m, "bias", (scaled | apply) & flag(VectorFlag.BIAS))
-        residual = vop(VOp.REQUANT) & flag(VectorFlag.RESIDUAL)
+        residual = kind.vop(VOp.REQUANT) & flag(VectorFlag.RESIDUAL)
         wide = residual | is_vector & flag(VectorFlag.WIDE)
-        rope = named(m, "rope", vop(VOp.ROPE))
-        rescales = named(m, "rescales", vop(VOp.RESCALE))
-        lists = named(m, "lists", sop(SOp.LIST_LOAD, SOp.LIST_STORE))
-        maxima = named(m, "maxima", sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE))
-        words = sop(SOp.ARGMAX, SOp.KEYS) | sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(SelectFlag.WIDE)
-        list_store = named(m, "list_store", sop(SOp.LIST_STORE))
-        select_reads = named(m, "select_reads", maxima | sop(SOp.LIST_LOAD)
-                             | sop(SOp.KEYS) & ~flag(SelectFlag.FROM_IMPORTANCE))
+        rope = named(m, "rope", kind.vop(VOp.ROPE))
+        rescales = named(m, "rescales", kind.vop(VOp.RESCALE))
+        lists = named(m, "lists", kind.sop(SOp.LIST_LOAD, SOp.LIST_STORE))
+        maxima = named(m, "maxima", kind.sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE))
+        words = kind.sop(SOp.ARGMAX, SOp.KEYS) | kind.sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(SelectFlag.WIDE)
+        list_store = named(m, "list_store", kind.sop(SOp.LIST_STORE))
+        select_reads = named(m, "select_reads", maxima | kind.sop(SOp.LIST_LOAD)
+                             | kind.sop(SOp.KEYS) & ~flag(SelectFlag.FROM_IMPORTANCE))
 
         log = exact_log2(dim)
         m_last, n_last, k_last = (self.extents[f"{name}_last"] for name in ("rows", "columns", "depth"))
@@ -174,7 +166,7 @@ class Hulls(wiring.Component):
         in_spm0 = named(m, "in_spm0", either(~sums, Const(1), pair | planes | table, Const(1)))
         uses0 = named(m, "uses0", ~is_select | select_reads)
         uses1 = named(m, "uses1", is_matrix & ~reuse | pair | apply | column | bias | tree)
-        writes = named(m, "writes", pair | apply | vop(
+        writes = named(m, "writes", pair | apply | kind.vop(
             VOp.REQUANT, VOp.ROPE, VOp.I_GELU, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
         low_bits = ceil_log2(config.preload)
         unaligned = Cat(first1[:low_bits], matrix.b_stride[:low_bits]).any() if low_bits else Const(0)

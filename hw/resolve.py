@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Value
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
@@ -10,7 +10,7 @@ from amaranth.utils import ceil_log2, exact_log2
 from gemmule.config import COMMAND_BYTES, Config
 from gemmule.hw.entries import Entries
 from gemmule.hw.extents import extents_layout
-from gemmule.hw.fields import CLAIMS, fields_of, named
+from gemmule.hw.fields import CLAIMS, fields_of, kind_of, named
 from gemmule.hw.hulls import Hulls
 from gemmule.hw.interfaces import matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.legal import Legal
@@ -76,25 +76,17 @@ class Resolve(wiring.Component):
         config = self.config
         header, move, matrix, vector, select = fields_of(self.word)
         op, flags = header.op, header.flags
-        is_move = named(m, "is_move", header.unit < 2)
-        is_matrix = named(m, "is_matrix", header.unit == Unit.MATRIX)
-        is_vector = named(m, "is_vector", header.unit == Unit.VECTOR)
-        is_select = named(m, "is_select", header.unit == Unit.SELECT)
-
-        def vop(*ops: VOp) -> Value:
-            return is_vector & Cat(op == v for v in ops).any()
-
-        def sop(*ops: SOp) -> Value:
-            return is_select & Cat(op == v for v in ops).any()
+        kind = kind_of(m, header)
+        _, is_move, is_matrix, is_vector, is_select = kind
 
         m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
         m.d.comb += [
             legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags), legal.period.eq(vector.period)]
-        softmax = vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+        softmax = kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
         rows, columns, depth = self.extents.rows, self.extents.columns, self.extents.depth
         first_rows = self.extents.first
-        has_rows = ~is_select | sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
-        known = named(m, "known", legal.known & ~(sop(SOp.COMPARE) & (select.number == 0)))
+        has_rows = ~is_select | kind.sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
+        known = named(m, "known", legal.known & ~(kind.sop(SOp.COMPARE) & (select.number == 0)))
         zero = named(m, "is_zero", known & (
             has_rows & (rows == 0) | Mux(is_move, move.bytes == 0, columns == 0)
             | (is_matrix | is_select) & (depth == 0)))
@@ -110,9 +102,9 @@ class Resolve(wiring.Component):
         with m.If(~zero):
             m.d.comb += self.claims.eq(hulls.claims)
         last = self.extents.rows_last
-        uses_stat = softmax | vop(
-            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | vop(VOp.REQUANT) & flags[VectorFlag.ROW]
-        last_context = vector.context + vop(VOp.ABSMAX)
+        uses_stat = softmax | kind.vop(
+            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | kind.vop(VOp.REQUANT) & flags[VectorFlag.ROW]
+        last_context = vector.context + kind.vop(VOp.ABSMAX)
         bad_tree = softmax & flags[VectorFlag.TREE] & last[exact_log2(8 * config.dim):].any()
         bad_stat = named(m, "bad_stat", bad_tree | uses_stat & (
             last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any()))
