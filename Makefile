@@ -65,7 +65,7 @@ figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
 	$(BIN)/python benchmarks/numerics.py --out docs/results --plot docs/img/numerics.svg
 
-perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (ten minutes, 10 GB)
+perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (half an hour, 11 GB)
 	$(PYTHON) -m venv $(BUILD)/scalesim
 	$(BUILD)/scalesim/bin/python -m pip install --quiet --disable-pip-version-check 'scalesim==3.0.0' 'numpy<2.3'
 	$(BUILD)/scalesim/bin/python benchmarks/scalesim_product.py --shape $(SHAPE) --out docs/results/scalesim.json

@@ -3,7 +3,7 @@
     make perf-scalesim
 
 Runs in an environment of its own (SCALE-Sim 3.0.0 fails with numpy 2.3 and later). Infinite bandwidth
-("CALC"), weight-stationary, traces off. 512x768x3072 on a 16 x 16 array takes about ten minutes and 10 GB.
+("CALC"), weight-stationary, traces off. 512x768x3072 on a 16 x 16 array takes up to half an hour and 11 GB.
 """
 
 from __future__ import annotations
