@@ -65,6 +65,8 @@ def numbers() -> str:
          f"{speed['model, timing only']['over RTL']:,.0f}x", "`make perf`"),
         ("RTL simulation (Verilator), cycles per second", f"{speed['RTL (Verilator)']['cycles per second']:,}",
          "the same"),
+        (f"SCALE-Sim 3, {load('scalesim')['shape']}, cycles per CPU-second",
+         f"{load('scalesim')['cycles_per_second']:,.0f}", "`make perf-scalesim`"),
         ("target on held-out files, bits per byte: float, int8",
          f"{quality['target']['bits_per_byte_float']:.3f}, {quality['target']['bits_per_byte_int8']:.3f}",
          "`python -m gemmule.sw.training.bundle`"),

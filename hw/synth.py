@@ -242,8 +242,8 @@ def route(synthesis: Synthesis, target: Target, *, tools: Tools = WHEELS,
                              f"of {there}; use a smaller configuration")
     arguments = [
         *target.options, "--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY),
-        "--timing-allow-fail", "--lpf-allow-unconstrained", "--router", "router2", "--seed", str(SEED),
-        "--log", "nextpnr.log", "-q"]
+        "--timing-allow-fail", "--lpf-allow-unconstrained", "--placer", "static", "--router", "router2",
+        "--seed", str(SEED), "--log", "nextpnr.log", "-q"]
     folder = synthesis.folder
     key = (folder / "key").read_text() + f"\n{tools.version('nextpnr')} {arguments}\n"
     stamp, report = folder / "route_key", folder / "report.json"

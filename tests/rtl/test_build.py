@@ -53,9 +53,11 @@ def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monke
         device.bases[1] = 5
 
     with RtlDevice(config, verilog=STUB, dram_bytes=1 << 16, train=train) as device:
-        assert device.bases[1] == 0 and device.read_dram(0, 5) == bytes(5)
+        assert device.bases[1] == 0
+        assert device.read_dram(0, 5) == bytes(5)
         trained = device.build.folder
         assert not list(trained.glob("*.gcda"))
         assert "-Wmissing-profile" not in trained.with_name(f"{trained.name}.log").read_text()
     with RtlDevice(config, verilog=STUB, dram_bytes=1 << 16, train=train):
-        assert len(seen) == 1 and seen[0] != trained
+        assert len(seen) == 1
+        assert seen[0] != trained
