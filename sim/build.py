@@ -131,38 +131,43 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     there only when it is complete, so an interrupted one leaves nothing behind.
 
     ``train`` runs a first build on something typical; the second one is compiled for what that did
-    (profile-guided optimisation). It behaves the same and has a folder of its own.
+    (profile-guided optimisation). It behaves the same and has a folder of its own. Not with ``waves``.
 
     Raises:
         BuildError: a tool is missing or Verilator or the compiler failed.
     """
     binaries = _verilator_folder()
-    values = sorted(parameters.items())
+    values, train = sorted(parameters.items()), None if waves else train
     makeflags = WAVE_MAKEFLAGS if waves else COUNTED if train else MAKEFLAGS
     key = fingerprint([
         *(Path(source).read_bytes() for source in sources),
         repr((top, values, ARGUMENTS, makeflags, waves, version("verilator"), version("cocotb"))).encode(),
     ])
     root = root or build_root()
-    final = root / f"{name}-{key}"
+    final, log = root / f"{name}-{key}", root / f"{name}-{key}.log"
     done = Build(final, final / top, waves)
+
+    def make(folder: Path, flags: str) -> None:
+        try:
+            with _environment(binaries, flags):
+                _run(sources, top, parameters, folder, log, waves)
+        except (Exception, SystemExit) as error:
+            raise BuildError(f"build: Verilator or the C++ compiler failed, see {log} ({error})") from None
+
     with exclusive(root / f"{name}-{key}.lock"):
         if done.executable.is_file():
             return done
         shutil.rmtree(final, ignore_errors=True)
         partial = Path(tempfile.mkdtemp(prefix=f"{name}-{key}-partial-", dir=root))
-        log = root / f"{name}-{key}.log"
         try:
             if train:
-                with _environment(binaries, COUNTING):
-                    _run(sources, top, parameters, partial, log, waves)
+                make(partial, COUNTING)
                 train(Build(partial, partial / top, waves))
                 _clear(partial, "*.o", "*.a", "*.gch", top)
-            with _environment(binaries, makeflags):
-                _run(sources, top, parameters, partial, log, waves)
-        except (Exception, SystemExit) as error:
+            make(partial, makeflags)
+        except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
-            raise BuildError(f"build: Verilator or the C++ compiler failed, see {log} ({error})") from None
+            raise
         _clear(partial, "*.o", "*.gch", "*.gcda", "*.cpp")
         partial.rename(final)
     return done

@@ -35,6 +35,8 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path):
     first = build([source], "tiny", {}, root=tmp_path / "builds")
     stamp = first.executable.stat().st_mtime_ns
     assert build([source], "tiny", {}, root=tmp_path / "builds").executable.stat().st_mtime_ns == stamp
+    with pytest.raises(ZeroDivisionError):
+        build([source], "tiny", {}, root=tmp_path / "builds", train=lambda found: 1 / 0)
     source.write_text(SOURCE.replace("count + 1", "count + nothing"))
     with pytest.raises(BuildError, match=r"failed, see .*\.log"):
         build([source], "tiny", {}, root=tmp_path / "builds")
