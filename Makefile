@@ -50,11 +50,11 @@ perf: setup  ## speed tables into docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
 	$(BIN)/python benchmarks/encoder.py --out docs/results
 
-synth: setup  ## area of every unit on an FPGA, and Fmax of the one that fits, into docs/results (an hour)
+synth: setup  ## area of every unit on an FPGA into docs/results (an hour)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
-	$(BIN)/gemmule synth --config edge --unit all --route --json docs/results/synth_edge.json
+	$(BIN)/gemmule synth --config edge --unit all --json docs/results/synth_edge.json
 
 fourstate: setup  ## the generated Verilog under Icarus: nothing is unknown after reset
 	@command -v iverilog >/dev/null || \
