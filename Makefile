@@ -50,7 +50,7 @@ perf: setup  ## speed tables into docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
 	$(BIN)/python benchmarks/encoder.py --out docs/results
 
-synth: setup  ## area of every unit on an FPGA into docs/results (an hour)
+synth: setup  ## area of every unit on an FPGA into docs/results (an hour or more)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json

@@ -109,7 +109,7 @@ class RtlDevice:
         A file with module ``gemmule``; for tests of the testbench itself.
     train:
         Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
-        faster. It takes twice as long to build: for long runs.
+        faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
     """
 
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
@@ -129,8 +129,10 @@ class RtlDevice:
     def _count(self, train: Callable[[RtlDevice], None], found: Build) -> None:
         """Run ``train`` on a build of its own, which writes what it counted when it stops."""
         self._open(found)
-        train(self)
-        self.close()
+        try:
+            train(self)
+        finally:
+            self.close()
 
     def _open(self, found: Build) -> None:
         """Start a simulator in a state of its own."""

@@ -92,6 +92,8 @@ def test_script_keeps_units_and_boxes_memories() -> None:
     plain, boxed = (synth._script(text, "scratchpad", box) for box in (False, True))
     assert "keep_hierarchy 1 scratchpad\n" in plain
     assert "blackbox" not in plain
+    assert "write_json" not in plain
+    assert "write_json netlist.json" in synth._script(text, synth.HARNESS, False)
     assert "submod -name scratchpad.memories scratchpad/t:$mem_v2\nblackbox scratchpad.memories\n" in boxed
     device = "module \\gemmule\nmodule \\gemmule.core.issue$175\nmodule \\gemmule.core.units.load.bursts\n" \
              "module \\gemmule.core.units.accumulator\n"
