@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -163,25 +163,28 @@ class VectorDatapath(wiring.Component):
             m.d.sync += self.w_row.eq(high.dst + Mux(wide, self.command.dst_stride >> 1, 0))
 
     def _tables(self, m: Module, reads: Value) -> tuple[Memory, Memory, Signal]:
-        """Memories of the tables, a scratchpad row a word, and the word table's last entry.
+        """Memories of the tables, an entry a word, and the word table's last entry.
 
-        The first one holds the low bytes of 512 words and behind them the byte table, the second the high bytes.
-        Synthesis must see that no table is filled while one is read (``reads``), or it adds logic for that case.
+        The first one holds the low bytes of 512 words and behind them the byte table, the second the high bytes. A
+        scratchpad row fills DIM entries side by side: synthesis makes of their ports one that is DIM bytes wide, and
+        reads bytes. It must see that no table is filled while one is read (``reads``), or it adds logic for that case.
         """
         dim, capture, fills = self.config.dim, self.capture, Signal(3)
-        end, depth = Signal(16), WORDS // dim
-        row, word_row = self.token[0].row, Signal(exact_log2(depth))
+        end, depth, lane_bits = Signal(16), WORDS // dim, exact_log2(dim)
+        row, of_bytes = self.token[0].row, Signal()
         memories = []
         m.d.comb += [
-            fills.eq(Mux(reads, 0, Cat(capture.words_low, capture.words_high, capture.table))), word_row.eq(row)]
+            fills.eq(Mux(reads, 0, Cat(capture.words_low, capture.words_high, capture.table))), of_bytes.eq(fills[2])]
         for i, name in enumerate(("low", "high")):
-            rows = depth + TABLE_BYTES // dim if i == 0 else depth
-            m.submodules[f"table_{name}"] = memory = Memory(shape=unsigned(8 * dim), depth=rows, init=[])
-            fill, past = memory.write_port(), row[exact_log2(depth)]
-            m.d.comb += [fill.en.eq(fills[i] & ~past), fill.addr.eq(word_row), fill.data.eq(self.r0_data)]
-            if i == 0:
-                with m.If(fills[2]):
-                    m.d.comb += [fill.en.eq(1), fill.addr.eq(word_row | depth)]
+            entries, past, en = WORDS + TABLE_BYTES if i == 0 else WORDS, row[exact_log2(depth)], Signal()
+            m.submodules[f"table_{name}"] = memory = Memory(shape=unsigned(8), depth=entries, init=[])
+            at = row[:exact_log2(depth)] if i else Cat(row[:exact_log2(depth)], of_bytes)
+            m.d.comb += en.eq((fills[i] & ~past) | (of_bytes if i == 0 else 0))
+            for lane in range(dim):
+                fill = memory.write_port()
+                m.d.comb += [
+                    fill.en.eq(en), fill.addr.eq(Cat(Const(lane, lane_bits), at)),
+                    fill.data.eq(self.r0_data.word_select(lane, 8))]
             with m.If(fills[i] & past):
                 m.d.sync += end.word_select(i, 8).eq(self.r0_data[:8])
             memories.append(memory)
@@ -194,7 +197,7 @@ class VectorDatapath(wiring.Component):
         """
         valid6, valid7 = self.token[5].valid, self.token[6].valid
         of_low, of_high = low.read_port(domain="comb"), high.read_port(domain="comb")
-        m.d.comb += [of_low.addr.eq(lane.place), of_high.addr.eq(lane.place.row)]
+        m.d.comb += [of_low.addr.eq(lane.place), of_high.addr.eq(lane.place.entry)]
         with m.If((op.lookup & valid6) | (op.interpolate & (valid6 | valid7))):
             m.d.sync += lane.low.eq(of_low.data)
         with m.If(op.interpolate & (valid6 | valid7)):

@@ -11,7 +11,7 @@ from gemmule.hw.vector_exp import Exponential
 from gemmule.hw.vector_gelu import GeluFactor
 from gemmule.hw.vector_ops import capture_layout, lane_control_layout
 from gemmule.hw.vector_round import RoundingShift, beyond
-from gemmule.hw.vector_word import WordLookup, place_layout
+from gemmule.hw.vector_word import PLACE, WordLookup
 
 __all__ = ["STAGES", "VectorLane"]
 
@@ -57,10 +57,10 @@ class VectorLane(wiring.Component):
         Of the row in stage 8; 0 unless ``weigh``.
     partner: In(signed(16)), x: Out(signed(16))
         The other lane's and the own value of a rotated pair, stage 5.
-    place: Out(place_layout)
-        Row of the tables in stages 6 and, of word tables, 7.
-    low, high: In(8 * dim), words_end: In(16)
-        Its bytes, one cycle later, and the word table's last entry.
+    place: Out(PLACE)
+        In the tables, in stages 6 and, of word tables, 7.
+    low, high: In(8), words_end: In(16)
+        The bytes there, one cycle later, and the word table's last entry.
     plain, factor, score, power: Out
         Seen in stages 3, 3, 5 and 8: int16 operands, squares, scores or magnitudes - 1 or rescaled accumulators,
         exponentials.
@@ -80,7 +80,7 @@ class VectorLane(wiring.Component):
             "valid": In(STAGES), "visible": In(STAGES),
             "mean": In(signed(32)), "row_mult": In(signed(18)), "row_shift": In(6), "maximum": In(signed(24)),
             "weigh_mult": In(17), "partner": In(signed(16)), "x": Out(signed(16)),
-            "place": Out(place_layout(config)), "low": In(8 * config.dim), "high": In(8 * config.dim),
+            "place": Out(PLACE), "low": In(8), "high": In(8),
             "words_end": In(16), "plain": Out(signed(16)),
             "factor": Out(signed(33)), "score": Out(signed(32)), "power": Out(21), "result": Out(8),
         })
@@ -95,7 +95,7 @@ class VectorLane(wiring.Component):
         self._capture(m, main, (aux, scaler, sine), (mult, shift, bias))
 
         # One multiplier: command.aux in stage 2, sine in 5, softmax weights and GELU in 8, interpolation in 9.
-        m.submodules.words = words = WordLookup(config=self.config)
+        m.submodules.words = words = WordLookup()
         second, product = Signal(signed(38)), Signal(signed(38))
         second_a, second_b = Signal(signed(22)), Signal(signed(18))
         sine5 = Signal(signed(16))
