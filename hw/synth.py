@@ -1,4 +1,4 @@
-"""Synthesis for a real FPGA: area of every unit and of the whole device, and Fmax after routing.
+"""Synthesis for a real FPGA: area of every unit and of the whole device.
 
 Units go to Yosys as RTLIL (its ``synth_ecp5`` fails on Amaranth's Verilog) and keep their hierarchy,
 so that the units of a device add up to it. Every result is a function of the RTL and of the tools'
@@ -21,40 +21,21 @@ from amaranth.lib.wiring import Component, In, Out
 
 from gemmule.config import Config
 from gemmule.hw.synth_rtlil import allow_collisions, split_ports
-from gemmule.hw.synth_tools import Progress, SynthError, Tools
+from gemmule.hw.synth_tools import Progress, Tools
 from gemmule.hw.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
 
-__all__ = [
-    "TARGETS", "Area", "Route", "Synthesis", "Target", "area_of", "route", "route_of", "synthesize",
-]
+__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "synthesize"]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
 ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
 """Units whose submodule in the device has another name than their entry in ``UNITS``."""
 GLUE = "glue"
 HARNESS = "harness"
-FREQUENCY = 100
-"""MHz that the placer is asked for; Fmax may come out above or below."""
-SEED = 1
+FREQUENCY = 50
+"""MHz that mapping and placement aim at; Fmax may come out above or below. Logic is mapped for size, not depth, where
+its delay leaves room: a design mapped for depth alone has a tenth more LUTs and needs longer wires."""
 WHEELS = Tools()
-
-@dataclass(frozen=True)
-class Target:
-    """An FPGA: nextpnr's options and what the part holds."""
-
-    part: str
-    options: tuple[str, ...]
-    comb: int
-    ff: int
-    dsp: int
-    bram: int
-
-
-TARGETS: Mapping[str, Target] = {
-    "ecp5-85k": Target("LFE5UM5G-85F, CABGA381, speed 8",
-                       ("--um5g-85k", "--package", "CABGA381", "--speed", "8"), 83640, 83640, 156, 208),
-}
 
 
 @dataclass(frozen=True)
@@ -87,17 +68,6 @@ class Synthesis:
     total: Area
     parts: Mapping[str, Area]
     folder: Path
-
-
-@dataclass(frozen=True)
-class Route:
-    """A placed and routed design."""
-
-    fmax_mhz: float
-    used: Mapping[str, tuple[int, int]]
-    """Resource to used and available, harness included."""
-    path: Mapping[str, Any]
-    """The slowest path: ``start``, ``end``, ``cells`` on it, ``logic_ns`` and ``routing_ns``."""
 
 
 class Harness(Component):
@@ -171,6 +141,7 @@ def _script(text: str, top: str, black_box: bool) -> str:
         lines.append(f"{run} map_ram:map_luts")
     else:
         lines.append(f"{run} begin:map_luts")
+    lines.append(f"scratchpad -set abc9.D {1_000_000 // FREQUENCY}")  # ps
     # Without it ABC9 stops when the names of two vectors' bits are equal (Yosys issue 4349).
     lines.append("splitnets")
     # The last part finds names for cells, for minutes; only a routed path's ends need them.
@@ -187,7 +158,7 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
     ----------
     root: folder under which the unit gets its own.
     black_box: leave the memories of scratchpad and accumulator out.
-    harness: put the ports behind registers, as :func:`route` needs.
+    harness: put the ports behind registers, as :func:`gemmule.hw.synth_route.route` needs.
     tools: where Yosys comes from.
     progress: called about once a second with the present step.
 
@@ -213,45 +184,3 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
         stamp.write_text(key)
     parts, total = area_of(json.loads(stat.read_text()), unit)
     return Synthesis(total, parts, folder)
-
-
-def route_of(report: Mapping[str, Any]) -> Route:
-    """Fmax, use of the part and the slowest path from nextpnr's JSON report."""
-    (clock,) = report["fmax"]
-    path = next(p["path"] for p in report["critical_paths"] if p["from"].endswith(clock) and p["to"].endswith(clock))
-    delay = {kind: sum(hop["delay"] for hop in path if (hop["type"] == "routing") == (kind == "routing"))
-             for kind in ("logic", "routing")}
-    return Route(
-        round(report["fmax"][clock]["achieved"], 1),
-        {name: (use["used"], use["available"]) for name, use in report["utilization"].items() if use["used"]},
-        {"start": path[0]["from"]["cell"], "end": path[-1]["to"]["cell"],
-         "cells": sum(hop["type"] == "logic" for hop in path),
-         **{f"{kind}_ns": round(ns, 2) for kind, ns in delay.items()}})
-
-
-def route(synthesis: Synthesis, target: Target, *, tools: Tools = WHEELS,
-          progress: Progress = lambda step: None) -> Route:
-    """Place and route a unit or device in its harness, with a fixed seed.
-
-    Raises:
-        SynthError: nextpnr is missing or failed, or the design does not fit the part.
-    """
-    tools.check("nextpnr")
-    area = sum(synthesis.parts.values(), Area())
-    for resource in ("comb", "ff", "dsp", "bram"):
-        needed, there = getattr(area, resource), getattr(target, resource)
-        if needed > there:
-            raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
-                             f"of {there}; use a smaller configuration")
-    arguments = [
-        *target.options, "--json", "netlist.json", "--report", "report.json", "--freq", str(FREQUENCY),
-        "--timing-allow-fail", "--lpf-allow-unconstrained", "--placer", "static", "--router", "router2",
-        "--seed", str(SEED), "--log", "nextpnr.log", "-q"]
-    folder = synthesis.folder
-    key = (folder / "key").read_text() + f"\n{tools.version('nextpnr')} {arguments}\n"
-    stamp, report = folder / "route_key", folder / "report.json"
-    if not (report.is_file() and stamp.is_file() and stamp.read_text() == key):
-        stamp.unlink(missing_ok=True)
-        tools.run("nextpnr", arguments, folder, "nextpnr.log", progress)
-        stamp.write_text(key)
-    return route_of(json.loads(report.read_text()))

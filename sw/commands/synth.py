@@ -12,7 +12,9 @@ import typer
 from rich.table import Table
 
 from gemmule.config import Config
-from gemmule.hw.synth import TARGETS, Area, Route, Synthesis, Target, route, synthesize
+from gemmule.hw.synth import Area, Synthesis, synthesize
+from gemmule.hw.synth_route import Route, route
+from gemmule.hw.synth_target import TARGETS, Target
 from gemmule.hw.synth_tools import SynthError, Tools
 from gemmule.hw.verilog import TOP, UNITS
 from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json

@@ -16,8 +16,10 @@ from amaranth.sim import Simulator
 
 from gemmule.config import load_config
 from gemmule.hw import synth, synth_tools
-from gemmule.hw.synth import TARGETS, Area, Harness, Synthesis, area_of, route, route_of, synthesize
+from gemmule.hw.synth import Area, Harness, Synthesis, area_of, synthesize
+from gemmule.hw.synth_route import route, route_of
 from gemmule.hw.synth_rtlil import FREE, allow_collisions, split_ports
+from gemmule.hw.synth_target import TARGETS
 from gemmule.hw.synth_tools import SynthError, Tools
 from gemmule.hw.verilog import UNITS
 from gemmule.sw.cli import main
