@@ -100,6 +100,8 @@ class Config(_Frozen):
     """Write bursts whose response is outstanding."""
     fetch_queue: int = 32
     unit_queue: int = 8
+    vector_passes: int = 1
+    """Passes in which the vector unit takes a row: it has ``dim / vector_passes`` lanes."""
     stat_contexts: int = 4
     stat_rows: int = 64
     dividers: int = 4
@@ -129,6 +131,11 @@ class Config(_Frozen):
         _power_of_two("preload", self.preload, 1, 4)
         if self.preload > self.dim:
             raise ValueError(f"preload must not exceed dim = {self.dim}, not {self.preload}")
+        _power_of_two("vector_passes", self.vector_passes, 1, 4)
+        if 2 * self.vector_passes > self.dim:
+            raise ValueError(
+                f"vector_passes must leave two lanes or more of dim = {self.dim}, not {self.vector_passes} passes "
+                f"(at most {self.dim // 2})")
         _power_of_two("burst_bytes", self.burst_bytes, COMMAND_BYTES, 1024)
         if self.burst_bytes > self.dram.row_bytes:
             raise ValueError(
@@ -168,6 +175,11 @@ class Config(_Frozen):
                 f"not {self.burst_bytes}"
             )
         return self
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the vector unit."""
+        return self.dim // self.vector_passes
 
     @property
     def spm_rows(self) -> int:

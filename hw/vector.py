@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,7 +30,7 @@ LATENCIES = {
 
 
 class Vector(wiring.Component):
-    """Vector unit: sequencer, DIM lanes, row statistics; one command at a time.
+    """Vector unit: sequencer, lanes, row statistics; one command at a time.
 
     Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
     ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last read. No
@@ -53,9 +53,9 @@ class Vector(wiring.Component):
     acc: Out(AccRead)
         First operand of REQUANT, ROPE, I_GELU, SOFTMAX_*, ABSMAX, RESCALE.
     w: Out(SpmWrite)
-        Whole rows; lanes beyond n hold 0.
+        Rows, part by part; lanes beyond n hold 0.
     acc_w: Out(AccWrite)
-        RESCALE: whole rows.
+        RESCALE: rows, part by part.
     """
 
     def __init__(self, *, config: Config, timing: Timing) -> None:
@@ -97,8 +97,14 @@ class Vector(wiring.Component):
                 with m.If(token[-1].valid):
                     m.d.sync += stage.mask.eq(token[-1].mask & tree.mask)
             token.append(stage)
-        capture = Signal(capture_layout())
+        capture = Signal(capture_layout(config))
         m.d.sync += capture.eq(sequencer.capture)
+
+        passes = config.vector_passes
+
+        def part_mask(part: Value) -> Value:
+            """Lanes of a memory row that are one part of it."""
+            return Cat(((part == i) if passes > 1 else Const(1)).replicate(config.lanes) for i in range(passes))
 
         m.d.comb += [
             sequencer.start.eq(control.start), sequencer.command.eq(control.command),
@@ -114,10 +120,11 @@ class Vector(wiring.Component):
             tree.command.eq(held), tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
             tree.bitmap.eq(capture.bitmap), tree.data.eq(self.r1.data),
             *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
-            self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row), self.w.data.eq(datapath.w_data),
-            self.w.mask.eq(Const(-1, config.dim)),
+            self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row),
+            self.w.mask.eq(part_mask(datapath.w_part)), self.w.data.eq(datapath.w_data.replicate(passes)),
             self.acc_w.en.eq(token[RESCALED].valid & traits.rescales), self.acc_w.row.eq(token[RESCALED].dst),
-            self.acc_w.mask.eq(Const(-1, config.dim)), self.acc_w.data.eq(Cat(datapath.score)),
+            self.acc_w.mask.eq(part_mask(token[RESCALED].part)),
+            self.acc_w.data.eq(Cat(datapath.score).replicate(passes)),
         ]
         m.d.comb += [port.eq(stage) for port, stage in zip(datapath.token, token[1:])]
         m.d.comb += [port.eq(stage) for port, stage in zip(stats.token, token[:STAT_STAGES + 1])]

@@ -1,4 +1,4 @@
-"""Datapath of the vector unit: DIM lanes, their tables, the write stream."""
+"""Datapath of the vector unit: lanes, their tables, the write stream."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gemmule.hw.vector_ops import (
     capture_layout,
     is_op,
     lane_control_layout,
+    part_bits,
     token_layout,
     traits_of,
 )
@@ -36,7 +37,7 @@ def limited(shift: Value) -> Value:
 
 
 class VectorDatapath(wiring.Component):
-    """DIM lanes in lock step (see :class:`VectorLane` for the stages).
+    """``config.lanes`` lanes in lock step (see :class:`VectorLane` for the stages), which take one part of a row.
 
     Throughput: one token a cycle. Latency: the result is on ``w`` 9 cycles (late results: 12) after the row's last
     read, the low plane of a result of 16 bits one cycle earlier.
@@ -57,26 +58,26 @@ class VectorDatapath(wiring.Component):
     plain, factor, score, power: Out
         Per lane, seen in stages 3, 3, 5 and 8: int16 operands, squares, softmax scores or magnitudes - 1 or rescaled
         accumulators, exponentials.
-    w_en, w_row, w_data: Out
-        Write stream; lanes outside the token's mask are 0.
+    w_en, w_row, w_part, w_data: Out
+        Write stream of parts of rows; lanes outside the token's mask are 0.
     """
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
-        dim = config.dim
+        dim, lanes = config.dim, config.lanes
         super().__init__({
-            "command": In(vector_layout(config)), "begin": In(1), "capture": In(capture_layout()),
+            "command": In(vector_layout(config)), "begin": In(1), "capture": In(capture_layout(config)),
             "token": In(token_layout(config)).array(STAGES),
             "r0_data": In(8 * dim), "r1_data": In(8 * dim), "acc_data": In(32 * dim),
             "mean": In(signed(32)), "row_mult": In(18), "row_shift": In(6), "maximum": In(signed(24)),
-            "plain": Out(signed(16)).array(dim), "factor": Out(signed(33)).array(dim),
-            "score": Out(signed(32)).array(dim), "power": Out(21).array(dim),
-            "w_en": Out(1), "w_row": Out(ROW_BITS), "w_data": Out(8 * dim),
+            "plain": Out(signed(16)).array(lanes), "factor": Out(signed(33)).array(lanes),
+            "score": Out(signed(32)).array(lanes), "power": Out(21).array(lanes),
+            "w_en": Out(1), "w_row": Out(ROW_BITS), "w_part": Out(part_bits(config)), "w_data": Out(8 * lanes),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        command, dim = self.command, self.config.dim
+        command, count = self.command, self.config.lanes
         stage = [None, *self.token]
 
         op, traits = Signal(lane_control_layout()), traits_of(command)
@@ -88,14 +89,16 @@ class VectorDatapath(wiring.Component):
             row_mult.eq(Mux(norm, -self.row_mult, self.row_mult)),  # of 18 bits only a root, and -2**17 is a number too
             weigh_mult.eq(Mux(op.weigh, self.row_mult, 0)),
         ]
-        lanes = [VectorLane(config=self.config, odd=bool(i % 2)) for i in range(dim)]
+        r0, r1, acc = (self._part(m, name, row) for name, row in (
+            ("r0", self.r0_data), ("r1", self.r1_data), ("acc", self.acc_data)))
+        lanes = [VectorLane(config=self.config, odd=bool(i % 2)) for i in range(count)]
         for i, lane in enumerate(lanes):
             m.submodules[f"lane_{i}"] = lane
             m.d.comb += [
                 lane.control.eq(op), lane.begin.eq(self.begin), lane.capture.eq(self.capture),
-                lane.r0.eq(self.r0_data.word_select(i, 8)),
-                lane.r1.eq(self.r1_data.word_select(i, 8)),
-                lane.acc.eq(self.acc_data.word_select(i, 32)),
+                lane.r0.eq(r0.word_select(i, 8)),
+                lane.r1.eq(r1.word_select(i, 8)),
+                lane.acc.eq(acc.word_select(i, 32)),
                 lane.valid.eq(Cat(token.valid for token in self.token)),
                 lane.visible.eq(Cat(token.mask[i] for token in self.token)),
                 lane.mean.eq(self.mean),
@@ -118,6 +121,14 @@ class VectorDatapath(wiring.Component):
         with m.Else():
             self._write(m, stage[7], stage[8], op.wide, traits.writes)
         return m
+
+    def _part(self, m: Module, name: str, row: Value) -> Value:
+        """What the lanes take of a row that was read."""
+        if self.config.vector_passes == 1:
+            return row
+        part = Signal(len(row) // self.config.vector_passes, name=f"{name}_part")
+        m.d.comb += part.eq(row.word_select(self.capture.part, len(part)))
+        return part
 
     def _decode(self, m: Module, op: data.View, traits: Traits) -> None:
         """Control of the lanes from the command."""
@@ -158,9 +169,10 @@ class VectorDatapath(wiring.Component):
         """A row goes out from stage ``high``, the low plane of one of 16 bits from stage ``low``, one before."""
         m.d.sync += self.w_en.eq((high.valid & writes) | (low.valid & wide))
         with m.If(low.valid & wide):
-            m.d.sync += self.w_row.eq(low.dst)
+            m.d.sync += [self.w_row.eq(low.dst), self.w_part.eq(low.part)]
         with m.Elif(high.valid):
-            m.d.sync += self.w_row.eq(high.dst + Mux(wide, self.command.dst_stride >> 1, 0))
+            m.d.sync += [
+                self.w_row.eq(high.dst + Mux(wide, self.command.dst_stride >> 1, 0)), self.w_part.eq(high.part)]
 
     def _tables(self, m: Module, reads: Value) -> tuple[Memory, Memory, Signal]:
         """Memories of the tables, an entry a word, and the word table's last entry.

@@ -75,7 +75,7 @@ class VectorLane(wiring.Component):
     def __init__(self, *, config: Config, odd: bool) -> None:
         self.config, self._odd = config, odd
         super().__init__({
-            "control": In(lane_control_layout()), "begin": In(1), "capture": In(capture_layout()),
+            "control": In(lane_control_layout()), "begin": In(1), "capture": In(capture_layout(config)),
             "r0": In(8), "r1": In(8), "acc": In(signed(32)),
             "valid": In(STAGES), "visible": In(STAGES),
             "mean": In(signed(32)), "row_mult": In(signed(18)), "row_shift": In(6), "maximum": In(signed(24)),

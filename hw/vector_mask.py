@@ -15,14 +15,14 @@ from gemmule.hw.vector_sequencer import LEFT_BITS
 __all__ = ["TreeMask"]
 
 CHUNKS = 8
-"""A bitmap row has DIM bytes: as many chunks of DIM bits, one for each column group."""
+"""A bitmap row has DIM bytes: as many chunks of DIM bits, one for each column group (and of fewer for its parts)."""
 
 
 class TreeMask(wiring.Component):
     """``numerics.tree_mask`` of one row and column group, combinational from registers, stage 2.
 
     The new tokens begin ``n + after - m`` columns after the piece's first one (before it when negative). With
-    q and rest of that distance divided by DIM, group g sees the bitmap's chunks g - q - 1 and g - q,
+    q and rest of that distance divided by the lanes, group g sees the bitmap's chunks g - q - 1 and g - q,
     shifted by rest; chunks before the bitmap are ones. Throughput: one group a cycle, in order.
 
     Members
@@ -33,7 +33,7 @@ class TreeMask(wiring.Component):
         A row's bitmap on r1, in stage 1 of the row's first group.
     token: In(token_layout).array(2)
         Stages 1 and 2.
-    mask: Out(dim)
+    mask: Out(lanes)
         Lanes that the row of stage 2 sees; all ones without TREE.
     """
 
@@ -42,16 +42,16 @@ class TreeMask(wiring.Component):
         super().__init__({
             "command": In(vector_layout(config)), "begin": In(1), "distance": In(signed(LEFT_BITS)),
             "bitmap": In(1), "data": In(8 * config.dim), "token": In(token_layout(config)).array(2),
-            "mask": Out(config.dim),
+            "mask": Out(config.lanes),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        dim, command, token = self.config.dim, self.command, self.token
-        group_bits = exact_log2(dim)
+        lanes, command, token = self.config.lanes, self.command, self.token
+        group_bits, chunks = exact_log2(lanes), CHUNKS * self.config.vector_passes
         start, chunk = Signal(signed(LEFT_BITS)), Signal(signed(LEFT_BITS - group_bits + 1))
         before = Signal.like(chunk)  # the chunk before
-        bits = Signal(CHUNKS * dim)
+        bits = Signal(chunks * lanes)
         with m.If(self.begin):
             m.d.sync += start.eq(self.distance)
         with m.If(self.bitmap):
@@ -61,13 +61,13 @@ class TreeMask(wiring.Component):
         with m.If(token[0].valid):
             m.d.sync += [before.eq(chunk_before), chunk.eq(chunk_before + 1)]
 
-        lower, upper, pair = Signal(dim), Signal(dim), Signal(2 * dim)
+        lower, upper, pair = Signal(lanes), Signal(lanes), Signal(2 * lanes)
         for part, index in ((lower, before), (upper, chunk)):
-            inside = ~index[exact_log2(CHUNKS):].any()
-            m.d.comb += part.eq(bits.word_select(index[:exact_log2(CHUNKS)], dim) & inside.replicate(dim)
-                                | index[-1].replicate(dim))
+            inside = ~index[exact_log2(chunks):].any()
+            m.d.comb += part.eq(bits.word_select(index[:exact_log2(chunks)], lanes) & inside.replicate(lanes)
+                                | index[-1].replicate(lanes))
         m.d.comb += [
             pair.eq(Cat(lower, upper) << start[:group_bits]),
-            self.mask.eq(pair[dim:] | (~traits_of(command).tree).replicate(dim)),
+            self.mask.eq(pair[lanes:] | (~traits_of(command).tree).replicate(lanes)),
         ]
         return m

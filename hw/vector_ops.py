@@ -17,8 +17,8 @@ from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
 from gemmule.isa import VectorFlag, VOp
 from gemmule.numerics.table import TABLE_ENTRIES
 
-__all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "row_write",
-           "token_layout", "traits_of"]
+__all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
+           "row_write", "token_layout", "traits_of"]
 
 TABLE_BYTES = 256
 WORDS = TABLE_ENTRIES - 1
@@ -29,17 +29,23 @@ def token_layout(config: Config) -> data.StructLayout:
     """One pass of the pipeline: a row of one column group, issued with its last read.
 
     ``first`` and ``final`` mark a row's first and last column group, ``last`` the command's last pass;
-    ``mask`` has a bit per lane that is a visible column (but for TREE); ``row`` is the row (of a table: the table row).
+    ``mask`` has a bit per lane that is a visible column (but for TREE); ``row`` is the row (of a table: the table row);
+    ``part`` is the part of the memory rows that the lanes take.
     """
     rows = max(config.stat_rows, TABLE_BYTES // config.dim, WORDS // config.dim + 1)
     return data.StructLayout({
         "valid": 1, "first": 1, "final": 1, "last": 1, "row": bits_for(rows - 1),
-        "dst": ROW_BITS, "mask": config.dim,
+        "dst": ROW_BITS, "mask": config.lanes, "part": part_bits(config),
     })
 
 
-def capture_layout() -> data.StructLayout:
-    """What the data of a read are: one bit for each register that takes them, one cycle later."""
+def part_bits(config: Config) -> int:
+    """Bits of a part's number; one more than needed of a device that takes rows whole."""
+    return max(1, exact_log2(config.vector_passes))
+
+
+def capture_layout(config: Config) -> data.StructLayout:
+    """What the data of a read are: one bit for each register that takes them, one cycle later; and their part."""
     return data.StructLayout({
         "low0": 1,  # low plane of an int16 operand on r0
         "main": 1,  # operand: accumulator, r0, or r0 with the low plane
@@ -49,6 +55,7 @@ def capture_layout() -> data.StructLayout:
         "bias": 1,  # shifts in at the top of the column's int32
         "table": 1, "words_low": 1, "words_high": 1,
         "bitmap": 1,
+        "part": part_bits(config),
     })
 
 

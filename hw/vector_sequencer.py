@@ -9,7 +9,16 @@ from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
-from gemmule.hw.vector_ops import TABLE_BYTES, WORDS, Traits, capture_layout, is_op, token_layout, traits_of
+from gemmule.hw.vector_ops import (
+    TABLE_BYTES,
+    WORDS,
+    Traits,
+    capture_layout,
+    is_op,
+    part_bits,
+    token_layout,
+    traits_of,
+)
 from gemmule.isa import VOp
 
 __all__ = ["LEFT_BITS", "VectorSequencer"]
@@ -22,8 +31,9 @@ class VectorSequencer(wiring.Component):
     """Walks the loops of one command, one read per port and cycle without gaps.
 
     Latency: the first read is in the cycle after ``start``. Order of reads: for each column group its
-    parameters, then its rows; statistics go row by row over the column groups. A row takes as many cycles as
-    its operand with most reads, or its result with most writes. All addresses are registers that step, apart
+    parameters, then its rows; statistics go row by row over the column groups. With fewer lanes than columns
+    each part of a column group goes like a group of its own, from the same memory rows. A row takes as many cycles
+    as its operand with most reads, or its result with most writes. All addresses are registers that step, apart
     from the plane offset.
 
     Members
@@ -52,7 +62,7 @@ class VectorSequencer(wiring.Component):
             "held": Out(vector_layout(config)), "begin": Out(1),
             **{f"{port}_en": Out(1) for port in ("r0", "r1", "acc")},
             **{f"{port}_row": Out(ROW_BITS) for port in ("r0", "r1", "acc")},
-            "capture": Out(capture_layout()), "token": Out(token_layout(config)),
+            "capture": Out(capture_layout(config)), "token": Out(token_layout(config)),
             "distance": Out(signed(LEFT_BITS)),
         })
 
@@ -90,9 +100,18 @@ class VectorSequencer(wiring.Component):
         with m.If(wrap):
             m.d.sync += [inner.eq(1), outer.eq(outer + 1), params.eq(traits.parameters), busy.eq(~outer_end)]
 
+        # A group's parts are counted like groups; ``turns`` with the last one.
+        passes, lane_bits = self.config.vector_passes, exact_log2(self.config.lanes)
+        part, turns = Signal(part_bits(self.config)), Signal()
+        m.d.comb += turns.eq(part == passes - 1)
+        if passes > 1:
+            with m.If(self.start):
+                m.d.sync += part.eq(0)
+            with m.Elif(Mux(by_rows, row_end, wrap)):
+                m.d.sync += part.eq(part + 1)
         groups, tables = Signal(LENGTH_BITS), new_traits.table | new_traits.words
         group_bits = exact_log2(dim)
-        m.d.comb += groups.eq(new.n[group_bits:] + new.n[:group_bits].any())
+        m.d.comb += groups.eq((new.n[group_bits:] + new.n[:group_bits].any()) << exact_log2(passes))
         with m.If(self.start):
             m.d.sync += [
                 held.eq(new), busy.eq(1), phase.eq(0), params.eq(new_traits.parameters),
@@ -110,15 +129,16 @@ class VectorSequencer(wiring.Component):
         unit = (inner_end == by_rows) | traits.words  # rows follow each other, column groups are a stride apart
         # The rows of the ROPE table: a block for each row, in it four for each column group of the period.
         step1_inner = Mux(rotate, Const(4, ROW_BITS) << held.period, 1)
-        step1_outer = Mux(rotate, 0, Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux))
-        at0 = self._address(m, "src0", wrap, row_end, new.src0, Mux(unit, 1, held.src0_stride),
+        step1_outer = Mux(rotate | ~turns, 0, Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux))
+        at0 = self._address(m, "src0", wrap, row_end, new.src0, Mux(unit, 1, Mux(turns, held.src0_stride, 0)),
                             inner_end & ~traits.words)
         at1 = self._address(m, "src1", wrap, row_end, Mux(new_traits.rotate, new.aux, new.src1),
                             Mux(inner_end & ~by_rows, step1_outer, step1_inner), inner_end)
-        at2 = self._address(m, "dst", wrap, row_end, new.dst, Mux(unit, 1, held.dst_stride), inner_end)
+        at2 = self._address(m, "dst", wrap, row_end, new.dst, Mux(unit, 1, Mux(turns, held.dst_stride, 0)),
+                            inner_end)
         # Causal: visible columns less one from this group on; at first n + after - m.
         left = self._address(m, "left", wrap, row_end, new.n + new.after - new.m,
-                             Cat(inner_end, Const(0, group_bits - 1), (~inner_end).replicate(LEFT_BITS - group_bits)),
+                             Cat(inner_end, Const(0, lane_bits - 1), (~inner_end).replicate(LEFT_BITS - lane_bits)),
                              inner_end, signed(LEFT_BITS))
         m.d.comb += self.distance.eq(left)
 
@@ -127,14 +147,26 @@ class VectorSequencer(wiring.Component):
             m.d.sync += [at_param.eq(new.src1), group.eq(0)]
         with m.Elif(busy & params):
             m.d.sync += at_param.eq(at_param + 1)
-        with m.Elif(wrap):
+        with m.Elif(wrap & turns):
             m.d.sync += group.eq(Mux(group == (Const(1, 8) << held.period) - 1, 0, group + 1))
+        if passes > 1:  # the next part has the same parameters
+            of_group = Signal(ROW_BITS)
+            with m.If(self.start):
+                m.d.sync += of_group.eq(new.src1)
+            with m.Elif(wrap & turns):
+                m.d.sync += of_group.eq(at_param)
+            with m.Elif(wrap):
+                m.d.sync += at_param.eq(of_group)
 
         last_group = Mux(by_rows, inner_end, outer_end)
+        if passes > 1:
+            at, count = Mux(by_rows, inner, outer), Mux(by_rows, inner_count, outer_count)
+            last_group = (at + ~part)[:LENGTH_BITS] == count
         rest, shown = held.n[:group_bits], []
-        for i in range(dim):
-            reaches = left[group_bits:].any() | (left[:group_bits] >= i) if i else Const(1, 1)
-            inside = (rest == 0) | (rest > i) if i < dim - 1 else rest == 0
+        for i in range(self.config.lanes):
+            reaches = left[lane_bits:].any() | (left[:lane_bits] >= i) if i else Const(1, 1)
+            column = Cat(Const(i, lane_bits), part)[:group_bits]
+            inside = (rest == 0) | (rest > column) if passes > 1 or i < dim - 1 else rest == 0
             shown.append((~traits.causal | (left >= 0) & reaches) & (~last_group | inside))
         phase_0 = phase == 0
         m.d.comb += [
@@ -145,6 +177,8 @@ class VectorSequencer(wiring.Component):
             token.row.eq(Mux(by_rows, outer, inner)[:len(token.row)] - 1),
             token.dst.eq(at2),
             token.mask.eq(Cat(shown)),
+            token.part.eq(part),
+            self.capture.part.eq(part),
             self.acc_row.eq(at0),
             self.r0_row.eq(at0 + Mux(phase_0, 0, held.src0_stride >> 1)),
         ]

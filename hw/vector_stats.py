@@ -44,12 +44,12 @@ class VectorStats(wiring.Component):
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
-        dim = config.dim
+        lanes = config.lanes
         super().__init__({
             "command": In(vector_layout(config)), "begin": In(1),
             "token": In(token_layout(config)).array(STAGES + 1),
-            "plain": In(signed(16)).array(dim), "factor": In(signed(33)).array(dim),
-            "score": In(signed(32)).array(dim), "power": In(21).array(dim),
+            "plain": In(signed(16)).array(lanes), "factor": In(signed(33)).array(lanes),
+            "score": In(signed(32)).array(lanes), "power": In(21).array(lanes),
             "mean": Out(signed(MEAN_BITS)), "row_mult": Out(18), "row_shift": Out(6), "maximum": Out(signed(24)),
             "done": Out(1),
         })

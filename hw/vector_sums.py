@@ -91,11 +91,11 @@ class VectorSums(wiring.Component):
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
-        dim = config.dim
+        lanes = config.lanes
         super().__init__({
             "command": In(vector_layout(config)), "begin": In(1), "token": In(token_layout(config)).array(STAGES + 1),
-            "plain": In(signed(16)).array(dim), "factor": In(signed(33)).array(dim),
-            "score": In(signed(32)).array(dim), "power": In(21).array(dim),
+            "plain": In(signed(16)).array(lanes), "factor": In(signed(33)).array(lanes),
+            "score": In(signed(32)).array(lanes), "power": In(21).array(lanes),
             "maximum": In(maximum_layout()), "total": In(SUM_BITS), "rise": In(RISE_BITS),
             "found": Out(row_write(config, maximum_layout())), "kept": Out(row_write(config, SUM_BITS)),
             "summed": Out(row_write(config, signed(MEAN_BITS))), "fill": Out(row_write(config, waiting_layout())),

@@ -22,11 +22,12 @@ __all__ = ["legal", "make", "operations", "play", "scale", "shape", "small"]
 FROM_SCRATCHPAD = (VOp.PRODUCT, VOp.ADD, VOp.NORM_STAT, VOp.NORM_APPLY, VOp.TABLE, VOp.WORD_TABLE)
 
 
-def small(dim: int, dividers: int, *, comparison_modes: bool = True) -> Config:
+def small(dim: int, dividers: int, *, comparison_modes: bool = True, passes: int = 1) -> Config:
     """1024 scratchpad rows and 256 accumulator rows of ``dim`` lanes."""
     return Config(
         dim=dim, bus_bytes=dim, spm_kib=dim, spm_banks=2, acc_kib=dim, acc_banks=2, preload=1,
-        stat_rows=16, stat_contexts=2, dividers=dividers, comparison_modes=comparison_modes)
+        stat_rows=16, stat_contexts=2, dividers=dividers, comparison_modes=comparison_modes,
+        vector_passes=passes)
 
 
 def shape(rng: np.random.Generator, dim: int) -> tuple[int, int]:
@@ -138,7 +139,7 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
     async def bench(ctx: Any) -> None:
         for c in commands(device):
             expected = device.run(c)
-            reads, writes, finish = trace(c, dim, config.dividers)
+            reads, writes, finish = trace(c, dim, config.vector_passes, config.dividers)
             assert ctx.get(control.ready), c
             ctx.set(control.command, layout.const(c))
             ctx.set(control.start, 1)
@@ -151,14 +152,15 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
                 write, memory = (dut.acc_w, device.acc) if rescales else (dut.w, device.spm)
                 assert not ctx.get((dut.w if rescales else dut.acc_w).en), (cycle, c)
                 if ctx.get(write.en):
-                    row = ctx.get(write.row)
-                    assert writes.get(cycle) == row, (cycle, row, c)
-                    assert ctx.get(write.mask) == (1 << dim) - 1
+                    row, part = writes.get(cycle, (None, 0))
+                    assert ctx.get(write.row) == row, (cycle, row, c)
+                    here = slice(part * config.lanes, (part + 1) * config.lanes)
+                    assert ctx.get(write.mask) == ((1 << config.lanes) - 1) << here.start
                     line = np.frombuffer(
                         ctx.get(write.data).to_bytes(len(write.data) // 8, "little"), dtype="<i4" if rescales else "u1")
-                    assert line.tolist() == expected[row].tolist(), (cycle, row, c)
-                    seen[cycle] = row
-                    memory[row] = line
+                    assert line[here].tolist() == expected[row][here].tolist(), (cycle, row, c)
+                    seen[cycle] = row, part
+                    memory[row][here] = line[here]
                 assert ctx.get(control.finish) == (cycle == finish), (cycle, finish, c)
                 assert ctx.get(control.release) == (7 if cycle == finish else 0)
                 assert ctx.get(control.ready) == (cycle == 0), (cycle, c)

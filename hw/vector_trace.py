@@ -66,9 +66,9 @@ def stride1(c: Command) -> int:
     return c["aux"] if c["op"] == VOp.PRODUCT else c["src0_stride"]
 
 
-def reads_of(c: Command, dim: int) -> int:
+def reads_of(c: Command, dim: int, passes: int) -> int:
     """Cycles with reads: the table of docs/timing.md."""
-    op, m, groups = VOp(c["op"]), c["m"], -(-c["n"] // dim)
+    op, m, groups = VOp(c["op"]), c["m"], passes * -(-c["n"] // dim)
     if op is VOp.TABLE:
         return max(1, 256 // dim)
     if op is VOp.WORD_TABLE:
@@ -80,17 +80,20 @@ def reads_of(c: Command, dim: int) -> int:
     return groups * (parameter_rows(c) + m * each)
 
 
-def trace(c: Command, dim: int, dividers: int) -> tuple[list[dict[str, int]], dict[int, int], int]:
-    """Reads by cycle after issue (port: row), writes (cycle: row; RESCALE: of the accumulator), cycles to finish."""
+def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
+        list[dict[str, int]], dict[int, tuple[int, int]], int]:
+    """Reads by cycle after issue (port: row), writes (cycle: row and its part; RESCALE: of the accumulator), and the
+    cycles to the finish."""
     op, m, params = VOp(c["op"]), c["m"], parameter_rows(c)
     reads: list[dict[str, int]] = [{}]  # cycle t itself
-    writes: dict[int, int] = {}
+    writes: dict[int, tuple[int, int]] = {}
     if op in (VOp.TABLE, VOp.WORD_TABLE):
-        reads += [{"r0": c["src0"] + i} for i in range(reads_of(c, dim))]
-        return reads, writes, reads_of(c, dim) + WRITE
-    groups = range(-(-c["n"] // dim))
-    order = [(g, i) for i in range(m) for g in groups] if op in BY_ROWS else [(g, i) for g in groups for i in range(m)]
-    for g, i in order:
+        reads += [{"r0": c["src0"] + i} for i in range(reads_of(c, dim, passes))]
+        return reads, writes, reads_of(c, dim, passes) + WRITE
+    parts = range(passes * -(-c["n"] // dim))
+    order = [(p, i) for i in range(m) for p in parts] if op in BY_ROWS else [(p, i) for p in parts for i in range(m)]
+    for part, i in order:
+        g = part // passes
         if i == 0 and op not in BY_ROWS:
             reads += [{"r1": c["src1"] + g * params + p} for p in range(params)]
         at0 = c["src0"] + g * c["src0_stride"] + i
@@ -107,18 +110,18 @@ def trace(c: Command, dim: int, dividers: int) -> tuple[list[dict[str, int]], di
         elif op is VOp.REQUANT and F.RESIDUAL in flags_of(c):
             reads += [{"acc": at0, "r1": at2}, {"r1": at2 + c["dst_stride"] // 2}]
         else:
-            bitmap = {"r1": c["src1"] + i} if has_tree(c) and g == 0 else {}
+            bitmap = {"r1": c["src1"] + i} if has_tree(c) and part == 0 else {}
             reads += [{"acc": at0} | bitmap] + [{}] * is_wide(c)
         last = len(reads) - 1 + latency(c)
         if is_wide(c):
-            writes[last - 1] = at2
-            writes[last] = at2 + c["dst_stride"] // 2
+            writes[last - 1] = at2, part % passes
+            writes[last] = at2 + c["dst_stride"] // 2, part % passes
         elif op not in SILENT:
-            writes[last] = at2
-    assert len(reads) - 1 == reads_of(c, dim)
+            writes[last] = at2, part % passes
+    assert len(reads) - 1 == reads_of(c, dim, passes)
     if not divides(c):
-        return reads, writes, reads_of(c, dim) + (STAT if op in BY_ROWS else latency(c))
-    serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim) // m
+        return reads, writes, reads_of(c, dim, passes) + (STAT if op in BY_ROWS else latency(c))
+    serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim, passes) // m
     stat = STAT + (MEAN if op is VOp.NORM_STAT and F.MEAN in flags_of(c) else 0)
     ends = [0] * dividers
     for i in range(m):

@@ -19,8 +19,8 @@ __all__ = ["PARAMETERS", "matrix_times", "parameters", "resolve_row", "select_fi
 
 PARAMETERS = np.dtype([(name, np.int64) for name in (
     "dim", "bus", "bus_shift", "burst", "preload", "read_bursts", "load_commands", "write_bursts", "fetch_queue",
-    "unit_queue", "dividers", "latency", "banks", "bank_shift", "row_shift", "row_miss", "turnaround", "beat_cycles",
-    "refresh_cycles", "refresh_period", *(field.name for field in fields(Timing)))])
+    "unit_queue", "vector_passes", "dividers", "latency", "banks", "bank_shift", "row_shift", "row_miss", "turnaround",
+    "beat_cycles", "refresh_cycles", "refresh_period", *(field.name for field in fields(Timing)))])
 """Every number of docs/timing.md, from configuration and constants, as compiled code sees it.
 
 ``*_shift`` are base-2 logarithms: of bus bytes, DRAM banks and DRAM row bytes.
@@ -91,7 +91,7 @@ def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-u
 @njit
 def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     """Cycles in which a vector command reads."""
-    groups = (n + p.dim - 1) // p.dim
+    groups = (n + p.dim - 1) // p.dim * p.vector_passes
     wide, bias = flags >> _WIDE & 1, 4 * (flags >> _BIAS & 1)
     parameters = 3 * (flags >> _COLUMN & 1) + bias
     if op == _REQUANT:

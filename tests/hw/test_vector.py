@@ -92,8 +92,9 @@ def test_rope_product_table() -> None:
     play(small(4, 2), 41, commands)
 
 
-@pytest.mark.parametrize(("dim", "count", "comparison_modes"), [(2, 60, True), (4, 100, True), (8, 60, False)])
-def test_random_mix(dim: int, count: int, comparison_modes: bool) -> None:
+@pytest.mark.parametrize(("dim", "passes", "count", "comparison_modes"), [
+    (2, 1, 60, True), (4, 1, 100, True), (4, 2, 60, True), (8, 2, 60, False), (8, 4, 40, True)])
+def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -> None:
     """Any operation after any other with any flags, stale contexts included."""
     def commands(device: Device) -> Iterator[Command]:
         ops = operations(comparison_modes)
@@ -103,7 +104,7 @@ def test_random_mix(dim: int, count: int, comparison_modes: bool) -> None:
             c = make(device, op, legal(device, op), m=m, n=n)
             yield scale(device, c) if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU, VOp.NORM_APPLY) else c
 
-    play(small(dim, 2, comparison_modes=comparison_modes), 51, commands)
+    play(small(dim, 2, comparison_modes=comparison_modes, passes=passes), 51, commands)
 
 
 @pytest.mark.parametrize(("dim", "m", "comparison_modes"), [(16, 3, False), (64, 1, True)])
