@@ -152,7 +152,7 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
                 write, memory = (dut.acc_w, device.acc) if rescales else (dut.w, device.spm)
                 assert not ctx.get((dut.w if rescales else dut.acc_w).en), (cycle, c)
                 if ctx.get(write.en):
-                    row, part = writes.get(cycle, (None, 0))
+                    row, part = writes.get(cycle, (-1, 0))
                     assert ctx.get(write.row) == row, (cycle, row, c)
                     here = slice(part * config.lanes, (part + 1) * config.lanes)
                     assert ctx.get(write.mask) == ((1 << config.lanes) - 1) << here.start

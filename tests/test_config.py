@@ -46,6 +46,9 @@ def test_base_has_the_sizes_that_results_are_compared_at() -> None:
     ({"dim": 4, "bus_bytes": 4, "spm_kib": 512}, "config: spm_rows must be at most 65536, not 131072"),
     ({"address_bits": 12}, "config: address_bits must be from 16 to 48, not 12"),
     ({"stat_rows": 3}, "config: stat_rows must be a power of two from 4 to 256, not 3"),
+    ({"vector_passes": 3}, "config: vector_passes must be a power of two from 1 to 4, not 3"),
+    ({"dim": 4, "bus_bytes": 4, "vector_passes": 4},
+     "config: vector_passes must leave two lanes or more of dim = 4, not 4 passes (at most 2)"),
     ({"fetch_queue": 16}, "config: fetch_queue must be a power of two from 32 to 128, not 16"),
 ])
 def test_illegal_mixes(change: dict, message: str) -> None:

@@ -39,6 +39,20 @@ def test_vector_finish(op: VOp, flags: tuple[int, ...], finish: int) -> None:
     assert (result.fault, result.finish.tolist()) == (0, [finish])
 
 
+@pytest.mark.parametrize(("op", "flags", "finish"), [
+    (VOp.REQUANT, (VectorFlag.BIAS,), 99 + 4 * (4 + 3) + 9),
+    (VOp.ROPE, (), 99 + 4 * 3 * 4 + 9), (VOp.NORM_APPLY, (), 99 + 4 * (2 + 3 * 2) + 9),
+    (VOp.SOFTMAX_MAX, (), 99 + 3 * 4 + 12), (VOp.ABSMAX, (), 99 + 4 + 12 + 3 * 19),
+    (VOp.TABLE, (), 99 + 64 + 9), (VOp.WORD_TABLE, (), 99 + 2 * 129 + 9),
+])
+def test_two_passes(op: VOp, flags: tuple[int, ...], finish: int) -> None:
+    """3 rows of 2 groups in 2 parts each, parameters read for every part; tables are filled by the row."""
+    result = timed(Command.make(
+        Unit.VECTOR, op=op, flags=flags, src0=0, src0_stride=6, src1=256, dst=512, dst_stride=6, m=3, n=8),
+        config=TINY.model_copy(update={"vector_passes": 2}))
+    assert (result.fault, result.finish.tolist()) == (0, [finish])
+
+
 def test_exponentials_take_the_same_time() -> None:
     """2 rows of 2 groups: late after 4 reads; or the first sum after 2, then two turns of one divider."""
     for op, finish in ((VOp.SOFTMAX_EXP, 99 + 2 + 12 + 2 * 19), (VOp.SOFTMAX_NORM, 99 + 4 + 12)):
