@@ -19,7 +19,7 @@ __all__ = [
 SMALL = load_config({
     "name": "mutant4", "dim": 4, "bus_bytes": 4, "spm_kib": 4, "spm_banks": 4, "acc_kib": 4, "acc_banks": 4,
     "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 16, "unit_queue": 16, "stat_rows": 16,
-    "dividers": 1,
+    "dividers": 1, "vector_passes": 2,
 })
 """DIM / preload is 1, so that the read-modify-write latency sets the slot of a one-row tile."""
 DEEP = load_config({

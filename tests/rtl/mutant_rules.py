@@ -38,6 +38,7 @@ RULES: dict[str, tuple[str, str, str]] = {
     "counter: bursts": ("sim.engine", "mover.load_bursts, mover.store_bursts", "mover.store_bursts, mover.load_bursts"),
     "bias reads": ("sim.engine_units", "parameters = 3 * (flags >> _COLUMN & 1) + bias",
                    "parameters = 3 * (flags >> _COLUMN & 1)"),
+    "passes": ("sim.engine_units", "p.dim * p.vector_passes", "p.dim"),
     "add reads": ("sim.engine_units", "groups * m * (2 if apart or wide else 1)", "groups * m * (2 if apart else 1)"),
     "int4 order": ("sim.functional_matrix", "4 * (i & 1)", "4 * (~i & 1)"),
     "int4 sign": ("sim.functional_matrix", "(nibble ^ 8) - 8", "nibble"),
