@@ -7,8 +7,9 @@ BUILD  ?= build
 SEED   ?= 1
 FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
 SHAPE  ?= 512x768x3072
+SYNTH  ?=
 
-.PHONY: help setup demo test lint types rtl perf perf-scalesim figures fuzz synth fourstate train clean
+.PHONY: help setup demo test lint types rtl perf perf-scalesim figures fuzz synth route fourstate train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -55,6 +56,10 @@ synth: setup  ## area of every unit on an FPGA into docs/results (an hour or mor
 	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
 	$(BIN)/gemmule synth --config edge --unit all --json docs/results/synth_edge.json
+
+route: setup  ## place and route edge: Fmax into docs/results (half an hour with SYNTH=--native)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
+	$(BIN)/gemmule synth --config edge --route $(SYNTH) --json docs/results/synth_edge_routed.json
 
 fourstate: setup  ## the generated Verilog under Icarus: nothing is unknown after reset
 	@command -v iverilog >/dev/null || \

@@ -123,8 +123,8 @@ def assigned(placed: Netlist, sites: Sites) -> dict[str, str]:
     return names
 
 
-def fix(netlist: Netlist, top: str, names: Mapping[str, str], settings: Mapping[str, str]) -> None:
-    """Fix cells of Yosys' netlist to sites, and give nextpnr settings that no option has, in place.
+def fix(netlist: Netlist, top: str, names: Mapping[str, str]) -> None:
+    """Fix cells of Yosys' netlist to sites, in place.
 
     Raises:
         KeyError: a cell of ``names`` is not there.
@@ -141,4 +141,3 @@ def fix(netlist: Netlist, top: str, names: Mapping[str, str], settings: Mapping[
     walk(top, "")
     if left:
         raise KeyError(f"no cell {sorted(left)[0]}")
-    modules[top].setdefault("settings", {}).update(settings)

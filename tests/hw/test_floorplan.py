@@ -70,14 +70,13 @@ def test_cells_are_fixed_by_their_path() -> None:
         "inner": {"cells": {"mesh.m": leaf("MULT18X18D"), "n": leaf("MULT18X18D")}},
         "MULT18X18D": {"cells": {}},
     }}
-    fix(netlist, "top", {"device.mesh.m": "X4/Y10/MULT18_0", "m": "X5/Y10/MULT18_1"}, {"router2/estimateWeight": "2"})
+    fix(netlist, "top", {"device.mesh.m": "X4/Y10/MULT18_0", "m": "X5/Y10/MULT18_1"})
     top, inner = netlist["modules"]["top"], netlist["modules"]["inner"]
     assert inner["cells"]["mesh.m"]["attributes"] == {"BEL": "X4/Y10/MULT18_0"}
     assert inner["cells"]["n"]["attributes"] == {}
     assert top["cells"]["m"]["attributes"] == {"BEL": "X5/Y10/MULT18_1"}
-    assert top["settings"] == {"router2/estimateWeight": "2"}
     with pytest.raises(KeyError, match="device.gone"):
-        fix(netlist, "top", {"device.gone": "X4/Y10/MULT18_0"}, {})
+        fix(netlist, "top", {"device.gone": "X4/Y10/MULT18_0"})
 
 
 def test_sites_of_the_part() -> None:
