@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Site", "Sites", "assigned", "fix", "wire_length"]
+__all__ = ["Site", "Sites", "assigned", "fix"]
 
 ROUNDS = 4
 FEW, MANY = 2, 200
@@ -85,12 +85,6 @@ class _Design:
 
 def _top(netlist: Netlist) -> dict[str, Any]:
     return next(module for module in netlist["modules"].values() if int(module["attributes"].get("top", "0"), 2))
-
-
-def wire_length(placed: Netlist) -> int:
-    """Half perimeters of the nets of a placed design, in tiles, but for those of more than 200 cells."""
-    design = _Design(_top(placed))
-    return design.length(design.place)
 
 
 def assigned(placed: Netlist, sites: Sites) -> dict[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from itertools import permutations
 from typing import Any
 
 import pytest
 
-from gemmule.hw.floorplan import Site, assigned, fix, wire_length
+from gemmule.hw.floorplan import Site, assigned, fix
 from gemmule.hw.synth_target import TARGETS
 
 ROW = [Site(x, 10, f"X{x}/Y10/MULT18_{x % 9}") for x in (4, 13, 22, 31)]
@@ -24,6 +25,16 @@ def cell(kind: str, place: str, *nets: int) -> dict[str, Any]:
 def placed(cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"modules": {"box": {"attributes": {"blackbox": "1"}, "cells": {}},
                         "top": {"attributes": {"top": "0001"}, "cells": cells}}}
+
+
+def wire_length(netlist: dict[str, Any]) -> int:
+    """Half perimeters of all nets."""
+    ends: dict[int, list[tuple[int, int]]] = {}
+    for part in netlist["modules"]["top"]["cells"].values():
+        if at := re.match(r"X(\d+)/Y(\d+)", part["attributes"].get("NEXTPNR_BEL", "")):
+            for net, _ in part["connections"].values():
+                ends.setdefault(net, []).append((int(at[1]), int(at[2])))
+    return sum(max(axis) - min(axis) for places in ends.values() for axis in zip(*places))
 
 
 def test_multipliers_go_to_their_logic() -> None:
