@@ -25,21 +25,21 @@ from gemmule.compiler.online_attention import compile_online_attention, online_a
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.config import Config, load_config
 from gemmule.isa import Unit
-from gemmule.sim.cosim import cosim
-from gemmule.sim.fuzz import FuzzCase
+from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
-from gemmule.sim.rtl import RtlDevice
-from gemmule.sim.run import Model
-from gemmule.sim.verify import verify
+from gemmule.sim.rtl.cosim import cosim
+from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import verify
 
 
-def launch(name: str, program: LayerProgram, dram: np.ndarray, model: Model, rtl: RtlDevice | None,
+def launch(name: str, program: LayerProgram, dram: np.ndarray, model: Simulator, rtl: RtlDevice | None,
            seed: int) -> Result:
     """Verify a program and run it on the model, and on the RTL when there is one."""
     bases, limits, lengths = program.registers()
     verify(program.commands, program.config, bases, limits, lengths, program.program_address)
     if rtl:
-        report = cosim(FuzzCase(name=name, seed=seed, image=program.image, program=program.program_address, dram=dram,
+        report = cosim(Launch(name=name, seed=seed, image=program.image, program=program.program_address, dram=dram,
                                 bases=bases, limits=limits, lengths=lengths), model, rtl)
         if not report.ok:
             raise SystemExit(report.text)
@@ -57,7 +57,7 @@ def row(name: str, result: Result, macs: int, cycles: int, config: Config) -> di
             "exposed share": exposed / cycles, "DRAM bytes": sum(result.dram_bytes.values())}
 
 
-def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: bool, model: Model,
+def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: bool, model: Simulator,
                   rtl: RtlDevice | None, seed: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     heads, rows, columns = shape.heads, shape.sequence, shape.head_dim
@@ -81,7 +81,8 @@ def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: 
     return row(name, result, program.macs, int(result.finish[result.units == Unit.VECTOR][-1] - first + 1), config)
 
 
-def run_layer(config: Config, shape: EncoderShape, model: Model, rtl: RtlDevice | None, seed: int) -> dict[str, Any]:
+def run_layer(config: Config, shape: EncoderShape, model: Simulator, rtl: RtlDevice | None,
+              seed: int) -> dict[str, Any]:
     layer, x8, x16 = random_layer(shape, seed)
     program = compile_encoder(layer, config)
     result = launch("layer", program, program.fill(x8, x16), model, rtl, seed)
@@ -104,7 +105,7 @@ def main() -> None:
     config, shape = load_config(args.config), EncoderShape(**dict(zip(
         ("sequence", "heads", "head_dim", "inner"), args.sizes)))
     console.print(f"seed {args.seed}")
-    model, rtl = Model(config), RtlDevice(config) if args.backend == "rtl" else None
+    model, rtl = Simulator(config), RtlDevice(config) if args.backend == "rtl" else None
     try:
         rows = [
             *(run_attention(config, size, causal=causal, online=online, model=model, rtl=rtl, seed=args.seed)

@@ -17,7 +17,7 @@ from gemmule.compiler.gemm import compile_gemm
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config, load_config
 from gemmule.sim.roofline import roofline_cycles
-from gemmule.sim.run import Model
+from gemmule.sim.simulator import Simulator
 
 CASES = [
     ("512x768x3072", "ws", 8, 0), ("512x768x3072", "os", 8, 0), ("512x3072x768", "ws", 8, 0),
@@ -29,7 +29,7 @@ CASES = [
 def measure(config: Config, shape: str, dataflow: str, bits: int, group: int) -> dict[str, Any]:
     m, k, n = map(int, shape.split("x"))
     program = compile_gemm(config, m, k, n, weights=WeightFormat(bits, group), dataflow=dataflow)
-    model = Model(config, dram_bytes=1)
+    model = Simulator(config, dram_bytes=1)
     model.bases[:], model.limits[:], model.lengths[:] = program.registers()
     model.load_program(program.image, program.program_address)
     cycles = model.run(timing_only=True).cycles

@@ -19,8 +19,8 @@ from common import console, show, write
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
 from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
-from gemmule.sim.run import Model
-from gemmule.sim.verify import verify
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import verify
 
 SHIFT = 12
 
@@ -58,7 +58,7 @@ def measure(config: Config, shape: tuple[int, int, int], dataflow: str, seed: in
     commands = program(config, m, k, n, dataflow)
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-128, 128, (m, k)).astype(np.int8), rng.integers(-128, 128, (k, n)).astype(np.int8)
-    model = Model(config)
+    model = Simulator(config)
     at = [0, 1 << 20, 2 << 20]
     model.write_dram(at[0], a.reshape(m, -1, dim).transpose(1, 0, 2).tobytes())
     model.write_dram(at[1], b.reshape(k, -1, dim).transpose(1, 0, 2).tobytes())

@@ -17,8 +17,8 @@ from typing import Any
 from common import console, show, write
 
 from gemmule.config import load_config
-from gemmule.sim.rtl import RtlDevice
-from gemmule.sim.run import Model
+from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import parse_shape
 from gemmule.sw.programs import Product, product
 
@@ -49,7 +49,7 @@ def main() -> None:
     args = parser.parse_args()
     config = load_config(args.config)
     work = product(config, *parse_shape(args.shape), args.seed)
-    model = Model(config, dram_bytes=len(work.case.dram))
+    model = Simulator(config, dram_bytes=len(work.case.dram))
     console.print(f"seed {args.seed}; building or loading the simulator")
 
     def train(device: RtlDevice) -> None:

@@ -1,7 +1,7 @@
 """From a decoded command and the registers to what the units see: lengths, rows, claims, faults.
 
 One function on plain integer arrays, so that the model compiles it, the verifier calls it and the
-RTL's decode stage (``hw/resolve.py``) is tested against it.
+RTL's decode stage (``hw/command/resolve.py``) is tested against it.
 """
 
 from __future__ import annotations

@@ -6,21 +6,31 @@ x + 1. Nothing here has backpressure except AXI: port claims, granted at issue, 
 
 from __future__ import annotations
 
+from amaranth.hdl import Array, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 
 __all__ = [
-    "AccRead", "AccWrite", "ListRead", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
-    "matrix_layout", "move_layout", "read_request",
-    "select_layout", "vector_layout",
+    "AccRead", "AccWrite", "FREE", "ListRead", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
+    "matrix_layout", "move_layout", "part", "read_request", "select_layout", "vector_layout",
 ]
 
 ROW_BITS = 16
 LENGTH_BITS = 16
 COUNT_BITS = 24
 """Width of dispatched and finished counters."""
+FREE = {"no_rw_check": 1}
+"""Attributes of a memory whose users never need what a row holds that is written in the cycle of its read."""
+
+
+def part(value: Value, index: Value, width: int) -> Value:
+    """Part ``index`` (modulo the number of parts, a power of two) of ``value``, ``width`` bits."""
+    bits = exact_log2(len(value) // width)
+    parts = Array(value[i:i + width] for i in range(0, len(value), width))  # a choice, where word_select shifts
+    return parts[index[:bits]] if bits else value
 
 
 def SpmRead(config: Config, rows: int = 1) -> wiring.Signature:

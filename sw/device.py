@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from gemmule.config import Config
+from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 
 __all__ = ["BACKENDS", "Device", "DeviceError", "open_device"]
@@ -30,6 +31,8 @@ class Device(Protocol):
 
     def read_dram(self, address: int, size: int) -> bytes: ...
 
+    def load(self, launch: Launch) -> None: ...
+
     def load_program(self, image: bytes, address: int) -> None: ...
 
     def run(self) -> Result: ...
@@ -44,11 +47,11 @@ def open_device(backend: str, config: Config, dram_bytes: int) -> Device:
         DeviceError: the back end is unknown.
     """
     if backend == "model":
-        from gemmule.sim.run import Model
+        from gemmule.sim.simulator import Simulator
 
-        return Model(config, dram_bytes=dram_bytes)
+        return Simulator(config, dram_bytes=dram_bytes)
     if backend == "rtl":
-        from gemmule.sim.rtl import RtlDevice
+        from gemmule.sim.rtl.device import RtlDevice
 
         return RtlDevice(config)  # one size for all, so that one build serves all
     raise DeviceError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")

@@ -13,7 +13,7 @@ from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.program import DecoderProgram
 from gemmule.config import Config
 from gemmule.numerics import requant, requant_store
-from gemmule.sim.fuzz import FuzzCase
+from gemmule.sim.launch import Launch
 from gemmule.sw.text import InputError, bundled_model
 from gemmule.timing import ceil_div
 
@@ -25,7 +25,7 @@ class Product:
     """A compiled product with random operands and its expected result (int8 ``[m, n]``)."""
 
     program: GemmProgram
-    case: FuzzCase
+    case: Launch
     expected: np.ndarray
 
 
@@ -61,7 +61,7 @@ def bundled_program(name: str, config: Config) -> DecoderProgram:
     return compile_decoder(bundled_model(name), config, tokens=True)
 
 
-def decode_case(name: str, config: Config, rows: int, position: int, seed: int) -> FuzzCase:
+def decode_case(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:
     """One pass of a bundled model over ``rows`` random tokens, on a random KV cache of ``position`` rows.
 
     Raises:
@@ -81,7 +81,7 @@ def decode_case(name: str, config: Config, rows: int, position: int, seed: int) 
                  program.registers(tokens, position))
 
 
-def _case(name: str, seed: int, image: bytes, address: int, dram: np.ndarray, registers: Any) -> FuzzCase:
+def _case(name: str, seed: int, image: bytes, address: int, dram: np.ndarray, registers: Any) -> Launch:
     bases, limits, lengths = registers
-    return FuzzCase(name=name, seed=seed, image=image, program=address, dram=dram, bases=bases, limits=limits,
+    return Launch(name=name, seed=seed, image=image, program=address, dram=dram, bases=bases, limits=limits,
                     lengths=lengths)

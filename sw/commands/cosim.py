@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from gemmule.sim.cosim import cosim as compare
-from gemmule.sim.cosim import record_waveform
-from gemmule.sim.rtl import RtlDevice
-from gemmule.sim.run import Model
+from gemmule.sim.rtl.cosim import cosim as compare
+from gemmule.sim.rtl.cosim import record_waveform
+from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import (
     ConfigOption,
     JsonOption,
@@ -49,7 +49,7 @@ def cosim(
         case = decode_case(program, device, rows, position, seed)
     else:
         raise InputError(f"PROGRAM must be gemm, target or draft, not {program!r}")
-    model = Model(device, dram_bytes=len(case.dram))
+    model = Simulator(device, dram_bytes=len(case.dram))
     with RtlDevice(device) as rtl:
         report = compare(case, model, rtl)
     if report.text:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gemmule.sim.cosim import fuzz as run_fuzz
+from gemmule.sim.fuzz.run import fuzz as run_fuzz
 from gemmule.sw.commands.common import ConfigOption, JsonOption, SeedOption, console, read_config, write_json
 from gemmule.sw.text import InputError
 

@@ -16,7 +16,7 @@ from gemmule.compiler.tile import DATAFLOWS
 from gemmule.resolve import FAULTS
 from gemmule.sim.result import Result
 from gemmule.sim.roofline import roofline_cycles
-from gemmule.sim.run import Model
+from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import (
     ConfigOption,
     JsonOption,
@@ -79,7 +79,7 @@ def gemm(
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
     if timing_only:
         program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
-        model = Model(device, dram_bytes=1)
+        model = Simulator(device, dram_bytes=1)
         target: Device = model
         run: Callable[[], Result] = partial(model.run, timing_only=True)
     else:
@@ -89,7 +89,7 @@ def gemm(
         target.write_dram(0, work.case.dram.tobytes())
         run = target.run
     _prepare(target, program)
-    if isinstance(target, Model):
+    if isinstance(target, Simulator):
         target.run(timing_only=True)  # loads the compiled engine: the second run is timed
     begin = time.perf_counter()
     result: Result = run()

@@ -12,11 +12,11 @@ import typer
 from rich.table import Table
 
 from gemmule.config import Config
-from gemmule.hw.synth import Area, Synthesis, synthesize
-from gemmule.hw.synth_route import Route, route
-from gemmule.hw.synth_target import TARGETS, Target
-from gemmule.hw.synth_tools import SynthError, Tools
-from gemmule.hw.verilog import TOP, UNITS
+from gemmule.hw.flow.route import Route, route
+from gemmule.hw.flow.synth import Area, Synthesis, synthesize
+from gemmule.hw.flow.target import TARGETS, Target
+from gemmule.hw.flow.tools import SynthError, Tools
+from gemmule.hw.flow.verilog import TOP, UNITS
 from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json
 from gemmule.sw.text import InputError
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gemmule.hw.lint import WAIVERS, LintError
-from gemmule.hw.lint import lint as run_lint
-from gemmule.hw.verilog import UNITS, generate, generate_unit
+from gemmule.hw.flow.lint import WAIVERS, LintError
+from gemmule.hw.flow.lint import lint as run_lint
+from gemmule.hw.flow.verilog import UNITS, generate, generate_unit
 from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json
 from gemmule.sw.text import InputError
 

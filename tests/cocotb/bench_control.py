@@ -1,4 +1,4 @@
-"""cocotb bench of control (``hw/control.py``): start, end, interrupt, faults, watchdog, cycle counter."""
+"""cocotb bench of control (``hw/device/control.py``): start, end, interrupt, faults, watchdog, cycle counter."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""cocotb bench of the register block (``hw/csr.py``), driven by cocotbext-axi's AXI4-Lite master."""
+"""cocotb bench of the register block (``hw/device/csr.py``), driven by cocotbext-axi's AXI4-Lite master."""
 
 import logging
 import random

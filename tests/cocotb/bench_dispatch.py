@@ -1,4 +1,4 @@
-"""cocotb bench of dispatch (``hw/dispatch.py``): decode register, wait targets, unit queues, faults."""
+"""cocotb bench of dispatch (``hw/command/dispatch.py``): decode register, wait targets, unit queues, faults."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""cocotb bench of the fetch unit (``hw/fetch.py``): requests, order of commands, room in its queue."""
+"""cocotb bench of the fetch unit (``hw/command/fetch.py``): requests, order of commands, room in its queue."""
 
 from typing import Any
 

@@ -14,7 +14,8 @@ from wipe import wipe
 from gemmule.csr import FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status
 from gemmule.isa import COMMAND_BYTES, MoveFlag, Unit, decode
 from gemmule.resolve import FAULTS
-from gemmule.sim.fuzz import FuzzCase, generate
+from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.launch import Launch
 
 COMMANDS = 50
 
@@ -46,7 +47,7 @@ async def random_program(dut: Any, seed: int, stalls: str) -> None:
     await bench.check(case)
 
 
-def moves(case: FuzzCase, unit: Unit) -> list[tuple[int, int]]:
+def moves(case: Launch, unit: Unit) -> list[tuple[int, int]]:
     """(index, DRAM address) of the loads or stores through base register 0 that touch DRAM."""
     found = []
     for index in range(len(case.image) // COMMAND_BYTES):

@@ -1,4 +1,4 @@
-"""cocotb bench of the issue logic (``hw/issue.py``): order of units, waits, claims, commands that run alone."""
+"""cocotb bench of the issue logic (``hw/command/issue.py``): order of units, waits, claims, commands that run alone."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""cocotb bench of the load unit (``hw/load.py``): every mode, under stalls and at full rate."""
+"""cocotb bench of the load unit (``hw/move/load.py``): every mode, under stalls and at full rate."""
 
 import random
 from typing import Any

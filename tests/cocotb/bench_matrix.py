@@ -1,4 +1,4 @@
-"""cocotb bench of the matrix unit (``hw/matrix.py``): both dataflows, all formats of A and B, cycles by hand.
+"""cocotb bench of the matrix unit (``hw/matrix/matrix.py``): both dataflows, all formats of A and B, cycles by hand.
 
 The unit has no backpressure: ports are claimed before a command starts. Commands come with random gaps instead.
 """

@@ -1,5 +1,4 @@
-"""cocotb bench of the scratchpad and the accumulator (``hw/scratchpad.py``, ``hw/accumulator.py``): all ports at
-once against a numpy array."""
+"""cocotb bench of the scratchpad and the accumulator (``hw/memory``): all ports at once against a numpy array."""
 
 import random
 from typing import Any

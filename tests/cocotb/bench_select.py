@@ -1,4 +1,4 @@
-"""cocotb bench of the select unit (``hw/select.py``): maxima, top-K with ties, importance, lists, predicates."""
+"""cocotb bench of the select unit (``hw/select/select.py``): maxima, top-K with ties, importance, lists, predicates."""
 
 import random
 from typing import Any

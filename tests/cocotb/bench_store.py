@@ -1,4 +1,4 @@
-"""cocotb bench of the store unit (``hw/store.py``): every mode, under stalls on all AXI channels and at full rate."""
+"""cocotb bench of the store unit (``hw/move/store.py``): every mode, under stalls on all AXI channels, at full rate."""
 
 import random
 from collections import deque

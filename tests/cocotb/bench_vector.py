@@ -1,4 +1,4 @@
-"""cocotb bench of the vector unit (``hw/vector.py``): every operation on random data, cycles by hand.
+"""cocotb bench of the vector unit (``hw/vector/vector.py``): every operation on random data, cycles by hand.
 
 The unit has no backpressure: ports are claimed before a command starts, and one command runs at a time.
 """
@@ -11,10 +11,10 @@ from cocotb.triggers import RisingEdge
 from support import CONFIG, Issuer, Memory, start, until
 
 from gemmule.hw.interfaces import vector_layout
-from gemmule.hw.vector_reference import Device
-from gemmule.hw.vector_testing import make, scale, shape
 from gemmule.isa import Unit, VOp, legal_flags
 from gemmule.isa import VectorFlag as F
+from tests.hw.vector.bench import make, scale, shape
+from tests.hw.vector.reference import Device
 
 LAYOUT = vector_layout(CONFIG)
 DIM = CONFIG.dim

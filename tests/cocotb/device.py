@@ -31,9 +31,9 @@ from gemmule.csr import (
     limit_offset,
 )
 from gemmule.isa import COMMAND_BYTES
-from gemmule.sim.fuzz import FuzzCase
+from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
-from gemmule.sim.run import Model
+from gemmule.sim.simulator import Simulator
 
 TINY = load_config("tiny")
 PERIOD_NS = 10
@@ -163,7 +163,7 @@ class Bench:
         payload = data if isinstance(data, bytes) else data.to_bytes(4, "little")
         assert (await self.host.write(offset, payload)).resp == AxiResp.OKAY
 
-    async def launch(self, case: FuzzCase) -> None:
+    async def launch(self, case: Launch) -> None:
         """Put a program and its data into the memory, run it to its interrupt."""
         self.memory[:] = case.dram.tobytes()
         self.memory[case.program:case.program + len(case.image)] = case.image
@@ -189,7 +189,7 @@ class Bench:
         assert self.watch.rules == []
         assert (self.read.outside, self.write.outside) == (0, 0)
 
-    async def check(self, case: FuzzCase, known: bool = False) -> None:
+    async def check(self, case: Launch, known: bool = False) -> None:
         """Run a program; its result, status and bus traffic are those of the model.
 
         ``known``: the device's memories are those that :func:`wipe` leaves; else it runs first.
@@ -210,9 +210,9 @@ class Bench:
         self.check_bus()
 
 
-def expected(case: FuzzCase) -> tuple[bytes, Result]:
+def expected(case: Launch) -> tuple[bytes, Result]:
     """All DRAM bytes after the program, and its traffic, by the model."""
-    model = Model(TINY, dram_bytes=len(case.dram))
+    model = Simulator(TINY, dram_bytes=len(case.dram))
     for each in (wipe(TINY, len(case.dram)), case):
         model.write_dram(0, each.dram)
         model.bases[:], model.limits[:], model.lengths[:] = each.bases, each.limits, each.lengths

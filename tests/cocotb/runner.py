@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmule.config import Config
-from gemmule.hw.verilog import UNITS, text_of
-from gemmule.sim.build import Build, build, build_root, fingerprint
-from gemmule.sim.rtl import simulator_environment
+from gemmule.hw.flow.verilog import UNITS, text_of
+from gemmule.sim.rtl.build import Build, build, build_root, fingerprint
+from gemmule.sim.rtl.device import simulator_environment
 from gemmule.timing import Timing
 
 __all__ = ["Outcome", "Unit", "build_unit", "simulate"]
 
 FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Unit:
 
 
 def build_unit(unit: str, config: Config, timing: Timing | None = None, *, waves: bool = False) -> Unit:
-    """Simulator of one entry of ``gemmule.hw.verilog.UNITS``; only its ports are visible (this is much faster)."""
+    """Simulator of one entry of ``gemmule.hw.flow.verilog.UNITS``; only its ports are visible (this is much faster)."""
     text, ports = text_of(UNITS[unit](config, timing or Timing.of(config)), unit)
     public = "`verilator_config\n" + "".join(
         f'public_flat_rw -module "{unit}" -var "{name}"\n' for name, port in ports.items() if port["width"])
@@ -67,7 +68,7 @@ def simulate(unit: Unit, bench: str, folder: Path, **settings: str) -> Outcome:
     environment = simulator_environment(folder) | {
         "COCOTB_TEST_MODULES": bench, "COCOTB_TOPLEVEL": executable.name, "GEMMULE_CONFIG": unit.config,
         "GEMMULE_INPUTS": unit.inputs, **settings}
-    environment["PYTHONPATH"] = f"{FOLDER}:{environment['PYTHONPATH']}"
+    environment["PYTHONPATH"] = f"{FOLDER}:{ROOT}:{environment['PYTHONPATH']}"
     log = folder / f"{bench}.log"
     with log.open("wb") as output:
         subprocess.run([str(executable), *(["--trace"] if unit.build.waves else [])], cwd=folder, env=environment,

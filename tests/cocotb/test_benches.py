@@ -18,7 +18,7 @@ BENCHES = {
     "matrix": "matrix", "vector": "vector", "dispatch": "dispatch", "issue_logic": "issue", "control": "control",
     "select": "select", "gemmule": "gemmule",
 }
-"""Unit of ``gemmule.hw.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
+"""Unit of ``gemmule.hw.flow.verilog.UNITS`` and its bench, ``bench_<name>.py``."""
 
 
 def built(name):

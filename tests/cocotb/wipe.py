@@ -6,14 +6,14 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import Command, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
-from gemmule.sim.fuzz import FuzzCase
+from gemmule.sim.launch import Launch
 
 __all__ = ["wipe"]
 
 make = Command.make
 
 
-def wipe(config: Config, size: int) -> FuzzCase:
+def wipe(config: Config, size: int) -> Launch:
     """Zeros in scratchpad, accumulator, weights, tables, importance and lists; keys, running maxima and every row of
     every statistics context set.
 
@@ -44,4 +44,4 @@ def wipe(config: Config, size: int) -> FuzzCase:
     image = encode_program(commands)
     program = (size - len(image)) // 4096 * 4096
     registers = np.zeros(32, dtype=np.int64), np.full(32, size, dtype=np.int64), np.zeros(16, dtype=np.int64)
-    return FuzzCase("wipe", 0, image, program, np.zeros(size, dtype=np.uint8), *registers)
+    return Launch("wipe", 0, image, program, np.zeros(size, dtype=np.uint8), *registers)

@@ -12,8 +12,8 @@ from gemmule.compiler import CompileError, Interpreter, KvCache, compile_decoder
 from gemmule.compiler.allocate import plan_decoder
 from gemmule.compiler.program import DecoderProgram
 from gemmule.config import Config, load_config
-from gemmule.sim.run import Model
-from gemmule.sim.verify import verify
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import verify
 
 GOLDEN = Path(__file__).parent / "golden"
 EDGE = Config(name="dim8", dim=8, bus_bytes=8, spm_kib=64, spm_banks=8, acc_kib=16, acc_banks=4, dividers=2)
@@ -29,7 +29,7 @@ class _Device:
 
     def __init__(self, program: DecoderProgram) -> None:
         self.program = program
-        self.model = Model(program.config, dram_bytes=1 << 20)
+        self.model = Simulator(program.config, dram_bytes=1 << 20)
         self.model.memory.write(program.base_address, program.dram)
         self.model.load_program(program.image, program.program_address)
         self.cycles = 0

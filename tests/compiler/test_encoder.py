@@ -23,8 +23,8 @@ from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
-from gemmule.sim.run import Model
-from gemmule.sim.verify import ProgramError, verify
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import ProgramError, verify
 
 BASE = load_config("base")
 
@@ -47,7 +47,7 @@ def _attention(config: Config, heads: int, queries: int, keys: int, head_dim: in
     score, scale = _scalings(heads, head_dim)
     program = compile_attention(
         config, heads, queries, keys, head_dim, score=score, scale=scale, causal=causal, base_address=1024)
-    model = Model(config, dram_bytes=program.base_address + program.size)
+    model = Simulator(config, dram_bytes=program.base_address + program.size)
     model.write_dram(program.base_address, program.fill(q, k, v))
     model.load_program(program.image, program.program_address)
     registers = program.registers()
@@ -103,7 +103,7 @@ def test_causal_blocks_skip_keys_that_they_do_not_see() -> None:
 def _compiled(config: Config, shape: EncoderShape, seed: int = 3) -> tuple[EncoderProgram, Result]:
     layer, x8, x16 = random_layer(shape, seed)
     program = compile_encoder(layer, config, base_address=1024)
-    model = Model(config, dram_bytes=program.base_address + program.size)
+    model = Simulator(config, dram_bytes=program.base_address + program.size)
     model.write_dram(program.base_address, program.fill(x8, x16))
     model.load_program(program.image, program.program_address)
     registers = program.registers()

@@ -20,8 +20,8 @@ from gemmule.compiler.quantize import to_mult_shift
 from gemmule.config import Config, load_config
 from gemmule.isa import Command, Unit, VectorFlag, VOp, encode_program
 from gemmule.sim.result import Result
-from gemmule.sim.run import Model
-from gemmule.sim.verify import ProgramError, verify
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import ProgramError, verify
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 
@@ -42,7 +42,7 @@ def _operands(heads: int, queries: int, keys: int, head_dim: int) -> tuple[np.nd
 
 
 def _run(program: OnlineProgram, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[Result, np.ndarray]:
-    model = Model(program.config, dram_bytes=program.base_address + program.size)
+    model = Simulator(program.config, dram_bytes=program.base_address + program.size)
     model.write_dram(program.base_address, program.fill(q, k, v))
     model.load_program(program.image, program.program_address)
     registers = program.registers()

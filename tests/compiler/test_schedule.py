@@ -12,7 +12,7 @@ from gemmule.compiler.schedule import footprints, place_waits
 from gemmule.config import load_config
 from gemmule.isa import Command, Dyn, Length, Unit, VectorFlag, VOp, decode_table
 from gemmule.resolve import resolve
-from gemmule.sim.verify import ProgramError, accesses, verify
+from gemmule.sim.verify.verify import ProgramError, accesses, verify
 
 BASE = load_config("base")
 

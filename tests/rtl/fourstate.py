@@ -21,9 +21,10 @@ from amaranth.back import rtlil
 
 from gemmule.config import load_config
 from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
-from gemmule.hw.top import Gemmule
-from gemmule.sim.fuzz import FuzzCase, generate
-from gemmule.sim.run import Model
+from gemmule.hw.device.top import Gemmule
+from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.launch import Launch
+from gemmule.sim.simulator import Simulator
 
 from ..cocotb.wipe import wipe
 
@@ -42,8 +43,8 @@ def without_initial_values(text: str) -> str:
 def with_bitwise_sums(text: str) -> str:
     """The sums of the processing elements bit by bit: ``+`` makes a whole sum unknown for one unknown bit.
 
-    Until the first output-stationary command the upper bits of a running sum (``upper`` in hw/pe.py) are unknown, as
-    they may be: no weight-stationary sum has them, and a carry does not go down.
+    Until the first output-stationary command the upper bits of a running sum (``upper`` in hw/matrix/pe.py) are
+    unknown, as they may be: no weight-stationary sum has them, and a carry does not go down.
     """
     text, count = re.subn(r"^(  assign .* = )({ upper_\d+_\d+, .* }) \+ ({ product_.* });$",
                           r"\1add_bitwise(\2, \3);", text, flags=re.MULTILINE)
@@ -51,7 +52,7 @@ def with_bitwise_sums(text: str) -> str:
     return text
 
 
-def host_writes(case: FuzzCase) -> list[tuple[int, int]]:
+def host_writes(case: Launch) -> list[tuple[int, int]]:
     """Register writes of a launch, the start last."""
     writes = [(Csr.PROGRAM_LO, case.program), (Csr.PROGRAM_HI, 0),
               (Csr.PROGRAM_COMMANDS, len(case.image) // 32)]
@@ -62,7 +63,7 @@ def host_writes(case: FuzzCase) -> list[tuple[int, int]]:
     return [*writes, (Csr.CONTROL, Control.START)]
 
 
-def simulate(verilog: str, case: FuzzCase, folder: Path, *arguments: str,
+def simulate(verilog: str, case: Launch, folder: Path, *arguments: str,
              watchdog: int = 200_000) -> tuple[str, np.ndarray]:
     """What the bench printed, and all DRAM bytes at the end (-1: unknown)."""
     source = folder / "gemmule.sv"
@@ -89,18 +90,16 @@ def simulate(verilog: str, case: FuzzCase, folder: Path, *arguments: str,
 
 
 @pytest.fixture(scope="module")
-def case() -> FuzzCase:
+def case() -> Launch:
     random = generate(CONFIG, SEED, COMMANDS)
     # No reset clears memories: commands that set all of them come first.
     return replace(random, image=wipe(CONFIG, len(random.dram)).image + random.image)
 
 
 @pytest.fixture(scope="module")
-def expected(case: FuzzCase) -> np.ndarray:
-    model = Model(CONFIG, dram_bytes=len(case.dram))
-    model.write_dram(0, case.dram)
-    model.bases[:], model.limits[:], model.lengths[:] = case.bases, case.limits, case.lengths
-    model.load_program(case.image, case.program)
+def expected(case: Launch) -> np.ndarray:
+    model = Simulator(CONFIG, dram_bytes=len(case.dram))
+    model.load(case)
     model.run()
     after = np.frombuffer(model.read_dram(0, len(case.dram)), dtype=np.uint8)
     assert (after != case.dram).sum() > 1000

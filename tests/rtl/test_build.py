@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.config import load_config
-from gemmule.sim.build import BuildError, build, fingerprint
-from gemmule.sim.rtl import RtlDevice
+from gemmule.sim.rtl.build import BuildError, build, fingerprint
+from gemmule.sim.rtl.device import RtlDevice
 
 STUB = Path(__file__).with_name("stub.sv")
 SOURCE = """

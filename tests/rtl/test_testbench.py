@@ -8,7 +8,7 @@ import pytest
 from gemmule.config import Config, Dram, load_config
 from gemmule.csr import Csr
 from gemmule.isa import Command, Unit, encode_program
-from gemmule.sim.rtl import RtlDevice, RtlError
+from gemmule.sim.rtl.device import RtlDevice, RtlError
 
 STUB = Path(__file__).with_name("stub.sv")
 DRAM = Dram(latency=17, banks=4, row_bytes=512, row_miss=11, turnaround=3, refresh_cycles=40,

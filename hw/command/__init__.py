@@ -1,0 +1,1 @@
+"""From program bytes to started units: fetch, extents, resolve, dispatch, issue, claims."""

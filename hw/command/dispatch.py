@@ -1,0 +1,189 @@
+"""Dispatch: decode register, resolve, and the unit queues with their wait targets."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import COMMAND_BYTES, Config
+from gemmule.hw.command.claims import narrow, widen
+from gemmule.hw.command.extents import Extents, extents_layout
+from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
+from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
+from gemmule.hw.queue import Queue
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
+from gemmule.resolve import STREAM_UNIT, STREAMS
+
+__all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]
+
+UNIT_LAYOUTS = {
+    "load": move_layout, "store": move_layout, "matrix": matrix_layout, "vector": vector_layout,
+    "select": select_layout,
+}
+"""Units in order of their number, with the layout of their resolved commands."""
+
+
+def counts_layout() -> data.ArrayLayout:
+    """One counter of commands per unit."""
+    return data.ArrayLayout(COUNT_BITS, len(UNIT_LAYOUTS))
+
+
+class Dispatch(wiring.Component):
+    """Moves commands, in order, from the fetch queue to the unit queues.
+
+    Latency: 1 cycle in the decode register, 1 into the unit's queue. Throughput: one per cycle.
+    Backpressure: a full unit queue (registered count) holds everything behind the command. After a command
+    that faults nothing moves until ``clear``.
+
+    Members
+    -------
+    command_valid, command, command_take:
+        Head of the fetch queue.
+    lengths, base_index, base, limit:
+        Length registers, and base register ``base_index``; read while the command is the fetch queue's head.
+    stop: In(1)
+        Push nothing.
+    clear: In(1)
+        Start strobe: drop everything, counters to zero.
+    fault: Out
+        Fault code of the command in the decode register; 0 if none.
+    dispatched, total: Out
+        Commands pushed, by unit and in all (a faulting command's index is ``total``).
+    load, store, matrix, vector, select: Out(layouts)
+        Heads of the unit queues.
+    valid, zero, alone: Out(units)
+        Bit u: the head exists; its length is zero; it runs alone (as every one of length zero does).
+    predicate: Out(array)
+        Predicate that the head of queue u depends on; 0: none.
+    targets: Out(array of counts)
+        Finished commands, by unit, that the head of queue u waits for.
+    claims: Out(array over streams)
+        Ports that the head of the stream's unit claims.
+    pop: In(units)
+        Drop the head of queue u.
+    """
+
+    def __init__(self, *, config: Config) -> None:
+        self.config = config
+        units = len(UNIT_LAYOUTS)
+        super().__init__({
+            "command_valid": In(1), "command": In(8 * COMMAND_BYTES), "command_take": Out(1),
+            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "base_index": Out(range(NUM_BASES)),
+            "base": In(config.address_bits),
+            "limit": In(config.address_bits),
+            "stop": In(1),
+            "clear": In(1),
+            "fault": Out(FAULT_BITS),
+            "dispatched": Out(counts_layout()),
+            "total": Out(COUNT_BITS),
+            **{name: Out(layout(config)) for name, layout in UNIT_LAYOUTS.items()},
+            "valid": Out(units),
+            "zero": Out(units),
+            "alone": Out(units),
+            "predicate": Out(data.ArrayLayout(PREDICATE_BITS, units)),
+            "targets": Out(data.ArrayLayout(counts_layout(), units)),
+            "claims": Out(data.ArrayLayout(config.claim_bits, len(STREAMS))),
+            "pop": In(units),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+
+        # Decode register.
+        full = Signal()
+        word = Signal(8 * COMMAND_BYTES)
+        pushed = Signal()
+        fits = Signal()  # the unit's queue takes the command, if it does not fault
+        faulted = Signal(FAULT_BITS)  # of the command that was here
+        m.submodules.extents = extents = Extents()
+        held, base, limit = Signal(extents_layout()), Signal(config.address_bits), Signal(config.address_bits)
+        m.d.comb += [
+            extents.word.eq(self.command), extents.lengths.eq(self.lengths), self.base_index.eq(extents.base_index),
+            self.command_take.eq(self.command_valid & (~full | pushed)),
+        ]
+        # Whether the command faults is known too late to keep the register: then the fault stays, not the command.
+        with m.If(self.command_valid & (~full | fits)):
+            m.d.sync += [
+                word.eq(self.command), held.eq(extents.result), base.eq(self.base), limit.eq(self.limit)]
+        with m.If(self.command_take):
+            m.d.sync += full.eq(1)
+        with m.Elif(pushed):
+            m.d.sync += full.eq(0)
+
+        m.submodules.resolve = resolve = Resolve(config=config)
+        m.d.comb += [
+            resolve.word.eq(word),
+            resolve.extents.eq(held),
+            resolve.base.eq(base),
+            resolve.limit.eq(limit),
+            self.fault.eq(Mux(full, Mux(faulted.any(), faulted, resolve.fault), 0)),
+            pushed.eq(fits & ~resolve.fault.any()),
+        ]
+        with m.If(fits):
+            m.d.sync += faulted.eq(resolve.fault)
+
+        # A distance d means the d-th last command dispatched so far; beyond the first: no wait.
+        targets = Signal(counts_layout())
+        for i in range(len(WAIT_UNITS)):
+            distance, dispatched = resolve.waits[i], self.dispatched[i]
+            with m.If((distance != 0) & (dispatched >= distance)):
+                m.d.comb += targets[i].eq(dispatched - distance + 1)
+
+        # Alone: length zero, loads that fill or copy on their own, a change of the matrix dataflow, and a matrix
+        # command behind one that may be skipped.
+        load_flags, matrix_flags = resolve.move.flags, resolve.matrix.flags
+        stationary = Signal()  # dataflow of the last matrix command of non-zero length: outputs stay
+        doubtful = Signal()  # the last matrix command has a predicate
+        own_kind = Signal(len(UNIT_LAYOUTS))
+        m.d.comb += [
+            own_kind[Unit.LOAD].eq(load_flags[MoveFlag.ZERO] | load_flags[MoveFlag.BROADCAST]),
+            own_kind[Unit.MATRIX].eq((matrix_flags[MatrixFlag.OUTPUT_STATIONARY] != stationary) | doubtful),
+        ]
+
+        # Unit queues.
+        rooms = []
+        for u, (unit, layout) in enumerate(UNIT_LAYOUTS.items()):
+            streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
+            claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
+            entry = data.StructLayout({
+                "command": layout(config), "targets": counts_layout(), "alone": 1,
+                "predicate": PREDICATE_BITS,
+                "claims": data.StructLayout({name: len(mask) for name, mask in claims.items()}),
+            })
+            m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
+            source = {"load": resolve.move, "store": resolve.move}.get(unit, getattr(resolve, unit, None))
+            m.d.comb += [
+                queue.push.eq(pushed & (resolve.unit == u)),
+                queue.push_data.command.eq(source),
+                queue.push_data.targets.eq(targets),
+                queue.push_data.alone.eq(resolve.zero | own_kind[u]),
+                queue.push_data.predicate.eq(resolve.predicate),
+                *(queue.push_data.claims[name].eq(mask) for name, mask in claims.items()),
+                queue.pop.eq(self.pop[u]),
+                queue.clear.eq(self.clear),
+                getattr(self, unit).eq(queue.head.command),
+                self.valid[u].eq(queue.valid),
+                self.zero[u].eq(queue.head.command.zero),
+                self.alone[u].eq(queue.head.alone),
+                self.predicate[u].eq(queue.head.predicate),
+                self.targets[u].eq(queue.head.targets),
+                *(self.claims[s].eq(widen(config, STREAMS[s], queue.head.claims[STREAMS[s]])) for s in streams),
+            ]
+            with m.If(queue.push):
+                m.d.sync += self.dispatched[u].eq(self.dispatched[u] + 1)
+            if u == Unit.MATRIX:
+                with m.If(queue.push):
+                    m.d.sync += doubtful.eq(resolve.predicate != 0)
+                with m.If(queue.push & ~resolve.zero):
+                    m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
+            rooms.append((resolve.unit == u) & (queue.level < config.unit_queue))
+        m.d.comb += fits.eq(full & ~self.stop & ~faulted.any() & Cat(rooms).any())
+        with m.If(pushed):
+            m.d.sync += self.total.eq(self.total + 1)
+        with m.If(self.clear):
+            m.d.sync += [
+                full.eq(0), faulted.eq(0), stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+        return m

@@ -1,0 +1,70 @@
+"""Entries: the runs of keys, positions and list entries that a command touches, and whether they exist."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import COMMAND_BYTES, Config
+from gemmule.hw.command.fields import FIRST_BITS, fields_of, named
+from gemmule.hw.interfaces import LENGTH_BITS
+from gemmule.isa import MoveFlag, SelectFlag, SOp, Unit
+
+__all__ = ["Entries"]
+
+POSITIONS = 1 << 16
+"""Positions that a key can name."""
+
+
+class Entries(wiring.Component):
+    """Combinational. Runs of the select unit's own memories, and the index list of a load or store.
+
+    Everything is computed without loss, so that a run that leaves its memory is always noticed. The
+    output means nothing for a command that is illegal or of length zero.
+
+    Members
+    -------
+    word: In
+        Command.
+    m, n, k: In
+        Resolved lengths (load and store: ``m`` rows).
+    dst: In
+        Resolved row or first entry of a select command's result.
+    bad: Out(1)
+        Keys, positions, importance or list entries that do not exist, or more running maxima than rows.
+    """
+
+    def __init__(self, *, config: Config) -> None:
+        self.config = config
+        super().__init__({
+            "word": In(8 * COMMAND_BYTES),
+            "m": In(LENGTH_BITS), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS), "dst": In(FIRST_BITS),
+            "bad": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        keys, entries = self.config.select_keys, self.config.list_entries
+        header, move, _, _, select = fields_of(self.word)
+        from_importance = header.flags[SelectFlag.FROM_IMPORTANCE]
+
+        def sop(*ops: SOp) -> Value:
+            return Cat(header.op == op for op in ops).any()
+
+        from_first = named(m, "from_first", select.first + self.n)
+        from_dst = named(m, "from_dst", self.dst + Mux(
+            sop(SOp.ARGMAX), self.m, Mux(sop(SOp.TOP_K) & (self.k < self.n), self.k, self.n)))
+        bad_select = named(m, "bad_select", Cat(
+            sop(SOp.IMPORTANCE, SOp.COMMIT) & (from_first > keys),
+            sop(SOp.KEYS) & ((from_dst > keys) | (from_first > Mux(from_importance, keys, POSITIONS))),
+            sop(SOp.TOP_K) & (self.n > keys),
+            sop(SOp.ARGMAX, SOp.TOP_K, SOp.LIST_LOAD) & (from_dst > entries),
+            sop(SOp.LIST_STORE) & (from_first > entries),
+            sop(SOp.ARGMAX) & (self.m > self.config.stat_rows),
+        ).any())
+        indexed = header.flags[MoveFlag.INDEXED]
+        m.d.comb += self.bad.eq(Mux(
+            header.unit < 2, indexed & (move.list + self.m > entries),
+            (header.unit == Unit.SELECT) & bad_select))
+        return m

@@ -1,0 +1,1 @@
+"""The blocks joined: units, core, registers, the whole device."""

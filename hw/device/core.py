@@ -1,0 +1,143 @@
+"""The core: fetch, dispatch, issue, control, counters, watchdog and the units."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Component, In, Out, connect
+
+from gemmule.config import Config
+from gemmule.hw.command.dispatch import UNIT_LAYOUTS, Dispatch
+from gemmule.hw.command.fetch import Fetch
+from gemmule.hw.command.issue import Issue
+from gemmule.hw.device.control import Control
+from gemmule.hw.device.counters import Counters
+from gemmule.hw.device.read_arbiter import ReadArbiter
+from gemmule.hw.device.units import Units
+from gemmule.hw.device.watchdog import Watchdog
+from gemmule.hw.interfaces import axi_read, axi_write
+from gemmule.isa import Unit
+from gemmule.resolve import STREAM_UNIT
+from gemmule.timing import Timing
+
+__all__ = ["TRACE_BITS", "Core"]
+
+TRACE_BITS = len(Unit)
+_REQUESTS = ("request", "irq_clear", "commands")
+_STATUS = ("start", "busy", "done", "irq", "code", "index", "cycles")
+
+
+class Core(Component):
+    """Everything but the registers: what a device reset clears.
+
+    Members
+    -------
+    request, irq_clear, program, commands, lengths, base_index, base, limit, watchdog, counter_index, counter:
+        From and to the registers, see :class:`CsrBlock`.
+    busy, done, irq, code, index, cycles, start: Out
+        See :class:`Control`.
+    issue, finish: Out(units)
+        Traces.
+    read: Out(axi_read), write: Out(axi_write)
+        DRAM.
+    """
+
+    def __init__(self, *, config: Config, timing: Timing | None = None,
+                 units: Component | None = None) -> None:
+        self.config = config
+        self.units = units if units is not None else Units(config=config, timing=timing)
+        self.fetch = Fetch(config=config, timing=timing)
+        self.dispatch = Dispatch(config=config)
+        self.issue_logic = Issue(config=config, timing=timing)
+        self.control = Control(config=config, timing=timing)
+        self.arbiter = ReadArbiter(config=config)
+        self.counters = Counters(config=config)
+        self.dog = Watchdog(config=config)
+        control, dispatch = self.control.signature.members, self.dispatch.signature.members
+        super().__init__({
+            **{name: control[name] for name in (*_REQUESTS, *_STATUS)},
+            **{name: dispatch[name] for name in ("lengths", "base_index", "base", "limit")},
+            "program": In(config.address_bits), "watchdog": self.dog.signature.members["limit"],
+            "counter_index": self.counters.signature.members["index"],
+            "counter": self.counters.signature.members["value"],
+            "issue": Out(TRACE_BITS), "finish": Out(TRACE_BITS),
+            "read": Out(axi_read(config)), "write": Out(axi_write(config)),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        fetch, dispatch, issue, control = self.fetch, self.dispatch, self.issue_logic, self.control
+        units, arbiter, counters, dog = self.units, self.arbiter, self.counters, self.dog
+        m.submodules.fetch, m.submodules.dispatch, m.submodules.issue = fetch, dispatch, issue
+        m.submodules.control, m.submodules.arbiter, m.submodules.units = control, arbiter, units
+        m.submodules.counters, m.submodules.watchdog = counters, dog
+
+        connect(m, fetch=fetch.read, arbiter=arbiter.fetch)
+        connect(m, load=units.read, arbiter=arbiter.load)
+        connect(m, wiring.flipped(self.read), arbiter.axi)
+        connect(m, wiring.flipped(self.write), units.write)
+
+        m.d.comb += [
+            fetch.start.eq(control.start),
+            fetch.program.eq(self.program),
+            fetch.commands.eq(self.commands),
+            dispatch.command_valid.eq(fetch.valid),
+            dispatch.command.eq(fetch.command),
+            fetch.take.eq(dispatch.command_take),
+            *(getattr(dispatch, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit")),
+            self.base_index.eq(dispatch.base_index),
+            dispatch.stop.eq(control.stop),
+            dispatch.clear.eq(control.start),
+            issue.clear.eq(control.start),
+            *(getattr(issue, name).eq(getattr(dispatch, name)) for name in (
+                "valid", "zero", "alone", "predicate", "targets", "claims")),
+            issue.predicates.eq(units.predicates),
+            units.clear.eq(control.start),
+            dispatch.pop.eq(issue.issue),
+        ]
+        for u, name in enumerate(UNIT_LAYOUTS):
+            unit = getattr(units, name)
+            streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
+            m.d.comb += [
+                unit.command.eq(getattr(dispatch, name)),
+                unit.start.eq(issue.start[u]),
+                issue.ready[u].eq(unit.ready),
+                issue.unit_finish[u].eq(unit.finish),
+                issue.release[streams[0]:streams[-1] + 1].eq(unit.release),
+            ]
+        m.d.comb += [
+            *(getattr(control, name).eq(getattr(self, name)) for name in _REQUESTS),
+            control.fetch_idle.eq(fetch.idle),
+            control.total.eq(dispatch.total),
+            control.dispatched.eq(dispatch.dispatched),
+            control.finished.eq(issue.finished),
+            control.fault.eq(dispatch.fault),
+            control.error.eq(fetch.error | units.error),
+            control.expired.eq(dog.expired),
+            *(getattr(self, name).eq(getattr(control, name)) for name in _STATUS),
+            self.issue.eq(issue.issue),
+            self.finish.eq(issue.finish),
+            counters.start.eq(control.start),
+            counters.running.eq(control.running),
+            counters.active.eq(issue.active),
+            counters.valid.eq(dispatch.valid),
+            counters.waiting.eq(issue.waiting),
+            counters.moved.eq(Cat(units.load_moved, units.store_moved)),
+            counters.index.eq(self.counter_index),
+            self.counter.eq(counters.value),
+            dog.enable.eq(control.busy),
+            dog.limit.eq(self.watchdog),
+        ]
+        read, write = self.read, self.write
+        bursts = (
+            (fetch.read.req_valid & fetch.read.req_ready, fetch.read.req_len),
+            (units.read.req_valid & units.read.req_ready, units.read.req_len),
+            (write.awvalid & write.awready, write.awlen),
+        )
+        for i, (sent, beats) in enumerate(bursts):
+            m.d.comb += [counters.sent[i].eq(sent), counters.beats[i].eq(beats)]
+        for channel, port in (("ar", read), ("r", read), ("aw", write), ("w", write), ("b", write)):
+            for side in ("valid", "ready"):
+                m.d.comb += getattr(dog, f"{channel}_{side}").eq(getattr(port, channel + side))
+        m.d.comb += dog.r_last.eq(read.rlast)
+        return m

@@ -1,0 +1,1 @@
+"""From the RTL to Verilog, lint, synthesis, place and route."""

@@ -1,0 +1,107 @@
+"""Place and route of a synthesised unit or device, and its Fmax.
+
+Three steps, each taken from the work folder if nothing before it has changed: a first placement, a second one with
+the multipliers and block RAM at the sites that fit it best (:mod:`gemmule.hw.flow.floorplan`), and the routing. The
+router is router1: it rips up what is in the way and ends; router2 kept thousands of wires with two nets in the
+fullest place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmule.hw.flow.floorplan import assigned, fix
+from gemmule.hw.flow.synth import FREQUENCY, HARNESS, WHEELS, Area, Synthesis
+from gemmule.hw.flow.target import Target
+from gemmule.hw.flow.tools import Progress, SynthError, Tools
+
+__all__ = ["Route", "route", "route_of"]
+
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Route:
+    """A placed and routed design."""
+
+    fmax_mhz: float
+    used: Mapping[str, tuple[int, int]]
+    """Resource to used and available, harness included."""
+    path: Mapping[str, Any]
+    """The slowest path: ``start``, ``end``, ``cells`` on it, ``logic_ns`` and ``routing_ns``."""
+
+
+def route_of(report: Mapping[str, Any]) -> Route:
+    """Fmax, use of the part and the slowest path from nextpnr's JSON report."""
+    (clock,) = report["fmax"]
+    path = next(p["path"] for p in report["critical_paths"] if p["from"].endswith(clock) and p["to"].endswith(clock))
+    delay = {kind: sum(hop["delay"] for hop in path if (hop["type"] == "routing") == (kind == "routing"))
+             for kind in ("logic", "routing")}
+    return Route(
+        round(report["fmax"][clock]["achieved"], 1),
+        {name: (use["used"], use["available"]) for name, use in report["utilization"].items() if use["used"]},
+        {"start": path[0]["from"]["cell"], "end": path[-1]["to"]["cell"],
+         "cells": sum(hop["type"] == "logic" for hop in path),
+         **{f"{kind}_ns": round(ns, 2) for kind, ns in delay.items()}})
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Runs of nextpnr in a work folder, each stamped with all that its result depends on."""
+
+    folder: Path
+    tools: Tools
+    target: Target
+    progress: Progress
+
+    def run(self, name: str, before: str, arguments: Sequence[str], result: str) -> str:
+        """Run a step unless ``result`` is there already; returns its stamp, ``before`` being that of its input."""
+        arguments = [*self.target.options, *arguments, "--freq", str(FREQUENCY), "--timing-allow-fail",
+                     "--lpf-allow-unconstrained", "--seed", str(SEED), "--log", f"{name}.log", "-q"]
+        key = hashlib.sha256(f"{before} {self.tools.version('nextpnr')} {arguments}".encode()).hexdigest()
+        stamp = self.folder / f"{name}_key"
+        if not ((self.folder / result).is_file() and stamp.is_file() and stamp.read_text() == key):
+            stamp.unlink(missing_ok=True)
+            self.tools.run("nextpnr", arguments, self.folder, f"{name}.log", self.progress)
+            stamp.write_text(key)
+        return key
+
+    def place(self, name: str, before: str, netlist: str) -> str:
+        """Place for short wires; ``name``.json is the result."""
+        return self.run(name, before, ["--json", netlist, "--placer", "static", "--no-tmdriv", "--no-route",
+                                       "--write", f"{name}.json"], f"{name}.json")
+
+
+def route(synthesis: Synthesis, target: Target, *, tools: Tools = WHEELS,
+          progress: Progress = lambda step: None) -> Route:
+    """Place and route a unit or device in its harness, with a fixed seed.
+
+    Raises:
+        SynthError: nextpnr is missing or failed, or the design does not fit the part.
+    """
+    tools.check("nextpnr")
+    if importlib.util.find_spec("scipy") is None:
+        raise SynthError("synth: scipy is not installed; pip install 'gemmule[synth]'")
+    area = sum(synthesis.parts.values(), Area())
+    for resource in ("comb", "ff", "dsp", "bram"):
+        needed, there = getattr(area, resource), getattr(target, resource)
+        if needed > there:
+            raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
+                             f"of {there}; use a smaller configuration")
+    folder = synthesis.folder
+    steps = _Steps(folder, tools, target, progress)
+    first = steps.place("first", (folder / "key").read_text(), "netlist.json")
+    netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", "first.json"))
+    fix(netlist, HARNESS, assigned(sites, target.sites))
+    text = json.dumps(netlist)
+    (folder / "fixed.json").write_text(text)
+    second = steps.place("second", hashlib.sha256(text.encode()).hexdigest() + first, "fixed.json")
+    steps.run("route", second, ["--json", "second.json", "--no-pack", "--no-place", "--router", "router1",
+                                "--report", "report.json"], "report.json")
+    return route_of(json.loads((folder / "report.json").read_text()))

@@ -1,0 +1,186 @@
+"""Synthesis for a real FPGA: area of every unit and of the whole device.
+
+Units go to Yosys as RTLIL (its ``synth_ecp5`` fails on Amaranth's Verilog) and keep their hierarchy,
+so that the units of a device add up to it. Every result is a function of the RTL and of the tools'
+versions; what has not changed is taken from the work folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib.wiring import Component, In, Out
+
+from gemmule.config import Config
+from gemmule.hw.flow.rtlil import allow_collisions, split_ports
+from gemmule.hw.flow.tools import Progress, Tools
+from gemmule.hw.flow.verilog import TOP, UNITS, without_collection
+from gemmule.timing import Timing
+
+__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "synthesize"]
+
+MEMORY_UNITS = ("scratchpad", "accumulator")
+ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
+"""Units whose submodule in the device has another name than their entry in ``UNITS``."""
+GLUE = "glue"
+HARNESS = "harness"
+FREQUENCY = 50
+"""MHz that mapping and placement aim at; Fmax may come out above or below. Logic is mapped for size, not depth, where
+its delay leaves room: a design mapped for depth alone has a tenth more LUTs and needs longer wires."""
+WHEELS = Tools()
+
+
+@dataclass(frozen=True)
+class Area:
+    """Cells of a mapped netlist; ``comb`` counts LUT4 sites as nextpnr does."""
+
+    lut4: int = 0
+    ccu2c: int = 0
+    """Carry cells, two LUT4 sites each."""
+    lutram: int = 0
+    """16 x 4 bit memories, four LUT4 sites each."""
+    ff: int = 0
+    dsp: int = 0
+    """MULT18X18D."""
+    bram: int = 0
+    """DP16KD, 18 Kibit each."""
+
+    @property
+    def comb(self) -> int:
+        return self.lut4 + 2 * self.ccu2c + 4 * self.lutram
+
+    def __add__(self, other: Area) -> Area:
+        return Area(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """A synthesised unit: its area in all and, for the whole device, by unit."""
+
+    total: Area
+    parts: Mapping[str, Area]
+    folder: Path
+
+
+class Harness(Component):
+    """All ports of a unit behind five pins, a register at each, so that a part's pins suffice.
+
+    Inputs come from one shift register; outputs are registered, then shifted out.
+    """
+
+    def __init__(self, device: Component) -> None:
+        self.device = device
+        super().__init__({"shift_in": In(1), "load": In(1), "shift_out": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.device = self.device
+        inputs, captured = [], []  # named as the ports, so that a path's ends are readable
+        for path, member, value in self.device.signature.flatten(self.device):
+            port = value.as_value() if hasattr(value, "as_value") else value
+            register = Signal(len(port), name="__".join(["port", *map(str, path)]))
+            if member.flow == In:
+                m.d.comb += port.eq(register)
+                inputs.append(register)
+            else:
+                m.d.sync += register.eq(port)
+                captured.append(register)
+        stimulus, chain = Cat(*inputs), Signal(sum(map(len, captured)))
+        m.d.comb += self.shift_out.eq(chain[-1])
+        m.d.sync += [
+            stimulus.eq(Cat(self.shift_in, stimulus)),
+            chain.eq(Mux(self.load, Cat(*captured), chain << 1)),
+        ]
+        return m
+
+
+def _unit_of(module: str) -> str | None:
+    """Entry of ``UNITS`` that a module of the device is an instance of, by the end of its path."""
+    name = re.sub(r"\$\d+$", "", module).split(".")[-1]
+    name = ALIASES.get(name, name)
+    return name if name in UNITS else None
+
+
+def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
+    """Areas by unit from the answer of Yosys' ``stat -json``, and their sum without the harness.
+
+    What belongs to no unit of its own counts for ``unit``, or is "glue" in the whole device.
+    """
+    parts: dict[str, Area] = {}
+    rest = GLUE if unit == TOP else unit
+    for module, counts in stat["modules"].items():
+        name = module.removeprefix("\\")
+        top = name in (TOP, unit, HARNESS, f"{HARNESS}.device")
+        part = HARNESS if name == HARNESS else rest if top else _unit_of(name) or rest
+        cells = counts["num_cells_by_type"]
+        parts[part] = parts.get(part, Area()) + Area(
+            lut4=cells.get("LUT4", 0), ccu2c=cells.get("CCU2C", 0), lutram=cells.get("TRELLIS_DPR16X4", 0),
+            ff=cells.get("TRELLIS_FF", 0), dsp=cells.get("MULT18X18D", 0), bram=cells.get("DP16KD", 0))
+    return parts, sum((area for part, area in parts.items() if part != HARNESS), Area())
+
+
+def _script(text: str, top: str, black_box: bool) -> str:
+    """The Yosys script for RTLIL ``text``."""
+    modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
+    kept = [m for m in modules if m in (top, f"{HARNESS}.device") or _unit_of(m)]
+    lines = ["read_rtlil design.il", f"hierarchy -top {top}", f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}"]
+    run = f"synth_ecp5 -top {top} -run"
+    if black_box:
+        lines.append(f"{run} begin:map_ram")
+        for module in kept:
+            if _unit_of(module) in MEMORY_UNITS:
+                lines += [f"submod -name {module}.memories {module}/t:$mem_v2", f"blackbox {module}.memories"]
+        lines.append(f"{run} map_ram:map_luts")
+    else:
+        lines.append(f"{run} begin:map_luts")
+    lines.append(f"scratchpad -set abc9.D {1_000_000 // FREQUENCY}")  # ps
+    # Without it ABC9 stops when the names of two vectors' bits are equal (Yosys issue 4349).
+    lines.append("splitnets")
+    # The last part finds names for cells, for minutes; only a routed path's ends need them.
+    lines += [f"{run} map_luts:", "write_json netlist.json"] if top == HARNESS else [f"{run} map_luts:check"]
+    lines.append("tee -q -o stat.json stat -json")
+    return "\n".join(lines) + "\n"
+
+
+def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False, harness: bool = False,
+               tools: Tools = WHEELS, progress: Progress = lambda step: None) -> Synthesis:
+    """Map one entry of ``UNITS`` (``gemmule``: the whole device) to ECP5 cells.
+
+    Parameters
+    ----------
+    root: folder under which the unit gets its own.
+    black_box: leave the memories of scratchpad and accumulator out.
+    harness: put the ports behind registers, as :func:`gemmule.hw.flow.route.route` needs.
+    tools: where Yosys comes from.
+    progress: called about once a second with the present step.
+
+    Raises:
+        SynthError: Yosys is missing or failed.
+    """
+    tools.check("yosys")
+    component = UNITS[unit](config, Timing.of(config))
+    top = HARNESS if harness else unit
+    with without_collection():
+        text = rtlil.convert(Harness(component) if harness else component, name=top, emit_src=False)
+    text = split_ports(allow_collisions(text))
+    script = _script(text, top, black_box)
+    key = hashlib.sha256(f"{tools.version('yosys')}\n{script}\n{text}".encode()).hexdigest()
+    folder = root / config.name / (unit + f"-{HARNESS}" * harness + "-blackbox" * black_box)
+    stamp, stat = folder / "key", folder / "stat.json"
+    if not (stat.is_file() and stamp.is_file() and stamp.read_text() == key):
+        folder.mkdir(parents=True, exist_ok=True)
+        stamp.unlink(missing_ok=True)
+        (folder / "design.il").write_text(text)
+        (folder / "script.ys").write_text(script)
+        tools.run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
+        stamp.write_text(key)
+    parts, total = area_of(json.loads(stat.read_text()), unit)
+    return Synthesis(total, parts, folder)

@@ -1,0 +1,1 @@
+"""The matrix unit: mesh, weight preload, activation stream, drain."""

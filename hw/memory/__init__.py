@@ -1,0 +1,1 @@
+"""Scratchpad and accumulator."""

@@ -1,0 +1,1 @@
+"""The select unit: argmax, top-K, importance, index lists, predicates."""

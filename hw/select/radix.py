@@ -1,0 +1,165 @@
+"""Radix selection: the k-th largest key in six counting passes, then the filter that compacts the survivors."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.hw.interfaces import LENGTH_BITS
+from gemmule.hw.select.memory import ENTRY_BITS, first_lanes, prefix_counts
+from gemmule.numerics.select import KEY_BITS
+
+__all__ = ["Radix", "wanted"]
+
+DIGIT_BITS = 4
+DIGITS = 1 << DIGIT_BITS
+PASSES = KEY_BITS // DIGIT_BITS
+DECIDE = 3  # cycles of a pass behind its last read
+FILTER = 2  # cycles of the filter behind its last read
+
+
+def wanted(n: Value, k: Value) -> Value:
+    """How many keys are kept."""
+    return Mux(k < n, k, n)
+
+
+def popcount(bits: list[Value]) -> Value:
+    """Number of set bits, as a balanced tree."""
+    if len(bits) == 1:
+        return bits[0]
+    half = len(bits) // 2
+    return popcount(bits[:half]) + popcount(bits[half:])
+
+
+class Radix(wiring.Component):
+    """Finds the k largest of n keys, lowest position first among equal ones, and says where they go.
+
+    Radix-16 selection from the most significant digit over keys that do not move. A pass counts, among the keys that
+    share the threshold's digits so far, those whose digit is at least d, for every d; the next digit is the largest d
+    with at least ``need`` of them, and those above it are no longer needed. All six passes always run. A pass
+    takes groups + 3 cycles, the filter groups + 2, without gaps; the first read is in the cycle after ``start``.
+
+    Parameters
+    ----------
+    lanes, entries: int
+        Keys a cycle and keys of the memory.
+
+    Members
+    -------
+    start, n, k: In
+        n from 1 to ``entries``; k from 1, limited to n.
+    r_en, r_entry: Out
+        Read a group of keys, which are at ``keys`` in the next cycle.
+    keys: In(array over lanes)
+    valid: Out(1)
+        The group at ``keys`` is filtered: ``count`` lanes survive, those in ``keep``.
+    count: Out
+    keep: Out(lanes)
+    finish: Out(1)
+        Last cycle; survivors taken in a cycle can be written in the next one.
+    """
+
+    def __init__(self, *, lanes: int, entries: int) -> None:
+        self.lanes, self.entries = lanes, entries
+        super().__init__({
+            "start": In(1), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
+            "r_en": Out(1), "r_entry": Out(ENTRY_BITS), "keys": In(data.ArrayLayout(KEY_BITS, lanes)),
+            "valid": Out(1), "count": Out(range(lanes + 1)), "keep": Out(lanes),
+            "finish": Out(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, many = self.lanes, range(self.entries + 1)
+
+        # Passes: reads of all groups, then the cycles until the digit is known.
+        total, left = Signal(many), Signal(many)
+        reading, gap, step = Signal(), Signal(range(DECIDE + 1)), Signal(range(PASSES + 1))
+        filtering, group_last = Signal(), Signal()
+        m.d.comb += [
+            filtering.eq(step == PASSES),
+            group_last.eq(left <= lanes),
+            self.r_en.eq(reading),
+            self.finish.eq(filtering & (gap == 1)),
+        ]
+        with m.If(reading):
+            m.d.sync += [self.r_entry.eq(self.r_entry + lanes), left.eq(left - lanes)]
+            with m.If(group_last):
+                m.d.sync += [reading.eq(0), gap.eq(Mux(filtering, FILTER, DECIDE))]
+        with m.If(gap != 0):
+            m.d.sync += gap.eq(gap - 1)
+            with m.If((gap == 1) & ~filtering):
+                m.d.sync += [reading.eq(1), self.r_entry.eq(0), left.eq(total), step.eq(step + 1)]
+        with m.If(self.start):
+            m.d.sync += [reading.eq(1), self.r_entry.eq(0), left.eq(self.n), total.eq(self.n), step.eq(0)]
+
+        # Stage 1: keys are there. Pass: do they share the digits known so far, and which one is next?
+        level = Signal(range(PASSES + 1))  # digits known; the last pass's becomes known as this steps
+        unknown, next_digit = Signal(PASSES), Signal(PASSES)  # digits not known yet, and the first of them
+        within = Signal(lanes)  # lanes inside n
+        seen = [Signal(name=f"seen_{i}") for i in range(1, 4)]
+        final = [Signal(name=f"final_{i}") for i in range(1, 5)]
+        threshold = [Signal(DIGIT_BITS, name=f"threshold_{i}") for i in range(PASSES)]  # most significant first
+        m.d.sync += [
+            level.eq(step), unknown.eq(Cat(step <= i for i in range(PASSES))),
+            next_digit.eq(Cat(step == i for i in range(PASSES))), within.eq(first_lanes(left, lanes)),
+            Cat(seen).eq(Cat(reading, seen)),
+            Cat(final).eq(Cat(reading & group_last & ~filtering, final)),
+        ]
+        alike, digits = Signal(lanes), Signal(data.ArrayLayout(DIGIT_BITS, lanes))
+        same = Signal(lanes)
+        for lane in range(lanes):
+            parts = [self.keys[lane][KEY_BITS - DIGIT_BITS * (i + 1):][:DIGIT_BITS] for i in range(PASSES)]
+            known = Cat((parts[i] == threshold[i]) | unknown[i] for i in range(PASSES))
+            m.d.comb += same[lane].eq(within[lane] & known.all())
+            m.d.sync += [
+                alike[lane].eq(same[lane]),
+                digits[lane].eq(reduce(or_, (Mux(next_digit[i], parts[i], 0) for i in range(PASSES)))),
+            ]
+        # Stage 2: keys of this group per digit or above. Stage 3: of the pass.
+        groups = [Signal(range(lanes + 1), name=f"group_{d}") for d in range(1, DIGITS)]
+        totals = [Signal(many, name=f"total_{d}") for d in range(1, DIGITS)]
+        for d in range(1, DIGITS):
+            m.d.sync += groups[d - 1].eq(popcount([alike[lane] & (digits[lane] >= d) for lane in range(lanes)]))
+            with m.If(self.start | final[3]):
+                m.d.sync += totals[d - 1].eq(0)
+            with m.Elif(seen[2]):
+                m.d.sync += totals[d - 1].eq(totals[d - 1] + groups[d - 1])
+        # Stage 4: the digit.
+        need, above, digit = Signal(many), Signal(many), Signal(DIGIT_BITS)
+        enough = Signal(DIGITS)  # falls once as digits rise, because the counts do
+        m.d.comb += enough.eq(Cat(1, (count >= need for count in totals)))
+        for d in range(1, DIGITS):
+            with m.If(enough[d]):
+                m.d.comb += digit.eq(d)
+            with m.Elif(enough[d - 1]):
+                m.d.comb += above.eq(totals[d - 1])
+        with m.If(final[3]):
+            m.d.sync += need.eq(need - above)
+            with m.Switch(level):
+                for i in range(PASSES):
+                    with m.Case(i):
+                        m.d.sync += threshold[i].eq(digit)
+        with m.If(self.start):
+            m.d.sync += need.eq(wanted(self.n, self.k))
+
+        # Filter, in stage 1, where all digits are known: keys above the threshold, and the first ones equal to it.
+        value = Cat(reversed(threshold))
+        greater, before = Signal(lanes), prefix_counts(m, list(same), "same")
+        few = Signal(range(lanes + 1))  # of those needed
+        wanted_places = Signal(lanes)
+        m.d.comb += [
+            greater.eq(Cat(within[i] & (self.keys[i] > value) for i in range(lanes))),
+            self.valid.eq(seen[0] & (level == PASSES)),
+            wanted_places.eq(first_lanes(need, lanes)),
+            self.keep.eq(greater | Cat(same[i] & Array(wanted_places)[before[i]] for i in range(lanes))),
+            few.eq(Mux(before[lanes] < need, before[lanes], need)),
+            self.count.eq(popcount(list(greater)) + few),
+        ]
+        with m.If(self.valid):
+            m.d.sync += need.eq(need - few)
+        return m

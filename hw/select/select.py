@@ -1,0 +1,171 @@
+"""Select unit: argmax, radix top-K, importance of positions, index lists, predicates."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from gemmule.config import Config
+from gemmule.hw.interfaces import ListRead, SpmRead, SpmWrite, UnitControl, select_layout
+from gemmule.hw.select.argmax import Argmax
+from gemmule.hw.select.importance import Importance
+from gemmule.hw.select.lists import Lists
+from gemmule.hw.select.memory import GroupMemory, rotate_lanes
+from gemmule.hw.select.radix import Radix
+from gemmule.hw.select.route import KEYED_BITS, Route
+from gemmule.hw.select.sequencer import SelectSequencer, is_op, token_layout
+from gemmule.isa import NUM_PREDICATES, SOp
+from gemmule.numerics.select import KEY_BITS
+from gemmule.timing import Timing
+
+__all__ = ["Select"]
+
+FIRST = 1
+WRITE = 4
+RESULT = 8
+LATENCIES = {"select_first": FIRST, "select_write": WRITE, "select_result": RESULT}
+BYTE_BITS = 8
+VALUE_BITS = 16
+
+
+class Select(wiring.Component):
+    """Select unit: sequencer, operands, and one block each for maxima, importance, radix passes and lists.
+
+    One command at a time. Latency and throughput: docs/timing.md, section Select; arithmetic: docs/numerics.md. Keys,
+    importance, lists and running maxima survive everything but a loss of power. No backpressure.
+
+    Parameters
+    ----------
+    config: Config
+        Device configuration.
+    timing: Timing
+        Its select constants must be those of this implementation.
+
+    Members
+    -------
+    control: In(UnitControl)
+        Streams r and w, both released with the finish.
+    spm: Out(SpmRead)
+    w: Out(SpmWrite)
+        Whole rows; bytes beyond n are 0.
+    load_list, store_list: In(ListRead)
+        Read ports of the load and store units, at any time.
+    predicates: Out(4)
+        Bit 0 is 1; a comparison's bit changes visibly in the cycle after its finish.
+    clear: In(1)
+        Start strobe: predicates 1 to 3 become 0.
+    """
+
+    def __init__(self, *, config: Config, timing: Timing) -> None:
+        for name, cycles in LATENCIES.items():
+            if getattr(timing, name) != cycles:
+                raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
+        self.config = config
+        self.keys = GroupMemory(lanes=config.dim, entries=config.select_keys, width=KEYED_BITS)
+        self.lists = Lists(config=config)
+        self.argmax = Argmax(config=config)
+        self.importance = Importance(config=config)
+        super().__init__({
+            "control": In(UnitControl(select_layout(config), 2)),
+            "spm": Out(SpmRead(config)), "w": Out(SpmWrite(config)),
+            "load_list": In(ListRead(config)), "store_list": In(ListRead(config)),
+            "predicates": Out(NUM_PREDICATES), "clear": In(1),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, control = self.config, self.control
+        dim, bits = config.dim, exact_log2(config.dim)
+        m.submodules.sequencer = sequencer = SelectSequencer(config=config)
+        m.submodules.radix = radix = Radix(lanes=dim, entries=config.select_keys)
+        m.submodules.route = route = Route(lanes=dim)
+        m.submodules.keys, m.submodules.lists = keys, lists = self.keys, self.lists
+        m.submodules.argmax, m.submodules.importance = argmax, importance = self.argmax, self.importance
+        held = sequencer.held
+
+        busy = Signal()
+        with m.If(control.start):
+            m.d.sync += busy.eq(1)
+        with m.Elif(control.finish):
+            m.d.sync += busy.eq(0)
+
+        # A token travels beside its group; stage k is k cycles after the group's last step.
+        # Beyond the write only maxima go on: the next command may start then.
+        maximum = is_op(held, SOp.ARGMAX, SOp.COMPARE)
+        token = [sequencer.token]
+        for k in range(1, RESULT + 1):
+            stage = Signal(token_layout(config), name=f"token_{k}")
+            m.d.sync += [stage.eq(token[-1]), stage.valid.eq(token[-1].valid & (maximum if k > WRITE else 1))]
+            token.append(stage)
+        for block in (lists, argmax, importance):
+            m.d.comb += [block.held.eq(held), block.begin.eq(sequencer.begin)]
+            for k in range(1, RESULT + 1):
+                if f"token_{k}" in block.signature.members:
+                    m.d.comb += getattr(block, f"token_{k}").eq(token[k])
+
+        # Stage 1: both planes of a value are there. Stage 2: values move to the banks of their positions.
+        position_op = is_op(held, SOp.KEYS, SOp.IMPORTANCE)
+        low = Signal(dim * BYTE_BITS)
+        value, turned = (Signal(data.ArrayLayout(VALUE_BITS, dim), name=name) for name in ("value", "turned"))
+        turn = Signal(bits)
+        m.d.sync += low.eq(self.spm.data)
+        for i in range(dim):
+            old, new = (row.word_select(i, BYTE_BITS) for row in (low, self.spm.data))
+            m.d.sync += value[i].eq(Mux(sequencer.planes, Cat(old, new), new))
+        m.d.comb += turn.eq(Mux(position_op, held.first, 0))
+        m.d.sync += turned.eq(rotate_lanes(m, value, VALUE_BITS, turn, "value"))
+        m.d.comb += [importance.operands.eq(turned), argmax.values.eq(turned)]
+
+        # Results: survivors in stage 1 behind their read, keys and loaded entries in stage 3, maxima in stage 7.
+        top_k, keys_op = Signal(), Signal()
+        single = Signal(route.ids[0].shape())
+        m.d.comb += [
+            top_k.eq(is_op(held, SOp.TOP_K)), keys_op.eq(is_op(held, SOp.KEYS)),
+            radix.start.eq(control.start & is_op(control.command, SOp.TOP_K)),
+            radix.n.eq(control.command.n), radix.k.eq(control.command.k),
+            keys.r_en.eq(radix.r_en), keys.r_entry.eq(radix.r_entry),
+            route.begin.eq(sequencer.begin), route.keep.eq(Mux(top_k, radix.keep, ~0)),
+            route.key_entry.eq(Mux(top_k, 0, held.dst)), route.list_entry.eq(held.dst),
+            route.turn.eq(Mux(keys_op, held.first, 0)),
+            single.eq(Mux(argmax.valid, argmax.id, lists.entry)),
+            route.load.eq(radix.valid | argmax.valid
+                          | (token[3].valid & (keys_op | is_op(held, SOp.LIST_LOAD)))),
+            route.count.eq(Mux(top_k, radix.count, Mux(argmax.valid, 1, token[3].count))),
+        ]
+        for i in range(dim):
+            m.d.comb += radix.keys[i].eq(keys.r_data[i])
+        with m.If(top_k):
+            m.d.comb += route.lanes.eq(keys.r_data)
+        with m.Elif(keys_op):
+            m.d.comb += route.lanes.eq(importance.keyed)
+        with m.Else():
+            m.d.comb += route.lanes[0][KEY_BITS:].eq(single)
+        m.d.comb += [
+            keys.w_en.eq(route.en & (top_k | keys_op)), keys.w_entry.eq(route.key_at),
+            keys.w_count.eq(route.count_out), keys.w_data.eq(route.keys),
+            lists.w_en.eq(route.en & ~keys_op), lists.w_entry.eq(route.list_at),
+            lists.w_count.eq(route.count_out), lists.w_data.eq(route.ids),
+        ]
+
+        # Ports and control.
+        done = Mux(maximum, token[RESULT].valid & token[RESULT].last, token[WRITE].valid & token[WRITE].last)
+        m.d.comb += [
+            sequencer.start.eq(control.start), sequencer.command.eq(control.command),
+            self.spm.en.eq(sequencer.en), self.spm.row.eq(sequencer.row), lists.row.eq(self.spm.data),
+            control.ready.eq(~busy),
+            control.finish.eq(done | radix.finish),
+            control.release.eq(control.finish.replicate(2)),
+        ]
+        wiring.connect(m, wiring.flipped(self.w), lists.w)
+        wiring.connect(m, wiring.flipped(self.load_list), lists.load_list)
+        wiring.connect(m, wiring.flipped(self.store_list), lists.store_list)
+
+        predicates = Signal(NUM_PREDICATES)
+        m.d.comb += self.predicates.eq(predicates | 1)
+        with m.If(self.clear):
+            m.d.sync += predicates.eq(0)
+        with m.Elif(control.finish & is_op(held, SOp.COMPARE)):
+            m.d.sync += predicates.bit_select(held.number, 1).eq(argmax.holds)
+        return m

@@ -1,0 +1,9 @@
+"""The SystemVerilog testbench around the device: behavioural DRAM, host access to it, protocol checks."""
+
+from pathlib import Path
+
+__all__ = ["SOURCES", "TOP"]
+
+TOP = "gemmule_tb"
+"""Top module; its parameters are set by ``gemmule.sim.rtl.device``."""
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("gemmule_tb.sv", "dram.sv"))

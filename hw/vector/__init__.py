@@ -1,0 +1,1 @@
+"""The vector unit: lanes, row statistics, tables."""

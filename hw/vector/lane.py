@@ -1,0 +1,275 @@
+"""One lane of the vector unit's pipeline."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import Config
+from gemmule.hw.vector.exp import Exponential
+from gemmule.hw.vector.gelu import GeluFactor
+from gemmule.hw.vector.ops import capture_layout, lane_control_layout
+from gemmule.hw.vector.round import RoundingShift, beyond
+from gemmule.hw.vector.word import PLACE, WordLookup
+
+__all__ = ["STAGES", "VectorLane"]
+
+STAGES = 11
+"""Register stages up to the write register of a late result; stage k is k cycles after the row's last read."""
+
+
+class VectorLane(wiring.Component):
+    """Capture, three multipliers (33 x 18, 22 x 18, 16 x 16), two rounding shifters, write byte.
+
+    Latency: ``result`` is a register of stage 9 (late results: 12); the low plane of a result of 16 bits stands there
+    one stage earlier. Throughput: one pass a cycle. Rounding: half up, as in ``gemmule.numerics``.
+
+    | stage | register at its end |
+    |---|---|
+    | 1 | operands ``main``, ``aux``, ``sine`` from the memories; column parameters |
+    | 2 | ``factor``: main plus bias; main * main or aux; ``mean`` - n * main; ADD: main * mult + aux * command.aux |
+    | 3 | product with the multiplier (command, column or row) |
+    | 4 | ``score``: rounded, ReLU, saturated to 24 (32) bits; ABSMAX: magnitude - 1; the residual rounded |
+    | 5 | sum with the residual, saturated; or times cosine, sine, gamma; or distance to the maximum |
+    | 6 | limits; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
+    | 7 | second rounding; or ``power``; or byte of the table |
+    | 8 | ``result``; or ``second``: power times the row's multiplier, or I_GELU's product |
+    | 9 | ``value``: that rounded; or ``second``: rise times weight of the word table |
+    | 10 | ``late``: value delayed; or value: the interpolated word |
+    | 11 | ``result`` |
+
+    Registers that only some operations load are 0 from ``begin`` on, so that results are combined by OR.
+
+    Members
+    -------
+    control: In(lane_control_layout)
+        Held from ``begin`` until the last write.
+    begin: In(1)
+        Loads the command's multiplier and shift and a bias of 0; column parameters replace them.
+    capture: In(capture_layout)
+        With the read data ``r0``, ``r1``, ``acc``.
+    valid, visible: In(STAGES)
+        Bit k - 1: stage k holds a pass; this lane is a column of its row.
+    mean: In(signed(32)), row_mult: In(signed(18)), row_shift: In(6), maximum: In(signed(24))
+        Of the rows in stages 2, 3 (negative with ``norm``), 4 (weights: 9) and 5.
+    weigh_mult: In(17)
+        Of the row in stage 8; 0 unless ``weigh``.
+    partner: In(signed(16)), x: Out(signed(16))
+        The other lane's and the own value of a rotated pair, stage 5.
+    place: Out(PLACE)
+        In the tables, in stages 6 and, of word tables, 7.
+    low, high: In(8), words_end: In(16)
+        The bytes there, one cycle later, and the word table's last entry.
+    plain, factor, score, power: Out
+        Seen in stages 3, 3, 5 and 8: int16 operands, squares, scores or magnitudes - 1 or rescaled accumulators,
+        exponentials.
+    result: Out(8)
+
+    Parameters
+    ----------
+    odd: bool
+        Second lane of a pair (RoPE).
+    """
+
+    def __init__(self, *, config: Config, odd: bool) -> None:
+        self.config, self._odd = config, odd
+        super().__init__({
+            "control": In(lane_control_layout()), "begin": In(1), "capture": In(capture_layout(config)),
+            "r0": In(8), "r1": In(8), "acc": In(signed(32)),
+            "valid": In(STAGES), "visible": In(STAGES),
+            "mean": In(signed(32)), "row_mult": In(signed(18)), "row_shift": In(6), "maximum": In(signed(24)),
+            "weigh_mult": In(17), "partner": In(signed(16)), "x": Out(signed(16)),
+            "place": Out(PLACE), "low": In(8), "high": In(8),
+            "words_end": In(16), "plain": Out(signed(16)),
+            "factor": Out(signed(33)), "score": Out(signed(32)), "power": Out(21), "result": Out(8),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        op, begin = self.control, self.begin
+        valid, visible = [None, *self.valid], [None, *self.visible]
+        main, aux, scaler, sine = (Signal(signed(bits), name=name) for name, bits in (
+            ("main", 32), ("aux", 16), ("scaler", 16), ("sine", 16)))
+        mult, shift, bias = Signal(16), Signal(6), Signal(signed(32))
+        self._capture(m, main, (aux, scaler, sine), (mult, shift, bias))
+
+        # One multiplier: command.aux in stage 2, sine in 5, softmax weights and GELU in 8, interpolation in 9.
+        m.submodules.words = words = WordLookup()
+        second, product = Signal(signed(38)), Signal(signed(38))
+        second_a, second_b = Signal(signed(22)), Signal(signed(18))
+        sine5 = Signal(signed(16))
+        a: Value = sine5 | words.rise | self.power | op.aux
+        b: Value = Mux(op.rotate, self.partner, 0) | words.weight | self.weigh_mult | scaler
+        multiplies = ((valid[2] & op.residual) | (valid[5] & op.rotate) | (valid[8] & (op.weigh | op.gelu))
+                      | (valid[9] & op.interpolate))
+
+        # Stage 2: first product or sum. A pass with aux operands holds them for two cycles a stage.
+        other, of, to, total2 = Signal(signed(17)), Signal(signed(33)), Signal(signed(33)), Signal(signed(35))
+        aux3, aux5 = Signal(signed(16)), Signal(signed(16))
+        sine3, beta3, beta5 = Signal(signed(16)), Signal(signed(32)), Signal(signed(32))
+        product2 = Signal(signed(33))
+        m.d.comb += [
+            other.eq(Mux(op.by_n, op.n, Mux(op.product, aux, main[:16].as_signed()))),
+            product2.eq(main[:16].as_signed() * other),
+            of.eq(Mux(op.norm, ~product2, Mux(op.by_n | op.product | op.square, product2, main))),
+            to.eq(Mux(op.norm, self.mean, Mux(op.add, product[:26].as_signed(), bias))),
+            total2.eq(Cat(1, of).as_signed() + Cat(op.norm, to).as_signed()),
+            self.plain.eq(main[:16]),  # planes: holds in stage 3
+        ]
+        with m.If(valid[2]):
+            m.d.sync += self.factor.eq(total2[1:])
+            with m.If(~(op.by_n | op.product | op.square)):  # wraps
+                m.d.sync += self.factor[-1].eq(total2[32])
+        with m.If(valid[2] & (op.norm | op.rotate)):
+            m.d.sync += [aux3.eq(aux), sine3.eq(sine)]
+        with m.If(valid[2] & op.norm):
+            m.d.sync += beta3.eq(bias)
+
+        # Stage 3: multiplier.
+        scaled, by = Signal(signed(51)), Signal(signed(18))
+        m.d.comb += by.eq(Mux(op.by_row, self.row_mult, mult))
+        with m.If(valid[3] & ~op.square):
+            m.d.sync += scaled.eq(self.factor * by)
+
+        # Stage 4: rounding shift. A rescaled residual has up to 32 bits and may cancel as many.
+        m.submodules.round = first = RoundingShift(51)
+        over, rounded, kept = Signal(), first.result, Signal(signed(32))
+        addend5 = Signal(signed(32))
+        m.d.comb += [
+            first.value.eq(scaled), first.shift.eq(Mux(op.by_row, self.row_shift, shift)),
+            first.flip.eq(op.absmax & first.sign),  # ~x = magnitude - 1
+            first.add.eq(Cat(~first.flip, (op.absmax & ~first.sign).replicate(32))),
+            over.eq(first.over | beyond(rounded[31:], rounded[-1])
+                    | (~op.full & beyond(rounded[23:31], rounded[-1]))),
+            kept.eq(Mux(over, Cat((~first.sign).replicate(23), (first.sign ^ op.full).replicate(8), first.sign),
+                        rounded)),
+        ]
+        with m.If(valid[4] & ~op.square):
+            m.d.sync += self.score.eq(kept)
+            with m.If(op.relu & first.sign):
+                m.d.sync += self.score.eq(0)
+        m.submodules.second_round = again = RoundingShift(38)
+        with m.If(valid[4] & op.residual):
+            m.d.sync += addend5.eq(again.result)
+        with m.If(valid[4] & (op.norm | op.rotate)):
+            m.d.sync += [aux5.eq(aux3), sine5.eq(sine3), beta5.eq(beta3)]
+
+        # Stage 5: residual, int8 or int16; or second multiplication.
+        active, word16, by_aux = Signal(signed(33)), Signal(signed(16)), Signal(signed(32))
+        narrow, minus = Signal(), Signal()
+        m.d.comb += [
+            active.eq(self.score + addend5), minus.eq(active[-1]), narrow.eq(op.store & ~op.wide),
+            self.x.eq(Mux(beyond(active[15:32], minus) | (narrow & beyond(active[7:15], minus)),
+                          Cat((~minus).replicate(7), (minus ^ ~narrow).replicate(8), minus), active)),
+        ]
+        with m.If(valid[5] & ~op.exp & ~op.square):
+            m.d.sync += word16.eq(self.x)
+        with m.If(valid[5] & (op.norm | op.rotate)):
+            m.d.sync += by_aux.eq(self.x * aux5)
+
+        # Stage 6: limits of an int8 result, with which the byte table is read; or sum of the pair.
+        byte, limited, passed = Signal(signed(8)), Signal(8), Signal(16)
+        total, plus, carry = Signal(signed(33)), Signal(signed(33)), 0 if self._odd else op.rotate
+        m.d.comb += [
+            byte.eq(word16),
+            limited.eq(Mux(narrow & (byte > op.high), op.high, Mux(narrow & (byte < op.low), op.low, byte))),
+            plus.eq(Mux(op.rotate, second[:33] if self._odd else ~second[:33], beta5)),
+        ]
+        with m.If(valid[6]):
+            m.d.sync += total.eq((Cat(1, by_aux).as_signed() + Cat(carry, plus).as_signed()) >> 1)
+        with m.If(valid[6] & op.store):
+            m.d.sync += passed.eq(Cat(limited, word16[8:]))
+        m.d.comb += [
+            words.clear.eq(begin), words.lookup.eq(op.lookup), words.enable.eq(Mux(op.interpolate, self.valid[5:8], 0)),
+            words.x.eq(Cat(limited, word16[8:])), self.place.eq(words.place),
+            words.low.eq(self.low), words.high.eq(self.high), words.end.eq(self.words_end),
+        ]
+
+        # Stages 5 to 7 of the softmax weights and of I_GELU.
+        modes = self.config.comparison_modes
+        m.submodules.exponential = exponential = Exponential(comparison_modes=modes)
+        m.d.comb += [
+            exponential.clear.eq(begin), exponential.kind.eq(op.kind),
+            exponential.enable.eq(Mux(op.exp, self.valid[4:7], 0)),
+            exponential.visible.eq(visible[7]),
+            exponential.score.eq(self.score),
+            exponential.maximum.eq(self.maximum),
+            self.power.eq(exponential.p),
+        ]
+        if modes:
+            m.submodules.gelu = gelu = GeluFactor()
+            m.d.comb += [
+                gelu.clear.eq(begin), gelu.enable.eq(Mux(op.gelu, self.valid[5:7], 0)), gelu.x.eq(word16)]
+            a, b = a | gelu.held, b | gelu.factor
+        m.d.comb += [second_a.eq(a), second_b.eq(b), product.eq(second_a * second_b)]
+        with m.If(multiplies):
+            m.d.sync += second.eq(product)
+
+        # Stage 4: the residual. Stage 7 (late results: 9, 10): second rounding, of an interpolation with its word.
+        # A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart.
+        value, value7, from_second = Signal(16), Signal(16), Signal()
+        of7, minus7, over7 = again.result, again.result[-1], Signal()
+        m.d.comb += [
+            from_second.eq(op.weigh | op.interpolate | op.gelu | (op.residual & valid[4])),
+            again.value.eq(Mux(from_second, second, total)),
+            again.shift.eq(Mux(op.weigh, self.row_shift, op.shift2)),
+            again.add.eq(Cat(1, words.base).as_signed()),
+            over7.eq(again.over | beyond(of7[16:], minus7) | (~op.weigh & (of7[15] ^ minus7))
+                     | (~op.wide & (beyond(of7[8:16], minus7) | (~op.weigh & (of7[7] ^ minus7))))),
+            value7.eq(passed | Mux(over7, Cat(
+                (~again.sign).replicate(7), again.sign ^ (op.wide | op.weigh), (~again.sign).replicate(7),
+                again.sign ^ op.weigh), of7)),
+        ]
+        with m.If(Mux(op.late, (valid[9] & ~op.interpolate) | (valid[10] & op.interpolate), valid[7])):
+            m.d.sync += value.eq(value7)
+            with m.If(op.lookup):
+                m.d.sync += value[:8].eq(words.byte)
+
+        # Stages 8 and 11: write register; the low plane of a result of 16 bits goes one cycle earlier.
+        early, late, held, delayed, seen = Signal(), Signal(8), Signal(8), Signal(), Signal()
+        writes = early | Mux(op.late, valid[11], valid[8])
+        m.d.comb += [
+            delayed.eq(op.weigh | op.gelu),
+            early.eq(op.wide & Mux(op.late, valid[10], valid[7])),
+            held.eq(Mux(op.wide, value[8:], value[:8])),
+            seen.eq(Mux(op.late, Mux(early, visible[10], visible[11]), Mux(early, visible[7], visible[8]))),
+        ]
+        m.d.sync += late.eq(held)
+        with m.If(writes):
+            m.d.sync += self.result.eq(Mux(
+                early, Mux(delayed, value[:8], value7[:8]), Mux(delayed, late, held | exponential.weight)))
+        with m.If(writes & ~seen):
+            m.d.sync += self.result.eq(0)
+        with m.If(begin):
+            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed, value)]
+        return m
+
+    def _capture(self, m: Module, main: Signal, operands: tuple[Signal, ...], parameters: tuple[Signal, ...]) -> None:
+        """Stage 1: read data. Low planes wait for their high plane, a bias shifts in from the top."""
+        op, capture, (aux, scaler, sine), (mult, shift, bias) = self.control, self.capture, operands, parameters
+        low0, low1 = Signal(8), Signal(8)
+        pair0, pair1 = Cat(low0, self.r0).as_signed(), Cat(low1, self.r1).as_signed()
+        operand = Mux(op.pair, self.r1.as_signed(), pair1)
+        with m.If(capture.low0):
+            m.d.sync += low0.eq(self.r0)
+        with m.If(capture.low1):
+            m.d.sync += low1.eq(self.r1)
+        with m.If(capture.main):
+            m.d.sync += main.eq(Mux(op.planes, pair0, Mux(op.pair, self.r0.as_signed(), self.acc)))
+        with m.If(capture.aux):
+            m.d.sync += aux.eq(operand)
+        with m.If(capture.aux & ~op.rotate):
+            m.d.sync += scaler.eq(operand)
+        with m.If(capture.sine):
+            m.d.sync += sine.eq(pair1)
+        with m.If(self.begin):
+            m.d.sync += [mult.eq(op.mult), shift.eq(op.shift)]
+        with m.If(capture.mult):
+            m.d.sync += mult.eq(pair1)
+        with m.If(capture.shift):  # modulo 64, limited to 47
+            m.d.sync += shift.eq(Mux(self.r1[4:6] == 3, 47, self.r1))
+        with m.If(capture.bias):
+            m.d.sync += bias.eq(Cat(bias[8:], self.r1))
+        with m.If(self.begin):
+            m.d.sync += [bias.eq(0), scaler.eq(0), sine.eq(0)]

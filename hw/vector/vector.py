@@ -1,0 +1,144 @@
+"""Vector unit: element-wise work, row statistics and requantisation on the accumulator and scratchpad."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.config import Config
+from gemmule.hw.interfaces import AccRead, AccWrite, SpmRead, SpmWrite, UnitControl, vector_layout
+from gemmule.hw.vector.datapath import WRITE, VectorDatapath
+from gemmule.hw.vector.mask import TreeMask
+from gemmule.hw.vector.ops import capture_layout, token_layout, traits_of
+from gemmule.hw.vector.sequencer import VectorSequencer
+from gemmule.hw.vector.serial import ReciprocalEngine
+from gemmule.hw.vector.stats import MEAN_CYCLES, READY, VectorStats
+from gemmule.hw.vector.stats import STAGES as STAT_STAGES
+from gemmule.timing import Timing
+
+__all__ = ["Vector"]
+
+FIRST = 1
+RESCALED = 5
+"""Stage in which a row is written back into the accumulator."""
+LATENCIES = {
+    "vector_first": FIRST, "vector_write": WRITE, "vector_stat": READY, "vector_rescale": RESCALED,
+    "vector_mean": MEAN_CYCLES, "norm_serial": ReciprocalEngine.ROOT_CYCLES,
+    "softmax_serial": ReciprocalEngine.SOFTMAX_CYCLES,
+}
+
+
+class Vector(wiring.Component):
+    """Vector unit: sequencer, lanes, row statistics; one command at a time.
+
+    Latency and throughput: docs/timing.md, section Vector; reads run without gaps, every row is written
+    ``vector_write`` cycles (late results: ``vector_stat``, RESCALE: ``vector_rescale``) after its last read. No
+    backpressure.
+    Arithmetic: docs/numerics.md.
+
+    Parameters
+    ----------
+    config: Config
+        Device configuration.
+    timing: Timing
+        Its vector and serial constants must be those of this implementation.
+
+    Members
+    -------
+    control: In(UnitControl)
+        Streams r0, r1, w, all released with the finish.
+    r0, r1: Out(SpmRead)
+        First operand; second operand, parameters, tables, residual, bitmaps.
+    acc: Out(AccRead)
+        First operand of REQUANT, ROPE, I_GELU, SOFTMAX_*, ABSMAX, RESCALE.
+    w: Out(SpmWrite)
+        Rows, part by part; lanes beyond n hold 0.
+    acc_w: Out(AccWrite)
+        RESCALE: rows, part by part.
+    """
+
+    def __init__(self, *, config: Config, timing: Timing) -> None:
+        for name, cycles in LATENCIES.items():
+            if getattr(timing, name) != cycles:
+                raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
+        self.config = config
+        super().__init__({
+            "control": In(UnitControl(vector_layout(config), 3)),
+            "r0": Out(SpmRead(config)), "r1": Out(SpmRead(config)), "acc": Out(AccRead(config)),
+            "w": Out(SpmWrite(config)), "acc_w": Out(AccWrite(config)),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, control = self.config, self.control
+        m.submodules.sequencer = sequencer = VectorSequencer(config=config)
+        m.submodules.datapath = datapath = VectorDatapath(config=config)
+        m.submodules.stats = stats = VectorStats(config=config)
+        m.submodules.tree = tree = TreeMask(config=config)
+        held, traits = sequencer.held, traits_of(sequencer.held)
+
+        busy = Signal()
+        with m.If(control.start):
+            m.d.sync += busy.eq(1)
+        with m.Elif(control.finish):
+            m.d.sync += busy.eq(0)
+
+        # A token travels beside its row; stage k is k cycles after the row's last read.
+        # Beyond their write only statistics and late results go on: otherwise the next command may start then.
+        token = [sequencer.token]
+        for k in range(1, READY + 1):
+            stage = Signal(token_layout(config), name=f"token_{k}")
+            with m.If(token[-1].valid):
+                m.d.sync += stage.eq(token[-1])
+            goes_on = traits.by_rows | traits.late if k > WRITE else ~traits.rescales if k > RESCALED else 1
+            m.d.sync += stage.valid.eq(token[-1].valid & goes_on)
+            if k == 3:
+                with m.If(token[-1].valid):
+                    m.d.sync += stage.mask.eq(token[-1].mask & tree.mask)
+            token.append(stage)
+        capture = Signal(capture_layout(config))
+        m.d.sync += capture.eq(sequencer.capture)
+
+        passes = config.vector_passes
+
+        def part_mask(part: Value) -> Value:
+            """Lanes of a memory row that are one part of it."""
+            return Cat(((part == i) if passes > 1 else Const(1)).replicate(config.lanes) for i in range(passes))
+
+        m.d.comb += [
+            sequencer.start.eq(control.start), sequencer.command.eq(control.command),
+            self.r0.en.eq(sequencer.r0_en), self.r0.row.eq(sequencer.r0_row),
+            self.r1.en.eq(sequencer.r1_en), self.r1.row.eq(sequencer.r1_row),
+            self.acc.en.eq(sequencer.acc_en), self.acc.row.eq(sequencer.acc_row),
+            datapath.command.eq(held), datapath.begin.eq(sequencer.begin), datapath.capture.eq(capture),
+            datapath.r0_data.eq(self.r0.data), datapath.r1_data.eq(self.r1.data),
+            datapath.acc_data.eq(self.acc.data),
+            datapath.mean.eq(stats.mean), datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
+            datapath.maximum.eq(stats.maximum),
+            stats.command.eq(held), stats.begin.eq(sequencer.begin),
+            tree.command.eq(held), tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
+            tree.bitmap.eq(capture.bitmap), tree.data.eq(self.r1.data),
+            *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
+            self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row),
+            self.w.mask.eq(part_mask(datapath.w_part)), self.w.data.eq(datapath.w_data.replicate(passes)),
+            self.acc_w.en.eq(token[RESCALED].valid & traits.rescales), self.acc_w.row.eq(token[RESCALED].dst),
+            self.acc_w.mask.eq(part_mask(token[RESCALED].part)),
+            self.acc_w.data.eq(Cat(datapath.score).replicate(passes)),
+        ]
+        m.d.comb += [port.eq(stage) for port, stage in zip(datapath.token, token[1:])]
+        m.d.comb += [port.eq(stage) for port, stage in zip(stats.token, token[:STAT_STAGES + 1])]
+        for name in ("plain", "factor", "score", "power"):
+            m.d.comb += [to.eq(of) for to, of in zip(getattr(stats, name), getattr(datapath, name))]
+
+        # Commands end with their last write, maximum or sum; with a reciprocal of rows, with the last quotient.
+        early = traits.by_rows | traits.late
+        wrote = token[WRITE].valid & token[WRITE].last & ~early
+        rescaled = token[RESCALED].valid & token[RESCALED].last & traits.rescales
+        found = token[READY].valid & token[READY].last & early & ~traits.divides
+        m.d.comb += [
+            control.ready.eq(~busy),
+            control.finish.eq(wrote | rescaled | found | stats.done),
+            control.release.eq(control.finish.replicate(3)),
+        ]
+        return m

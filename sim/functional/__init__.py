@@ -1,0 +1,1 @@
+"""What: the data effects of every command."""

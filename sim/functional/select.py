@@ -1,0 +1,123 @@
+"""Select commands on data: operands per docs/numerics.md, section Select unit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmule import numerics
+from gemmule.isa import TABLE_FIELDS, SelectFlag, SOp
+from gemmule.resolve import OUT
+from gemmule.sim.functional.memory import Memory
+
+__all__ = ["select"]
+
+_KEY_MAX = (1 << numerics.KEY_BITS) - 1
+_ID_MASK = 0xFFFF
+_MAX_SHIFT = 31
+_SRC0_STRIDE, _FIRST, _AUX, _SHIFT, _NUMBER = (
+    TABLE_FIELDS.index(name) for name in ("src0_stride", "first", "aux", "shift", "number"))
+_OP, _FLAGS, _M, _N, _K, _SRC0, _DST = (OUT[name] for name in ("op", "flags", "m", "n", "k", "row0", "row2"))
+
+
+class _Operands:
+    """Fields and operands of one command."""
+
+    def __init__(self, memory: Memory, raw: list[int], row: list[int]) -> None:
+        self.memory, self.flags = memory, row[_FLAGS]
+        self.m, self.n, self.k = row[_M], row[_N], row[_K]
+        self.src0, self.dst, self.stride = row[_SRC0], row[_DST], raw[_SRC0_STRIDE]
+        self.first, self.aux, self.shift, self.number = raw[_FIRST], raw[_AUX], raw[_SHIFT], raw[_NUMBER]
+        self.positions = slice(self.first, self.first + self.n)
+
+    def flag(self, flag: SelectFlag) -> bool:
+        return bool(self.flags >> flag & 1)
+
+    def bytes(self, rows: int, offset: int = 0) -> np.ndarray:
+        """Scratchpad operand uint8 ``[rows, n]``."""
+        groups = -(-self.n // self.memory.dim)
+        view = self.memory.spm_view(self.src0 + offset, self.stride, rows, groups)
+        return view.reshape(rows, -1)[:, :self.n]
+
+    def words(self, rows: int, *, signed: bool = True) -> np.ndarray:
+        """Operand of 16 bits in two planes, int64 ``[rows, n]``."""
+        return numerics.join_planes(self.bytes(rows), self.bytes(rows, self.stride // 2), signed=signed)
+
+    def list_rows(self, row: int) -> np.ndarray:
+        """Scratchpad rows that hold n list entries, as uint16 ``[entries of whole rows]``."""
+        half = self.memory.dim // 2
+        return self.memory.spm_view(row, 1, 1, -(-self.n // half)).reshape(-1).view("<u2")
+
+
+def select(memory: Memory, raw: list[int], row: list[int]) -> None:
+    """Run one select command of non-zero length."""
+    _OPS[SOp(row[_OP])](_Operands(memory, raw, row))
+
+
+def _argmax(x: _Operands) -> None:
+    memory, rows = x.memory, slice(0, x.m)
+    index, value = numerics.argmax_rows(x.words(x.m))
+    ids = x.first + index & _ID_MASK
+    if x.flag(SelectFlag.CONTINUE):
+        stays = memory.best[rows] >= value
+        value, ids = np.where(stays, memory.best[rows], value), np.where(stays, memory.best_ids[rows], ids)
+    memory.best[rows], memory.best_ids[rows] = value, ids
+    memory.list[x.dst:x.dst + x.m] = ids
+
+
+def _keys(x: _Operands) -> None:
+    place = np.arange(x.n)
+    if x.flag(SelectFlag.FROM_IMPORTANCE):
+        keys = np.minimum(x.memory.committed[x.positions] >> min(x.shift, _MAX_SHIFT), _KEY_MAX)
+        keys[(place < (x.aux & 255)) | (place >= x.n - (x.aux >> 8))] = _KEY_MAX
+    else:
+        keys = x.words(1)[0] + 32768 << 8
+    x.memory.keys[x.dst:x.dst + x.n] = keys
+    x.memory.ids[x.dst:x.dst + x.n] = x.first + place
+
+
+def _top_k(x: _Operands) -> None:
+    memory = x.memory
+    kept = numerics.top_k(memory.keys[:x.n], x.k)
+    count = len(kept)
+    memory.keys[:count], memory.ids[:count] = memory.keys[kept], memory.ids[kept]
+    memory.list[x.dst:x.dst + count] = memory.ids[:count]
+
+
+def _importance(x: _Operands) -> None:
+    weights = x.words(x.m, signed=False) if x.flag(SelectFlag.WIDE) else x.bytes(x.m)
+    x.memory.shadow[x.positions] = numerics.accumulate_importance(x.memory.shadow[x.positions], weights)
+
+
+def _commit(x: _Operands) -> None:
+    committed, shadow = x.memory.committed[x.positions], x.memory.shadow[x.positions]
+    if x.flag(SelectFlag.CLEAR):
+        committed[:] = 0
+    elif not x.flag(SelectFlag.DISCARD):
+        np.minimum(committed + shadow, numerics.IMPORTANCE_MAX, out=committed)
+    shadow[:] = 0
+
+
+def _compare(x: _Operands) -> None:
+    threshold = x.aux
+    if x.flag(SelectFlag.WIDE):
+        threshold -= threshold >> 15 << 16
+        largest = x.words(x.m).max()
+    else:
+        largest = x.bytes(x.m).max()
+    x.memory.predicates[x.number] = bool(largest >= threshold) != x.flag(SelectFlag.INVERT)
+
+
+def _list_load(x: _Operands) -> None:
+    x.memory.list[x.dst:x.dst + x.n] = x.list_rows(x.src0)[:x.n]
+
+
+def _list_store(x: _Operands) -> None:
+    rows = x.list_rows(x.dst)
+    rows[:x.n] = x.memory.list[x.positions]
+    rows[x.n:] = 0
+
+
+_OPS = {
+    SOp.ARGMAX: _argmax, SOp.KEYS: _keys, SOp.TOP_K: _top_k, SOp.IMPORTANCE: _importance, SOp.COMMIT: _commit,
+    SOp.COMPARE: _compare, SOp.LIST_LOAD: _list_load, SOp.LIST_STORE: _list_store,
+}

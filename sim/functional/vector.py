@@ -1,0 +1,223 @@
+"""Vector commands on data: operands per docs/numerics.md, arithmetic from gemmule/numerics."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmule import numerics
+from gemmule.isa import TABLE_FIELDS, VectorFlag, VOp
+from gemmule.numerics.ibert import i_gelu_unit
+from gemmule.numerics.online import rescale
+from gemmule.numerics.softmax import EMPTY
+from gemmule.resolve import OUT
+from gemmule.sim.functional.memory import Memory
+
+__all__ = ["vector"]
+
+(_SRC0_STRIDE, _AUX, _DST_STRIDE, _PERIOD, _CONTEXT, _MULT, _SHIFT, _SHIFT2) = (
+    TABLE_FIELDS.index(name) for name in (
+        "src0_stride", "aux", "dst_stride", "period", "context", "mult", "shift", "shift2"))
+_OP, _FLAGS, _M, _N, _AFTER = (OUT[name] for name in ("op", "flags", "m", "n", "after"))
+_SRC0, _SRC1, _DST = (OUT[name] for name in ("row0", "row1", "row2"))
+
+
+class _Operands:
+    """Reads and writes of one command, as arrays ``[rows, columns]``."""
+
+    def __init__(self, memory: Memory, raw: list[int], row: list[int]) -> None:
+        self.memory, self.raw, self.row = memory, raw, row
+        self.m, self.n = row[_M], row[_N]
+        self.groups = -(-self.n // memory.dim)
+        self.width = self.groups * memory.dim
+        self.context = (raw[_CONTEXT], slice(0, self.m))
+
+    def flag(self, flag: VectorFlag) -> bool:
+        return bool(self.row[_FLAGS] >> flag & 1)
+
+    def accumulator(self) -> np.ndarray:
+        view = self.memory.acc_view(self.row[_SRC0], self.raw[_SRC0_STRIDE], self.m, self.groups)
+        return view.reshape(self.m, self.width)
+
+    def bytes(self, row: int, stride: int, dtype: type = np.int8) -> np.ndarray:
+        return self.memory.spm_view(row, stride, self.m, self.groups, dtype).reshape(self.m, self.width)
+
+    def words(self, row: int, stride: int) -> np.ndarray:
+        """int16 operand in two planes, the high one half a group stride further on."""
+        return numerics.join_planes(
+            self.bytes(row, stride, np.uint8), self.bytes(row + stride // 2, stride, np.uint8))
+
+    def parameters(self, count: int) -> np.ndarray:
+        """Column parameters (bytes as int64) ``[count, columns]`` from rows src1 + count * g on."""
+        view = self.memory.spm_view(self.row[_SRC1], 1, 1, self.groups * count)
+        rows = view.reshape(self.groups, count, self.memory.dim)
+        return rows.transpose(1, 0, 2).reshape(count, self.width).astype(np.int64)
+
+    def requant(self) -> np.ndarray:
+        """The accumulator operand, with bias, scaled per row, per column or by the command."""
+        acc, mult, shift = self.accumulator(), self.raw[_MULT], self.raw[_SHIFT]
+        column, bias = self.flag(VectorFlag.COLUMN), self.flag(VectorFlag.BIAS)
+        planes = self.parameters(3 * column + 4 * bias) if column or bias else None
+        if planes is not None and bias:
+            acc = acc + _int32(planes[-4:])  # wraps
+        if self.flag(VectorFlag.ROW):
+            reciprocal, length = self.memory.reciprocal[self.context], self.memory.length[self.context]
+            return numerics.requant_row(acc, reciprocal, length, mult, shift)
+        if planes is not None and column:
+            return numerics.requant(acc, planes[0] | planes[1] << 8, planes[2])
+        return numerics.requant(acc, mult, shift)
+
+    def store(self, values: np.ndarray, wide: bool = False) -> None:
+        """Write ``values[rows, n or more]`` as whole rows, int16 results in two planes; lanes beyond n hold 0."""
+        if self.n != self.width:
+            values = np.pad(values[:, :self.n], ((0, 0), (0, self.width - self.n)))
+        stride = self.raw[_DST_STRIDE]
+        planes = numerics.split_planes(values) if wide else (values,)
+        for i, plane in enumerate(planes):
+            view = self.memory.spm_view(self.row[_DST] + i * (stride // 2), stride, self.m, self.groups)
+            view[...] = plane.reshape(view.shape)
+
+
+def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
+    """Run one vector command of non-zero length."""
+    _OPS[VOp(row[_OP])](_Operands(memory, raw, row))
+
+
+def _requant(x: _Operands) -> None:
+    residual, limits, aux, memory = None, None, x.raw[_AUX], x.memory
+    if x.flag(VectorFlag.RESIDUAL):
+        residual = x.words(x.row[_DST], x.raw[_DST_STRIDE])
+        if x.flag(VectorFlag.RESCALE):
+            residual = numerics.requant(residual, aux, x.raw[_SHIFT2])
+    elif x.flag(VectorFlag.CLAMP):
+        limits = _signed(aux & 255), _signed(aux >> 8)
+    wide, look = x.flag(VectorFlag.WIDE) or residual is not None, x.flag(VectorFlag.LOOKUP)
+    result = numerics.requant_store(
+        x.requant(), relu=x.flag(VectorFlag.RELU), wide=wide, residual=residual, limits=limits,
+        table=memory.table if look else None)
+    x.store(numerics.interpolate(result, memory.words) if look and wide and residual is None else result, wide)
+
+
+def _signed(byte: int) -> int:
+    return byte - (byte >> 7 << 8)
+
+
+def _product(x: _Operands) -> None:
+    a = x.bytes(x.row[_SRC0], x.raw[_SRC0_STRIDE])
+    b = x.bytes(x.row[_SRC1], x.raw[_AUX])
+    x.store(numerics.product(a, b, x.raw[_MULT], x.raw[_SHIFT]))
+
+
+def _add(x: _Operands) -> None:
+    a, b = (x.bytes(x.row[src], x.raw[_SRC0_STRIDE]) for src in (_SRC0, _SRC1))
+    total = numerics.add(a, b, x.raw[_MULT], x.raw[_AUX], x.raw[_SHIFT])
+    wide = x.flag(VectorFlag.WIDE)
+    x.store(numerics.requant_store(
+        total, relu=x.flag(VectorFlag.RELU), wide=wide,
+        table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None), wide)
+
+
+def _i_gelu(x: _Operands) -> None:
+    x.store(i_gelu_unit(numerics.saturate(x.requant(), 16), x.raw[_SHIFT2]))
+
+
+def _rescale(x: _Operands) -> None:
+    """Whole rows of the accumulator, the lanes beyond n too."""
+    view = x.memory.acc_view(x.row[_DST], x.raw[_DST_STRIDE], x.m, x.groups)
+    view[...] = rescale(x.accumulator(), x.memory.rise[x.context][:, None]).reshape(view.shape)
+
+
+def _rope(x: _Operands) -> None:
+    period, dim = 1 << x.raw[_PERIOD], x.memory.dim
+    # table rows [m, period, 4 planes, dim], repeated along the column groups
+    planes = x.memory.spm_view(x.raw[_AUX], 1, 1, x.m * period * 4).reshape(x.m, period, 4, dim)
+    planes = planes[:, np.arange(x.groups) % period]
+    cosine, sine = (
+        numerics.join_planes(planes[:, :, at], planes[:, :, at + 1]).reshape(x.m, x.width) for at in (0, 2))
+    value = numerics.saturate(x.requant(), 16)
+    x.store(numerics.rope(value, cosine, sine, x.raw[_SHIFT2]))
+
+
+def _int32(planes: np.ndarray) -> np.ndarray:
+    """Four byte planes, the lowest first, to int32."""
+    return (planes[0] | planes[1] << 8 | planes[2] << 16 | planes[3] << 24).astype(np.int32)
+
+
+def _norm_stat(x: _Operands) -> None:
+    value, memory, at = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n], x.memory, x.context
+    memory.center[at], memory.root[at], memory.half[at] = numerics.norm_statistic(
+        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(VectorFlag.MEAN), round_mean=x.flag(VectorFlag.ROUND))
+
+
+def _norm_apply(x: _Operands) -> None:
+    value, memory, bias = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE]), x.memory, x.flag(VectorFlag.BIAS)
+    planes = x.parameters(2 + 4 * bias)[:, :x.n]
+    center = memory.center[x.context] * x.flag(VectorFlag.MEAN)
+    wide = x.flag(VectorFlag.WIDE)
+    x.store(numerics.normalize(
+        value[:, :x.n], center, memory.root[x.context], memory.half[x.context], numerics.join_planes(*planes[:2]),
+        x.raw[_SHIFT], beta=_int32(planes[2:]) if bias else None, bits=16 if wide else 8), wide)
+
+
+def _scores(x: _Operands) -> tuple[np.ndarray, np.ndarray]:
+    """Scores ``[m, n]`` and what the rows see of them."""
+    value, after = numerics.scores(x.accumulator()[:, :x.n], x.raw[_MULT], x.raw[_SHIFT]), x.row[_AFTER]
+    if x.flag(VectorFlag.TREE):
+        bitmaps = x.memory.spm[x.row[_SRC1]:x.row[_SRC1] + x.m]
+        return value, numerics.tree_mask(bitmaps, x.m, x.n, after)
+    return value, numerics.visible(x.m, x.n, x.flag(VectorFlag.CAUSAL), after)
+
+
+def _softmax_max(x: _Operands) -> None:
+    memory, at = x.memory, x.context
+    before = memory.maximum[at] if x.flag(VectorFlag.CONTINUE) else EMPTY
+    if x.flag(VectorFlag.ONLINE):
+        memory.maximum[at], memory.rise[at] = numerics.octave_max(*_scores(x), before)
+    else:
+        memory.maximum[at] = numerics.row_max(*_scores(x), before)
+
+
+def _softmax_exp(x: _Operands) -> None:
+    (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
+    before: np.ndarray | int = 0
+    if x.flag(VectorFlag.CONTINUE):
+        before = memory.total[x.context]
+        if x.flag(VectorFlag.ONLINE):
+            before = rescale(before, memory.rise[x.context])
+    weights, total = numerics.row_weights(
+        value, memory.maximum[x.context], seen, wide=wide, before=before, kind=x.raw[_PERIOD])
+    if x.flag(VectorFlag.MORE):
+        memory.total[x.context] = total
+    else:
+        memory.reciprocal[x.context], memory.length[x.context] = numerics.softmax_reciprocal(total)
+    x.store(weights, wide)
+
+
+def _softmax_norm(x: _Operands) -> None:
+    (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
+    reciprocal, length = memory.reciprocal[x.context], memory.length[x.context]
+    x.store(numerics.row_normalized(
+        value, memory.maximum[x.context], seen, reciprocal, length, wide=wide, kind=x.raw[_PERIOD]), wide)
+
+
+def _absmax(x: _Operands) -> None:
+    largest, (context, rows) = numerics.row_absmax(x.accumulator()[:, :x.n]), x.context
+    for at, (ratio, length) in enumerate((numerics.softmax_reciprocal(largest), numerics.own_scale(largest))):
+        x.memory.reciprocal[context + at, rows], x.memory.length[context + at, rows] = ratio, length
+
+
+def _table(x: _Operands) -> None:
+    x.memory.table[:] = x.memory.spm.reshape(-1)[x.row[_SRC0] * x.memory.dim:][:256]
+
+
+def _word_table(x: _Operands) -> None:
+    entries, rows = numerics.TABLE_ENTRIES, -(-numerics.TABLE_ENTRIES // x.memory.dim)
+    planes = x.memory.spm[x.row[_SRC0]:x.row[_SRC0] + 2 * rows].reshape(2, -1)[:, :entries]
+    x.memory.words[:] = numerics.join_planes(*planes)
+
+
+_OPS = {
+    VOp.REQUANT: _requant, VOp.PRODUCT: _product, VOp.ROPE: _rope, VOp.NORM_STAT: _norm_stat,
+    VOp.NORM_APPLY: _norm_apply, VOp.SOFTMAX_MAX: _softmax_max, VOp.SOFTMAX_EXP: _softmax_exp,
+    VOp.TABLE: _table, VOp.ADD: _add, VOp.SOFTMAX_NORM: _softmax_norm, VOp.ABSMAX: _absmax,
+    VOp.WORD_TABLE: _word_table, VOp.RESCALE: _rescale, VOp.I_GELU: _i_gelu,
+}

@@ -1,0 +1,1 @@
+"""Random legal programs, and what a run of them has covered."""

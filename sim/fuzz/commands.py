@@ -1,0 +1,109 @@
+"""Random single commands. They need not be legal; the builder in ``generate.py`` drops those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gemmule.isa import Command, Dyn, MatrixFlag, MoveFlag, Unit
+from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note, sets_of
+from gemmule.sim.fuzz.select import draw_select
+from gemmule.sim.fuzz.vector import draw_vector
+
+__all__ = ["draw_command"]
+
+LONG = 1 << 16
+"""Bytes of a row whose number of blocks has more bits than any other length."""
+
+
+def draw_command(draw: Draw) -> tuple[Command, Sequence[Note]]:
+    """A command and what it sets up."""
+    if not draw.hollow and draw.chance(0.003):
+        draw.hollow = HOLLOW
+    unit = Unit(draw.integer(0, len(Unit) - 1) if draw.hollow else int(draw.random.choice(len(Unit), p=draw.weights)))
+    draw.unit = unit
+    if unit is Unit.VECTOR:
+        return draw_vector(draw)
+    if unit is Unit.SELECT:
+        return draw_select(draw)
+    return (_matrix(draw) if unit is Unit.MATRIX else _move(draw, unit)), ()
+
+
+def _move(draw: Draw, unit: Unit) -> Command:
+    config = draw.config
+    bus, dim = config.bus_bytes, config.dim
+    flags: frozenset[int] = draw.choice(sets_of(config, unit)) if draw.chance(0.7) else frozenset()
+    words = MoveFlag.ACCUMULATOR in flags and MoveFlag.NARROW not in flags
+    width, element = (4 * dim, 4) if words else (dim, 1)
+    # Short ones mostly: DRAM is slow, and the other units are to keep up with it.
+    rows = draw.size(3) if draw.chance(0.2) else draw.size(1) and draw.integer(1, 4)
+    most = 4 * width if draw.chance(0.8) else max(width, 3 * config.burst_bytes)
+    size = 0 if draw.chance(0.03) else draw.integer(1, most // element) * element
+    if draw.chance(0.3):
+        size = -(-size // width) * width
+    if unit is Unit.LOAD and rows and draw.chance(0.15):  # more bursts than may be in flight
+        rows, size = config.read_bursts + draw.integer(1, 24), draw.integer(1, width // element) * element
+        if draw.chance(0.05) and MoveFlag.ACCUMULATOR not in flags:  # legal where the scratchpad holds it
+            rows, size = 1, LONG + draw.integer(0, 4 * width)
+    grain = bus if draw.chance(0.4) else 1
+    stride = -(-size // grain) * grain + grain * draw.choice([0, 0, 1, draw.integer(0, 64)])
+    blocks = max(1, -(-size // width))
+    layout = draw.choice(["rows", "blocks", "free"])
+    row_stride, block_stride = {
+        "rows": (1, rows + draw.integer(0, 3)), "blocks": (blocks, 1),
+        "free": (draw.integer(1, 2 * blocks), draw.integer(1, 2 * max(rows, 1))),
+    }[layout]
+    last_index = 0
+    if MoveFlag.INDEXED in flags:
+        last_index = draw.integer(0, 40)
+        if unit is Unit.LOAD and draw.chance(0.25):  # every index that 16 bits hold counts
+            stride, last_index = draw.integer(0, 1), draw.choice([65535, draw.integer(0, 65535)])
+    low, high = (1, 15) if unit is Unit.LOAD and draw.chance(0.9) else (16, 31)
+    base, offset = draw.integer(low, high), draw.integer(0, 4096)
+    if grain == bus or MoveFlag.BROADCAST in flags:
+        offset += -(int(draw.bases[base]) + offset) % bus
+    values: dict[str, Any] = {
+        "base": base, "offset": offset, "stride": stride, "bytes": size, "row_stride": row_stride,
+        "row": 0 if size >= LONG else draw.row("acc" if MoveFlag.ACCUMULATOR in flags else "spm"),
+        "block_stride": block_stride,
+        "list": draw.run(config.list_entries, rows), "last_index": last_index,
+    }
+    dyn = draw.dynamic(Dyn.DST if unit is Unit.LOAD else Dyn.SRC0, values, "row")
+    return Command.make(unit, flags=flags, dyn=dyn, rows=draw.length(rows), **values)
+
+
+def _matrix(draw: Draw) -> Command:
+    preload, dim = draw.config.preload, draw.config.dim
+    flags = _matrix_flags(draw)
+    reuse = MatrixFlag.REUSE in flags
+    m = draw.size(2 if draw.chance(0.6) else 4)
+    n, k = (draw.size(1 if reuse or draw.chance(0.2) else 4 * draw.roomy) for _ in range(2))
+    depth, group = -(-k // dim), draw.integer(0, 2) if draw.chance(0.7) else draw.integer(0, 15)
+    b_lines = n if MatrixFlag.B_TRANSPOSED in flags else k
+    if MatrixFlag.B_INT4 in flags:
+        b_lines = -(-b_lines // 2)
+    if MatrixFlag.GROUP_SCALES in flags and k:
+        b_lines = depth * dim // 2 + (depth - 1 >> group) + 1
+    a_row = draw.row()
+    b_row = draw.partner(a_row, 0.0 if MatrixFlag.OUTPUT_STATIONARY in flags else draw.share)
+    values: dict[str, Any] = {
+        "a_row": a_row, "a_stride": draw.stride(k if MatrixFlag.A_TRANSPOSED in flags else m),
+        "b_row": b_row // preload * preload, "b_stride": -(-draw.stride(b_lines) // preload) * preload,
+        "c_row": draw.row("acc"), "c_stride": draw.stride(m), "group": group,
+    }
+    dyn = draw.dynamic(*draw.choice([(Dyn.SRC0, values, "a_row"), (Dyn.SRC1, values, "b_row")]))
+    return Command.make(
+        Unit.MATRIX, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), k=draw.length(k), **values)
+
+
+def _matrix_flags(draw: Draw) -> frozenset[int]:
+    """A legal set, of a dataflow that the program likes."""
+    point, kind = float(draw.random.random()), None
+    if point < draw.output:
+        kind = MatrixFlag.OUTPUT_STATIONARY
+    elif point < draw.output + draw.reuse:
+        kind = MatrixFlag.REUSE
+    special, wanted = {MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.REUSE}, {kind} if kind is not None else set()
+    found: frozenset[int] = draw.choice(
+        [flags for flags in sets_of(draw.config, Unit.MATRIX) if flags & special == wanted])
+    return found

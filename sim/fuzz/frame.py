@@ -1,0 +1,112 @@
+"""What stands around a random program: where its data lie, its fill, and the dump that shows all it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit
+from gemmule.sim.fuzz.draw import Draw
+from gemmule.sim.fuzz.reveal import INT8, INT32, Reveal, line
+
+__all__ = ["COMMANDS", "SOURCE", "TARGET", "Frame"]
+
+SOURCE = 1 << 17
+"""Bytes of random data that loads read; stores go above."""
+TARGET = 1 << 16
+_PIECE = 1 << 12
+"""Most bytes of one load or store of the fill and the dump."""
+COMMANDS = 1280
+"""More than the fill and the dump ever take."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """DRAM addresses of a program for ``config`` with ``commands`` random commands.
+
+    The order in DRAM: source, target, dump of scratchpad and accumulator, patterns that make hidden state visible, its
+    dump, program.
+    """
+
+    config: Config
+    commands: int
+
+    @property
+    def accumulator(self) -> int:
+        return SOURCE + TARGET + self.config.spm_kib * 1024
+
+    @cached_property
+    def reveal(self) -> Reveal:
+        return Reveal(self.config, self.accumulator + self.config.acc_kib * 1024)
+
+    @property
+    def program(self) -> int:
+        return self.reveal.end + -self.reveal.end % COMMAND_BYTES
+
+    @property
+    def end(self) -> int:
+        """Bytes of DRAM."""
+        end = self.program + (self.commands + COMMANDS) * COMMAND_BYTES
+        return end + -end % 4096
+
+    def memory(self, random: np.random.Generator) -> np.ndarray:
+        """Random DRAM content; source values are small in half of the programs, so that sums do not saturate."""
+        dram = random.integers(0, 256, self.end, dtype=np.uint8)
+        if random.random() < 0.5:
+            dram[:SOURCE] = random.integers(-9, 10, SOURCE).astype(np.int8).view(np.uint8)
+        self.reveal.write(dram, random)
+        return dram
+
+    def fill(self, draw: Draw) -> Iterator[Command]:
+        """Lists; the banks' first rows, in some programs for a small memory all rows: scratchpad, accumulator."""
+        config, whole = self.config, self.config.spm_kib <= 32 and draw.chance(0.2)
+        yield from self.reveal.fill()
+        for banks, bank_rows, inside in (
+            (config.spm_banks, config.spm_bank_rows, True), (config.acc_banks, config.acc_bank_rows, False),
+        ):
+            rows = bank_rows if whole else min(bank_rows, 4 * config.dim)
+            for bank in range(banks):
+                flags: list[MoveFlag] = [] if inside else draw.choice([INT32, INT8])
+                width = 4 * config.dim if flags == INT32 else config.dim
+                for first, count in _pieces(rows, width):
+                    yield line(Unit.LOAD, draw.integer(0, SOURCE - count * width), bank * bank_rows + first,
+                               count * width, flags)
+
+    def dump_upper(self) -> list[Command]:
+        """Stores of the upper halves of scratchpad and accumulator; the lower halves remain in use meanwhile."""
+        spm, acc = self.config.spm_rows, self.config.acc_rows
+        return [*self._stores(False, spm // 2, spm), *self._stores(True, acc // 2, acc)]
+
+    def dump_lower(self, *, table: bool, words: bool) -> Iterator[Command]:
+        """Stores of the lower halves, and commands that show the hidden state.
+
+        What these overwrite is stored first; the rest is stored while they run.
+        """
+        spm, acc = self.config.spm_rows // 2, self.config.acc_rows // 2
+        first_spm, first_acc = min(self.reveal.used, spm), min(self.reveal.used, acc)
+        yield from self._stores(False, 0, first_spm)
+        yield from self._stores(True, 0, first_acc)
+        rest = [*self._stores(False, first_spm, spm), *self._stores(True, first_acc, acc)]
+        hidden = self.reveal.commands(table=table, words=words)
+        for i, command in enumerate(hidden):
+            yield command
+            yield from rest[i * len(rest) // len(hidden):(i + 1) * len(rest) // len(hidden)]
+
+    def _stores(self, accumulator: bool, low: int, high: int) -> Iterator[Command]:
+        """Stores of rows low .. high - 1 to their place in the dump."""
+        address, flags, width = SOURCE + TARGET, list[MoveFlag](), self.config.dim
+        if accumulator:
+            address, flags, width = self.accumulator, INT32, 4 * self.config.dim
+        for at, count in _pieces(high - low, width):
+            yield line(Unit.STORE, address + (low + at) * width, low + at, count * width, flags)
+
+
+def _pieces(rows: int, width: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of moves that stay within a command's ``bytes``."""
+    most = _PIECE // width
+    for first in range(0, rows, most):
+        yield first, min(most, rows - first)

@@ -1,0 +1,88 @@
+"""A fuzzing run: random programs on model and RTL until the number is reached or too many differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmule.config import Config
+from gemmule.isa import COMMAND_BYTES
+from gemmule.sim.fuzz.coverage import Coverage
+from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.rtl.cosim import cosim, record_waveform
+from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import verify
+
+__all__ = ["FuzzSummary", "fuzz"]
+
+
+@dataclass
+class FuzzSummary:
+    """Totals of a fuzzing run."""
+
+    config: str
+    seed: int
+    programs: int = 0
+    commands: int = 0
+    cycles: int = 0
+    seconds: float = 0.0
+    byte_differences: int = 0
+    cycle_differences: int = 0
+    counter_differences: int = 0
+    failures: list[str] = field(default_factory=list)
+    coverage: dict[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures and not self.missing
+
+
+def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
+         progress: Callable[[str], None] = print, stop_after: int = 3, enforce: bool = True) -> FuzzSummary:
+    """Random legal programs on model and RTL, one simulator process for all.
+
+    Program i uses seed ``seed + i``. The first failing one leaves a waveform. With ``enforce``, coverage
+    below its minimum counts as failure.
+    """
+    summary = FuzzSummary(config.name, seed)
+    coverage = Coverage(config)
+    progress(f"fuzz {config.name}: {programs} programs of {commands} commands, seeds from {seed}")
+    begin = time.monotonic()
+    dram_bytes = len(generate(config, seed, commands).dram)
+    model = Simulator(config, dram_bytes=dram_bytes)
+    with RtlDevice(config, watchdog=5_000_000) as rtl:
+        for i in range(programs):
+            case = generate(config, seed + i, commands, faults=0.1)
+            if not case.faulty:
+                verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
+            report = cosim(case, model, rtl)
+            summary.programs += 1
+            summary.commands += len(case.image) // COMMAND_BYTES
+            summary.cycles += report.seen.cycles
+            summary.byte_differences += report.byte_differences
+            summary.cycle_differences += report.cycle_differences
+            summary.counter_differences += report.counter_differences
+            coverage.add(case, report.expected)
+            if not report.ok:
+                text = report.text
+                if not summary.failures:
+                    text += f"\nwaveform: {record_waveform(case, config)}"
+                summary.failures.append(text)
+                progress(text)
+                if len(summary.failures) >= stop_after:
+                    break
+            if (i + 1) % max(1, programs // 10) == 0:
+                rate = summary.cycles / (time.monotonic() - begin)
+                progress(f"  {i + 1}/{programs} programs, {summary.commands} commands, {summary.cycles} "
+                         f"cycles, {rate:.0f} cycles/s, {len(summary.failures)} differences")
+    summary.seconds = round(time.monotonic() - begin, 1)
+    summary.coverage = coverage.counts()
+    summary.missing = coverage.missing() if enforce else []
+    for what in summary.missing:
+        progress(f"  coverage below its minimum: {what}")
+    return summary
+

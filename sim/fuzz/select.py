@@ -1,0 +1,54 @@
+"""Random select commands: short runs near either end of the unit's memories, so that commands meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gemmule.isa import NUM_PREDICATES, Command, Dyn, SelectFlag, SOp, Unit
+from gemmule.sim.fuzz.draw import Draw, Note, run_reach, sets_of
+
+__all__ = ["draw_select"]
+
+
+def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
+    """A command and the predicate that it sets."""
+    config = draw.config
+    op = SOp(int(draw.random.choice(len(SOp), p=draw.select_ops)))
+    flags: frozenset[int] = draw.choice(sets_of(config, Unit.SELECT, op))
+    m, n = min(draw.size(2), config.stat_rows), min(draw.size(4), run_reach(config))
+    k = draw.choice([draw.size(1), draw.integer(0, n + 2)])
+    if op is SOp.COMPARE and draw.chance(0.5):  # a few bytes are seldom all small, and seldom one is large
+        m, n = min(m, 2), min(n, 3)
+    planes = 2 if op in (SOp.ARGMAX, SOp.KEYS) or SelectFlag.WIDE in flags else 1
+    values = _places(draw, op, flags, m, n) | {
+        "src0": draw.row(), "src0_stride": draw.stride(m, planes=planes),
+        "shift": draw.choice([0, draw.integer(0, 24), draw.integer(0, 63)]),
+        "number": draw.integer(1, NUM_PREDICATES - 1),
+    }
+    which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.DST, "dst")])
+    dyn = draw.dynamic(which[0], values, which[1])
+    command = Command.make(
+        Unit.SELECT, op=op, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), k=draw.length(k), **values)
+    return command, [("predicate", values["number"], 0)] if op is SOp.COMPARE and m and n else []
+
+
+def _places(draw: Draw, op: SOp, flags: frozenset[int], m: int, n: int) -> dict[str, int]:
+    """``first``, ``dst`` and ``aux``, which mean something else in every operation."""
+    keys, entries = draw.config.select_keys, draw.config.list_entries
+    first, dst, aux = draw.run(keys, n), draw.run(entries, n), draw.integer(0, 65535)
+    if op is SOp.ARGMAX:
+        first, dst = draw.choice([0, draw.integer(0, 60), draw.integer(0, 65535)]), draw.run(entries, m)
+    elif op is SOp.KEYS:
+        dst = draw.choice([0, 0, draw.integer(0, run_reach(draw.config) - n)])
+        if SelectFlag.FROM_IMPORTANCE not in flags:
+            first = draw.choice([0, draw.integer(0, 60), draw.integer(0, 65536 - n)])
+        aux = draw.choice([0, draw.integer(0, 3) | draw.integer(0, 3) << 8, aux])
+    elif op is SOp.COMPARE and SelectFlag.WIDE not in flags:
+        aux = draw.choice([draw.integer(0, 255), draw.integer(100, 260)])
+    elif op is SOp.LIST_LOAD:
+        first = draw.integer(0, 65535)
+    elif op is SOp.LIST_STORE:
+        first, dst = draw.run(entries, n), draw.row()
+    values: dict[str, Any] = {"first": min(first, 65535), "dst": dst, "aux": aux}
+    return values

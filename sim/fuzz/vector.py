@@ -1,0 +1,165 @@
+"""Random vector commands, on contexts and tables that earlier commands have set up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gemmule.isa import Command, Dyn, Unit, VectorFlag, VOp
+from gemmule.operations import EXPONENTIALS
+from gemmule.sim.fuzz.draw import Draw, Note, sets_of
+
+__all__ = ["draw_vector", "word_table_rows"]
+
+_F = VectorFlag
+_SOFTMAX = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+_NORM = (VOp.NORM_STAT, VOp.NORM_APPLY)
+_TABLES = (VOp.TABLE, VOp.WORD_TABLE)
+# What is needed before an operation, and how it is set up.
+_NEEDS = {VOp.NORM_APPLY: "norm", VOp.SOFTMAX_EXP: "maximum", VOp.SOFTMAX_NORM: "reciprocal", VOp.RESCALE: "risen"}
+_SETS = {"norm": VOp.NORM_STAT, "maximum": VOp.SOFTMAX_MAX, "reciprocal": VOp.SOFTMAX_EXP, "total": VOp.SOFTMAX_EXP,
+         "octaves": VOp.SOFTMAX_MAX, "risen": VOp.SOFTMAX_MAX}
+_SETS_WITH = {"total": {_F.MORE}, "octaves": {_F.ONLINE}, "risen": {_F.ONLINE, _F.CONTINUE}}
+
+
+def word_table_rows(dim: int) -> int:
+    """Scratchpad rows that WORD_TABLE reads."""
+    return 2 * -(-513 // dim)
+
+
+def _context(draw: Draw, kind: str) -> tuple[int, int] | None:
+    """A context that holds this kind of statistic, and for how many rows."""
+    known = [(context, rows) for (what, context), rows in draw.contexts.items() if what == kind]
+    return draw.choice(known) if known else None
+
+
+def _flags(draw: Draw, op: VOp) -> tuple[VOp, frozenset[int]]:
+    """A set of flags; another operation where a table must be loaded first."""
+    flags: frozenset[int] = draw.choice(sets_of(draw.config, Unit.VECTOR, op))
+    # What needs most waits must be drawn more often, for it is taken more seldom.
+    if op is VOp.REQUANT and draw.chance(0.45):
+        flags = flags | {_F.RESIDUAL, _F.RESCALE} if draw.chance(0.5) else flags - {_F.WIDE, _F.RESIDUAL} | {_F.CLAMP}
+    if op in _SOFTMAX and draw.chance(0.4):
+        flags = flags - {_F.CAUSAL, _F.TREE} | {draw.choice([_F.CAUSAL, _F.TREE, _F.TREE])}
+    if op is VOp.REQUANT and draw.chance(0.5):
+        flags -= {_F.ROW}
+    if _F.LOOKUP in flags:
+        words = bool(op is VOp.REQUANT and _F.WIDE in flags and _F.RESIDUAL not in flags)
+        fits = not words or word_table_rows(draw.config.dim) <= draw.config.spm_rows
+        if fits and not (draw.words if words else draw.table):
+            if draw.chance(0.2):
+                return VOp.WORD_TABLE if words else VOp.TABLE, frozenset()
+            flags -= {_F.LOOKUP}
+    return op, flags
+
+
+def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
+    """A command and the context or table that it sets up."""
+    config = draw.config
+    op, flags = _flags(draw, draw.vector_ops[draw.random.choice(len(draw.vector_ops), p=draw.ops)])
+    m, n = draw.size(2), draw.size(6 * draw.roomy * draw.roomy)
+    if op is VOp.ROPE and draw.chance(0.7):  # a row takes up to 16 rows of angles
+        m = draw.size(1)
+    context = draw.integer(0, config.stat_contexts - 1)
+    need = "reciprocal" if op is VOp.REQUANT and _F.ROW in flags else _NEEDS.get(op)
+    if op in _SOFTMAX and _F.CONTINUE in flags and draw.chance(0.7):  # mostly go on from another piece
+        need = "maximum" if op is VOp.SOFTMAX_MAX or _context(draw, "total") is None else "total"
+        if op is VOp.SOFTMAX_EXP and _F.ONLINE in flags and _context(draw, "risen") and draw.chance(0.5):
+            need = "risen"
+    while need:
+        found = _context(draw, need)
+        if found is not None:
+            context, m = found[0], min(m, found[1])
+            break
+        op, flags = _SETS[need], frozenset(_SETS_WITH.get(need, set()))
+        if need == "norm" and draw.chance(0.5):
+            flags = frozenset([_F.MEAN])
+        need = "octaves" if need == "risen" else _NEEDS.get(op)
+    if op is VOp.ABSMAX:
+        context = draw.integer(0, max(0, config.stat_contexts - 2))
+    values = _operands(draw, op, flags, m) | _scales(draw, op, flags, n) | {
+        "context": context, "period": _period(draw, op)}
+    which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.SRC1, "src1"), (Dyn.DST, "dst")])
+    dyn = draw.dynamic(which[0], values, which[1])
+    command = Command.make(
+        Unit.VECTOR, op=op, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), **values)
+    return command, _notes(op, flags, context, m if n else 0)
+
+
+def _scales(draw: Draw, op: VOp, flags: frozenset[int], n: int) -> dict[str, int]:
+    """Multiplier and shifts: any, mostly such that what an operation is about stays within its range."""
+    values: dict[str, int] = {
+        "mult": draw.choice([1, draw.integer(0, 255), draw.integer(0, 65535)]),
+        "shift": draw.choice([draw.integer(0, 20), draw.integer(8, 24), draw.integer(0, 63)]),
+        "shift2": draw.choice([14, draw.integer(0, 40)]),
+    }
+    if not draw.chance(0.7):
+        return values
+    if op in _SOFTMAX or op is VOp.I_GELU:  # a few octaves, from sums of products or from any int32
+        values["mult"], values["shift"] = draw.integer(1 << 14, 65535), draw.integer(11, 17) + draw.choice([0, 18])
+        values["shift2"] = draw.integer(8, 18)
+    elif op is VOp.NORM_STAT and _F.ROUND in flags and n:  # nearly 1 / n
+        values["shift"] = 14 + n.bit_length()
+        values["mult"] = (1 << values["shift"]) // n
+    return values
+
+
+def _period(draw: Draw, op: VOp) -> int:
+    """What ``period`` means depends on the operation; for most it means nothing."""
+    if op is VOp.ROPE:
+        return int(draw.choice([0, 0, 1, 2]))
+    if op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM):
+        return draw.integer(0, len(EXPONENTIALS) - 1) if draw.config.comparison_modes else 0
+    return draw.integer(0, 7)
+
+
+def _notes(op: VOp, flags: frozenset[int], context: int, rows: int) -> list[Note]:
+    if op in _TABLES:
+        return [("table" if op is VOp.TABLE else "words", 0, 0)]
+    if not rows:
+        return []
+    if op is VOp.SOFTMAX_EXP:
+        return [("total" if _F.MORE in flags else "reciprocal", context, rows)]
+    if op is VOp.ABSMAX:
+        return [("reciprocal", at, rows) for at in (context, context + 1)]
+    if op is VOp.SOFTMAX_MAX:
+        online, further = _F.ONLINE in flags, _F.CONTINUE in flags
+        return [("maximum", context, rows), *([("octaves", context, rows)] if online else []),
+                *([("risen", context, rows if further else 0)] if online else [])]
+    return [("norm", context, rows)] if op is VOp.NORM_STAT else []
+
+
+def _operands(draw: Draw, op: VOp, flags: frozenset[int], m: int) -> dict[str, Any]:
+    """Rows and strides; what ``aux`` means depends on the operation."""
+    planes = 2 if op in _NORM else 1
+    wide = bool(flags & {_F.WIDE, _F.RESIDUAL} if op is VOp.REQUANT else _F.WIDE in flags)
+    pair = op in (VOp.PRODUCT, VOp.ADD)
+    inside = pair or planes == 2 or op in _TABLES
+    src0, stride = draw.row("spm" if inside else "acc"), draw.stride(m, planes=planes)
+    if op is VOp.WORD_TABLE:
+        src0 = draw.integer(0, max(0, draw.config.spm_rows - word_table_rows(draw.config.dim)))
+    src1 = draw.partner(src0, draw.share) if inside else draw.row()
+    dst = draw.row("acc" if op is VOp.RESCALE else "spm")
+    dst_stride = draw.stride(m, planes=2 if wide else 1)
+    in_place = 0.75 if op is VOp.RESCALE else 0.2 if inside and op not in _TABLES else 0.0
+    if draw.chance(in_place):
+        dst, stride = src1 if pair and draw.chance(0.3) else src0, max(stride, dst_stride)
+        dst_stride = stride
+    aux = draw.stride(m)
+    if op is VOp.ROPE:
+        aux = draw.choice([draw.row(), draw.integer(0, draw.config.spm_rows - 1)])
+    elif op in _SOFTMAX:
+        aux = _behind(draw, m)
+    elif op in (VOp.REQUANT, VOp.ADD):
+        limits = draw.integer(-90, 20) & 255 | draw.integer(-20, 127) << 8 & 0xFF00
+        aux = draw.choice([limits, draw.integer(0, 65535)])
+    elif op is VOp.PRODUCT and dst == src1:
+        aux = dst_stride
+    return {"src0": src0, "src0_stride": stride, "src1": src1, "aux": aux, "dst": dst, "dst_stride": dst_stride}
+
+
+def _behind(draw: Draw, m: int) -> int:
+    """Columns of the row behind a piece, as ``aux`` gives them: half of the time none, else mostly about m."""
+    reg = draw.integer(1, 15)
+    offset = max(0, int(draw.lengths[reg]) - draw.integer(0, 2 * m + 1))
+    return int(draw.choice([draw.integer(0, 4095) << 4, min(offset, 4095) << 4 | reg]))

@@ -1,0 +1,1 @@
+"""The generated Verilog as a device, and its comparison with the model."""

@@ -1,0 +1,121 @@
+"""The same program on the model and on the RTL: equal bytes, equal cycles of every command, equal counters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import COMMAND_BYTES, Unit, decode, decode_table, disassemble
+from gemmule.resolve import OUT, resolve
+from gemmule.sim.launch import Launch
+from gemmule.sim.result import Result
+from gemmule.sim.rtl.build import build_root
+from gemmule.sim.rtl.device import RtlDevice, RtlError
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.access import DRAM, accesses
+from gemmule.timing import Timing
+
+__all__ = ["Report", "cosim", "record_waveform"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Outcome of one comparison; ``text`` is empty when model and RTL agree."""
+
+    text: str
+    expected: Result
+    seen: Result
+    byte_differences: int = 0
+    cycle_differences: int = 0
+    """Issue and finish cycles that differ, and the launch's total."""
+    counter_differences: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.text
+
+
+def _listing(image: bytes, index: int) -> str:
+    at = index * COMMAND_BYTES
+    try:
+        return disassemble(decode(int.from_bytes(image[at:at + COMMAND_BYTES], "little")))
+    except ValueError as error:
+        return str(error)
+
+
+def _last_writer(case: Launch, config: Config, address: int) -> int | None:
+    """The last store that covers a DRAM byte."""
+    table = decode_table(case.image)
+    out = resolve(table, case.bases, case.limits, case.lengths, config)
+    for i in range(len(table) - 1, -1, -1):
+        if out[i, OUT["unit"]] != Unit.STORE or out[i, OUT["fault"]]:
+            continue
+        for access in accesses(table[i], out[i], config):
+            inside = (access.spans[:, 0] <= address) & (address < access.spans[:, 1])
+            if access.space == DRAM and inside.any():
+                return i
+    return None
+
+
+def cosim(case: Launch, model: Simulator, rtl: RtlDevice) -> Report:
+    """Run a case on both devices and compare all DRAM bytes, every issue and finish, and every counter."""
+    model.load(case)
+    rtl.load(case)
+    expected, seen = model.run(), rtl.run()
+    lines = []
+    difference = expected.first_difference(seen)
+    if difference:
+        lines.append(str(difference))
+        if difference.command >= 0:
+            lines.append(f"  {_listing(case.image, difference.command)}")
+            lines += _around(case, expected, seen, difference.command)
+    ours = np.frombuffer(model.read_dram(0, len(case.dram)), dtype=np.uint8)
+    theirs = np.frombuffer(rtl.read_dram(0, len(case.dram)), dtype=np.uint8)
+    wrong = np.flatnonzero(ours != theirs)
+    if len(wrong):
+        at = int(wrong[0])
+        lines.append(f"{len(wrong)} DRAM bytes differ; first at {at}: expected {ours[at]}, seen {theirs[at]}")
+        writer = _last_writer(case, model.config, at)
+        if writer is not None:
+            lines.append(f"  written by command {writer}: {_listing(case.image, writer)}")
+    if lines:
+        lines.insert(0, f"{case.name}: model and RTL differ ({model.config.name}, seed {case.seed})")
+    cycles = sum(int(np.count_nonzero(a != b)) for a, b in (
+        (expected.issue, seen.issue), (expected.finish, seen.finish))) + (expected.cycles != seen.cycles)
+    ours_counted, theirs_counted = expected.registers, seen.registers
+    counters = sum(theirs_counted[name] != value for name, value in ours_counted.items())
+    return Report("\n".join(lines), expected, seen, len(wrong), cycles, counters)
+
+
+def record_waveform(case: Launch, config: Config, timing: Timing | None = None) -> Path:
+    """Run a case on RTL built with tracing (the first time this takes a minute or more); path of the VCD file.
+
+    It lies in ``waves`` beside the folder of builds. The device starts from reset, so what earlier launches
+    left in its memories is not there.
+    """
+    with RtlDevice(config, timing, waves=True) as rtl:
+        rtl.load(case)
+        with contextlib.suppress(RtlError):  # a hang or a broken AXI rule is what the waveform is to show
+            rtl.run()
+    folder = build_root().parent / "waves"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}.vcd"
+    shutil.move(rtl.folder / "dump.vcd", path)
+    shutil.rmtree(rtl.folder, ignore_errors=True)
+    return path
+
+
+def _around(case: Launch, expected: Result, seen: Result, index: int, span: int = 4) -> list[str]:
+    """Cycles of the neighbouring commands: expected issue/finish, seen issue/finish."""
+    rows = []
+    for i in range(max(0, index - span), min(len(expected.issue), index + span + 1)):
+        rows.append(
+            f"  {'>' if i == index else ' '} {i:4} {expected.issue[i]:8}/{expected.finish[i]:<8} "
+            f"{seen.issue[i]:8}/{seen.finish[i]:<8} {_listing(case.image, i)}")
+    return rows

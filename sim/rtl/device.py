@@ -1,0 +1,366 @@
+"""The generated Verilog as a device: the same surface as the model, run under Verilator.
+
+One simulator process lives as long as the object. Memory moves through files between its own
+folder and the testbench's DRAM, launches are one request each; see ``sim/rtl/server.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.csr import (
+    COUNTERS,
+    FAULT_SHIFT,
+    Control,
+    Csr,
+    base_offset,
+    counter_offset,
+    length_offset,
+    limit_offset,
+)
+from gemmule.hw import tb
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
+from gemmule.resolve import check_registers
+from gemmule.sim.errors import SimulationError
+from gemmule.sim.launch import Launch
+from gemmule.sim.result import Result, split_counters
+from gemmule.sim.rtl.build import Build, build
+from gemmule.sim.rtl.verilog import verilog_path
+from gemmule.timing import Timing
+
+__all__ = ["RtlDevice", "RtlError", "build_testbench"]
+
+PROTOCOL = {
+    0: "DRAM queue overflow", 1: "wrong wlast", 2: "W beat before its AW",
+    3: "start with traffic outstanding", 4: "host file", 8: "burst crosses 4 KiB",
+    9: "burst size or type", 10: "valid or payload not held", 11: "R beat not taken",
+    12: "response not taken", 13: "burst crosses a DRAM row",
+}
+
+
+REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
+    counter_offset(name) + half for name in COUNTERS for half in (0, 4))
+"""Registers that are read after a launch."""
+
+
+class RtlError(SimulationError):
+    """The simulator failed, the device hung, or it broke an AXI rule."""
+
+
+def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
+                    train: Callable[[Build], None] | None = None) -> Build:
+    """Simulator of the testbench around the device in ``verilog``."""
+    dram = config.dram
+    parameters = {
+        "ADDRESS_BITS": config.address_bits, "BUS_BYTES": config.bus_bytes,
+        "DRAM_WORDS": dram_bytes // config.bus_bytes, "DRAM_LATENCY": dram.latency,
+        "DRAM_BANKS": dram.banks, "DRAM_ROW_BYTES": dram.row_bytes, "DRAM_ROW_MISS": dram.row_miss,
+        "DRAM_TURNAROUND": dram.turnaround, "DRAM_BEAT_CYCLES": dram.beat_cycles,
+        "DRAM_REFRESH_CYCLES": dram.refresh_cycles, "DRAM_REFRESH_PERIOD": dram.refresh_period,
+    }
+    return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train)
+
+
+def simulator_environment(folder: Path) -> dict[str, str]:
+    """What cocotb's runner would set, for a process that we keep."""
+    import cocotb_tools.config
+    import find_libpython
+
+    return os.environ | {
+        "GPI_USERS": f"{find_libpython.find_libpython()};{cocotb_tools.config.pygpi_entry_point()}",
+        "PYGPI_PYTHON_BIN": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "COCOTB_TEST_MODULES": "gemmule.sim.rtl.server",
+        "COCOTB_TOPLEVEL": tb.TOP,
+        "TOPLEVEL_LANG": "verilog",
+        "COCOTB_TRUST_INERTIAL_WRITES": "1",
+        "COCOTB_RESULTS_FILE": str(folder / "results.xml"),
+        "COCOTB_ANSI_OUTPUT": "0",
+        "GEMMULE_RTL_SOCKET": str(folder / "socket"),
+        "PYTHONWARNINGS": "default",
+    }
+
+
+class RtlDevice:
+    """The RTL under Verilator.
+
+    Parameters
+    ----------
+    config, timing:
+        The instance; the Verilog is generated (and cached) from them unless ``verilog`` is given.
+    waves:
+        Trace every signal into ``dump.vcd`` in the simulator's folder (slow).
+    dram_bytes:
+        Size of the testbench's DRAM.
+    watchdog:
+        Cycles after which a launch counts as hung.
+    verilog:
+        A file with module ``gemmule``; for tests of the testbench itself.
+    train:
+        Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
+        faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
+    """
+
+    def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
+                 dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,
+                 verilog: Path | None = None, train: Callable[[RtlDevice], None] | None = None) -> None:
+        self.config = config
+        self.timing = timing or Timing.of(config)
+        self.dram_bytes = dram_bytes
+        self.watchdog = watchdog
+        if verilog is None:
+            verilog = verilog_path(config, self.timing)
+        counting = partial(self._count, train) if train else None
+        self._open(build_testbench(config, verilog, dram_bytes=dram_bytes, waves=waves, train=counting))
+
+    def _count(self, train: Callable[[RtlDevice], None], found: Build) -> None:
+        """Run ``train`` on a build of its own, which writes what it counted when it stops."""
+        self._open(found)
+        try:
+            train(self)
+        finally:
+            self.close()
+
+    def _open(self, found: Build) -> None:
+        """Start a simulator in a state of its own."""
+        self.build = found
+        self.bases = np.zeros(NUM_BASES, dtype=np.int64)
+        self.limits = np.zeros(NUM_BASES, dtype=np.int64)
+        self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
+        self.folder = Path(tempfile.mkdtemp(prefix="gemmule-rtl-"))
+        self.log = self.folder / "simulator.log"
+        self._written: dict[int, int] = {}
+        self._program: tuple[int, np.ndarray] = (0, np.zeros(0, dtype=np.int64))
+        self._image = b""
+        self._start()
+
+    def _start(self) -> None:
+        arguments = [str(self.build.executable), f"+dir={self.folder}"]
+        if self.build.waves:
+            arguments.append("--trace")
+        with self.log.open("wb") as log, Listener(str(self.folder / "socket"), family="AF_UNIX") as listener:
+            listener._listener._socket.settimeout(120)  # type: ignore[attr-defined]
+            self._process = subprocess.Popen(
+                arguments, cwd=self.folder, env=simulator_environment(self.folder), stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT)
+            try:
+                self._connection: Connection | None = listener.accept()
+            except OSError as error:
+                self._fail(f"simulator did not start ({error})")
+        self._receive()
+
+    def _fail(self, message: str) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._connection = None
+        kept = Path(tempfile.gettempdir()) / f"{self.folder.name}.log"
+        shutil.copyfile(self.log, kept)
+        raise RtlError(f"rtl {self.config.name}: {message}; simulator log: {kept}") from None
+
+    def _receive(self) -> Any:
+        assert self._connection is not None
+        try:
+            status, value = self._connection.recv()
+        except (EOFError, OSError):
+            self._fail("simulator died")
+        if status == "error":
+            self._fail(value)
+        return value
+
+    def _request(self, kind: str, **arguments: Any) -> Any:
+        if self._connection is None:
+            raise RtlError(f"rtl {self.config.name}: the simulator is closed")
+        try:
+            self._connection.send({"kind": kind, **arguments})
+        except OSError:
+            self._fail("simulator died")
+        return self._receive()
+
+    def close(self) -> None:
+        """Stop the simulator and remove its folder (waveforms are kept)."""
+        if self._connection is not None:
+            try:
+                self._connection.send({"kind": "quit"})
+                self._process.wait(timeout=20)
+            except (OSError, subprocess.TimeoutExpired):
+                self._process.kill()
+            self._connection.close()
+            self._connection = None
+        self._process.wait()
+        if not self.build.waves:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> RtlDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        process = getattr(self, "_process", None)
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+
+    # Memory ------------------------------------------------------------------------------------
+
+    def _span(self, address: int, size: int) -> tuple[int, int]:
+        """Whole bus words that cover ``size`` bytes: first word, count."""
+        if address < 0 or address + size > self.dram_bytes:
+            raise RtlError(
+                f"rtl {self.config.name}: DRAM address must stay below {self.dram_bytes}, not "
+                f"{address} + {size}; pass a larger dram_bytes")
+        bus = self.config.bus_bytes
+        first = address // bus
+        return first, -(-(address + size) // bus) - first
+
+    def read_dram(self, address: int, n: int) -> bytes:
+        if n == 0:
+            return b""
+        first, count = self._span(address, n)
+        self._request("host", op=2, word=first, count=count)
+        bus = self.config.bus_bytes
+        pieces = max(bus, 4)  # a narrower word is written as one 32-bit piece
+        data = np.fromfile(self.folder / "out.bin", dtype=np.uint8).reshape(count, pieces)[:, :bus]
+        return data.tobytes()[address - first * bus:][:n]
+
+    def write_dram(self, address: int, data: bytes | bytearray | memoryview | np.ndarray) -> None:
+        payload = data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+        if not payload:
+            return
+        bus = self.config.bus_bytes
+        first, count = self._span(address, len(payload))
+        head = address - first * bus
+        tail = count * bus - head - len(payload)
+        if head:
+            payload = self.read_dram(first * bus, head) + payload
+        if tail:
+            payload += self.read_dram((first + count) * bus - tail, tail)
+        words = np.frombuffer(payload, dtype=np.uint8).reshape(count, bus)
+        words[:, ::-1].tofile(self.folder / "in.bin")
+        self._request("host", op=1, word=first, count=count)
+
+    def fill_dram(self, value: int = 0) -> None:
+        """Fill the whole DRAM with one 32-bit pattern."""
+        self._request("host", op=3, word=0, count=self.dram_bytes // self.config.bus_bytes, fill=value)
+
+    @property
+    def memory(self) -> RtlDevice:
+        """The DRAM by the model's names: ``device.memory.read`` and ``device.memory.write``."""
+        return self
+
+    def read(self, address: int, size: int) -> np.ndarray:
+        return np.frombuffer(self.read_dram(address, size), dtype=np.uint8).copy()
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        self.write_dram(address, data)
+
+    # Launches ----------------------------------------------------------------------------------
+
+    def load(self, launch: Launch) -> None:
+        """Take over a launch: DRAM content, registers, program."""
+        self.write_dram(0, launch.dram)
+        self.bases[:], self.limits[:], self.lengths[:] = launch.bases, launch.limits, launch.lengths
+        self.load_program(launch.image, launch.program)
+
+    def load_program(self, image: bytes, address: int) -> None:
+        """Write a program image (address a multiple of 32) and choose it for the next runs."""
+        if address % COMMAND_BYTES or len(image) % COMMAND_BYTES:
+            raise RtlError(
+                f"rtl {self.config.name}: program address and size must be multiples of {COMMAND_BYTES}, "
+                f"not {address} and {len(image)}")
+        self.write_dram(address, image)
+        units = np.frombuffer(image, dtype=np.uint8)[::COMMAND_BYTES] & 7
+        self._program = (address, units.astype(np.int64))
+        self._image = image
+
+    def set_stall(self, chance: int) -> None:
+        """Random AXI stalls, ``chance`` in 256 (255: no answer at all); cycles no longer follow the timing contract."""
+        self._request("set", values={"stall": chance})
+
+    def write_register(self, offset: int, value: int) -> None:
+        """Write one register of ``gemmule/csr.py``, for tests and benches; a launch writes its own parameters."""
+        self._request("csr", writes=[(int(offset), int(value))], reads=[])
+
+    def set_axi_error(self, address: int | None) -> None:
+        """Bursts that touch this DRAM address answer SLVERR; None: no errors."""
+        self._request("set", values={
+            "error_enable": int(address is not None), "error_word": (address or 0) // self.config.bus_bytes})
+
+    def reset(self) -> None:
+        """Hardware reset of device and testbench; DRAM keeps its contents."""
+        self._request("reset")
+        self._written.clear()
+
+    def _registers(self) -> dict[int, int]:
+        address, units = self._program
+        wanted = {
+            int(Csr.PROGRAM_LO): address & 0xFFFFFFFF, int(Csr.PROGRAM_HI): address >> 32,
+            int(Csr.PROGRAM_COMMANDS): len(units),
+        }
+        for i in range(1, NUM_LENGTHS):
+            wanted[length_offset(i)] = int(self.lengths[i])
+        for offset, values in ((base_offset, self.bases), (limit_offset, self.limits)):
+            for i in range(NUM_BASES):
+                wanted[offset(i)] = int(values[i]) & 0xFFFFFFFF
+                wanted[offset(i) + 4] = int(values[i]) >> 32
+        return wanted
+
+    def run(self) -> Result:
+        """Launch the loaded program and wait for the interrupt; cycles and counters are the device's own.
+
+        Raises:
+            RtlError: watchdog, AXI protocol violation, or the simulator died.
+        """
+        if not self._image:
+            raise RtlError("no program is loaded; call load_program first")
+        check_registers(self.config, self.bases, self.limits, self.lengths)
+        wanted = self._registers()
+        writes = [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
+        answer = self._request(
+            "launch", writes=writes, start=(int(Csr.CONTROL), int(Control.START)),
+            reads=[int(offset) for offset in REPORT],
+            after=[(int(Csr.IRQ_CLEAR), 1)], watchdog=self.watchdog)
+        self._written = wanted
+        issue, finish = self._events()
+        if answer["timeout"]:
+            done = int((finish >= 0).sum())
+            self._fail(f"no interrupt after {self.watchdog} cycles; {done} of {len(finish)} commands done")
+        if answer["protocol"]:
+            names = [text for bit, text in PROTOCOL.items() if answer["protocol"] >> bit & 1]
+            self._fail(f"protocol error: {', '.join(names)}")
+        low, high, status, index, *words = answer["values"]
+        fault = status >> FAULT_SHIFT & 15
+        counters, size, bursts = split_counters([a | b << 32 for a, b in zip(words[::2], words[1::2])])
+        return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._program[1].copy(),
+                      counters=counters, dram_bytes=size, dram_bursts=bursts, fault=fault,
+                      fault_index=index if fault else -1)
+
+    def _events(self) -> tuple[np.ndarray, np.ndarray]:
+        """Issue and finish cycle per command, -1 where the log has none."""
+        units = self._program[1]
+        issue = np.full(len(units), -1, dtype=np.int64)
+        finish = np.full(len(units), -1, dtype=np.int64)
+        path = self.folder / "log.bin"
+        raw = np.fromfile(path, dtype="<u4") if path.is_file() else np.zeros(0, dtype="<u4")
+        cycles, bits = raw[0::2].astype(np.int64), raw[1::2]
+        for unit in Unit:
+            commands = np.flatnonzero(units == unit)
+            for out, shift in ((issue, 0), (finish, len(Unit))):
+                when = cycles[(bits >> (shift + unit) & 1).astype(bool)]
+                if len(when) > len(commands):
+                    self._fail(f"{unit.name.lower()} issued or finished more commands than the program has")
+                out[commands[:len(when)]] = when
+        return issue, finish

@@ -1,0 +1,132 @@
+"""The cocotb side of :class:`gemmule.sim.rtl.device.RtlDevice`: a loop that serves one client.
+
+Runs inside the simulator. Between requests simulated time stands still. No Python runs per
+cycle except for the few cycles of an AXI4-Lite access.
+"""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.connection import Client
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, First, RisingEdge, Timer
+
+PERIOD_NS = 10
+
+
+async def _handshakes(dut: Any, pairs: dict[str, str], then: str) -> None:
+    """Hold each valid until its ready, then wait for the response signal ``then``.
+
+    Signals change at falling edges and are sampled shortly after them, when all is settled.
+    """
+    waiting = dict(pairs)
+    for valid in waiting:
+        getattr(dut, valid).value = 1
+    answered = False
+    while waiting or not answered:
+        await Timer(PERIOD_NS // 5, unit="ns")
+        taken = [valid for valid, ready in waiting.items() if int(getattr(dut, ready).value)]
+        answered = answered or bool(int(getattr(dut, then).value))
+        await FallingEdge(dut.clk)
+        for valid in taken:
+            getattr(dut, valid).value = 0
+            del waiting[valid]
+
+
+async def write_csr(dut: Any, address: int, value: int) -> None:
+    dut.s_axil_awaddr.value = address
+    dut.s_axil_wdata.value = value
+    dut.s_axil_wstrb.value = 0xF
+    await _handshakes(dut, {"s_axil_awvalid": "s_axil_awready", "s_axil_wvalid": "s_axil_wready"},
+                      "s_axil_bvalid")
+
+
+async def read_csr(dut: Any, address: int) -> int:
+    dut.s_axil_araddr.value = address
+    await _handshakes(dut, {"s_axil_arvalid": "s_axil_arready"}, "s_axil_rvalid")
+    return int(dut.s_axil_rdata.value)
+
+
+async def host(dut: Any, op: int, word: int = 0, count: int = 0, fill: int = 0) -> None:
+    """One testbench strobe (see ``hw/tb/dram.sv``)."""
+    dut.host_word.value = word
+    dut.host_count.value = count
+    dut.host_fill.value = fill
+    dut.host_op.value = op
+    await FallingEdge(dut.clk)
+    dut.host_op.value = 0
+
+
+async def reset(dut: Any) -> None:
+    dut.rst.value = 1
+    for _ in range(4):
+        await FallingEdge(dut.clk)
+    dut.rst.value = 0
+    await FallingEdge(dut.clk)
+
+
+async def launch(dut: Any, writes: list[tuple[int, int]], start: tuple[int, int], reads: list[int],
+                 after: list[tuple[int, int]], watchdog: int) -> dict[str, Any]:
+    """CSR writes, start, interrupt, CSR reads, CSR writes; the log file is complete on return."""
+    for address, value in writes:
+        await write_csr(dut, address, value)
+    interrupt = RisingEdge(dut.irq)
+    await write_csr(dut, *start)
+    timeout = False
+    if not int(dut.irq.value):
+        await First(interrupt, Timer(watchdog * PERIOD_NS, unit="ns"))
+        timeout = not int(dut.irq.value)
+    await FallingEdge(dut.clk)
+    await host(dut, 4)
+    values = [] if timeout else [await read_csr(dut, address) for address in reads]
+    for address, value in after:
+        await write_csr(dut, address, value)
+    return {"timeout": timeout, "values": values, "protocol": int(dut.protocol_error.value)}
+
+
+async def _serve(dut: Any, request: dict[str, Any]) -> Any:
+    kind = request.pop("kind")
+    if kind == "host":
+        await host(dut, **request)
+        return int(dut.protocol_error.value)
+    if kind == "launch":
+        return await launch(dut, **request)
+    if kind == "csr":
+        for address, value in request["writes"]:
+            await write_csr(dut, address, value)
+        return [await read_csr(dut, address) for address in request["reads"]]
+    if kind == "reset":
+        return await reset(dut)
+    if kind == "set":
+        for name, value in request["values"].items():
+            getattr(dut, name).value = value
+        await FallingEdge(dut.clk)
+        return None
+    raise ValueError(f"unknown request {kind!r}")
+
+
+@cocotb.test()
+async def serve(dut: Any) -> None:
+    """Answer requests until the client says quit or goes away."""
+    for name in ("s_axil_awvalid", "s_axil_wvalid", "s_axil_arvalid", "host_op", "stall", "error_enable"):
+        getattr(dut, name).value = 0
+    dut.s_axil_bready.value = 1
+    dut.s_axil_rready.value = 1
+    Clock(dut.clk, PERIOD_NS, unit="ns", impl="gpi").start()
+    await reset(dut)
+    with Client(os.environ["GEMMULE_RTL_SOCKET"], family="AF_UNIX") as connection:
+        connection.send(("ok", "ready"))
+        while True:
+            try:
+                request = connection.recv()
+            except EOFError:
+                return
+            if request["kind"] == "quit":
+                return
+            try:
+                connection.send(("ok", await _serve(dut, request)))
+            except Exception as error:
+                connection.send(("error", f"{type(error).__name__}: {error}"))

@@ -1,0 +1,164 @@
+"""The model of one device: data and exact cycles of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, MoveFlag, Unit, decode_table
+from gemmule.resolve import OUT, OUT_FIELDS, check_registers, config_vector
+from gemmule.sim.errors import SimulationError
+from gemmule.sim.functional.execute import execute
+from gemmule.sim.functional.memory import Memory
+from gemmule.sim.launch import Launch
+from gemmule.sim.result import Result, split_counters
+from gemmule.sim.timing.engine import STATE, launch, resolve_program
+from gemmule.sim.timing.units import parameters
+from gemmule.timing import Timing
+
+__all__ = ["Simulator"]
+
+_CACHED_PROGRAMS = 64
+_UNIT, _PREDICATE = (TABLE_FIELDS.index(name) for name in ("unit", "predicate"))
+
+
+def _check_skipped(table: np.ndarray, skipped: Any) -> np.ndarray:
+    """What the caller says is skipped, as bool[commands]."""
+    found = np.zeros(len(table), dtype=bool) if skipped is None else np.ascontiguousarray(skipped, dtype=bool)
+    if found.shape != (len(table),):
+        raise SimulationError(f"skipped must have one entry for each of {len(table)} commands, not shape {found.shape}")
+    wrong = np.flatnonzero(found & (table[:, _PREDICATE] == 0))
+    if len(wrong):
+        raise SimulationError(f"command {wrong[0]} cannot be skipped: its predicate is 0, which is always true")
+    return found
+
+
+def _row_numbers(
+    resolved: np.ndarray, skipped: np.ndarray, indices: Mapping[int, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(numbers, starts): DRAM rows of all INDEXED moves that run, and by command where its own begin.
+
+    A command that ``indices`` does not name has its rows in order.
+    """
+    starts = np.zeros(len(resolved), dtype=np.int64)
+    indexed = (resolved[:, OUT["unit"]] <= Unit.STORE) & (resolved[:, OUT["flags"]] >> MoveFlag.INDEXED & 1 == 1)
+    numbers, at = [np.zeros(0, dtype=np.int64)], 0
+    for c in np.flatnonzero(indexed & ~skipped & (resolved[:, OUT["zero"]] == 0)).tolist():
+        rows = int(resolved[c, OUT["m"]])
+        found = np.asarray(indices.get(c, np.arange(rows)), dtype=np.int64)
+        if found.shape != (rows,):
+            raise SimulationError(f"indices of command {c} must be {rows} row numbers, not shape {found.shape}")
+        numbers.append(found)
+        starts[c], at = at, at + rows
+    return np.concatenate(numbers), starts
+
+
+class Simulator:
+    """One device with its DRAM. State persists between launches.
+
+    Parameters
+    ----------
+    config: device configuration.
+    timing: block latencies; those of ``config`` by default.
+    dram_bytes: size of the model's DRAM (addresses beyond it are fine when only timing is run).
+
+    Attributes
+    ----------
+    memory: DRAM, scratchpad, accumulator and vector state.
+    bases, limits: DRAM base and limit registers, int64[32], bytes.
+    lengths: length registers, int64[16]; number 0 reads 65535 whatever it holds.
+    """
+
+    def __init__(self, config: Config, timing: Timing | None = None, *, dram_bytes: int = 1 << 26) -> None:
+        self.config = config
+        self.timing = timing or Timing.of(config)
+        self.memory = Memory(config, dram_bytes=dram_bytes)
+        self.bases = np.zeros(NUM_BASES, dtype=np.int64)
+        self.limits = np.zeros(NUM_BASES, dtype=np.int64)
+        self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
+        self._parameters = parameters(config, self.timing)
+        self._config_vector = config_vector(config)
+        self._tables: dict[bytes, np.ndarray] = {}
+        self._image, self._address = b"", 0
+
+    def write_dram(self, address: int, data: bytes | np.ndarray) -> None:
+        """Put bytes (or an array, as it lies in memory) into the DRAM."""
+        self.memory.write(address, data)
+
+    def read_dram(self, address: int, size: int) -> bytes:
+        """``size`` bytes of the DRAM."""
+        return self.memory.read(address, size).tobytes()
+
+    def close(self) -> None:
+        """Nothing to release; the RTL back end has a process to end."""
+
+    def load(self, launch: Launch) -> None:
+        """Take over a launch: DRAM content, registers, program."""
+        self.write_dram(0, launch.dram)
+        self.bases[:], self.limits[:], self.lengths[:] = launch.bases, launch.limits, launch.lengths
+        self.load_program(launch.image, launch.program)
+
+    def load_program(self, image: bytes, address: int) -> None:
+        """Place a program image; its address must be a multiple of the command size."""
+        if address < 0 or address % COMMAND_BYTES:
+            raise SimulationError(f"program address must be a multiple of {COMMAND_BYTES}, not {address}")
+        self._image, self._address = bytes(image), address
+        if address + len(image) <= len(self.memory.dram):
+            self.memory.write(address, self._image)
+
+    def _table(self) -> np.ndarray:
+        table = self._tables.get(self._image)
+        if table is None:
+            if len(self._tables) >= _CACHED_PROGRAMS:
+                del self._tables[next(iter(self._tables))]
+            table = self._tables[self._image] = decode_table(self._image)
+        return table
+
+    def run(
+        self, timing_only: bool = False, *,
+        skipped: Any = None, indices: Mapping[int, np.ndarray] | None = None,
+    ) -> Result:
+        """Launch the loaded program: data effects (unless ``timing_only``) and every cycle.
+
+        A faulting program has the effects of the commands before the fault. What depends on data, the
+        data effects tell. For ``timing_only`` it may be given: ``skipped``, bool[commands], of which the
+        predicate is 0 (by default none), and ``indices``, int64[rows] by command, the numbers of the
+        DRAM rows of an INDEXED move (by default 0, 1, ..).
+
+        Raises:
+            SimulationError: no program, or what was given does not fit the program.
+        """
+        if not timing_only and not (skipped is None and indices is None):
+            raise SimulationError("skipped and indices are for timing_only; with data, the program decides")
+        if not self._image:
+            raise SimulationError("no program is loaded; call load_program first")
+        check_registers(self.config, self.bases, self.limits, self.lengths)
+        table = self._table()
+        count = len(table)
+        resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)
+        issue = np.full(count, -1, dtype=np.int64)
+        finish = np.full(count, 1 << 62, dtype=np.int64)
+        counters = np.zeros(len(COUNTERS), dtype=np.int64)
+        spent, traffic = counters[:-len(TRAFFIC)].reshape(len(Unit), len(CAUSES)), counters[-len(TRAFFIC):]
+        good = resolve_program(table, self.bases, self.limits, self.lengths, self._config_vector, resolved)
+        skip = _check_skipped(table, skipped)
+        if not timing_only:
+            trace = execute(self.memory, table, resolved, good)
+            skip[:good], indices = trace.skipped[:good], trace.indices
+        numbers, starts = _row_numbers(resolved[:good], skip[:good], indices or {})
+        cycles, fault, fault_index = launch(
+            table, good, skip, numbers, starts, self._parameters, self._address, np.zeros(1, STATE), resolved,
+            issue, finish, spent, traffic)
+        if cycles < 0:
+            raise RuntimeError("timing engine: no event ahead although commands are in flight")
+        units, size, bursts = split_counters(counters.tolist())
+        return Result(
+            cycles=int(cycles), issue=issue, finish=finish,
+            units=table[:, _UNIT].copy(),
+            counters=units, dram_bytes=size, dram_bursts=bursts,
+            fault=int(fault), fault_index=int(fault_index),
+        )

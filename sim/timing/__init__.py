@@ -1,0 +1,1 @@
+"""When: the exact cycles of every command."""

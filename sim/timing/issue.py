@@ -1,0 +1,179 @@
+"""Issue: which head goes, what it claims and when it releases, and where each unit's cycles go."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from gemmule.csr import CAUSES
+from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
+from gemmule.sim.timing.move import FOREVER, begin_load, begin_store
+from gemmule.sim.timing.program import LOAD, MATRIX, SELECT, STORE, UNITS, VECTOR
+from gemmule.sim.timing.units import matrix_times, select_finish, vector_finish
+
+__all__ = ["BUSY", "DRAM_BOUND", "EMPTY", "ISSUE", "choose", "expire", "issue_command", "next_stamp", "reset_issue"]
+
+BUSY, DRAM_BOUND, EMPTY, WAITING, PORTS = range(len(CAUSES))
+_PRIORITY = (MATRIX, VECTOR, SELECT, LOAD, STORE)
+_STREAM = tuple(STREAM_UNIT.index(u) for u in range(UNITS))  # a unit's first stream
+_STREAMS, _VECTOR_W, _SELECT_W = len(STREAMS), STREAMS.index("vector.w"), STREAMS.index("select.w")
+_OP, _FLAGS, _ZERO, _APART = (OUT[name] for name in ("op", "flags", "zero", "apart"))
+_M, _N, _K, _CLAIM = (OUT[name] for name in ("m", "n", "k", "claim0"))
+_RING = 15  # index mask: matrix commands in flight
+
+ISSUE = np.dtype([
+    # per unit, as positions in the order of `prepare`: first, next to push, to issue, to finish
+    ("first", np.int64, UNITS + 1), *((name, np.int64, UNITS) for name in ("pushed", "issued", "finished")),
+    ("limit", np.int64, UNITS),  # commands in flight
+    ("status", np.int64, UNITS),  # cause of the unit's cycles from this visit on
+    ("held", np.int64, _STREAMS),  # ports by stream
+    ("preload_free", np.int64), ("stream_free", np.int64),
+    # matrix commands that hold ports of A and of B: from these positions on, to these cycles
+    ("a_done", np.int64), ("b_done", np.int64), ("a_end", np.int64, _RING + 1), ("b_end", np.int64, _RING + 1),
+])
+"""Registers of the issue logic."""
+
+
+@njit
+def reset_issue(k, p):  # type: ignore[no-untyped-def]
+    """The state before the first command; ``first`` is set by :func:`gemmule.sim.timing.program.prepare`."""
+    k.pushed[:] = k.first[:UNITS]
+    k.issued[:] = k.first[:UNITS]
+    k.finished[:] = k.first[:UNITS]
+    k.limit[LOAD], k.limit[STORE], k.limit[MATRIX] = p.load_commands, p.store_commands, p.matrix_commands
+    k.limit[VECTOR] = k.limit[SELECT] = 1
+    k.a_done = k.b_done = k.first[MATRIX]
+
+
+@njit
+def _union(resolved, order, begin, end, claim):  # type: ignore[no-untyped-def]
+    """Ports that one stream holds for its unit's commands begin .. end - 1."""
+    mask = 0
+    for i in range(begin, end):
+        mask |= resolved[order[i], _CLAIM + claim]
+    return mask
+
+
+@njit
+def expire(k, s, resolved, order, finish, t):  # type: ignore[no-untyped-def]
+    """Pass the time stamps before cycle ``t``; True when every command has visibly finished."""
+    complete = True
+    for u in range(UNITS):
+        done = k.finished[u]
+        while done < k.issued[u] and finish[order[done]] < t:
+            done += 1
+        if done > k.finished[u]:
+            k.finished[u] = done
+            if u == LOAD:
+                k.held[0] = _union(resolved, order, done, k.issued[u], 0)
+            elif u == MATRIX:
+                k.held[4] = _union(resolved, order, done, k.issued[u], 2)
+            elif u == VECTOR:
+                k.held[_STREAM[VECTOR]:_VECTOR_W + 1] = 0
+            elif u == SELECT:
+                k.held[_STREAM[SELECT]:_SELECT_W + 1] = 0
+        complete = complete and done == k.first[u + 1]
+    last = k.issued[MATRIX]
+    if k.a_done < last and k.a_end[k.a_done & _RING] <= t:
+        while k.a_done < last and k.a_end[k.a_done & _RING] <= t:
+            k.a_done += 1
+        k.held[2] = _union(resolved, order, k.a_done, last, 0)
+    if k.b_done < last and k.b_end[k.b_done & _RING] <= t:
+        while k.b_done < last and k.b_end[k.b_done & _RING] <= t:
+            k.b_done += 1
+        k.held[3] = _union(resolved, order, k.b_done, last, 1)
+    if t >= s.reader_idle:
+        k.held[1] = 0
+    return complete
+
+
+@njit
+def _ports_free(k, out, stream):  # type: ignore[no-untyped-def]
+    """Whether no port that a command claims is held by another stream."""
+    for i in range(3):
+        claim = out[_CLAIM + i]
+        if claim:
+            for other in range(_STREAMS):
+                if other != stream + i and k.held[other] & claim:
+                    return False
+    return True
+
+
+@njit
+def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-def]
+    """The unit whose head issues in cycle ``t``, or -1; sets every unit's ``status``."""
+    chosen = -1
+    for turn in range(UNITS):
+        u = _PRIORITY[turn]
+        flying = k.issued[u] - k.finished[u]
+        k.status[u] = BUSY if flying else EMPTY
+        if k.issued[u] == k.pushed[u]:
+            continue
+        c = order[k.issued[u]]
+        if flying:
+            if alone[c] or flying >= k.limit[u]:
+                continue
+            if u == MATRIX and t < k.preload_free - 1:
+                continue
+            if u == LOAD and s.load_command >= 0:
+                continue
+            if u == STORE and t < s.reader_idle:
+                continue
+        if (k.finished[0] < target[c, 0] or k.finished[1] < target[c, 1]
+                or k.finished[2] < target[c, 2] or k.finished[3] < target[c, 3] or k.finished[4] < target[c, 4]):
+            if not flying:
+                k.status[u] = WAITING
+            continue
+        if not flying:
+            k.status[u] = PORTS
+        if chosen < 0 and _ports_free(k, resolved[c], _STREAM[u]):
+            chosen = u
+            k.status[u] = BUSY
+    return chosen
+
+
+@njit
+def issue_command(p, k, s, u, t, table, resolved, order, indices, starts, issue, finish):  # type: ignore[no-untyped-def]
+    """Issue the head of unit ``u`` in cycle ``t``: its claims, and its finish if that is known."""
+    c, at = order[k.issued[u]], k.issued[u] & _RING
+    out = resolved[c]
+    k.issued[u] += 1
+    issue[c] = t
+    if out[_ZERO]:
+        finish[c] = t + (p.load_zero, p.store_zero, p.matrix_zero, p.vector_zero, p.select_zero)[u]
+        if u == MATRIX:
+            k.a_end[at] = k.b_end[at] = t
+        return
+    for i in range(3):  # some units have fewer claims
+        if out[_CLAIM + i]:
+            k.held[_STREAM[u] + i] |= out[_CLAIM + i]
+    if u == MATRIX:
+        k.preload_free, k.b_end[at], k.stream_free, finish[c] = matrix_times(
+            p, t, out[_M], out[_N], out[_K], out[_FLAGS], out[_APART], k.stream_free)
+        k.a_end[at] = k.stream_free
+    elif u == VECTOR:
+        finish[c] = vector_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N], out[_APART])
+    elif u == SELECT:
+        finish[c] = select_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N])
+    elif u == LOAD:
+        begin_load(p, s, t, c, table[c], out, indices, starts[c], finish)
+    else:
+        begin_store(p, s, t, c, table[c], out, indices, starts[c])
+
+
+@njit
+def next_stamp(k, s, order, finish, t):  # type: ignore[no-untyped-def]
+    """The first cycle after ``t`` in which a stamp passes that :func:`expire` or :func:`choose` looks at."""
+    after = FOREVER
+    for u in range(UNITS):
+        if k.finished[u] < k.issued[u]:
+            after = min(after, finish[order[k.finished[u]]] + 1)
+    if k.a_done < k.issued[MATRIX]:
+        after = min(after, k.a_end[k.a_done & _RING])
+    if k.b_done < k.issued[MATRIX]:
+        after = min(after, k.b_end[k.b_done & _RING])
+    if k.preload_free - 1 > t:
+        after = min(after, k.preload_free - 1)
+    if s.reader_idle > t:
+        after = min(after, s.reader_idle)
+    return after

@@ -1,0 +1,231 @@
+"""Loads and stores between issue and finish: the engine's bursts, one event each.
+
+A load burst is an event in the cycle of its request; a store burst is one in the cycle in which its last
+beat reaches the DRAM. Everything else about a burst (reads of memory, sending, chunk writes, responses)
+follows from these cycles by arithmetic, so :func:`advance` serves burst after burst until the rest of
+the device may change.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from gemmule.isa import TABLE_FIELDS, MoveFlag
+from gemmule.resolve import OUT
+from gemmule.sim.timing.dram import serve
+
+__all__ = ["FOREVER", "MOVER", "advance", "begin_load", "begin_store", "reset_mover"]
+
+FOREVER = 1 << 62
+_BYTES, _STRIDE = TABLE_FIELDS.index("bytes"), TABLE_FIELDS.index("stride")
+_FLAGS, _M, _ADDRESS = OUT["flags"], OUT["m"], OUT["address"]
+_ZERO_FLAG, _BROADCAST_FLAG, _INDEXED_FLAG = int(MoveFlag.ZERO), int(MoveFlag.BROADCAST), int(MoveFlag.INDEXED)
+
+_PATH = [(name, np.int64) for name in (
+    "command",  # -1: generator or reader idle
+    "start", "done", "bytes", "stride", "rows",  # DRAM row: address, bytes moved, size; rows left
+    "base", "index",  # address of row 0; place in `indices` of the row's number, -1: rows in order
+    "next",  # cycle of the next event
+    "beats", "bursts",  # moved so far
+)]
+MOVER = np.dtype([
+    *((f"load_{name}", kind) for name, kind in _PATH),
+    ("broadcast", np.int64),  # rows that each chunk is written to; 0: not a broadcast
+    ("written", np.int64),  # cycle of the last chunk's write
+    ("fills", np.int64),  # chunks written by ZERO loads
+    ("requested", np.int64),
+    ("last_beat", np.int64, 64),  # of the last read bursts, by number modulo 64
+    *((f"store_{name}", kind) for name, kind in _PATH),
+    ("read_from", np.int64),  # first cycle in which the reader may read
+    ("reader_idle", np.int64),
+    # Bursts planned (reads known), of these sent (send end known), of these arrived.
+    ("planned", np.int64), ("sent", np.int64), ("arrived", np.int64),
+    # of the last store bursts, by number modulo 4
+    ("last_read", np.int64, 4), ("send_beats", np.int64, 4), ("address", np.int64, 4),
+    ("ends", np.int64, 4),  # command that ends with this burst, or -1
+    ("send_end", np.int64, 4),
+    ("answer", np.int64, 16),  # cycle of the response, by number modulo 16
+])
+"""State of the load generator, and of the store's reader and sender."""
+
+
+@njit
+def reset_mover(s):  # type: ignore[no-untyped-def]
+    s.load_command = s.store_command = s.written = -1
+    s.load_next = s.store_next = FOREVER
+    s.last_beat[:] = -1
+    s.send_end[:] = -1
+    s.answer[:] = -1
+
+
+@njit
+def _burst(p, address, left):  # type: ignore[no-untyped-def]
+    """(bytes, beats) of the burst that starts at ``address`` with ``left`` bytes of its row to go."""
+    size = min(left, p.burst - (address & (p.burst - 1)))
+    return size, ((address + size - 1) >> p.bus_shift) - (address >> p.bus_shift) + 1
+
+
+@njit
+def _window(p, s, t):  # type: ignore[no-untyped-def]
+    """First cycle from ``t`` on with fewer than ``read_bursts`` load bursts in flight."""
+    return max(t, s.last_beat[(s.requested - p.read_bursts) & 63] + 1)
+
+
+@njit
+def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no-untyped-def]
+    """Issue of load ``c`` in cycle ``t``; ``row`` is decoded, ``out`` resolved.
+
+    An INDEXED command finds the numbers of its DRAM rows in ``indices`` from ``index`` on.
+    """
+    flags, size, rows = out[_FLAGS], row[_BYTES], out[_M]
+    if flags >> _ZERO_FLAG & 1:
+        chunks = rows * ((size + p.bus - 1) >> p.bus_shift)
+        s.fills += chunks
+        s.written = finish[c] = t + p.load_fill + chunks - 1
+        return
+    s.load_command, s.load_start, s.load_done = c, out[_ADDRESS], 0
+    s.load_bytes, s.load_stride, s.load_rows, s.broadcast = size, row[_STRIDE], rows, 0
+    if flags >> _BROADCAST_FLAG & 1:
+        s.load_rows, s.broadcast = 1, rows
+    begin, s.load_index = t + p.load_first, -1
+    if flags >> _INDEXED_FLAG & 1:
+        s.load_base, s.load_index = s.load_start, index
+        s.load_start += indices[index] * s.load_stride
+        begin += p.index_cycles
+    s.load_next = _window(p, s, begin)
+
+
+@njit
+def _request(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
+    """The next load burst, requested in ``load_next``. True when it is the command's last one."""
+    t, at = s.load_next, s.load_start + s.load_done
+    size, beats = _burst(p, at, s.load_bytes - s.load_done)
+    start = serve(dram, p, t, at, beats, 0)
+    end = start + (beats - 1) * p.beat_cycles
+    s.last_beat[s.requested & 63] = end
+    s.requested += 1
+    s.load_beats += beats
+    s.load_bursts += 1
+    first, offset = s.load_done == 0, s.load_start & (p.bus - 1)
+    s.load_done += size
+    row_ends = s.load_done == s.load_bytes
+    after = t + 1
+    if s.broadcast:
+        # beats come at most as slowly as they are written, or the last one decides
+        s.written = max(start + beats * s.broadcast, end + s.broadcast) + p.load_write - 1
+        after = s.written + 1
+    elif offset == 0:
+        s.written = max(s.written + beats, end + p.load_write)
+    else:
+        # Chunk j ends with beat j + 1 if the row has it, so the last beat may complete two.
+        row_beats = (offset + s.load_bytes + p.bus - 1) >> p.bus_shift
+        row_chunks = (s.load_bytes + p.bus - 1) >> p.bus_shift
+        extra = 1 if row_ends and row_beats == row_chunks else 0
+        chunks = beats - (1 if first else 0) + extra
+        late = 1 if extra and row_chunks > 1 else 0
+        if chunks:
+            s.written = max(s.written + chunks, end + p.load_write + late)
+    if row_ends:
+        s.load_done = 0
+        s.load_rows -= 1
+        if s.load_rows == 0:
+            finish[s.load_command] = s.written
+            s.load_command = -1
+            s.load_next = FOREVER
+            return True
+        if s.load_index < 0:
+            s.load_start += s.load_stride
+        else:
+            s.load_index += 1
+            s.load_start = s.load_base + indices[s.load_index] * s.load_stride
+            after = t + p.index_cycles
+    s.load_next = _window(p, s, after)
+    return False
+
+
+@njit
+def begin_store(p, s, t, c, row, out, indices, index):  # type: ignore[no-untyped-def]
+    """Issue of store ``c`` in cycle ``t``, with arguments as of :func:`begin_load`."""
+    s.store_command, s.store_start, s.store_done = c, out[_ADDRESS], 0
+    s.store_bytes, s.store_stride, s.store_rows = row[_BYTES], row[_STRIDE], out[_M]
+    s.read_from, s.store_index = t + p.store_first, -1
+    if out[_FLAGS] >> _INDEXED_FLAG & 1:
+        s.store_base, s.store_index = s.store_start, index
+        s.store_start += indices[index] * s.store_stride
+        s.read_from += p.index_cycles
+    s.reader_idle = FOREVER
+    _plan(p, s, indices)
+
+
+@njit
+def _plan(p, s, indices):  # type: ignore[no-untyped-def]
+    """Plan the reads of bursts that get a buffer, and the sending of the one that is next to arrive."""
+    while True:
+        if s.sent == s.arrived and s.sent < s.planned:
+            b = s.sent & 3
+            begin = max(s.last_read[b] + p.store_send, s.send_end[(b - 1) & 3] + 1)
+            begin = max(begin, s.answer[(s.sent - p.write_bursts) & 15] + 1)
+            s.store_next = s.send_end[b] = begin + s.send_beats[b] - 1
+            s.sent += 1
+        if s.store_command < 0 or s.planned - s.sent >= 2:
+            return
+        b = s.planned & 3
+        at = s.store_start + s.store_done
+        size, beats = _burst(p, at, s.store_bytes - s.store_done)
+        s.address[b], s.send_beats[b], s.ends[b] = at, beats, -1
+        s.last_read[b] = max(s.read_from, s.send_end[(b - 2) & 3] + 1) + beats - 1
+        s.read_from = s.last_read[b] + 1
+        s.planned += 1
+        s.store_beats += beats
+        s.store_bursts += 1
+        s.store_done += size
+        if s.store_done == s.store_bytes:
+            s.store_done = 0
+            s.store_rows -= 1
+            if s.store_rows == 0:
+                s.ends[b] = s.store_command
+                s.reader_idle = s.read_from
+                s.store_command = -1
+            elif s.store_index < 0:
+                s.store_start += s.store_stride
+            else:
+                s.store_index += 1
+                s.store_start = s.store_base + indices[s.store_index] * s.store_stride
+                s.read_from = s.last_read[b] + p.index_cycles
+
+
+@njit
+def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
+    """The next store burst reaches the DRAM in ``store_next``. The first cycle that may differ by it."""
+    b = s.arrived & 3
+    end = serve(dram, p, s.store_next, s.address[b], s.send_beats[b], 1) + s.send_beats[b] * p.beat_cycles
+    s.answer[s.arrived & 15] = end
+    s.arrived += 1
+    s.store_next = until = FOREVER
+    if s.ends[b] >= 0:
+        finish[s.ends[b]] = end
+        until = end + 1
+    reading = s.store_command >= 0
+    _plan(p, s, indices)
+    return min(until, s.reader_idle) if reading else until
+
+
+@njit
+def advance(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
+    """Serve all bursts with events before ``until``, the next cycle in which anything else may change.
+
+    Returns ``until``, or an earlier cycle that a burst has made such a one. In one cycle a read is
+    served before a write.
+    """
+    while True:
+        if s.load_next <= s.store_next:
+            t = s.load_next
+            if t >= until:
+                return until
+            if _request(p, s, dram, indices, finish):
+                until = min(until, t + 1)
+        else:
+            if s.store_next >= until:
+                return until
+            until = min(until, _arrive(p, s, dram, indices, finish))

@@ -1,0 +1,1 @@
+"""Whether: the static check of a program for races and faults."""

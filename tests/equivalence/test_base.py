@@ -1,0 +1,38 @@
+"""The `base` device as RTL: the main job token for token and cycle for cycle, and random programs."""
+
+import pytest
+
+from gemmule.config import load_config
+from gemmule.sim.fuzz.run import fuzz
+from gemmule.sim.rtl.cosim import cosim
+from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.programs import product
+from gemmule.sw.session import Session
+from gemmule.sw.text import encode
+
+pytestmark = [pytest.mark.rtl, pytest.mark.slow]
+BASE = load_config("base")
+
+
+def test_decoding_has_equal_tokens_and_equal_cycles() -> None:
+    prompt = encode("class Stack:\n")
+    with Session(BASE, "rtl") as rtl, Session(BASE) as model:
+        for method in ("draft", "ar"):
+            expected = model.generate(method, prompt, 5)
+            seen = rtl.generate(method, prompt, 5)
+            assert seen.tokens == expected.tokens
+            assert vars(seen.ledger) == vars(expected.ledger)
+
+
+def test_product() -> None:
+    work = product(BASE, 33, 100, 70, seed=3)
+    with RtlDevice(BASE) as rtl:
+        report = cosim(work.case, Simulator(BASE, dram_bytes=len(work.case.dram)), rtl)
+        assert report.ok, report.text
+        assert (work.program.read_output(rtl.read_dram) == work.expected).all()
+
+
+def test_random_programs() -> None:
+    summary = fuzz(BASE, programs=6, seed=500, enforce=False)
+    assert summary.failures == []

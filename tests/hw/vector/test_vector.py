@@ -1,0 +1,156 @@
+# amaranth: UnusedElaboratable=no
+"""Vector unit: every operation bit for bit and cycle for cycle, with the memories in the bench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gemmule.hw.vector.vector import Vector
+from gemmule.isa import VectorFlag as F
+from gemmule.isa import VOp
+from gemmule.timing import Timing, serial_finish
+
+from .bench import legal, make, operations, play, scale, shape, small
+from .reference import Device
+from .trace import Command
+
+REQUANT_FLAGS = [
+    [], [F.RELU], [F.WIDE], [F.RESIDUAL], [F.LOOKUP], [F.ROW], [F.COLUMN], [F.COLUMN, F.RELU, F.LOOKUP],
+    [F.COLUMN, F.WIDE], [F.COLUMN, F.RESIDUAL, F.RELU], [F.COLUMN, F.ROW], [F.ROW, F.RESIDUAL],
+    [F.RESIDUAL, F.WIDE, F.LOOKUP], [F.ROW, F.LOOKUP, F.RELU], [F.WIDE, F.RELU],
+]
+
+
+def test_requant() -> None:
+    def commands(device: Device) -> Iterator[Command]:
+        for repeat in range(3):
+            for flags in REQUANT_FLAGS:
+                m, n = shape(device.rng, device.dim)
+                if F.LOOKUP in flags:
+                    yield make(device, VOp.TABLE, m=1, n=1)
+                if F.ROW in flags:
+                    exp = scale(device, make(device, VOp.SOFTMAX_EXP, m=m, n=n))
+                    yield exp
+                c = scale(device, make(device, VOp.REQUANT, flags, m=m, n=n))
+                if F.ROW in flags:
+                    c["context"] = exp["context"]
+                    c["shift"] = [0, 63, int(device.rng.integers(16, 40))][repeat]
+                yield c
+
+    play(small(4, 1), 11, commands)
+
+
+@pytest.mark.parametrize("dividers", [1, 2])
+def test_softmax(dividers: int) -> None:
+    def commands(device: Device) -> Iterator[Command]:
+        for i in range(12):
+            m, n = shape(device.rng, device.dim) if i else (16, 7)
+            c = scale(device, make(device, VOp.SOFTMAX_MAX, [F.CAUSAL] if i % 2 else [], m=m, n=n))
+            yield c
+            yield c | {"op": int(VOp.SOFTMAX_EXP)}
+            yield make(device, VOp.REQUANT, [F.ROW], m=m, n=5) | {"context": c["context"]}
+
+    play(small(4, dividers), 21, commands)
+
+
+@pytest.mark.parametrize("dividers", [1, 2])
+def test_rms(dividers: int) -> None:
+    def commands(device: Device) -> Iterator[Command]:
+        for i in range(9):
+            m, n = shape(device.rng, device.dim) if i else (16, 6)
+            c = make(device, VOp.NORM_STAT, m=m, n=n)
+            c["src0"] = min(c["src0"], 60)
+            if i in (2, 3):  # V = 1 and a small V
+                device.spm[:150] = i - 2
+                c["mult"] = 0
+            if i == 4:  # the largest squares
+                device.spm[:c["src0"] + c["src0_stride"] // 2] = 0
+                device.spm[c["src0"] + c["src0_stride"] // 2:150] = 128
+            if i == 5:  # epsilon alone, its shift limited to 40
+                device.spm[:150] = 0
+                c |= {"mult": 1, "shift": 63}
+            yield c
+            device.spm[:150] = device.rng.integers(0, 256, (150, device.dim))  # other rows, same statistics
+            use = make(device, VOp.NORM_APPLY, m=m, n=n)
+            yield use | {"src0": c["src0"], "src0_stride": c["src0_stride"], "context": c["context"]}
+
+    play(small(4, dividers), 31, commands)
+
+
+def test_rope_product_table() -> None:
+    def commands(device: Device) -> Iterator[Command]:
+        for i in range(14):
+            m, n = shape(device.rng, device.dim)
+            yield scale(device, make(device, VOp.ROPE, [F.COLUMN] if i % 2 else [], m=m, n=n))
+            m, n = shape(device.rng, device.dim)
+            yield make(device, VOp.PRODUCT, m=m, n=n)
+            if i % 3 == 0:
+                yield make(device, VOp.TABLE, list(F), m=7, n=3)
+
+    play(small(4, 2), 41, commands)
+
+
+@pytest.mark.parametrize(("dim", "passes", "count", "comparison_modes"), [
+    (2, 1, 60, True), (4, 1, 100, True), (4, 2, 60, True), (8, 2, 60, False), (8, 4, 40, True)])
+def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -> None:
+    """Any operation after any other with any flags, stale contexts included."""
+    def commands(device: Device) -> Iterator[Command]:
+        ops = operations(comparison_modes)
+        for _ in range(count):
+            op = ops[int(device.rng.integers(0, len(ops)))]
+            m, n = shape(device.rng, device.dim)
+            c = make(device, op, legal(device, op), m=m, n=n)
+            yield scale(device, c) if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU, VOp.NORM_APPLY) else c
+
+    play(small(dim, 2, comparison_modes=comparison_modes, passes=passes), 51, commands)
+
+
+@pytest.mark.parametrize(("dim", "m", "comparison_modes"), [(16, 3, False), (64, 1, True)])
+def test_large_dim(dim: int, m: int, comparison_modes: bool) -> None:
+    """Every operation and mode once, with a last column group that is cut."""
+    def commands(device: Device) -> Iterator[Command]:
+        n = dim + 5
+        for op in operations(comparison_modes):
+            yield make(device, op, m=m, n=n)
+        for op, flags in ((VOp.NORM_STAT, [F.MEAN]), (VOp.NORM_APPLY, [F.MEAN, F.BIAS, F.WIDE]),
+                          (VOp.SOFTMAX_MAX, [F.TREE]), (VOp.SOFTMAX_EXP, [F.TREE, F.WIDE]),
+                          (VOp.SOFTMAX_EXP, [F.CAUSAL, F.CONTINUE, F.MORE]), (VOp.SOFTMAX_NORM, [F.TREE, F.WIDE])):
+            yield make(device, op, flags, m=m, n=n) | {"context": 0}
+        for flags in ([F.WIDE, F.LOOKUP], [F.COLUMN, F.BIAS, F.CLAMP, F.LOOKUP], [F.ROW, F.RESIDUAL],
+                      [F.BIAS, F.RESIDUAL, F.RESCALE]):
+            yield scale(device, make(device, VOp.REQUANT, flags, m=m, n=n))
+        yield make(device, VOp.ADD, [F.WIDE], m=m, n=n)
+        yield scale(device, make(device, VOp.ROPE, [F.COLUMN, F.BIAS], m=m, n=n))
+
+    play(small(dim, 4, comparison_modes=comparison_modes), 61, commands)
+
+
+def test_constants() -> None:
+    config = small(4, 1)
+    assert Timing.of(config).vector_write == 9
+    with pytest.raises(ValueError, match="softmax_serial must be 19, as built, not 20"):
+        Vector(config=config, timing=replace(Timing.of(config), softmax_serial=20))
+
+
+@pytest.mark.parametrize(("rows", "dividers", "period", "cycle"), [
+    (1, 4, 1, 1 + 12 + 19), (5, 2, 3, 3 + 12 + 3 * 19), (3, 4, 30, 90 + 12 + 19)])
+def test_serial_finish(rows: int, dividers: int, period: int, cycle: int) -> None:
+    """One row; a divider with three rows in a row; rows that come more slowly than they are divided."""
+    assert serial_finish(period + 12, period, rows, dividers, 19) == cycle
+
+
+def test_i_gelu() -> None:
+    """Every range of the polynomial, with parameters of columns, at shifts that saturate and that do not."""
+    def commands(device: Device) -> Iterator[Command]:
+        for i in range(8):
+            m, n = shape(device.rng, device.dim)
+            flags = [f for k, f in enumerate((F.COLUMN, F.BIAS)) if i >> k & 1]
+            c = scale(device, make(device, VOp.I_GELU, flags, m=m, n=n))
+            yield c | {"shift2": [0, 8, 14, 17, 19, 22, 47, 63][i]}
+            device.acc[:, :] = device.rng.integers(-4000, 4000, device.acc.shape)
+            yield make(device, VOp.I_GELU, m=m, n=n) | {"mult": 1, "shift": 0, "shift2": 13 + i % 4}
+
+    play(small(4, 1), 71, commands)

@@ -1,0 +1,267 @@
+"""Generated programs are legal, varied and the same for the same seed."""
+
+import numpy as np
+import pytest
+
+from gemmule.config import PRESETS, Config, load_config
+from gemmule.isa import (
+    COMMAND_BYTES,
+    NUM_LENGTHS,
+    TABLE_FIELDS,
+    Command,
+    Length,
+    MatrixFlag,
+    MoveFlag,
+    SOp,
+    Unit,
+    VOp,
+    decode_table,
+    encode,
+    encode_program,
+)
+from gemmule.isa import decode as decode_word
+from gemmule.resolve import FAULTS, OUT, resolve
+from gemmule.sim.functional.execute import execute
+from gemmule.sim.functional.memory import Memory
+from gemmule.sim.fuzz.coverage import Coverage
+from gemmule.sim.fuzz.draw import Draw
+from gemmule.sim.fuzz.faults import faulty_commands
+from gemmule.sim.fuzz.frame import Frame
+from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.launch import Launch
+from gemmule.sim.result import Result
+from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import ProgramError, verify
+
+TINY = load_config("tiny")
+ODD = Config(name="odd", dim=8, bus_bytes=2, spm_kib=8, spm_banks=2, acc_kib=4, acc_banks=1, preload=4,
+             burst_bytes=64, read_bursts=1, load_commands=1, write_bursts=1, unit_queue=5, stat_rows=8,
+             dividers=3)
+ONE = Config(name="one", dim=4, bus_bytes=4, spm_kib=2, spm_banks=1, acc_kib=2, acc_banks=1)
+WIDE = Config(name="wide", dim=64, bus_bytes=64, spm_kib=64, spm_banks=4, acc_kib=64, acc_banks=2, preload=4)
+SMALLEST = Config(name="smallest", dim=2, bus_bytes=2, spm_kib=1, spm_banks=2, acc_kib=1, acc_banks=2)
+CONFIGS = [*map(load_config, PRESETS), ODD, ONE, WIDE, SMALLEST]
+WAIT_COLUMNS = [i for i, name in enumerate(TABLE_FIELDS) if name.startswith("wait_")]
+
+
+def ran(config, case):
+    model = Simulator(config, dram_bytes=len(case.dram))
+    model.load(case)
+    return model.run()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_programs_are_legal(config, seed):
+    case = generate(config, seed, 80)
+    verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
+    assert ran(config, case).fault == 0
+    assert len(generate(config, seed + 1, 80).dram) == len(case.dram)
+
+
+def test_same_seed_same_program():
+    first, second, other = generate(TINY, 7, 60), generate(TINY, 7, 60), generate(TINY, 8, 60)
+    assert first.image == second.image
+    assert first.image != other.image
+    assert np.array_equal(first.dram, second.dram)
+
+
+@pytest.mark.parametrize("config", [TINY, ONE], ids=lambda config: config.name)
+def test_coverage_is_complete_over_a_few_programs(config):
+    coverage = Coverage(config)
+    for seed in range(12):
+        case = generate(config, seed, 400)
+        coverage.add(case, ran(config, case))
+    assert coverage.missing() == []
+    assert coverage.sets >= {(unit, 0, flags) for unit, flags in (
+        (Unit.LOAD, 1 << MoveFlag.BROADCAST | 1 << MoveFlag.ADD | 1 << MoveFlag.ACCUMULATOR),
+        (Unit.STORE, 1 << MoveFlag.ACCUMULATOR | 1 << MoveFlag.NARROW),
+        (Unit.MATRIX, 1 << MatrixFlag.B_INT4 | 1 << MatrixFlag.GROUP_SCALES | 1 << MatrixFlag.A_TRANSPOSED))}
+
+
+def test_modes_that_a_configuration_cannot_have_are_left_out():
+    one, four = (" ".join(Coverage(config).counts()["commands"]["matrix"]) for config in (ONE, TINY))
+    for mode, possible in (("output_stationary", False), ("switch", False), ("reuse", True)):
+        assert mode in four
+        assert (mode in one) is possible
+
+
+def test_comparison_modes_are_asked_for_only_where_they_are():
+    without, full = (Coverage(load_config(name)).counts() for name in ("edge", "tiny"))
+    assert full["commands"].keys() - without["commands"].keys() == {"i_gelu"}
+    for kind, modes in (("norm_stat", {"round"}), ("softmax_max", set()), ("softmax_exp", {"i_exp", "softermax"}),
+                        ("softmax_norm", {"i_exp", "softermax"})):
+        assert full["commands"][kind].keys() - without["commands"][kind].keys() == modes
+    assert (without["flag sets"]["norm_stat"], full["flag sets"]["norm_stat"]) == ("0 of 2", "0 of 3")
+
+
+def counted(commands, issue, finish, cycles, config=TINY):
+    """Coverage of a program with given cycles."""
+    registers = np.zeros(32, dtype=np.int64), np.full(32, 1 << 16), np.zeros(16, dtype=np.int64)
+    case = Launch("cycles", 0, encode_program(commands), 0, np.zeros(64, dtype=np.uint8), *registers)
+    coverage = Coverage(config)
+    coverage.add(case, Result(cycles, np.array(issue), np.array(finish), decode_table(case.image)[:, 0]))
+    return coverage
+
+
+def test_coverage_minimum_can_fail():
+    """One program of empty commands: 4 of 40 commands, no mode, no stall, no overlap."""
+    commands = [Command.make(unit) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)]
+    missing = counted(commands, [5, 6, 7, 8], [7, 8, 9, 10], 12).missing()
+    for text in ("commands a program (4 of 40)", "softmax_exp+causal (0 of 0.4)", "softmax_max+continue (0 of 0.4)",
+                 "matrix+output_stationary (0 of 0.4)", "keys+from_importance (0 of 0.4)", "load+indexed (0 of 0.4)",
+                 "predicate: vector true (0 of 0.4)", "predicate: select false (0 of 0.4)",
+                 "rescale (0 of 0.4)", "i_gelu+bias (0 of 0.4)", "softmax_max+online (0 of 0.4)",
+                 "norm_stat+round (0 of 0.4)", "softmax_exp+i_exp (0 of 0.4)", "softmax_norm+softermax (0 of 0.4)",
+                 "stall: store ports (0 of 0.2)", "three units busy (0.000 of 0.05 of the cycles)"):
+        assert text in missing
+    assert not any(text.startswith(("load+empty", "requant (")) for text in missing)
+
+
+def test_overlap_and_starvation_are_counted_in_cycles():
+    """Three units together in cycles 12 .. 14; nothing in flight in 21 .. 29 before the last issue."""
+    move = {"bytes": 4, "rows": 1}
+    commands = [Command.make(Unit.LOAD, **move), Command.make(Unit.MATRIX, m=1, n=1, k=1),
+                Command.make(Unit.VECTOR, op=VOp.SOFTMAX_MAX, m=1, n=1), Command.make(Unit.STORE, **move)]
+    coverage = counted(commands, [5, 10, 12, 30], [14, 20, 18, 35], 40)
+    assert coverage.overlapped == 3
+    assert coverage.cycles == 40
+    assert coverage.stalls["fetch starved"] == 9
+
+
+def test_a_full_window_is_told_from_the_bursts_of_a_load():
+    """Of 9 bursts the last must wait for the first (8 in flight, latency 60); BROADCAST takes one at a time."""
+    for rows, flags, full in ((8, [], 0), (9, [], 1), (9, [MoveFlag.BROADCAST], 0), (9, [MoveFlag.ZERO], 0)):
+        load = Command.make(Unit.LOAD, bytes=4, rows=rows, stride=4, row_stride=1, flags=flags)
+        assert counted([load], [5], [200], 202).stalls["DRAM window full"] == full
+
+
+def test_predicates_are_told_by_the_time_they_take():
+    """A skipped command finishes 2 cycles after its issue, as an empty one does, which does not count."""
+    store = Command.make(Unit.STORE, bytes=4, rows=1, predicate=1)
+    commands = [store, store, Command.make(Unit.STORE, bytes=4, predicate=1), Command.make(Unit.STORE, bytes=4, rows=1),
+                Command.make(Unit.LOAD, bytes=4, rows=1, flags=[MoveFlag.ZERO], predicate=1)]
+    coverage = counted(commands, [5, 10, 60, 70, 80], [7, 50, 62, 130, 82], 140)
+    assert coverage.predicates == {"store false": 1, "store true": 1, "load true": 1}
+    assert coverage.commands["store"] == 3
+
+
+def test_the_dump_shows_all_state():
+    """Whatever is changed in memory or hidden state before the dump changes DRAM after it."""
+    random = np.random.default_rng(5)
+    frame = Frame(TINY, 1)
+    dram = frame.memory(random)
+    program = [*frame.dump_upper(), *frame.dump_lower(table=True, words=True)]
+    limits, random_keys = np.full(32, frame.end), random.integers(1000, 2000, TINY.select_keys)
+
+    def resolved(commands):
+        table = decode_table(encode_program(commands))
+        out = resolve(table, np.zeros(32, dtype=np.int64), limits, np.zeros(16, dtype=np.int64), TINY)
+        assert not out[:, OUT["fault"]].any()
+        return table, out
+
+    dump = resolved(program)
+
+    def dumped(change=lambda memory: None, dump=dump):
+        memory = Memory(TINY, dram_bytes=frame.end)
+        memory.dram[:] = dram
+        memory.reciprocal[:], memory.length[:], memory.root[:], memory.half[:] = 50_000, 24, 70_000, 1
+        memory.center[:], memory.total[:] = 900, 1 << 21
+        memory.rise[:] = np.arange(memory.rise.size).reshape(memory.rise.shape) % 29
+        memory.list[:], memory.ids[:] = 700, np.arange(len(memory.ids))
+        memory.keys[:], memory.committed[:] = random_keys, random_keys
+        memory.best[:] = -20_000
+        change(memory)
+        execute(memory, *dump, len(dump[0]))
+        return memory.dram
+
+    def poke(name, at, value):
+        def change(memory):
+            getattr(memory, name)[at] += value
+        return change
+
+    plain = dumped()
+    changes = [poke("spm", (row, 1), 1) for row in (0, 255, 511, 512, 700, 1023)]
+    changes += [poke("acc", (row, 3), 1 << 30) for row in (0, 100, 127, 128, 255)]
+    changes += [poke("weights", (k, n), 1) for k in range(4) for n in range(4)]
+    changes += [poke("table", entry, 1) for entry in (*range(0, 256, 17), 1, 127, 128)]
+    for context in range(TINY.stat_contexts):
+        for row in (0, 7, TINY.stat_rows - 1):
+            at = context, row
+            changes += [poke("length", at, 1), poke("reciprocal", at, 2000), poke("root", at, 9000),
+                        poke("half", at, 1), poke("maximum", at, 900), poke("center", at, 300),
+                        poke("total", at, 1 << 17), poke("rise", at, 1)]
+    changes += [poke("words", entry, 300) for entry in (*range(0, 512, 37), 255, 256, 511, 512)]
+    last = TINY.list_entries - 1
+    changes += [poke("list", at, 1) for at in (0, 63, last - 63, last)]
+    changes += [poke(name, at, 1) for name in ("best_ids", "ids") for at in (0, 3, 15)]
+    changes += [poke("best", at, 52_000) for at in (0, 15)]
+    smallest, far = int(np.argmin(random_keys[:64])), 1024 - 64 + int(np.argmin(random_keys[-64:]))
+    changes += [poke("keys", smallest, 2000)]
+    changes += [poke(name, at, 2000) for name in ("committed", "shadow") for at in (smallest, far)]
+    for i, change in enumerate(changes):
+        assert not np.array_equal(dumped(change), plain), i
+    for number in (1, 2, 3):
+        judged = [Command.make(Unit.SELECT, op=SOp.COMPARE, m=1, n=1, number=number), *program]
+        assert not np.array_equal(dumped(dump=resolved(judged)), plain)
+
+
+def test_most_waits_are_needed():
+    """Dropping any wait of a program that was not strengthened breaks it: the waits are minimal (24 of them tried)."""
+    for seed in range(40):
+        case = generate(TINY, seed, 40)
+        table = decode_table(case.image)
+        places = np.random.default_rng(seed).permutation(np.argwhere(table[:, WAIT_COLUMNS] > 0))[:24]
+        needed = 0
+        for index, column in places:
+            command = bytearray(case.image)
+            at = index * COMMAND_BYTES
+            word = int.from_bytes(command[at:at + COMMAND_BYTES], "little")
+            decoded = decode_word(word)
+            decoded.waits.pop(type(decoded.unit)(int(column)))  # type: ignore[attr-defined]
+            command[at:at + COMMAND_BYTES] = encode(decoded).to_bytes(COMMAND_BYTES, "little")
+            try:
+                verify(bytes(command), TINY, case.bases, case.limits, case.lengths)
+            except ProgramError:
+                needed += 1
+        if needed == len(places):
+            return
+    raise AssertionError("no program had only needed waits")
+
+
+def test_faulty_programs_fault_where_planted():
+    kinds = set()
+    for seed in range(20):
+        case = generate(TINY, seed, 30, faults=1.0)
+        table = decode_table(case.image)
+        faults = resolve(table, case.bases, case.limits, case.lengths, TINY)[:, OUT["fault"]]
+        assert case.faulty
+        assert np.count_nonzero(faults) == 1
+        result = ran(TINY, case)
+        assert result.fault_index == int(np.flatnonzero(faults)[0])
+        kinds.add(FAULTS[result.fault])
+    assert len(kinds) > 1
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_every_faulty_command_faults(config):
+    case = generate(config, 0, 40)
+    commands = faulty_commands(config, case.bases, np.random.default_rng(3))
+    out = resolve(decode_table(encode_program(commands)), case.bases, case.limits, case.lengths, config)
+    wrong = [command for command, fault in zip(commands, out[:, OUT["fault"]]) if not fault]
+    assert not wrong
+    assert {FAULTS[fault] for fault in out[:, OUT["fault"]]} == {"illegal", "rows", "limit", "align"}
+
+
+def test_length_fields_resolve_to_the_drawn_value():
+    random = np.random.default_rng(0)
+    lengths = random.integers(0, 60, NUM_LENGTHS)
+    draw = Draw(TINY, random, np.zeros(32, dtype=np.int64), lengths)
+    forms = set()
+    for _ in range(300):
+        value = int(random.integers(0, 40))
+        length = draw.length(value)
+        assert isinstance(length, Length)
+        assert length.resolve(lengths) == value
+        forms.add((length.reg > 0, length.offset > 0))
+    assert len(forms) == 3
