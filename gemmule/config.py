@@ -12,10 +12,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from .isa import COMMAND_BYTES
+
 __all__ = ["Config", "ConfigError", "Dram", "Host", "PRESETS", "load_config"]
 
 PRESETS = ("tiny", "edge", "base")
-COMMAND_BYTES = 32
 
 
 class ConfigError(ValueError):
@@ -43,6 +44,11 @@ class Dram(_Frozen):
     """Cycles per bus beat: bandwidth is bus_bytes / beat_cycles bytes per cycle."""
     refresh_cycles: int = 140
     refresh_period: int = 3900
+
+    @property
+    def refresh_share(self) -> float:
+        """Part of all cycles in which the DRAM refreshes."""
+        return self.refresh_cycles / self.refresh_period if self.refresh_period else 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Dram:

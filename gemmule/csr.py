@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
+from .operations import Unit
+
 __all__ = [
     "CAUSES", "COUNTERS", "COUNTER_BITS", "CSR_BITS", "FAULT_SHIFT", "TRAFFIC", "WATCHDOG_CYCLES", "Control", "Csr",
     "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
@@ -27,7 +29,7 @@ TRAFFIC = (
 )
 """What crossed the DRAM bus: whole beats in bytes, and bursts."""
 COUNTERS = tuple(
-    f"{unit}_{cause}" for unit in ("load", "store", "matrix", "vector", "select") for cause in CAUSES) + TRAFFIC
+    f"{unit.label}_{cause}" for unit in Unit for cause in CAUSES) + TRAFFIC
 """Performance counters in the order of their registers."""
 COUNTER_BITS = 48
 WATCHDOG_CYCLES = 1 << 20

@@ -17,20 +17,44 @@ from enum import IntEnum
 
 import numpy as np
 
-from .operations import MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, flag_name, legal_flags
+from .operations import (
+    OPERATIONS,
+    AddFlag,
+    ArgmaxFlag,
+    ColumnFlag,
+    CommitFlag,
+    CompareFlag,
+    ImportanceFlag,
+    KeysFlag,
+    MatrixFlag,
+    MoveFlag,
+    NormFlag,
+    RequantFlag,
+    SelectFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VectorFlag,
+    VOp,
+    flag_name,
+    legal_flags,
+)
 
 __all__ = [
-    "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS", "Command",
-    "Dyn", "IsaError", "Length", "MatrixFlag", "MoveFlag", "NUM_PREDICATES", "SOp", "SelectFlag", "Unit", "VOp",
-    "VectorFlag", "body_of", "decode",
-    "decode_table", "disassemble", "encode", "encode_program", "legal_flags", "TABLE_FIELDS",
+    "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_LENGTH", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS",
+    "NUM_PREDICATES", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "ColumnFlag", "Command", "CommitFlag", "CompareFlag",
+    "Dyn", "ImportanceFlag", "IsaError", "KeysFlag", "Length", "MatrixFlag", "MoveFlag", "NormFlag", "RequantFlag",
+    "SOp", "SelectFlag", "SoftmaxFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode", "decode_table",
+    "disassemble", "encode", "encode_program", "field_bits", "legal_flags",
 ]
 
 COMMAND_BYTES = 32
 NUM_BASES = 32
 """Base (and limit) registers for DRAM addresses."""
 NUM_LENGTHS = 16
-"""Length registers; number 0 reads 65535."""
+"""Length registers; number 0 reads :data:`MAX_LENGTH`."""
+MAX_LENGTH = (1 << 16) - 1
+"""What a length register holds at most, and what register 0 always reads."""
 NUM_PREDICATES = 4
 """Predicates; number 0 is always true."""
 MAX_WAIT = 63
@@ -94,6 +118,11 @@ def body_of(unit: int) -> tuple[tuple[str, int], ...]:
     return BODY.get(Unit(unit), ()) if unit < len(Unit) else ()
 
 
+def field_bits(unit: Unit, name: str) -> int:
+    """Width of a field of a unit's body, or of the header."""
+    return dict((*HEADER, *body_of(unit)))[name]
+
+
 @dataclass(frozen=True)
 class Length:
     """``min(max(LEN[reg] - offset, 0), cap)`` rows or columns."""
@@ -103,7 +132,7 @@ class Length:
     offset: int = 0
 
     def resolve(self, lengths: Iterable[int]) -> int:
-        value = 65535 if self.reg == 0 else list(lengths)[self.reg]
+        value = MAX_LENGTH if self.reg == 0 else list(lengths)[self.reg]
         return min(max(value - self.offset, 0), self.cap)
 
 
@@ -164,7 +193,7 @@ def encode(command: Command) -> int:
     Raises:
         IsaError: a field is unknown or does not fit its bits.
     """
-    where = f"{command.unit.name.lower()} command"
+    where = f"{command.unit.label} command"
     header: dict[str, int] = {
         "unit": command.unit, "op": command.op, "flags": sum(1 << bit for bit in command.flags),
         "dyn_which": command.dyn[0], "dyn_reg": command.dyn[1], "dyn_stride": command.dyn[2],
@@ -236,11 +265,8 @@ def decode_table(image: bytes) -> np.ndarray:
 
 def disassemble(command: Command) -> str:
     """One readable line: ``vector.rope  src0=0 ... m=len1-0<=16  waits matrix:1``."""
-    name = command.unit.name.lower()
-    if command.unit is Unit.VECTOR and command.op < len(VOp):
-        name += "." + VOp(command.op).name.lower()
-    if command.unit is Unit.SELECT and command.op < len(SOp):
-        name += "." + SOp(command.op).name.lower()
+    known = OPERATIONS.get((command.unit, command.op))
+    name = known.label if known else command.unit.label
     values = dict(command.fields)
     parts = []
     for length in LENGTHS.get(command.unit, ()):
@@ -254,5 +280,5 @@ def disassemble(command: Command) -> str:
     parts += [flag_name(command.unit, command.op, command.flags, bit) for bit in sorted(command.flags)]
     if command.waits:
         parts.append("waits " + ",".join(
-            f"{unit.name.lower()}:{distance}" for unit, distance in command.waits.items()))
+            f"{unit.label}:{distance}" for unit, distance in command.waits.items()))
     return f"{name:<20} {' '.join(parts)}" + (f"  # {command.note}" if command.note else "")

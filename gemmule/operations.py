@@ -1,12 +1,21 @@
-"""Units, their operations and flags, and which flags go together."""
+"""Units, their operations, the flags of each operation and which of them go together.
+
+A flag is a bit of the header field ``flags``. The same bit means different things to different operations, so
+every group of operations has an enumeration of its own; :data:`OPERATIONS` says which flags an operation knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["COMPARISON_OPS", "EXPONENTIALS", "MatrixFlag", "MoveFlag", "SOp", "SelectFlag", "Unit", "VOp", "VectorFlag",
-           "flag_name", "is_comparison", "legal_flags"]
+__all__ = [
+    "COMPARISON_OPS", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS", "AddFlag",
+    "ArgmaxFlag", "ColumnFlag", "CommitFlag", "CompareFlag", "ImportanceFlag", "KeysFlag", "MatrixFlag", "MoveFlag",
+    "NormFlag", "Operation", "RequantFlag", "SOp", "SoftmaxFlag", "Unit", "VOp", "flag_name", "is_comparison",
+    "legal_flags",
+]
 
 
 class Unit(IntEnum):
@@ -18,9 +27,18 @@ class Unit(IntEnum):
     VECTOR = 3
     SELECT = 4
 
+    @property
+    def label(self) -> str:
+        """The unit's name as listings, reports and ports write it."""
+        return self.name.lower()
+
+
+ISSUE_PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.SELECT, Unit.LOAD, Unit.STORE)
+"""Which unit goes first when several heads could issue."""
+
 
 class VOp(IntEnum):
-    """Operations of the vector unit (header field ``op``); other units have op 0."""
+    """Operations of the vector unit (header field ``op``); load, store and matrix have op 0."""
 
     REQUANT = 0
     PRODUCT = 1
@@ -38,6 +56,7 @@ class VOp(IntEnum):
     I_GELU = 13
 
 
+SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 COMPARISON_OPS = (VOp.I_GELU,)
 """Operations that only a device with ``comparison_modes`` has."""
 EXPONENTIALS = ("table", "i_exp", "softermax")
@@ -57,19 +76,8 @@ class SOp(IntEnum):
     LIST_STORE = 7
 
 
-class SelectFlag(IntEnum):
-    """Bits of the header field ``flags`` for the select unit; bit 0 depends on the operation."""
-
-    CONTINUE = 0  # argmax: go on from the row's running maximum
-    FROM_IMPORTANCE = 0  # keys: from the committed importance, not from the scratchpad
-    DISCARD = 0  # commit: drop the shadow instead of adding it
-    INVERT = 0  # compare: the predicate is maximum < threshold
-    WIDE = 1  # importance, compare: 16-bit planes, not bytes
-    CLEAR = 2  # commit: the committed importance becomes 0 too
-
-
 class MoveFlag(IntEnum):
-    """Bits of the header field ``flags`` for the load and store units."""
+    """Load and store."""
 
     ACCUMULATOR = 0  # row counts accumulator rows; DRAM holds int32
     NARROW = 1  # DRAM holds int8: sign-extended by a load, saturated by a store (with ACCUMULATOR)
@@ -79,8 +87,12 @@ class MoveFlag(IntEnum):
     INDEXED = 5  # DRAM row r is number min(LIST[list + r], last_index) instead of r: gather, scatter
 
 
+EXCLUSIVE_LOADS = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
+"""Flags of loads that run alone: they write more rows than they read, and no other load issues meanwhile."""
+
+
 class MatrixFlag(IntEnum):
-    """Bits of the header field ``flags`` for the matrix unit."""
+    """The matrix product."""
 
     A_UNSIGNED = 0
     B_TRANSPOSED = 1
@@ -92,8 +104,8 @@ class MatrixFlag(IntEnum):
     REUSE = 7  # the weights of the last weight-stationary command, which stand in the mesh
 
 
-class VectorFlag(IntEnum):
-    """Bits of the header field ``flags`` for the vector unit; bit 6 depends on the operation."""
+class RequantFlag(IntEnum):
+    """REQUANT. Bit 6 is RESCALE with RESIDUAL and CLAMP without."""
 
     COLUMN = 0  # multiplier and shift per column, from scratchpad rows at src1
     ROW = 1  # multiply by the row's softmax reciprocal (statistics context)
@@ -101,111 +113,213 @@ class VectorFlag(IntEnum):
     RESIDUAL = 3  # add the int16 row that stands at dst (implies WIDE)
     RELU = 4
     LOOKUP = 5  # pass the int8 result through the byte table
-    TREE = 0  # softmax: among the last m columns row i sees those of its bitmap, row src1 + i
-    MEAN = 0  # norm: subtract the row's mean (LayerNorm)
-    ROUND = 1  # norm statistic with MEAN: the mean is a rounded integer, as I-BERT's (comparison mode)
-    CONTINUE = 1  # softmax max, exp: go on from the context's maximum, sum
-    MORE = 3  # softmax exp: more columns follow, no reciprocal yet
-    ONLINE = 5  # softmax max: whole octaves, the rise goes to the context; exp: the context's sum is shifted by it
-    CAUSAL = 6  # softmax: row i of m sees columns 0 .. n - m + i
-    CLAMP = 6  # requant to int8: limit to aux low byte .. aux high byte (both signed)
-    RESCALE = 6  # requant with RESIDUAL: residual times aux, shifted by shift2
+    CLAMP = 6  # int8 result: limit to aux low byte .. aux high byte (both signed)
+    RESCALE = 6  # residual times aux, shifted by shift2
     BIAS = 7  # int32 per column, added to the accumulator's value, from rows at src1
+
+
+class ColumnFlag(IntEnum):
+    """ROPE and I_GELU."""
+
+    COLUMN = 0  # multiplier and shift per column, from scratchpad rows at src1
+    BIAS = 7  # int32 per column, added to the accumulator's value, from rows at src1
+
+
+class AddFlag(IntEnum):
+    """ADD."""
+
+    WIDE = 2  # int16 result in two planes
+    RELU = 4
+    LOOKUP = 5  # pass the int8 result through the byte table
+
+
+class NormFlag(IntEnum):
+    """NORM_STAT and NORM_APPLY."""
+
+    MEAN = 0  # subtract the row's mean (LayerNorm)
+    ROUND = 1  # statistic with MEAN: the mean is a rounded integer, as I-BERT's (comparison mode)
+    WIDE = 2  # apply: int16 result in two planes
+    BIAS = 7  # apply: int32 per column (beta), from rows at src1
+
+
+class SoftmaxFlag(IntEnum):
+    """SOFTMAX_MAX, SOFTMAX_EXP and SOFTMAX_NORM."""
+
+    TREE = 0  # among the last m columns row i sees those of its bitmap, row src1 + i
+    CONTINUE = 1  # max, exp: go on from the context's maximum, sum
+    WIDE = 2  # exp, norm: 16-bit probabilities in two planes
+    MORE = 3  # exp: more columns follow, no reciprocal yet
+    ONLINE = 5  # max: whole octaves, the rise goes to the context; exp: the context's sum is shifted by it
+    CAUSAL = 6  # row i of m sees columns 0 .. n - m + i
+
+
+class ArgmaxFlag(IntEnum):
+    """ARGMAX."""
+
+    CONTINUE = 0  # go on from the row's running maximum
+
+
+class KeysFlag(IntEnum):
+    """KEYS."""
+
+    FROM_IMPORTANCE = 0  # from the committed importance, not from the scratchpad
+
+
+class ImportanceFlag(IntEnum):
+    """IMPORTANCE."""
+
+    WIDE = 1  # 16-bit planes, not bytes
+
+
+class CommitFlag(IntEnum):
+    """COMMIT."""
+
+    DISCARD = 0  # drop the shadow instead of adding it
+    CLEAR = 2  # the committed importance becomes 0 too
+
+
+class CompareFlag(IntEnum):
+    """COMPARE."""
+
+    INVERT = 0  # the predicate is maximum < threshold
+    WIDE = 1  # 16-bit planes, not bytes
+
+
+Pairs = tuple[tuple[IntEnum, IntEnum], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What one operation is called and which flags it takes."""
+
+    unit: Unit
+    number: int = 0
+    name: str = ""
+    flags: tuple[IntEnum, ...] = ()
+    """Every flag that it knows."""
+    excluded: Pairs = ()
+    """Flags that exclude each other."""
+    needed: Pairs = ()
+    """Flags of which the first needs the second."""
+    comparison: tuple[IntEnum, ...] = ()
+    """Flags that only a device with ``comparison_modes`` has."""
+
+    @property
+    def label(self) -> str:
+        """``load``, ``vector.rope``."""
+        return f"{self.unit.label}.{self.name}" if self.name else self.unit.label
+
+    def legal(self, flags: int) -> bool:
+        """Whether every flag is known, in this combination."""
+        if flags & ~_bits(*self.flags):
+            return False
+        if any(flags >> a & 1 and flags >> b & 1 for a, b in self.excluded):
+            return False
+        if any(flags >> a & 1 and not flags >> b & 1 for a, b in self.needed):
+            return False
+        # A clamp is for int8 results; with RESIDUAL the same bit means RESCALE.
+        clamp = RequantFlag.CLAMP in self.flags and isinstance(self.flags[0], RequantFlag)
+        wide, residual = flags >> RequantFlag.WIDE & 1, flags >> RequantFlag.RESIDUAL & 1
+        return not (clamp and flags >> RequantFlag.CLAMP & 1 and wide and not residual)
 
 
 def _bits(*flags: int) -> int:
     return sum(1 << flag for flag in set(flags))
 
 
-_OPERATIONS: dict[int, int] = {
-    Unit.LOAD: 1, Unit.STORE: 1, Unit.MATRIX: 1, Unit.VECTOR: len(VOp), Unit.SELECT: len(SOp)}
-_V = VectorFlag
-_FLAGS: dict[tuple[Unit, int], int] = {
-    (Unit.LOAD, 0): _bits(*MoveFlag),
-    (Unit.STORE, 0): _bits(MoveFlag.ACCUMULATOR, MoveFlag.NARROW, MoveFlag.INDEXED),
-    (Unit.MATRIX, 0): _bits(*MatrixFlag),
-    (Unit.VECTOR, VOp.REQUANT): _bits(*_V),
-    (Unit.VECTOR, VOp.ROPE): _bits(_V.COLUMN, _V.BIAS),
-    (Unit.VECTOR, VOp.NORM_STAT): _bits(_V.MEAN, _V.ROUND),
-    (Unit.VECTOR, VOp.NORM_APPLY): _bits(_V.MEAN, _V.BIAS, _V.WIDE),
-    (Unit.VECTOR, VOp.SOFTMAX_MAX): _bits(_V.CAUSAL, _V.TREE, _V.CONTINUE, _V.ONLINE),
-    (Unit.VECTOR, VOp.SOFTMAX_EXP): _bits(
-        _V.CAUSAL, _V.TREE, _V.CONTINUE, _V.MORE, _V.WIDE, _V.ONLINE),
-    (Unit.VECTOR, VOp.SOFTMAX_NORM): _bits(_V.CAUSAL, _V.TREE, _V.WIDE),
-    (Unit.SELECT, SOp.ARGMAX): _bits(SelectFlag.CONTINUE),
-    (Unit.SELECT, SOp.KEYS): _bits(SelectFlag.FROM_IMPORTANCE),
-    (Unit.SELECT, SOp.IMPORTANCE): _bits(SelectFlag.WIDE),
-    (Unit.SELECT, SOp.COMMIT): _bits(SelectFlag.DISCARD, SelectFlag.CLEAR),
-    (Unit.SELECT, SOp.COMPARE): _bits(SelectFlag.INVERT, SelectFlag.WIDE),
-    (Unit.VECTOR, VOp.ADD): _bits(_V.WIDE, _V.RELU, _V.LOOKUP),
-    (Unit.VECTOR, VOp.I_GELU): _bits(_V.COLUMN, _V.BIAS),
-}
-# Pairs that exclude each other, and flags that need another one: (unit, bit, other bit).
-_EXCLUDED: tuple[tuple[Unit, int, int], ...] = (
-    (Unit.LOAD, MoveFlag.ZERO, MoveFlag.ADD), (Unit.LOAD, MoveFlag.ZERO, MoveFlag.BROADCAST),
-    (Unit.LOAD, MoveFlag.ZERO, MoveFlag.INDEXED), (Unit.LOAD, MoveFlag.BROADCAST, MoveFlag.INDEXED),
-    *((Unit.MATRIX, MatrixFlag.OUTPUT_STATIONARY, other)
-      for other in (MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES, MatrixFlag.REUSE)),
-    *((Unit.MATRIX, MatrixFlag.REUSE, other) for other in (
-        MatrixFlag.B_TRANSPOSED, MatrixFlag.A_TRANSPOSED, MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES)),
-    (Unit.MATRIX, MatrixFlag.GROUP_SCALES, MatrixFlag.B_TRANSPOSED),
+def _vector(op: VOp, *flags: IntEnum, excluded: Pairs = (), needed: Pairs = (),
+            comparison: tuple[IntEnum, ...] = ()) -> Operation:
+    return Operation(unit=Unit.VECTOR, number=op, name=op.name.lower(), flags=flags, excluded=excluded, needed=needed,
+                     comparison=comparison)
+
+
+def _select(op: SOp, *flags: IntEnum) -> Operation:
+    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags)
+
+
+_M, _X, _N, _S = MoveFlag, MatrixFlag, NormFlag, SoftmaxFlag
+_MASKS: Pairs = ((_S.CAUSAL, _S.TREE),)
+_EVERY = (
+    Operation(unit=Unit.LOAD, flags=tuple(_M),
+              excluded=((_M.ZERO, _M.ADD), (_M.ZERO, _M.BROADCAST), (_M.ZERO, _M.INDEXED), (_M.BROADCAST, _M.INDEXED)),
+              needed=((_M.NARROW, _M.ACCUMULATOR), (_M.ADD, _M.ACCUMULATOR))),
+    Operation(unit=Unit.STORE, flags=(_M.ACCUMULATOR, _M.NARROW, _M.INDEXED), needed=((_M.NARROW, _M.ACCUMULATOR),)),
+    Operation(unit=Unit.MATRIX, flags=tuple(_X),
+              excluded=(*((_X.OUTPUT_STATIONARY, other) for other in (_X.B_INT4, _X.GROUP_SCALES, _X.REUSE)),
+                        *((_X.REUSE, other) for other in (
+                            _X.B_TRANSPOSED, _X.A_TRANSPOSED, _X.B_INT4, _X.GROUP_SCALES)),
+                        (_X.GROUP_SCALES, _X.B_TRANSPOSED)),
+              needed=((_X.GROUP_SCALES, _X.B_INT4),)),
+    _vector(VOp.REQUANT, *RequantFlag),
+    _vector(VOp.PRODUCT),
+    _vector(VOp.ROPE, *ColumnFlag),
+    _vector(VOp.NORM_STAT, _N.MEAN, _N.ROUND, needed=((_N.ROUND, _N.MEAN),), comparison=(_N.ROUND,)),
+    _vector(VOp.NORM_APPLY, _N.MEAN, _N.WIDE, _N.BIAS),
+    _vector(VOp.SOFTMAX_MAX, _S.TREE, _S.CONTINUE, _S.ONLINE, _S.CAUSAL, excluded=_MASKS),
+    _vector(VOp.SOFTMAX_EXP, _S.TREE, _S.CONTINUE, _S.WIDE, _S.MORE, _S.ONLINE, _S.CAUSAL, excluded=_MASKS),
+    _vector(VOp.TABLE),
+    _vector(VOp.ADD, *AddFlag),
+    _vector(VOp.SOFTMAX_NORM, _S.TREE, _S.WIDE, _S.CAUSAL, excluded=_MASKS),
+    _vector(VOp.ABSMAX),
+    _vector(VOp.WORD_TABLE),
+    _vector(VOp.RESCALE),
+    _vector(VOp.I_GELU, *ColumnFlag),
+    _select(SOp.ARGMAX, *ArgmaxFlag),
+    _select(SOp.KEYS, *KeysFlag),
+    _select(SOp.TOP_K),
+    _select(SOp.IMPORTANCE, *ImportanceFlag),
+    _select(SOp.COMMIT, *CommitFlag),
+    _select(SOp.COMPARE, *CompareFlag),
+    _select(SOp.LIST_LOAD),
+    _select(SOp.LIST_STORE),
 )
-_SOFTMAX = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
-_NEEDED: tuple[tuple[Unit, int, int], ...] = (
-    (Unit.LOAD, MoveFlag.NARROW, MoveFlag.ACCUMULATOR), (Unit.LOAD, MoveFlag.ADD, MoveFlag.ACCUMULATOR),
-    (Unit.STORE, MoveFlag.NARROW, MoveFlag.ACCUMULATOR),
-    (Unit.MATRIX, MatrixFlag.GROUP_SCALES, MatrixFlag.B_INT4),
-)
+OPERATIONS: dict[tuple[int, int], Operation] = {(op.unit, op.number): op for op in _EVERY}
+"""Every operation by (unit, number)."""
 
 
 def legal_flags(unit: int, op: int, flags: int) -> bool:
     """Whether the unit has the operation, and that knows every flag that is set, in this combination."""
-    if op >= _OPERATIONS[unit]:
-        return False
-    if flags & ~_FLAGS.get((Unit(unit), op), 0):
-        return False
-    for where, bit, other in _EXCLUDED:
-        if unit == where and flags >> bit & 1 and flags >> other & 1:
-            return False
-    for where, bit, other in _NEEDED:
-        if unit == where and flags >> bit & 1 and not flags >> other & 1:
-            return False
-    if unit == Unit.VECTOR and op in _SOFTMAX and flags >> _V.CAUSAL & 1 and flags >> _V.TREE & 1:
-        return False
-    if unit == Unit.VECTOR and op == VOp.NORM_STAT and flags >> _V.ROUND & 1 and not flags >> _V.MEAN & 1:
-        return False
-    # A clamp is for int8 results; with RESIDUAL the same bit means RESCALE.
-    clamp, wide = flags >> _V.CLAMP & 1, flags >> _V.WIDE & 1
-    return not (unit == Unit.VECTOR and op == VOp.REQUANT and clamp and wide
-                and not flags >> _V.RESIDUAL & 1)
+    return (unit, op) in OPERATIONS and OPERATIONS[unit, op].legal(flags)
 
 
 def is_comparison(op: int, flags: int) -> bool:
     """Whether a vector command needs a device with ``comparison_modes``, whatever its ``period``."""
-    return op in COMPARISON_OPS or (op == VOp.NORM_STAT and bool(flags >> _V.ROUND & 1))
-
-
-_FLAG_NAMES: dict[int, dict[int, str]] = {
-    unit: {flag.value: flag.name.lower() for flag in flags}
-    for unit, flags in ((Unit.LOAD, MoveFlag), (Unit.STORE, MoveFlag), (Unit.MATRIX, MatrixFlag),
-                        (Unit.VECTOR, VectorFlag), (Unit.SELECT, SelectFlag))
-}
-# Bits whose name depends on the operation: (unit, operation) -> bit -> name.
-_OTHER_NAMES: dict[tuple[int, int], dict[int, str]] = {
-    **{(Unit.VECTOR, op): {VectorFlag.TREE: "tree", VectorFlag.CONTINUE: "continue", VectorFlag.MORE: "more",
-                             VectorFlag.ONLINE: "online"}
-       for op in _SOFTMAX},
-    **{(Unit.VECTOR, op): {VectorFlag.MEAN: "mean", VectorFlag.ROUND: "round"}
-       for op in (VOp.NORM_STAT, VOp.NORM_APPLY)},
-    (Unit.SELECT, SOp.KEYS): {SelectFlag.FROM_IMPORTANCE: "from_importance"},
-    (Unit.SELECT, SOp.COMMIT): {SelectFlag.DISCARD: "discard"},
-    (Unit.SELECT, SOp.COMPARE): {SelectFlag.INVERT: "invert"},
-}
+    known = OPERATIONS.get((Unit.VECTOR, op))
+    return op in COMPARISON_OPS or (known is not None and bool(flags & _bits(*known.comparison)))
 
 
 def flag_name(unit: int, op: int, flags: Collection[int], bit: int) -> str:
     """Name of a flag bit in listings."""
-    if unit == Unit.VECTOR and bit == VectorFlag.CLAMP and op == VOp.REQUANT:
-        return "rescale" if VectorFlag.RESIDUAL in flags else "clamp"
-    other = _OTHER_NAMES.get((unit, op), {})
-    return other.get(bit, _FLAG_NAMES.get(unit, {}).get(bit, f"flag{bit}"))
+    if (unit, op, bit) == (Unit.VECTOR, VOp.REQUANT, RequantFlag.RESCALE) and RequantFlag.RESIDUAL in flags:
+        return "rescale"
+    known = OPERATIONS[unit, op].flags if (unit, op) in OPERATIONS else ()
+    return next((flag.name.lower() for flag in known if flag == bit), f"flag{bit}")
+
+
+# Until every room says which operation's flag it means.
+class VectorFlag(IntEnum):
+    COLUMN = 0
+    ROW = 1
+    WIDE = 2
+    RESIDUAL = 3
+    RELU = 4
+    LOOKUP = 5
+    TREE = 0
+    MEAN = 0
+    ROUND = 1
+    CONTINUE = 1
+    MORE = 3
+    ONLINE = 5
+    CAUSAL = 6
+    CLAMP = 6
+    RESCALE = 6
+    BIAS = 7
+
+
+class SelectFlag(IntEnum):
+    CONTINUE = 0
+    FROM_IMPORTANCE = 0
+    DISCARD = 0
+    INVERT = 0
+    WIDE = 1
+    CLEAR = 2

@@ -21,11 +21,12 @@ from .softmax import (
     tree_mask,
     visible,
 )
-from .table import TABLE_ENTRIES, interpolate
+from .table import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, interpolate
 from .vector import add, join_planes, lookup, product, requant_store, split_planes
 
 __all__ = [
-    "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_SHIFT", "TABLE_ENTRIES", "accumulate_importance", "add",
+    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_SHIFT", "WORD_TABLE_ENTRIES",
+    "accumulate_importance", "add",
     "argmax_rows", "exp2", "interpolate", "join_planes", "lookup", "norm_statistic", "normalize", "octave_max",
     "own_scale", "product", "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max",
     "row_multiplier", "row_normalized", "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal",

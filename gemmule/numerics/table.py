@@ -8,9 +8,10 @@ import numpy as np
 
 from .fixed import rshr
 
-__all__ = ["TABLE_ENTRIES", "byte_table", "interpolate", "word_table"]
+__all__ = ["BYTE_TABLE_ENTRIES", "WORD_TABLE_ENTRIES", "byte_table", "interpolate", "word_table"]
 
-TABLE_ENTRIES = 513
+BYTE_TABLE_ENTRIES = 256
+WORD_TABLE_ENTRIES = 513
 _STEP = 7
 
 
@@ -19,14 +20,14 @@ def byte_table(function: Callable[[np.ndarray], np.ndarray], scale_in: float, sc
 
     Rounds half up; the error is half an LSB of the output.
     """
-    x = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
+    x = np.arange(BYTE_TABLE_ENTRIES).astype(np.uint8).view(np.int8).astype(np.float64)
     y = np.floor(function(x * scale_in) / scale_out + 0.5)
     return np.clip(y, -128, 127).astype(np.int8).view(np.uint8)
 
 
 def word_table(function: Callable[[np.ndarray], np.ndarray], scale_in: float, scale_out: float) -> np.ndarray:
     """int16[513] for :func:`interpolate`: entry i is ``round(f((128 * i - 32768) * scale_in) / scale_out)``."""
-    x = (np.arange(TABLE_ENTRIES, dtype=np.float64) * (1 << _STEP) - 32768) * scale_in
+    x = (np.arange(WORD_TABLE_ENTRIES, dtype=np.float64) * (1 << _STEP) - 32768) * scale_in
     return np.clip(np.floor(function(x) / scale_out + 0.5), -32768, 32767).astype(np.int16)
 
 

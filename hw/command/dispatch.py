@@ -6,13 +6,13 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.config import COMMAND_BYTES, Config
+from gemmule.config import Config
 from gemmule.hw.command.claims import narrow, widen
 from gemmule.hw.command.extents import Extents, extents_layout
 from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import Queue
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.resolve import STREAM_UNIT, STREAMS
 
 __all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]

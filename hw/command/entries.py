@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.config import COMMAND_BYTES, Config
+from gemmule.config import Config
 from gemmule.hw.command.fields import FIRST_BITS, fields_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import MoveFlag, SelectFlag, SOp, Unit
+from gemmule.isa import COMMAND_BYTES, MoveFlag, SelectFlag, SOp, Unit
 
 __all__ = ["Entries"]
 

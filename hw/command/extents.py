@@ -10,10 +10,9 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.config import COMMAND_BYTES
 from gemmule.hw.command.fields import CLAIMS, FIRST_BITS, fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import BODY, NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp
+from gemmule.isa import BODY, COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp
 
 __all__ = ["Extents", "extents_layout"]
 

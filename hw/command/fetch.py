@@ -7,9 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gemmule.config import COMMAND_BYTES, Config
+from gemmule.config import Config
 from gemmule.hw.interfaces import COUNT_BITS, read_request
 from gemmule.hw.queue import Queue
+from gemmule.isa import COMMAND_BYTES
 from gemmule.timing import Timing
 
 __all__ = ["Fetch"]

@@ -7,11 +7,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
-from gemmule.config import COMMAND_BYTES, Config
+from gemmule.config import Config
 from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import COMMAND_BYTES, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
 
 __all__ = ["Hulls"]
 

@@ -7,14 +7,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
-from gemmule.config import COMMAND_BYTES, Config
+from gemmule.config import Config
 from gemmule.hw.command.entries import Entries
 from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
 from gemmule.hw.command.hulls import Hulls
 from gemmule.hw.command.legal import Legal
 from gemmule.hw.interfaces import matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.isa import HEADER, MoveFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, SOp, Unit, VectorFlag, VOp
 from gemmule.resolve import FAULTS
 
 __all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]

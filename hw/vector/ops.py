@@ -15,13 +15,13 @@ from amaranth.utils import bits_for, exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
 from gemmule.isa import VectorFlag, VOp
-from gemmule.numerics.table import TABLE_ENTRIES
+from gemmule.numerics.table import WORD_TABLE_ENTRIES
 
 __all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
            "row_write", "token_layout", "traits_of"]
 
 TABLE_BYTES = 256
-WORDS = TABLE_ENTRIES - 1
+WORDS = WORD_TABLE_ENTRIES - 1
 """Segments of the word table; its last entry only ends the last one."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import NUM_PREDICATES
-from gemmule.numerics import TABLE_ENTRIES
+from gemmule.numerics import WORD_TABLE_ENTRIES
 
 __all__ = ["Memory"]
 
@@ -36,7 +36,7 @@ class Memory:
         """What stands in the mesh, ``[k, n]``: the last weight-stationary tile, for REUSE."""
         self.table = np.zeros(256, dtype=np.uint8)
         """The byte table of LOOKUP."""
-        self.words = np.zeros(TABLE_ENTRIES, dtype=np.int16)
+        self.words = np.zeros(WORD_TABLE_ENTRIES, dtype=np.int16)
         """The word table of LOOKUP with WIDE."""
         shape = (config.stat_contexts, config.stat_rows)
         # Contexts: softmax maximum, reciprocal R and L, softmax sum, rise; norm s, r, h.

@@ -210,7 +210,7 @@ def _table(x: _Operands) -> None:
 
 
 def _word_table(x: _Operands) -> None:
-    entries, rows = numerics.TABLE_ENTRIES, -(-numerics.TABLE_ENTRIES // x.memory.dim)
+    entries, rows = numerics.WORD_TABLE_ENTRIES, -(-numerics.WORD_TABLE_ENTRIES // x.memory.dim)
     planes = x.memory.spm[x.row[_SRC0]:x.row[_SRC0] + 2 * rows].reshape(2, -1)[:, :entries]
     x.memory.words[:] = numerics.join_planes(*planes)
 

@@ -29,7 +29,7 @@ class Device:
         self.spm = rng.integers(0, 256, (config.spm_rows, self.dim)).astype(np.uint8)
         self.acc = rng.integers(-(1 << 31), 1 << 31, (config.acc_rows, self.dim))
         self.table = np.zeros(256, dtype=np.uint8)
-        self.words = np.zeros(table.TABLE_ENTRIES, dtype=np.int64)
+        self.words = np.zeros(table.WORD_TABLE_ENTRIES, dtype=np.int64)
         shape = (config.stat_contexts, config.stat_rows)
         self.maximum, self.rise, self.total, self.R, self.L, self.s, self.r, self.h = (
             np.zeros(shape, dtype=np.int64) for _ in range(8))
@@ -109,9 +109,9 @@ class Device:
             self.table = self.spm[c["src0"]:c["src0"] + 256 // dim].reshape(-1).copy()
             return {}
         if op is VOp.WORD_TABLE:
-            plane = -(-table.TABLE_ENTRIES // dim)
+            plane = -(-table.WORD_TABLE_ENTRIES // dim)
             low, high = (self.spm[c["src0"] + at:c["src0"] + at + plane].reshape(-1) for at in (0, plane))
-            self.words = numerics.join_planes(low, high)[:table.TABLE_ENTRIES]
+            self.words = numerics.join_planes(low, high)[:table.WORD_TABLE_ENTRIES]
             return {}
         if op is VOp.REQUANT:
             acc, mult, shift = self.scaled(c, n)
