@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.footprints import footprints
 from gemmule.compiler.layout import Regions
-from gemmule.compiler.schedule import ACC, SPM, footprints, place_waits
+from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config
 from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.operands import Memory
 from gemmule.sim.result import Result
 from gemmule.timing import ceil_div
 
@@ -202,10 +204,10 @@ def schedule_loads(commands: Sequence[Command], config: Config,
     the last store that overlaps it.
     """
     spilled = spilled or {}
-    touched = {SPM: np.full(config.spm_rows, -1), ACC: np.full(config.acc_rows, -1)}
+    touched = {Memory.SPM: np.full(config.spm_rows, -1), Memory.ACC: np.full(config.acc_rows, -1)}
     keys, latest, stores = [], -1, []
     for i, command in enumerate(commands):
-        spans = [(touched[part.space], rows) for part in footprints(command, config, {}) for rows in part.slices()]
+        spans = [(touched[part.memory], rows) for part in footprints(command, config, {}) for rows in part.slices()]
         if command.unit is not Unit.LOAD:
             for memory, rows in spans:
                 memory[rows] = i

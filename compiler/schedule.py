@@ -8,185 +8,18 @@ is left out. Commands of one unit need none, but for accumulating loads: each un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.footprints import Bounds, footprints
 from gemmule.config import Config
-from gemmule.isa import (
-    MAX_WAIT,
-    NUM_PREDICATES,
-    Command,
-    Dyn,
-    MatrixFlag,
-    MoveFlag,
-    SelectFlag,
-    SOp,
-    Unit,
-    VectorFlag,
-    VOp,
-)
+from gemmule.isa import MAX_WAIT, NUM_PREDICATES, Command, MoveFlag, Unit
+from gemmule.operands import Memory
 
-__all__ = ["Bounds", "Footprint", "footprints", "place_waits"]
-
-Bounds = Mapping[int, tuple[int, int]]
-"""Lowest and highest value of each length register in use."""
-
-SPM, ACC, LIST, PREDICATE = range(4)
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Rows ``start + i * stride .. + size`` for i < count, of a memory (scratchpad, accumulator, lists, predicates)."""
-
-    space: int
-    write: bool
-    start: int
-    size: int
-    stride: int = 0
-    count: int = 1
-
-    def slices(self) -> list[slice]:
-        return [slice(at, at + self.size) for at in
-                range(self.start, self.start + self.count * self.stride, self.stride)
-                ] if self.count > 1 else [slice(self.start, self.start + self.size)]
-
-
-def _largest(command: Command, name: str, bounds: Bounds) -> int:
-    values = command.fields
-    reg, offset, cap = (values.get(f"{name}_{part}", 0) for part in ("reg", "offset", "cap"))
-    high = 65535 if reg == 0 else bounds[reg][1]
-    return min(max(high - offset, 0), cap)
-
-
-def footprints(command: Command, config: Config, bounds: Bounds) -> list[Footprint]:
-    """Every row that the command may read or write within ``bounds``; empty when it never does."""
-    found = _footprints(command, config, bounds)
-    if found and command.predicate:
-        found.append(Footprint(PREDICATE, False, command.predicate, 1))
-    return found
-
-
-def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footprint]:
-    f, dim = command.fields, config.dim
-    get = lambda name: f.get(name, 0)  # noqa: E731
-    which, reg, stride = command.dyn
-    low, high = (0, 0) if which is Dyn.NONE else bounds[reg]
-
-    def rows(space: int, write: bool, start: int, size: int, step: int = 0, count: int = 1,
-             moved: Dyn = Dyn.NONE) -> Footprint:
-        if moved is which and which is not Dyn.NONE:
-            start, size = start + low * stride, size + (high - low) * stride
-        return Footprint(space, write, start, size, step, count)
-
-    if command.unit in (Unit.LOAD, Unit.STORE):
-        load = command.unit is Unit.LOAD
-        accumulator = MoveFlag.ACCUMULATOR in command.flags
-        space = ACC if accumulator else SPM
-        width = 4 * dim if accumulator and MoveFlag.NARROW not in command.flags else dim
-        count, blocks = _largest(command, "rows", bounds), -(-get("bytes") // width)
-        moved = Dyn.DST if load else Dyn.SRC0
-        if not count or not blocks:
-            return []
-        listed = [rows(LIST, False, get("list"), count)] if MoveFlag.INDEXED in command.flags else []
-        if get("block_stride") == 1:  # one run of rows per DRAM row
-            return [*listed, rows(space, load, get("row"), blocks, get("row_stride"), count, moved)]
-        if get("row_stride") == 1:
-            return [*listed, rows(space, load, get("row"), count, get("block_stride"), blocks, moved)]
-        return [*listed, *(rows(space, load, get("row") + i * get("row_stride"), 1, get("block_stride"), blocks, moved)
-                           for i in range(count))]
-    m, n = (_largest(command, name, bounds) for name in ("m", "n"))
-    groups = -(-n // dim)
-    if command.unit is Unit.SELECT:
-        k = _largest(command, "k", bounds)
-        return _select(command, m, n, min(n, k), dim, rows)
-    if command.unit is Unit.MATRIX:
-        k = _largest(command, "k", bounds)
-        if not m or not n or not k:
-            return []
-        deep = -(-k // dim)
-        transposed = MatrixFlag.B_TRANSPOSED in command.flags
-        inner = n if transposed else k
-        if MatrixFlag.B_INT4 in command.flags:
-            inner = -(-inner // 2)
-        if MatrixFlag.GROUP_SCALES in command.flags:
-            inner = deep * (dim // 2) + (deep - 1 >> get("group")) + 1
-        found = [rows(ACC, True, get("c_row"), m, get("c_stride"), groups)]
-        if MatrixFlag.A_TRANSPOSED in command.flags:
-            found.append(rows(SPM, False, get("a_row"), k, get("a_stride"), -(-m // dim), Dyn.SRC0))
-        else:
-            found.append(rows(SPM, False, get("a_row"), m, get("a_stride"), deep, Dyn.SRC0))
-        if MatrixFlag.REUSE not in command.flags:
-            found.append(rows(SPM, False, get("b_row"), inner, get("b_stride"),
-                              deep if transposed else groups, Dyn.SRC1))
-        return found
-    op = VOp(command.op)
-    if op in (VOp.TABLE, VOp.WORD_TABLE):
-        size = -(-256 // dim) if op is VOp.TABLE else 2 * -(-513 // dim)
-        return [rows(SPM, False, get("src0"), size, moved=Dyn.SRC0)]
-    if not m or not n:
-        return []
-    space = SPM if op in (VOp.PRODUCT, VOp.ADD, VOp.NORM_STAT, VOp.NORM_APPLY) else ACC
-    found = [rows(space, False, get("src0"), m, get("src0_stride"), groups, Dyn.SRC0)]
-    if op in (VOp.NORM_STAT, VOp.NORM_APPLY):
-        found.append(rows(SPM, False, get("src0") + get("src0_stride") // 2, m, get("src0_stride"), groups,
-                          Dyn.SRC0))
-    if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU):
-        parameters = 3 * (VectorFlag.COLUMN in command.flags) + 4 * (VectorFlag.BIAS in command.flags)
-        if parameters:
-            found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
-    if op is VOp.NORM_APPLY:
-        parameters = 2 + 4 * (VectorFlag.BIAS in command.flags)
-        found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
-    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) and VectorFlag.TREE in command.flags:
-        found.append(rows(SPM, False, get("src1"), m, moved=Dyn.SRC1))
-    if op in (VOp.PRODUCT, VOp.ADD):
-        stride1 = get("aux") if op is VOp.PRODUCT else get("src0_stride")
-        found.append(rows(SPM, False, get("src1"), m, stride1, groups, Dyn.SRC1))
-    if op is VOp.ROPE:
-        found.append(rows(SPM, False, get("aux"), m << (get("period") + 2)))
-    if op in (VOp.NORM_STAT, VOp.SOFTMAX_MAX, VOp.ABSMAX):
-        return found
-    residual = op is VOp.REQUANT and VectorFlag.RESIDUAL in command.flags
-    wide = residual or VectorFlag.WIDE in command.flags
-    target = ACC if op is VOp.RESCALE else SPM
-    for plane in range(2 if wide else 1):
-        start = get("dst") + plane * (get("dst_stride") // 2)
-        found.append(rows(target, True, start, m, get("dst_stride"), groups, Dyn.DST))
-        if residual:
-            found.append(replace(found[-1], write=False))
-    return found
-
-
-def _select(command: Command, m: int, n: int, k: int, dim: int,
-            rows: Callable[..., Footprint]) -> list[Footprint]:
-    """What a select command shares with other units: scratchpad rows, list entries, predicates."""
-    f, op, flags = command.fields, SOp(command.op), command.flags
-    get = lambda name: f.get(name, 0)  # noqa: E731
-    m = m if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) else 1
-    if not m or not n or (op is SOp.TOP_K and not k):
-        return []
-    groups, listed = -(-n // dim), -(-n // (dim // 2))
-    found = []
-    wide = op in (SOp.ARGMAX, SOp.KEYS) or SelectFlag.WIDE in flags
-    if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) or (
-            op is SOp.KEYS and SelectFlag.FROM_IMPORTANCE not in flags):
-        for plane in range(2 if wide else 1):
-            found.append(rows(SPM, False, get("src0") + plane * (get("src0_stride") // 2), m, get("src0_stride"),
-                              groups, Dyn.SRC0))
-    if op is SOp.LIST_LOAD:
-        found += [rows(SPM, False, get("src0"), listed, moved=Dyn.SRC0), rows(LIST, True, get("dst"), n, moved=Dyn.DST)]
-    if op is SOp.LIST_STORE:
-        found += [rows(SPM, True, get("dst"), listed, moved=Dyn.DST), rows(LIST, False, get("first"), n)]
-    if op is SOp.ARGMAX:
-        found.append(rows(LIST, True, get("dst"), m, moved=Dyn.DST))
-    if op is SOp.TOP_K:
-        found.append(rows(LIST, True, get("dst"), k, moved=Dyn.DST))
-    if op is SOp.COMPARE:
-        found.append(rows(PREDICATE, True, get("number"), 1))
-    return found or [rows(PREDICATE, False, 0, 1)]
+__all__ = ["place_waits"]
 
 
 def _check_memory(commands: Sequence[Command]) -> None:
@@ -203,10 +36,11 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
     """The commands with minimal waits for their order (waits they already carry are replaced)."""
     commands = list(commands)
     _check_memory(commands)
-    units, sizes = len(Unit), (config.spm_rows, config.acc_rows, config.list_entries, NUM_PREDICATES)
+    units, sizes = len(Unit), {Memory.SPM: config.spm_rows, Memory.ACC: config.acc_rows,
+                               Memory.LIST: config.list_entries, Memory.PREDICATE: NUM_PREDICATES}
     # Number (from 1) of the last command of each unit that wrote / touched a row.
-    wrote = [np.zeros((units, size), dtype=np.int64) for size in sizes]
-    touched = [np.zeros((units, size), dtype=np.int64) for size in sizes]
+    wrote = {memory: np.zeros((units, size), dtype=np.int64) for memory, size in sizes.items()}
+    touched = {memory: np.zeros((units, size), dtype=np.int64) for memory, size in sizes.items()}
     count = [0] * units
     # known[u][i][v]: commands of v that have finished when the i-th command of u issues.
     known: list[list[np.ndarray]] = [[] for _ in range(units)]
@@ -216,12 +50,12 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
         needed = np.zeros(units, dtype=np.int64)
         prints = footprints(command, config, bounds)
         for part in prints:
-            last = touched[part.space] if part.write else wrote[part.space]
+            last = touched[part.memory] if part.write else wrote[part.memory]
             for rows in part.slices():
-                if rows.stop > sizes[part.space]:
+                if rows.stop > sizes[part.memory]:
                     raise CompileError(
-                        f"{command.unit.name.lower()} command {command.note!r} must stay below row "
-                        f"{sizes[part.space]}, not reach {rows.stop - 1}: give it a smaller tile")
+                        f"{command.unit.label} command {command.note!r} must stay below row "
+                        f"{sizes[part.memory]}, not reach {rows.stop - 1}: give it a smaller tile")
                 np.maximum(needed, last[:, rows].max(axis=1), out=needed)
         clock = known[own][-1].copy() if known[own] else np.zeros(units, dtype=np.int64)
         if command.unit is not Unit.LOAD or MoveFlag.ADD not in command.flags:
@@ -245,8 +79,8 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
         count[own] += 1
         for part in prints:
             for rows in part.slices():
-                touched[part.space][own, rows] = count[own]
+                touched[part.memory][own, rows] = count[own]
                 if part.write:
-                    wrote[part.space][own, rows] = count[own]
+                    wrote[part.memory][own, rows] = count[own]
         placed.append(replace(command, waits=distances))
     return placed

@@ -45,7 +45,7 @@ __all__ = [
     "NUM_PREDICATES", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "ColumnFlag", "Command", "CommitFlag", "CompareFlag",
     "Dyn", "ImportanceFlag", "IsaError", "KeysFlag", "Length", "MatrixFlag", "MoveFlag", "NormFlag", "RequantFlag",
     "SOp", "SelectFlag", "SoftmaxFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode", "decode_table",
-    "disassemble", "encode", "encode_program", "field_bits", "legal_flags",
+    "disassemble", "encode", "encode_program", "field_bits", "legal_flags", "table_row",
 ]
 
 COMMAND_BYTES = 32
@@ -187,6 +187,15 @@ def _pack(layout: Iterable[tuple[str, int]], values: Mapping[str, int], where: s
     return word
 
 
+def _header(command: Command) -> dict[str, int]:
+    return {
+        "unit": command.unit, "op": command.op, "flags": sum(1 << bit for bit in command.flags),
+        "dyn_which": command.dyn[0], "dyn_reg": command.dyn[1], "dyn_stride": command.dyn[2],
+        "predicate": command.predicate,
+        **{_WAITS[unit]: min(distance, MAX_WAIT) for unit, distance in command.waits.items()},
+    }
+
+
 def encode(command: Command) -> int:
     """The 256-bit word of a command (header in bits 0..63, body above).
 
@@ -194,15 +203,10 @@ def encode(command: Command) -> int:
         IsaError: a field is unknown or does not fit its bits.
     """
     where = f"{command.unit.label} command"
-    header: dict[str, int] = {
-        "unit": command.unit, "op": command.op, "flags": sum(1 << bit for bit in command.flags),
-        "dyn_which": command.dyn[0], "dyn_reg": command.dyn[1], "dyn_stride": command.dyn[2],
-        "predicate": command.predicate,
-    }
-    for unit, distance in command.waits.items():
+    header = _header(command)
+    for distance in command.waits.values():
         if distance < 0:
             raise IsaError(f"{where}: wait distance must not be negative, not {distance}")
-        header[_WAITS[unit]] = min(distance, MAX_WAIT)
     return _pack(HEADER, header, where) | _pack(body_of(command.unit), command.fields, where) << 64
 
 
@@ -235,6 +239,16 @@ def encode_program(commands: Iterable[Command]) -> bytes:
 TABLE_FIELDS: tuple[str, ...] = tuple(name for name, _ in HEADER) + tuple(
     dict.fromkeys(name for layout in BODY.values() for name, _ in layout))
 """Columns of :func:`decode_table`; a field that a unit lacks is 0."""
+_COLUMN = {name: i for i, name in enumerate(TABLE_FIELDS)}
+
+
+def table_row(command: Command) -> np.ndarray:
+    """One command as a row of :func:`decode_table`, without the way through its word; it is not checked."""
+    row = np.zeros(len(TABLE_FIELDS), dtype=np.int64)
+    head = _header(command)
+    for name, value in (*head.items(), *command.fields.items()):
+        row[_COLUMN[name]] = value
+    return row
 
 
 def decode_table(image: bytes) -> np.ndarray:

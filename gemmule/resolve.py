@@ -1,7 +1,8 @@
 """From a decoded command and the registers to what the units see: lengths, rows, claims, faults.
 
-One function on plain integer arrays, so that the model compiles it, the verifier calls it and the
-RTL's decode stage (``hw/command/resolve.py``) is tested against it.
+Functions on plain integer arrays, so that the model compiles them, the verifier calls them and the RTL's decode
+stage (``hw/command/resolve.py``) is tested against them. Which rows a command reaches, and through which stream,
+says :mod:`gemmule.operands`; here stand lengths, first rows and the rules that are about more than one operand.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import TABLE_FIELDS, IsaError, Unit, legal_flags
-from .operations import EXPONENTIALS, is_comparison
+from .isa import MAX_LENGTH, TABLE_FIELDS, Dyn, IsaError, Unit
+from .numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from .operands import CLASS_OF, CLASSES, OUT, OUT_FIELDS, STREAM_UNIT, STREAMS, Class, Memory, Term, fill_terms
+from .operations import EXPONENTIALS, KeysFlag, MatrixFlag, MoveFlag, SoftmaxFlag, SOp, VOp, is_comparison
 
 __all__ = [
-    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "check_registers", "config_vector", "resolve",
+    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "TERMS", "check_registers", "config_vector", "resolve",
     "resolve_row",
 ]
 
@@ -22,39 +25,51 @@ FAULTS = ("none", "illegal", "rows", "limit", "align", "axi", "watchdog")
 statistics, weights to reuse) or operands that must not share a bank; DRAM range outside the limit
 register; a size or address that is no multiple of what it must be; AXI error response; no AXI
 transfer for as long as the watchdog allows. The last two come from the bus, not from resolving."""
-
-STREAMS = ("load.w", "store.r", "matrix.A", "matrix.B", "matrix.C", "vector.r0", "vector.r1", "vector.w",
-           "select.r", "select.w")
-STREAM_UNIT = (0, 1, 2, 2, 2, 3, 3, 3, 4, 4)
-
-OUT_FIELDS = (
-    "fault", "unit", "op", "flags", "zero", "m", "n", "k", "address", "row0", "row1", "row2",
-    "claim0", "claim1", "claim2", "apart", "after",
-)
-"""m/n/k: resolved lengths (load and store: m = rows). row0/row1/row2: resolved rows
-(load, store: row; matrix: a, b, c; vector: src0, src1, dst; select: src0, -, dst). claim0..2: the unit's streams in
-the order of ``STREAMS``. apart: two operands share a bank, so their reads must not overlap
-(matrix: A and B; vector PRODUCT and ADD: src0 and src1). after: columns of a softmax row behind this piece."""
-OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
+_NONE, _ILLEGAL, _BAD_ROWS, _BAD_LIMIT, _BAD_ALIGN = range(5)
+TERMS = len(Term)
+"""Size of the scratch array of :func:`resolve_row`."""
 
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
-_UNIT, _OP, _FLAGS = _F["unit"], _F["op"], _F["flags"]
-_DYN, _DYN_REG, _DYN_STRIDE = _F["dyn_which"], _F["dyn_reg"], _F["dyn_stride"]
-_BASE, _OFFSET, _STRIDE, _BYTES = _F["base"], _F["offset"], _F["stride"], _F["bytes"]
-_ROW, _ROW_STRIDE, _BLOCK_STRIDE = _F["row"], _F["row_stride"], _F["block_stride"]
-_ROWS, _M, _N, _K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
-_A, _A_STRIDE, _B, _B_STRIDE = _F["a_row"], _F["a_stride"], _F["b_row"], _F["b_stride"]
-_C, _C_STRIDE, _GROUP = _F["c_row"], _F["c_stride"], _F["group"]
-_SRC0, _SRC0_STRIDE, _SRC1, _AUX = _F["src0"], _F["src0_stride"], _F["src1"], _F["aux"]
-_FIRST, _NUMBER, _LIST, _LAST_INDEX = _F["first"], _F["number"], _F["list"], _F["last_index"]
-_DST, _DST_STRIDE, _PERIOD, _CONTEXT = _F["dst"], _F["dst_stride"], _F["period"], _F["context"]
+_F_UNIT, _F_OP, _F_FLAGS = _F["unit"], _F["op"], _F["flags"]
+_F_DYN, _F_DYN_REG, _F_DYN_STRIDE = _F["dyn_which"], _F["dyn_reg"], _F["dyn_stride"]
+_F_BASE, _F_OFFSET, _F_STRIDE, _F_BYTES, _F_ROW = _F["base"], _F["offset"], _F["stride"], _F["bytes"], _F["row"]
+_F_ROWS, _F_M, _F_N, _F_K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
+_F_A, _F_B, _F_B_STRIDE, _F_C = _F["a_row"], _F["b_row"], _F["b_stride"], _F["c_row"]
+_F_SRC0, _F_SRC1, _F_DST, _F_AUX, _F_FIRST = _F["src0"], _F["src1"], _F["dst"], _F["aux"], _F["first"]
+_F_PERIOD, _F_NUMBER, _F_LAST_INDEX = _F["period"], _F["number"], _F["last_index"]
 
+_FAULT, _UNIT, _OP, _FLAGS, _ZERO = OUT["fault"], OUT["unit"], OUT["op"], OUT["flags"], OUT["zero"]
+_M, _N, _K, _ADDRESS = OUT["m"], OUT["n"], OUT["k"], OUT["address"]
+_ROW0, _ROW1, _ROW2, _CLAIM, _APART, _AFTER = (
+    OUT[name] for name in ("row0", "row1", "row2", "claim0", "apart", "after"))
+
+_LOAD, _STORE, _MATRIX, _VECTOR, _SELECT = map(int, Unit)
+_SRC0_MOVES, _SRC1_MOVES, _DST_MOVES = int(Dyn.SRC0), int(Dyn.SRC1), int(Dyn.DST)
+_SPM, _ACC, _DRAM, _STATISTICS = int(Memory.SPM), int(Memory.ACC), int(Memory.DRAM), int(Memory.STATISTICS)
+(_C_MEMORY, _C_WRITE, _C_CLAIM, _C_BOTH, _C_FIRST, _C_RUN, _C_TIMES, _C_COUNT, _C_STRIDE, _C_PLANES,
+ _C_PLANE_STRIDE, _) = map(int, Class)
+_WORDS, _INT8 = 1 << MoveFlag.ACCUMULATOR, 1 << MoveFlag.NARROW
+_FILL, _BROADCAST, _INDEXED = 1 << MoveFlag.ZERO, 1 << MoveFlag.BROADCAST, 1 << MoveFlag.INDEXED
+_STATIONARY, _REUSE, _TREE = 1 << MatrixFlag.OUTPUT_STATIONARY, 1 << MatrixFlag.REUSE, 1 << SoftmaxFlag.TREE
+_FROM_IMPORTANCE = 1 << KeysFlag.FROM_IMPORTANCE
+_PRODUCT, _ADD, _TABLE, _WORD_TABLE = int(VOp.PRODUCT), int(VOp.ADD), int(VOp.TABLE), int(VOp.WORD_TABLE)
+_SOFTMAX_MAX, _SOFTMAX_EXP, _SOFTMAX_NORM = int(VOp.SOFTMAX_MAX), int(VOp.SOFTMAX_EXP), int(VOp.SOFTMAX_NORM)
+_ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMPARE = (
+    int(op) for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.IMPORTANCE, SOp.COMPARE))
+_BYTE_ENTRIES, _WORD_ENTRIES = BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+_MAX_LENGTH, _POSITIONS = MAX_LENGTH, 1 << 16
 _EXPONENTIALS = len(EXPONENTIALS)
-
-_LEGAL = np.array(
-    [[[legal_flags(unit, op, flags) for flags in range(256)] for op in range(32)] for unit in range(len(Unit))])
-"""[unit, op, flags]: the table form of :func:`gemmule.isa.legal_flags`."""
 _COMPARES = np.array([[is_comparison(op, flags) for flags in range(256)] for op in range(32)])
+
+_SIZES = {
+    Memory.SPM: "spm_rows", Memory.ACC: "acc_rows", Memory.LIST: "list_entries", Memory.KEYS: "select_keys",
+    Memory.COMMITTED: "select_keys", Memory.SHADOW: "select_keys", Memory.RUNNING: "stat_rows",
+    Memory.STATISTICS: "stat_contexts",
+}
+"""Places of a memory by the configuration's field; the others hold all that a command can name."""
+_CONFIG = ("dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes")
+_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES = range(len(_CONFIG))
+_SIZE = len(_CONFIG)
 
 
 def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray) -> None:
@@ -64,253 +79,213 @@ def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengt
         IsaError: names the register, its range and the value.
     """
     top = (1 << config.address_bits) - 1
-    for name, values, high in (("base", bases, top), ("limit", limits, top), ("length", lengths, 65535)):
+    for name, values, high in (("base", bases, top), ("limit", limits, top), ("length", lengths, MAX_LENGTH)):
         for i, value in enumerate(values):
             if not 0 <= value <= high:
                 raise IsaError(f"{name} register {i} must be from 0 to {high}, not {int(value)}")
 
 
 def config_vector(config: Config) -> np.ndarray:
-    """The configuration values that :func:`resolve_row` reads, as int64."""
-    return np.array([
-        config.dim, config.spm_banks, config.spm_bank_rows, config.acc_banks, config.acc_bank_rows,
-        config.preload, config.bus_bytes, config.stat_rows, config.stat_contexts, config.select_keys,
-        config.list_entries, config.comparison_modes,
-    ], dtype=np.int64)
+    """The configuration values that :func:`resolve_row` reads, as int64; last the places of every memory."""
+    sizes = [getattr(config, _SIZES[memory]) if memory in _SIZES else 1 << 62 for memory in Memory]
+    return np.array([*(int(getattr(config, name)) for name in _CONFIG), *sizes], dtype=np.int64)
 
 
 def _length(row, at, lengths):  # type: ignore[no-untyped-def]
-    value = 65535 if row[at] == 0 else lengths[row[at]]
+    """The length in columns at (register), at + 1 (offset), at + 2 (cap)."""
+    value = _MAX_LENGTH if row[at] == 0 else lengths[row[at]]
     return min(max(value - row[at + 1], 0), row[at + 2])
 
 
 def _comparison(op, flags, period):  # type: ignore[no-untyped-def]
-    """0: a command of every device; 1: of one with ``comparison_modes``; 2: of none."""
-    if op == 6 or op == 9:
-        return 0 if period == 0 else 1 if period < _EXPONENTIALS else 2
+    """0: any device has the vector operation; 1: one with comparison modes; 2: none has this exponential."""
+    if op in (_SOFTMAX_EXP, _SOFTMAX_NORM):
+        return min(period, 1) if period < _EXPONENTIALS else 2
     return 1 if _COMPARES[op, flags] else 0
 
 
-def _banks(first, last, bank_rows, banks):  # type: ignore[no-untyped-def]
-    """Mask of the banks of rows first..last; -1 when they leave the memory."""
+def _banks(first, last, rows, banks):  # type: ignore[no-untyped-def]
+    """Mask of the banks of rows first .. last, or -1 when a row is outside of the memory."""
+    bank_rows = rows // banks
     low, high = first // bank_rows, last // bank_rows
     if high >= banks:
         return -1
     return (1 << (high + 1)) - (1 << low)
 
 
-def resolve_row(row, bases, limits, lengths, cfg, out):  # type: ignore[no-untyped-def]
+def _resolve_move(row, bases, lengths, dyn, out):  # type: ignore[no-untyped-def]
+    """Lengths and first rows of a load or store; whether it is empty."""
+    out[_M] = _length(row, _F_ROWS, lengths)
+    out[_ADDRESS] = bases[row[_F_BASE]] + row[_F_OFFSET]
+    moves = row[_F_DYN] == (_DST_MOVES if out[_UNIT] == _LOAD else _SRC0_MOVES)
+    out[_ROW0] = row[_F_ROW] + (dyn if moves else 0)
+    return out[_M] == 0 or row[_F_BYTES] == 0
+
+
+def _resolve_matrix(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
+    """Lengths and first rows of a product; whether it is empty."""
+    out[_M], out[_N], out[_K] = _length(row, _F_M, lengths), _length(row, _F_N, lengths), _length(row, _F_K, lengths)
+    out[_ROW0] = row[_F_A] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
+    out[_ROW1] = row[_F_B] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
+    out[_ROW2] = row[_F_C]
+    return out[_M] == 0 or out[_N] == 0 or out[_K] == 0
+
+
+def _resolve_vector(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
+    """Lengths and first rows of a vector command, columns behind a softmax piece; whether it is empty."""
+    op = out[_OP]
+    out[_M], out[_N] = _length(row, _F_M, lengths), _length(row, _F_N, lengths)
+    if op == _TABLE:
+        out[_M], out[_N] = 1, _BYTE_ENTRIES
+    elif op == _WORD_TABLE:
+        out[_M], out[_N] = 2, _WORD_ENTRIES
+    out[_ROW0] = row[_F_SRC0] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
+    out[_ROW1] = row[_F_SRC1] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
+    out[_ROW2] = row[_F_DST] + (dyn if row[_F_DYN] == _DST_MOVES else 0)
+    if op in (_SOFTMAX_MAX, _SOFTMAX_EXP, _SOFTMAX_NORM):
+        register = row[_F_AUX] & 15
+        if register:
+            out[_AFTER] = max(lengths[register] - (row[_F_AUX] >> 4), 0)
+    return out[_M] == 0 or out[_N] == 0
+
+
+def _resolve_select(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
+    """Lengths and first rows of a select command; whether it is empty."""
+    op = out[_OP]
+    out[_M], out[_N] = _length(row, _F_M, lengths), _length(row, _F_N, lengths)
+    out[_K] = _length(row, _F_K, lengths) if op == _TOP_K else 1
+    out[_ROW0] = row[_F_SRC0] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
+    out[_ROW2] = row[_F_DST] + (dyn if row[_F_DYN] == _DST_MOVES else 0)
+    by_rows = op in (_ARGMAX, _IMPORTANCE, _COMPARE)
+    return (by_rows and out[_M] == 0) or out[_N] == 0 or out[_K] == 0
+
+
+def _breaks_matrix(row, out, cfg):  # type: ignore[no-untyped-def]
+    """B that a preload cannot read or that does not stand in the mesh, A and B of one bank where they must not."""
+    if out[_FLAGS] & _REUSE:
+        if out[_N] > cfg[_DIM] or out[_K] > cfg[_DIM]:
+            return True
+    elif out[_ROW1] % cfg[_PRELOAD] or row[_F_B_STRIDE] % cfg[_PRELOAD]:
+        return True
+    return out[_FLAGS] & _STATIONARY != 0 and out[_CLAIM] & out[_CLAIM + 1] != 0
+
+
+def _breaks_vector(out, cfg):  # type: ignore[no-untyped-def]
+    """A tree of more rows than a bitmap has bits."""
+    op = out[_OP]
+    softmax = op in (_SOFTMAX_MAX, _SOFTMAX_EXP, _SOFTMAX_NORM)
+    return softmax and out[_FLAGS] & _TREE != 0 and out[_M] > 8 * cfg[_DIM]
+
+
+def _breaks_select(row, out):  # type: ignore[no-untyped-def]
+    """Keys of positions that 16 bits cannot name."""
+    return (out[_OP] == _KEYS and out[_FLAGS] & _FROM_IMPORTANCE == 0
+            and row[_F_FIRST] + out[_N] > _POSITIONS)
+
+
+def _reach(classes, terms, out, cfg):  # type: ignore[no-untyped-def]
+    """Claims of the operands in ``classes``; whether one of them leaves its memory."""
+    bad = False
+    for i in range(len(classes)):
+        memory = classes[i, _C_MEMORY]
+        if memory < 0:
+            break
+        if memory == _DRAM:
+            continue
+        first = terms[classes[i, _C_FIRST]]
+        last = (first + (terms[classes[i, _C_COUNT]] - 1) * terms[classes[i, _C_STRIDE]]
+                + (terms[classes[i, _C_PLANES]] - 1) * terms[classes[i, _C_PLANE_STRIDE]]
+                + terms[classes[i, _C_RUN]] * classes[i, _C_TIMES] - 1)
+        if last >= cfg[_SIZE + memory] or (memory == _STATISTICS and out[_M] > cfg[_STAT_ROWS]):
+            bad = True
+        elif memory == _SPM:
+            mask = _banks(first, last, cfg[_SIZE + _SPM], cfg[_SPM_BANKS])
+            out[_CLAIM + classes[i, _C_CLAIM]] |= mask << (cfg[_SPM_BANKS] if classes[i, _C_WRITE] else 0)
+        elif memory == _ACC:
+            mask = _banks(first, last, cfg[_SIZE + _ACC], cfg[_ACC_BANKS]) << 2 * cfg[_SPM_BANKS]
+            if classes[i, _C_BOTH]:
+                mask |= mask << cfg[_ACC_BANKS]
+            elif classes[i, _C_WRITE]:
+                mask <<= cfg[_ACC_BANKS]
+            out[_CLAIM + classes[i, _C_CLAIM]] |= mask
+    return bad
+
+
+def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[no-untyped-def]
     """Resolve one row of :func:`gemmule.isa.decode_table` into ``out`` (int64[len(OUT_FIELDS)]).
 
-    ``bases``/``limits`` are bytes (int64[32]), ``lengths`` int64[16], ``cfg`` is
-    :func:`config_vector`. ``out[fault]`` is an index into :data:`FAULTS`; checks run in the order
-    illegal, rows, limit, align. Zero-length commands are not checked beyond illegal and claim nothing.
+    ``bases``/``limits`` are bytes (int64[32]), ``lengths`` int64[16], ``cfg`` is :func:`config_vector`; ``terms`` is
+    scratch (int64[TERMS]) and afterwards holds the command's terms, unless it is illegal or of length zero.
+    ``out[fault]`` is an index into :data:`FAULTS`; checks run in the order illegal, rows, limit, align. Zero-length
+    commands are not checked beyond illegal and claim nothing; of one that faults nothing else counts.
     """
-    dim, spm_banks, spm_rows, acc_banks, acc_rows = cfg[0], cfg[1], cfg[2], cfg[3], cfg[4]
-    preload, bus, stat_rows, contexts, keys, entries = cfg[5], cfg[6], cfg[7], cfg[8], cfg[9], cfg[10]
     out[:] = 0
-    unit, op, flags = row[_UNIT], row[_OP], row[_FLAGS]
-    out[1], out[2], out[3] = unit, op, flags
-    if unit > 4 or not _LEGAL[unit, op, flags] or (unit == 4 and op == 5 and row[_NUMBER] == 0):
-        out[0] = 1
+    unit, op, flags = row[_F_UNIT], row[_F_OP], row[_F_FLAGS]
+    out[_UNIT], out[_OP], out[_FLAGS] = unit, op, flags
+    if unit > _SELECT or CLASS_OF[unit, op, flags] < 0:
+        out[_FAULT] = _ILLEGAL
         return
-    if unit == 3 and _comparison(op, flags, row[_PERIOD]) > (1 if cfg[11] else 0):
-        out[0] = 1
+    if unit == _VECTOR and _comparison(op, flags, row[_F_PERIOD]) > cfg[_MODES]:
+        out[_FAULT] = _ILLEGAL
         return
-    dynamic = lengths[row[_DYN_REG]] * row[_DYN_STRIDE]
-    if row[_DYN_REG] == 0:
-        dynamic = 65535 * row[_DYN_STRIDE]
-    dyn0 = dynamic if row[_DYN] == 1 else 0
-    dyn1 = dynamic if row[_DYN] == 2 else 0
-    dyn2 = dynamic if row[_DYN] == 3 else 0
-    spm_write, acc_read, acc_write = spm_banks, 2 * spm_banks, 2 * spm_banks + acc_banks
-    mask0 = mask1 = mask2 = extra = 0
-    if unit < 2:  # load, store
-        rows = _length(row, _ROWS, lengths)
-        accumulator, narrow, add = flags & 1, flags >> 1 & 1, flags >> 2 & 1
-        fill, broadcast = flags >> 3 & 1, flags >> 4 & 1
-        out[5] = rows
-        out[8] = bases[row[_BASE]] + row[_OFFSET]
-        out[9] = row[_ROW] + (dyn2 if unit == 0 else dyn0)
-        if rows == 0 or row[_BYTES] == 0:
-            out[4] = 1
-            return
-        words = accumulator and not narrow  # DRAM holds int32
-        width = 4 * dim if words else dim
-        blocks = (row[_BYTES] + width - 1) // width
-        last = out[9] + (rows - 1) * row[_ROW_STRIDE] + (blocks - 1) * row[_BLOCK_STRIDE]
-        mask0 = _banks(out[9], last, acc_rows if accumulator else spm_rows, acc_banks if accumulator else spm_banks)
-        if mask0 < 0:
-            out[0] = 2
-            return
-        indexed = flags >> 5 & 1
-        if indexed and row[_LIST] + rows > entries:
-            out[0] = 2
-            return
-        span = 0 if broadcast else (row[_LAST_INDEX] if indexed else rows - 1) * row[_STRIDE]
-        if not fill and row[_OFFSET] + span + row[_BYTES] > limits[row[_BASE]]:
-            out[0] = 3
-            return
-        if (words and row[_BYTES] % 4) or (broadcast and out[8] % bus):
-            out[0] = 4
-            return
-        if accumulator:
-            out[12] = mask0 << acc_read if unit == 1 else mask0 << acc_write
-            if add:
-                out[12] |= mask0 << acc_read
-        else:
-            out[12] = mask0 << spm_write if unit == 0 else mask0
+    if unit == _SELECT and op == _COMPARE and row[_F_NUMBER] == 0:
+        out[_FAULT] = _ILLEGAL
         return
-    m, n = _length(row, _M, lengths), _length(row, _N, lengths)
-    if unit == 4:
-        k = _length(row, _K, lengths)
-        rows = m if op == 0 or op == 3 or op == 5 else 1
-        if op != 2:
-            k = 1
-        out[5], out[6], out[7] = m, n, k
-        out[9], out[11] = row[_SRC0] + dyn0, row[_DST] + dyn2
-        if rows == 0 or n == 0 or k == 0:
-            out[4] = 1
-            return
-        # Where a run of n keys, positions or list entries begins, and how many there may be.
-        first = out[11] if op == 1 or op == 6 else row[_FIRST]
-        count, most = n, entries if op >= 6 else keys
-        if op == 2:
-            first = 0
-        if op == 0 or op == 5:
-            count = first = 0
-        bad = first + count > most
-        if op == 0:
-            bad = m > stat_rows or out[11] + m > entries
-        elif op == 1 and flags & 1:
-            bad = bad or row[_FIRST] + n > keys
-        elif op == 1:
-            bad = bad or row[_FIRST] + n > 65536
-        elif op == 2:
-            bad = bad or out[11] + min(k, n) > entries
-        reads = op == 0 or op == 3 or op == 5 or op == 6 or (op == 1 and not flags & 1)
-        if op >= 6:
-            half = dim // 2
-            last = (n + half - 1) // half - 1
-        else:
-            last = ((n + dim - 1) // dim - 1) * row[_SRC0_STRIDE] + rows - 1
-            if op < 2 or flags & 2:
-                last += row[_SRC0_STRIDE] // 2
-        if reads:
-            mask0 = _banks(out[9], out[9] + last, spm_rows, spm_banks)
-        elif op == 7:
-            mask1 = _banks(out[11], out[11] + last, spm_rows, spm_banks)
-        if bad or mask0 < 0 or mask1 < 0:
-            out[0] = 2
-            return
-        out[12], out[13] = mask0, mask1 << spm_write
-        return
-    out[5], out[6] = m, n
-    column_groups = (n + dim - 1) // dim
-    if unit == 2:  # matrix
-        k = _length(row, _K, lengths)
-        out[7] = k
-        out[9], out[10], out[11] = row[_A] + dyn0, row[_B] + dyn1, row[_C]
-        if m == 0 or n == 0 or k == 0:
-            out[4] = 1
-            return
-        k_groups = (k + dim - 1) // dim
-        transposed, stationary, int4, reuse = flags >> 1 & 1, flags >> 3 & 1, flags >> 5 & 1, flags >> 7 & 1
-        if flags >> 4 & 1:
-            last = out[9] + ((m + dim - 1) // dim - 1) * row[_A_STRIDE] + k - 1
-        else:
-            last = out[9] + (k_groups - 1) * row[_A_STRIDE] + m - 1
-        mask0 = _banks(out[9], last, spm_rows, spm_banks)
-        inner = n if transposed else k
-        if int4:
-            inner = (inner + 1) // 2
-        if flags >> 6 & 1:  # the scale rows stand behind the block's weights
-            inner = k_groups * (dim // 2) + ((k_groups - 1) >> row[_GROUP]) + 1
-        last = out[10] + ((k_groups if transposed else column_groups) - 1) * row[_B_STRIDE] + inner - 1
-        if not reuse:
-            mask1 = _banks(out[10], last, spm_rows, spm_banks)
-            if out[10] % preload or row[_B_STRIDE] % preload:
-                mask1 = -1
-        elif n > dim or k > dim:
-            mask1 = -1
-        mask2 = _banks(out[11], out[11] + (column_groups - 1) * row[_C_STRIDE] + m - 1, acc_rows, acc_banks)
-        if mask0 < 0 or mask1 < 0 or mask2 < 0 or (stationary and mask0 & mask1):
-            out[0] = 2
-            return
-        out[12], out[13] = mask0, mask1
-        out[14] = mask2 << acc_read | mask2 << acc_write
-        out[15] = 1 if mask0 & mask1 else 0
-        return
-    # vector
-    wide = op != 5 and (flags >> 2 & 1 or (op == 0 and flags >> 3 & 1))
-    residual = op == 0 and flags >> 3 & 1
-    parameters = 0  # scratchpad rows per column group
-    if op == 0 or op == 2 or op == 13:
-        parameters = 3 * (flags & 1) + 4 * (flags >> 7 & 1)
-    elif op == 4:
-        parameters = 2 + 4 * (flags >> 7 & 1)
-    softmax = op == 5 or op == 6 or op == 9
-    pair = op == 1 or op == 8
-    out[9], out[10], out[11] = row[_SRC0] + dyn0, row[_SRC1] + dyn1, row[_DST] + dyn2
-    if op == 7:
-        m, n = 1, 256
-    elif op == 11:
-        m, n = 2, 513
-    out[5], out[6] = m, n
-    if softmax and row[_AUX] & 15:
-        out[15 + 1] = max(lengths[row[_AUX] & 15] - (row[_AUX] >> 4), 0)
-    if m == 0 or n == 0:
-        out[4] = 1
-        return
-    uses_stat = op == 3 or op == 4 or softmax or op == 10 or op == 12 or (op == 0 and flags >> 1 & 1)
-    last_context = row[_CONTEXT] + (1 if op == 10 else 0)
-    tree = softmax and flags & 1
-    if (uses_stat and (m > stat_rows or last_context >= contexts)) or (tree and m > 8 * dim):
-        out[0] = 2
-        return
-    if op == 7 or op == 11:  # the word table's high bytes stand behind its low bytes
-        mask0 = _banks(out[9], out[9] + m * ((n + dim - 1) // dim) - 1, spm_rows, spm_banks)
+    register = row[_F_DYN_REG]
+    dyn = (_MAX_LENGTH if register == 0 else lengths[register]) * row[_F_DYN_STRIDE]
+    if unit <= _STORE:
+        empty = _resolve_move(row, bases, lengths, dyn, out)
+    elif unit == _MATRIX:
+        empty = _resolve_matrix(row, lengths, dyn, out)
+    elif unit == _VECTOR:
+        empty = _resolve_vector(row, lengths, dyn, out)
     else:
-        last = out[9] + (column_groups - 1) * row[_SRC0_STRIDE] + m - 1
-        if op == 3 or op == 4:
-            last += row[_SRC0_STRIDE] // 2
-        if pair or op == 3 or op == 4:
-            mask0 = _banks(out[9], last, spm_rows, spm_banks)
-        else:
-            mask0 = _banks(out[9], last, acc_rows, acc_banks)
-    if op == 12:
-        mask2 = _banks(out[11], out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1, acc_rows, acc_banks)
-    elif pair or op == 0 or op == 2 or op == 4 or op == 6 or op == 9 or op == 13:
-        last = out[11] + (column_groups - 1) * row[_DST_STRIDE] + m - 1
-        if wide:
-            last += row[_DST_STRIDE] // 2
-        mask2 = _banks(out[11], last, spm_rows, spm_banks)
-        if residual:
-            extra = mask2
-    if parameters:
-        mask1 = _banks(out[10], out[10] + parameters * column_groups - 1, spm_rows, spm_banks)
-    if pair:
-        stride = row[_AUX] if op == 1 else row[_SRC0_STRIDE]
-        mask1 = _banks(out[10], out[10] + (column_groups - 1) * stride + m - 1, spm_rows, spm_banks)
-    if tree:
-        mask1 = _banks(out[10], out[10] + m - 1, spm_rows, spm_banks)
-    if op == 2:
-        extra = _banks(row[_AUX], row[_AUX] + (m << (row[_PERIOD] + 2)) - 1, spm_rows, spm_banks)
-    if mask0 < 0 or mask1 < 0 or mask2 < 0 or extra < 0:
-        out[0] = 2
+        empty = _resolve_select(row, lengths, dyn, out)
+    if empty:
+        out[_ZERO] = 1
         return
-    out[12] = mask0 if pair or op == 3 or op == 4 or op == 7 or op == 11 else mask0 << acc_read
-    out[13] = mask1 | extra
-    out[14] = mask2 << acc_write if op == 12 else mask2 << spm_write
-    out[15] = 1 if pair and mask0 & mask1 else 0
-    return
+    fill_terms(row, out, cfg[_DIM], terms)
+    bad = _reach(CLASSES[CLASS_OF[unit, op, flags]], terms, out, cfg)
+    if not bad:
+        if unit == _MATRIX:
+            bad = _breaks_matrix(row, out, cfg)
+        elif unit == _VECTOR:
+            bad = _breaks_vector(out, cfg)
+        elif unit == _SELECT:
+            bad = _breaks_select(row, out)
+    if bad:
+        out[_FAULT] = _BAD_ROWS
+    elif unit <= _STORE:
+        out[_FAULT] = _breaks_memory(row, limits, flags, cfg, out)
+    elif unit == _MATRIX or (unit == _VECTOR and (op in (_PRODUCT, _ADD))):
+        # Both read the scratchpad: matrix A and B, vector r0 and r1.
+        out[_APART] = 1 if out[_CLAIM] & out[_CLAIM + 1] else 0
+    if out[_FAULT]:
+        out[_CLAIM:_CLAIM + 3] = 0
+
+
+def _breaks_memory(row, limits, flags, cfg, out):  # type: ignore[no-untyped-def]
+    """The fault of a move that leaves its base's limit, has parts of words, or broadcasts off a bus boundary."""
+    if flags & _FILL == 0:
+        lines = out[_M]
+        if flags & _BROADCAST:
+            lines = 1
+        elif flags & _INDEXED:
+            lines = row[_F_LAST_INDEX] + 1
+        if row[_F_OFFSET] + (lines - 1) * row[_F_STRIDE] + row[_F_BYTES] > limits[row[_F_BASE]]:
+            return _BAD_LIMIT
+    if flags & (_WORDS | _INT8) == _WORDS and row[_F_BYTES] % 4:
+        return _BAD_ALIGN
+    if flags & _BROADCAST and out[_ADDRESS] % cfg[_BUS]:
+        return _BAD_ALIGN
+    return _NONE
 
 
 def resolve(table: np.ndarray, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray,
             config: Config) -> np.ndarray:
     """Resolve every row of a decoded program: ``int64[commands, len(OUT_FIELDS)]``."""
     out = np.zeros((len(table), len(OUT_FIELDS)), dtype=np.int64)
-    cfg = config_vector(config)
+    cfg, terms = config_vector(config), np.zeros(TERMS, dtype=np.int64)
     for i in range(len(table)):
-        resolve_row(table[i], bases, limits, lengths, cfg, out[i])
+        resolve_row(table[i], bases, limits, lengths, cfg, out[i], terms)
     return out

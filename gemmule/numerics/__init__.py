@@ -8,7 +8,7 @@ from .exponential import EXP2_TABLE, exp2
 from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, saturate
 from .norm import norm_statistic, normalize
 from .rope import rope
-from .select import IMPORTANCE_MAX, KEY_BITS, accumulate_importance, argmax_rows, top_k
+from .select import IMPORTANCE_MAX, KEY_BITS, MAX_IMPORTANCE_SHIFT, accumulate_importance, argmax_rows, top_k
 from .softmax import (
     octave_max,
     own_scale,
@@ -25,10 +25,9 @@ from .table import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, interpolate
 from .vector import add, join_planes, lookup, product, requant_store, split_planes
 
 __all__ = [
-    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_SHIFT", "WORD_TABLE_ENTRIES",
-    "accumulate_importance", "add",
-    "argmax_rows", "exp2", "interpolate", "join_planes", "lookup", "norm_statistic", "normalize", "octave_max",
-    "own_scale", "product", "requant", "requant_row", "requant_store", "rope", "row_absmax", "row_max",
-    "row_multiplier", "row_normalized", "row_weights", "rshr", "saturate", "scores", "softmax_reciprocal",
-    "split_planes", "top_k", "tree_mask", "visible",
+    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT",
+    "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows", "exp2", "interpolate", "join_planes",
+    "lookup", "norm_statistic", "normalize", "octave_max", "own_scale", "product", "requant", "requant_row",
+    "requant_store", "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_weights", "rshr",
+    "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",
 ]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["IMPORTANCE_MAX", "KEY_BITS", "accumulate_importance", "argmax_rows", "radix_threshold", "top_k"]
+__all__ = [
+    "IMPORTANCE_MAX", "KEY_BITS", "MAX_IMPORTANCE_SHIFT", "accumulate_importance", "argmax_rows", "radix_threshold",
+    "top_k",
+]
 
 KEY_BITS = 24
 IMPORTANCE_MAX = (1 << 32) - 1
+MAX_IMPORTANCE_SHIFT = 31
+"""A key shifts importance by at most so much; larger shifts count as this."""
 _DIGIT = 4
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import NUM_PREDICATES
-from gemmule.numerics import WORD_TABLE_ENTRIES
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 
 __all__ = ["Memory"]
 
@@ -34,7 +34,7 @@ class Memory:
         self.acc = np.zeros((config.acc_rows, config.dim), dtype=np.int32)
         self.weights = np.zeros((config.dim, config.dim), dtype=np.int8)
         """What stands in the mesh, ``[k, n]``: the last weight-stationary tile, for REUSE."""
-        self.table = np.zeros(256, dtype=np.uint8)
+        self.table = np.zeros(BYTE_TABLE_ENTRIES, dtype=np.uint8)
         """The byte table of LOOKUP."""
         self.words = np.zeros(WORD_TABLE_ENTRIES, dtype=np.int16)
         """The word table of LOOKUP with WIDE."""

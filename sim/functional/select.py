@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 from gemmule import numerics
-from gemmule.isa import TABLE_FIELDS, SelectFlag, SOp
+from gemmule.isa import TABLE_FIELDS, ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
 from gemmule.resolve import OUT
 from gemmule.sim.functional.memory import Memory
 
@@ -13,7 +15,6 @@ __all__ = ["select"]
 
 _KEY_MAX = (1 << numerics.KEY_BITS) - 1
 _ID_MASK = 0xFFFF
-_MAX_SHIFT = 31
 _SRC0_STRIDE, _FIRST, _AUX, _SHIFT, _NUMBER = (
     TABLE_FIELDS.index(name) for name in ("src0_stride", "first", "aux", "shift", "number"))
 _OP, _FLAGS, _M, _N, _K, _SRC0, _DST = (OUT[name] for name in ("op", "flags", "m", "n", "k", "row0", "row2"))
@@ -29,7 +30,7 @@ class _Operands:
         self.first, self.aux, self.shift, self.number = raw[_FIRST], raw[_AUX], raw[_SHIFT], raw[_NUMBER]
         self.positions = slice(self.first, self.first + self.n)
 
-    def flag(self, flag: SelectFlag) -> bool:
+    def flag(self, flag: IntEnum) -> bool:
         return bool(self.flags >> flag & 1)
 
     def bytes(self, rows: int, offset: int = 0) -> np.ndarray:
@@ -57,7 +58,7 @@ def _argmax(x: _Operands) -> None:
     memory, rows = x.memory, slice(0, x.m)
     index, value = numerics.argmax_rows(x.words(x.m))
     ids = x.first + index & _ID_MASK
-    if x.flag(SelectFlag.CONTINUE):
+    if x.flag(ArgmaxFlag.CONTINUE):
         stays = memory.best[rows] >= value
         value, ids = np.where(stays, memory.best[rows], value), np.where(stays, memory.best_ids[rows], ids)
     memory.best[rows], memory.best_ids[rows] = value, ids
@@ -66,8 +67,8 @@ def _argmax(x: _Operands) -> None:
 
 def _keys(x: _Operands) -> None:
     place = np.arange(x.n)
-    if x.flag(SelectFlag.FROM_IMPORTANCE):
-        keys = np.minimum(x.memory.committed[x.positions] >> min(x.shift, _MAX_SHIFT), _KEY_MAX)
+    if x.flag(KeysFlag.FROM_IMPORTANCE):
+        keys = np.minimum(x.memory.committed[x.positions] >> min(x.shift, numerics.MAX_IMPORTANCE_SHIFT), _KEY_MAX)
         keys[(place < (x.aux & 255)) | (place >= x.n - (x.aux >> 8))] = _KEY_MAX
     else:
         keys = x.words(1)[0] + 32768 << 8
@@ -84,27 +85,27 @@ def _top_k(x: _Operands) -> None:
 
 
 def _importance(x: _Operands) -> None:
-    weights = x.words(x.m, signed=False) if x.flag(SelectFlag.WIDE) else x.bytes(x.m)
+    weights = x.words(x.m, signed=False) if x.flag(ImportanceFlag.WIDE) else x.bytes(x.m)
     x.memory.shadow[x.positions] = numerics.accumulate_importance(x.memory.shadow[x.positions], weights)
 
 
 def _commit(x: _Operands) -> None:
     committed, shadow = x.memory.committed[x.positions], x.memory.shadow[x.positions]
-    if x.flag(SelectFlag.CLEAR):
+    if x.flag(CommitFlag.CLEAR):
         committed[:] = 0
-    elif not x.flag(SelectFlag.DISCARD):
+    elif not x.flag(CommitFlag.DISCARD):
         np.minimum(committed + shadow, numerics.IMPORTANCE_MAX, out=committed)
     shadow[:] = 0
 
 
 def _compare(x: _Operands) -> None:
     threshold = x.aux
-    if x.flag(SelectFlag.WIDE):
+    if x.flag(CompareFlag.WIDE):
         threshold -= threshold >> 15 << 16
         largest = x.words(x.m).max()
     else:
         largest = x.bytes(x.m).max()
-    x.memory.predicates[x.number] = bool(largest >= threshold) != x.flag(SelectFlag.INVERT)
+    x.memory.predicates[x.number] = bool(largest >= threshold) != x.flag(CompareFlag.INVERT)
 
 
 def _list_load(x: _Operands) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 from gemmule import numerics
-from gemmule.isa import TABLE_FIELDS, VectorFlag, VOp
+from gemmule.isa import TABLE_FIELDS, AddFlag, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import rescale
 from gemmule.numerics.softmax import EMPTY
+from gemmule.operands import parameter_rows
 from gemmule.resolve import OUT
 from gemmule.sim.functional.memory import Memory
 
@@ -31,7 +34,7 @@ class _Operands:
         self.width = self.groups * memory.dim
         self.context = (raw[_CONTEXT], slice(0, self.m))
 
-    def flag(self, flag: VectorFlag) -> bool:
+    def flag(self, flag: IntEnum) -> bool:
         return bool(self.row[_FLAGS] >> flag & 1)
 
     def accumulator(self) -> np.ndarray:
@@ -55,11 +58,12 @@ class _Operands:
     def requant(self) -> np.ndarray:
         """The accumulator operand, with bias, scaled per row, per column or by the command."""
         acc, mult, shift = self.accumulator(), self.raw[_MULT], self.raw[_SHIFT]
-        column, bias = self.flag(VectorFlag.COLUMN), self.flag(VectorFlag.BIAS)
-        planes = self.parameters(3 * column + 4 * bias) if column or bias else None
+        column, bias = self.flag(RequantFlag.COLUMN), self.flag(RequantFlag.BIAS)
+        count = parameter_rows(Unit.VECTOR, self.row[_OP], self.row[_FLAGS])
+        planes = self.parameters(count) if count else None
         if planes is not None and bias:
             acc = acc + _int32(planes[-4:])  # wraps
-        if self.flag(VectorFlag.ROW):
+        if self.flag(RequantFlag.ROW):
             reciprocal, length = self.memory.reciprocal[self.context], self.memory.length[self.context]
             return numerics.requant_row(acc, reciprocal, length, mult, shift)
         if planes is not None and column:
@@ -84,15 +88,15 @@ def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
 
 def _requant(x: _Operands) -> None:
     residual, limits, aux, memory = None, None, x.raw[_AUX], x.memory
-    if x.flag(VectorFlag.RESIDUAL):
+    if x.flag(RequantFlag.RESIDUAL):
         residual = x.words(x.row[_DST], x.raw[_DST_STRIDE])
-        if x.flag(VectorFlag.RESCALE):
+        if x.flag(RequantFlag.RESCALE):
             residual = numerics.requant(residual, aux, x.raw[_SHIFT2])
-    elif x.flag(VectorFlag.CLAMP):
+    elif x.flag(RequantFlag.CLAMP):
         limits = _signed(aux & 255), _signed(aux >> 8)
-    wide, look = x.flag(VectorFlag.WIDE) or residual is not None, x.flag(VectorFlag.LOOKUP)
+    wide, look = x.flag(RequantFlag.WIDE) or residual is not None, x.flag(RequantFlag.LOOKUP)
     result = numerics.requant_store(
-        x.requant(), relu=x.flag(VectorFlag.RELU), wide=wide, residual=residual, limits=limits,
+        x.requant(), relu=x.flag(RequantFlag.RELU), wide=wide, residual=residual, limits=limits,
         table=memory.table if look else None)
     x.store(numerics.interpolate(result, memory.words) if look and wide and residual is None else result, wide)
 
@@ -110,10 +114,10 @@ def _product(x: _Operands) -> None:
 def _add(x: _Operands) -> None:
     a, b = (x.bytes(x.row[src], x.raw[_SRC0_STRIDE]) for src in (_SRC0, _SRC1))
     total = numerics.add(a, b, x.raw[_MULT], x.raw[_AUX], x.raw[_SHIFT])
-    wide = x.flag(VectorFlag.WIDE)
+    wide = x.flag(AddFlag.WIDE)
     x.store(numerics.requant_store(
-        total, relu=x.flag(VectorFlag.RELU), wide=wide,
-        table=x.memory.table if x.flag(VectorFlag.LOOKUP) else None), wide)
+        total, relu=x.flag(AddFlag.RELU), wide=wide,
+        table=x.memory.table if x.flag(AddFlag.LOOKUP) else None), wide)
 
 
 def _i_gelu(x: _Operands) -> None:
@@ -145,14 +149,14 @@ def _int32(planes: np.ndarray) -> np.ndarray:
 def _norm_stat(x: _Operands) -> None:
     value, memory, at = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n], x.memory, x.context
     memory.center[at], memory.root[at], memory.half[at] = numerics.norm_statistic(
-        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(VectorFlag.MEAN), round_mean=x.flag(VectorFlag.ROUND))
+        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(NormFlag.MEAN), round_mean=x.flag(NormFlag.ROUND))
 
 
 def _norm_apply(x: _Operands) -> None:
-    value, memory, bias = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE]), x.memory, x.flag(VectorFlag.BIAS)
-    planes = x.parameters(2 + 4 * bias)[:, :x.n]
-    center = memory.center[x.context] * x.flag(VectorFlag.MEAN)
-    wide = x.flag(VectorFlag.WIDE)
+    value, memory, bias = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE]), x.memory, x.flag(NormFlag.BIAS)
+    planes = x.parameters(parameter_rows(Unit.VECTOR, VOp.NORM_APPLY, x.row[_FLAGS]))[:, :x.n]
+    center = memory.center[x.context] * x.flag(NormFlag.MEAN)
+    wide = x.flag(NormFlag.WIDE)
     x.store(numerics.normalize(
         value[:, :x.n], center, memory.root[x.context], memory.half[x.context], numerics.join_planes(*planes[:2]),
         x.raw[_SHIFT], beta=_int32(planes[2:]) if bias else None, bits=16 if wide else 8), wide)
@@ -161,31 +165,31 @@ def _norm_apply(x: _Operands) -> None:
 def _scores(x: _Operands) -> tuple[np.ndarray, np.ndarray]:
     """Scores ``[m, n]`` and what the rows see of them."""
     value, after = numerics.scores(x.accumulator()[:, :x.n], x.raw[_MULT], x.raw[_SHIFT]), x.row[_AFTER]
-    if x.flag(VectorFlag.TREE):
+    if x.flag(SoftmaxFlag.TREE):
         bitmaps = x.memory.spm[x.row[_SRC1]:x.row[_SRC1] + x.m]
         return value, numerics.tree_mask(bitmaps, x.m, x.n, after)
-    return value, numerics.visible(x.m, x.n, x.flag(VectorFlag.CAUSAL), after)
+    return value, numerics.visible(x.m, x.n, x.flag(SoftmaxFlag.CAUSAL), after)
 
 
 def _softmax_max(x: _Operands) -> None:
     memory, at = x.memory, x.context
-    before = memory.maximum[at] if x.flag(VectorFlag.CONTINUE) else EMPTY
-    if x.flag(VectorFlag.ONLINE):
+    before = memory.maximum[at] if x.flag(SoftmaxFlag.CONTINUE) else EMPTY
+    if x.flag(SoftmaxFlag.ONLINE):
         memory.maximum[at], memory.rise[at] = numerics.octave_max(*_scores(x), before)
     else:
         memory.maximum[at] = numerics.row_max(*_scores(x), before)
 
 
 def _softmax_exp(x: _Operands) -> None:
-    (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
+    (value, seen), memory, wide = _scores(x), x.memory, x.flag(SoftmaxFlag.WIDE)
     before: np.ndarray | int = 0
-    if x.flag(VectorFlag.CONTINUE):
+    if x.flag(SoftmaxFlag.CONTINUE):
         before = memory.total[x.context]
-        if x.flag(VectorFlag.ONLINE):
+        if x.flag(SoftmaxFlag.ONLINE):
             before = rescale(before, memory.rise[x.context])
     weights, total = numerics.row_weights(
         value, memory.maximum[x.context], seen, wide=wide, before=before, kind=x.raw[_PERIOD])
-    if x.flag(VectorFlag.MORE):
+    if x.flag(SoftmaxFlag.MORE):
         memory.total[x.context] = total
     else:
         memory.reciprocal[x.context], memory.length[x.context] = numerics.softmax_reciprocal(total)
@@ -193,7 +197,7 @@ def _softmax_exp(x: _Operands) -> None:
 
 
 def _softmax_norm(x: _Operands) -> None:
-    (value, seen), memory, wide = _scores(x), x.memory, x.flag(VectorFlag.WIDE)
+    (value, seen), memory, wide = _scores(x), x.memory, x.flag(SoftmaxFlag.WIDE)
     reciprocal, length = memory.reciprocal[x.context], memory.length[x.context]
     x.store(numerics.row_normalized(
         value, memory.maximum[x.context], seen, reciprocal, length, wide=wide, kind=x.raw[_PERIOD]), wide)
@@ -206,7 +210,7 @@ def _absmax(x: _Operands) -> None:
 
 
 def _table(x: _Operands) -> None:
-    x.memory.table[:] = x.memory.spm.reshape(-1)[x.row[_SRC0] * x.memory.dim:][:256]
+    x.memory.table[:] = x.memory.spm.reshape(-1)[x.row[_SRC0] * x.memory.dim:][:numerics.BYTE_TABLE_ENTRIES]
 
 
 def _word_table(x: _Operands) -> None:

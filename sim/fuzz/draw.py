@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Dyn, Length, SOp, Unit, VectorFlag, VOp, legal_flags
-from gemmule.operations import COMPARISON_OPS
+from gemmule.isa import MAX_LENGTH, Dyn, Length, SOp, Unit, VOp, legal_flags
+from gemmule.operations import COMPARISON_OPS, OPERATIONS
 
 __all__ = ["HOLLOW", "Draw", "Note", "run_reach", "sets_of"]
 
@@ -35,8 +35,7 @@ def _legal_sets(unit: Unit, op: int, without: frozenset[int]) -> tuple[frozenset
 
 def sets_of(config: Config, unit: Unit, op: int = 0) -> tuple[frozenset[int], ...]:
     """Every set of flags that an operation may have on this configuration."""
-    round_left_out = unit is Unit.VECTOR and op == VOp.NORM_STAT and not config.comparison_modes
-    return _legal_sets(unit, op, frozenset([VectorFlag.ROUND] if round_left_out else []))
+    return _legal_sets(unit, op, frozenset(OPERATIONS[unit, op].comparison if not config.comparison_modes else ()))
 
 
 def run_reach(config: Config) -> int:
@@ -103,7 +102,7 @@ class Draw:
         if have < value:
             return Length(value)
         if 0 <= have - value < 256 and self.chance(0.6):
-            return Length(min(65535, value + self.integer(0, 40)), reg, have - value)
+            return Length(min(MAX_LENGTH, value + self.integer(0, 40)), reg, have - value)
         return Length(value, reg, self.integer(0, min(255, have - value)))
 
     def dynamic(self, which: Dyn, values: dict[str, Any], name: str) -> tuple[Dyn, int, int]:

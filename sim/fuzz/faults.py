@@ -7,8 +7,23 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, legal_flags
-from gemmule.operations import COMPARISON_OPS, EXPONENTIALS
+from gemmule.isa import (
+    MAX_LENGTH,
+    AddFlag,
+    Command,
+    ImportanceFlag,
+    KeysFlag,
+    MatrixFlag,
+    MoveFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+    legal_flags,
+)
+from gemmule.operations import COMPARISON_OPS, EXPONENTIALS, OPERATIONS
 
 __all__ = ["faulty_commands"]
 
@@ -26,12 +41,11 @@ def _illegal(random: np.random.Generator) -> list[Command]:
         Command.make(Unit.VECTOR, op=int(random.integers(len(VOp), 32))),
         Command.make(Unit.SELECT, op=int(random.integers(len(SOp), 32))),
     ]
-    for unit, op in ((Unit.LOAD, 0), (Unit.STORE, 0), (Unit.MATRIX, 0), *((Unit.VECTOR, op) for op in VOp),
-                     *((Unit.SELECT, op) for op in SOp)):
+    for unit, op in OPERATIONS:
         wrong = [flags for flags in range(256) if not legal_flags(unit, op, flags)]
         flags = wrong[random.integers(len(wrong))]
         # Illegal flags fault at length zero too.
-        found.append(Command.make(unit, op=op, flags=[bit for bit in range(8) if flags >> bit & 1]))
+        found.append(Command.make(Unit(unit), op=op, flags=[bit for bit in range(8) if flags >> bit & 1]))
     return found
 
 
@@ -42,7 +56,7 @@ def _comparison(config: Config) -> list[Command]:
     if not config.comparison_modes:
         found += [{"op": op, "period": kind} for op in softmax for kind in range(1, len(EXPONENTIALS))]
         found += [{"op": op} for op in COMPARISON_OPS]
-        found.append({"op": VOp.NORM_STAT, "flags": [VectorFlag.MEAN, VectorFlag.ROUND]})
+        found.append({"op": VOp.NORM_STAT, "flags": [NormFlag.MEAN, NormFlag.ROUND]})
     return [Command.make(Unit.VECTOR, **values) for values in found]
 
 
@@ -60,25 +74,25 @@ def _rows(config: Config) -> list[Command]:
     if config.preload > 1:
         beyond += [{"b_row": 1}, {"b_stride": config.preload - 1}]
     found = [Command.make(Unit.MATRIX, **(one | values)) for values in beyond]
-    column, bias = VectorFlag.COLUMN, VectorFlag.BIAS
+    column, bias = RequantFlag.COLUMN, RequantFlag.BIAS  # ROPE and I_GELU, NORM_APPLY: the same bits
     vectors: list[dict[str, Any]] = [
         {"op": VOp.REQUANT, "src0": acc}, {"op": VOp.REQUANT, "dst": spm},
         {"op": VOp.REQUANT, "flags": [column], "src1": spm - 2},
         {"op": VOp.REQUANT, "flags": [column, bias], "src1": spm - 6},
-        {"op": VOp.REQUANT, "flags": [VectorFlag.RESIDUAL], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.REQUANT, "flags": [RequantFlag.RESIDUAL], "dst_stride": 2, "dst": spm - 1},
         {"op": VOp.ADD, "src1": spm}, {"op": VOp.PRODUCT, "src0": spm}, {"op": VOp.TABLE, "src0": spm - 1},
-        {"op": VOp.ADD, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.ADD, "flags": [AddFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
         {"op": VOp.ROPE, "aux": spm - 3}, {"op": VOp.NORM_APPLY, "src1": spm - 1},
         {"op": VOp.NORM_STAT, "m": config.stat_rows + 1}, {"op": VOp.SOFTMAX_MAX, "m": config.stat_rows + 1},
         {"op": VOp.NORM_APPLY, "flags": [bias], "src1": spm - 5}, {"op": VOp.WORD_TABLE, "src0": spm - 1},
-        {"op": VOp.NORM_APPLY, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
-        {"op": VOp.SOFTMAX_NORM, "flags": [VectorFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
-        {"op": VOp.SOFTMAX_MAX, "flags": [VectorFlag.TREE], "src1": spm}, {"op": VOp.ABSMAX, "src0": acc},
+        {"op": VOp.NORM_APPLY, "flags": [NormFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.SOFTMAX_NORM, "flags": [SoftmaxFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        {"op": VOp.SOFTMAX_MAX, "flags": [SoftmaxFlag.TREE], "src1": spm}, {"op": VOp.ABSMAX, "src0": acc},
         {"op": VOp.ABSMAX, "context": config.stat_contexts - 1},
         {"op": VOp.RESCALE, "src0": acc}, {"op": VOp.RESCALE, "dst": acc}, {"op": VOp.RESCALE, "dst": acc - 1, "m": 2},
         {"op": VOp.RESCALE, "m": config.stat_rows + 1}, {"op": VOp.I_GELU, "src0": acc},
         {"op": VOp.I_GELU, "dst": spm}, {"op": VOp.I_GELU, "flags": [column, bias], "src1": spm - 6},
-        {"op": VOp.SOFTMAX_MAX, "flags": [VectorFlag.TREE], "m": max(8 * dim, config.stat_rows) + 1},
+        {"op": VOp.SOFTMAX_MAX, "flags": [SoftmaxFlag.TREE], "m": max(8 * dim, config.stat_rows) + 1},
     ]
     if config.stat_contexts < 16:
         vectors += [{"op": op, "context": config.stat_contexts} for op in (VOp.SOFTMAX_EXP, VOp.RESCALE)]
@@ -114,11 +128,11 @@ def _moves(config: Config, bases: np.ndarray) -> list[Command]:
 def _select(config: Config) -> list[Command]:
     """Rows, keys, positions, list entries, ids and statistics beyond their memories."""
     dim, spm, keys, entries = config.dim, config.spm_rows, config.select_keys, config.list_entries
-    important, wide = [SelectFlag.FROM_IMPORTANCE], [SelectFlag.WIDE]
+    important, wide = [KeysFlag.FROM_IMPORTANCE], [ImportanceFlag.WIDE]
     wrong: list[dict[str, Any]] = [
         {"op": SOp.ARGMAX, "src0": spm}, {"op": SOp.ARGMAX, "src0": spm - 1, "src0_stride": 2},
         {"op": SOp.ARGMAX, "dst": entries}, {"op": SOp.ARGMAX, "m": config.stat_rows + 1},
-        {"op": SOp.KEYS, "src0": spm}, {"op": SOp.KEYS, "dst": keys}, {"op": SOp.KEYS, "first": 65535, "n": 2},
+        {"op": SOp.KEYS, "src0": spm}, {"op": SOp.KEYS, "dst": keys}, {"op": SOp.KEYS, "first": MAX_LENGTH, "n": 2},
         {"op": SOp.KEYS, "first": keys, "flags": important}, {"op": SOp.KEYS, "dst": keys, "flags": important},
         {"op": SOp.TOP_K, "n": keys + 1}, {"op": SOp.TOP_K, "dst": entries - 1, "n": 2, "k": 2},
         {"op": SOp.IMPORTANCE, "src0": spm}, {"op": SOp.IMPORTANCE, "first": keys},

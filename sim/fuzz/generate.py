@@ -9,8 +9,7 @@ another wait already implies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,99 +25,88 @@ from gemmule.isa import (
     Unit,
     encode,
     encode_program,
+    table_row,
 )
-from gemmule.resolve import OUT, OUT_FIELDS, config_vector, resolve_row
+from gemmule.operands import OUT, Memory
 from gemmule.sim.fuzz.commands import draw_command
 from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note
 from gemmule.sim.fuzz.faults import faulty_commands
-from gemmule.sim.fuzz.frame import COMMANDS, SOURCE, TARGET, Frame
+from gemmule.sim.fuzz.frame import SOURCE, TARGET, Frame
 from gemmule.sim.launch import Launch
-from gemmule.sim.verify.access import ACC, SPM, Access, accesses
-from gemmule.sim.verify.verify import Order, check_alone
+from gemmule.sim.verify.access import accesses
+from gemmule.sim.verify.order import Order, Plan
 
 __all__ = ["generate"]
 
-_F = {name: i for i, name in enumerate(TABLE_FIELDS)}
-_DYN = ("dyn_which", "dyn_reg", "dyn_stride")
+_WAIT0 = TABLE_FIELDS.index("wait_load")
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True)
+class _Candidate:
     """A command that is legal by itself, with the waits that it needs now."""
 
     command: Command
-    row: np.ndarray
-    out: np.ndarray
-    found: list[Access]
-    clock: np.ndarray
+    plan: Plan
 
     @property
     def cost(self) -> float:
         """How much the waits hold it up: one for the latest command of a unit most, one for a predicate less."""
         return sum(1 / distance for distance in self.command.waits.values()) / (1 + (self.command.predicate > 0))
 
+    @property
+    def empty(self) -> bool:
+        return bool(self.plan.out[OUT["zero"]])
+
 
 class _Builder:
     """Adds commands that are legal by themselves, with the waits that make them legal together."""
 
     def __init__(self, config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray,
-                 random: np.random.Generator, capacity: int) -> None:
+                 random: np.random.Generator) -> None:
         self.config, self.random = config, random
-        self.bases, self.limits, self.lengths = bases, limits, lengths
         self.commands: list[Command] = []
-        self.order = Order(config, capacity)
+        self.order = Order(config, bases, limits, lengths)
         self.sealed = False
         """The memories' upper halves have been dumped: nothing may write there any more."""
-        self._vector = config_vector(config)
 
-    def plan(self, command: Command, strengthen: float = 0.0) -> _Plan | None:
+    def plan(self, command: Command, strengthen: float = 0.0) -> _Candidate | None:
         """The command with its waits, as if it came next; None when it is not legal by itself."""
         try:
             encode(command)
         except IsaError:
             return None
-        row = np.zeros(len(TABLE_FIELDS), dtype=np.int64)
-        flags = sum(1 << bit for bit in command.flags)
-        head = {"unit": command.unit, "op": command.op, "flags": flags, "predicate": command.predicate}
-        for name, value in {**head, **dict(zip(_DYN, command.dyn)), **command.fields}.items():
-            row[_F[name]] = value
-        out = np.zeros(len(OUT_FIELDS), dtype=np.int64)
-        resolve_row(row, self.bases, self.limits, self.lengths, self._vector, out)
-        if out[OUT["fault"]]:
-            return None
-        found = accesses(row, out, self.config)
-        if check_alone(out, found) or self.sealed and self._writes_upper(found):
+        plan = self.order.plan(row := table_row(command))
+        if not plan.legal or (self.sealed and self._writes_upper(plan)):
             return None
         waits: dict[Unit, int] = {}
         if self.random.random() < strengthen:
             other = Unit(int(self.random.integers(len(Unit))))
-            count = len(self.order.members[other])
+            count = self.order.count(other)
             if count:
                 waits[other] = int(self.random.integers(1, min(count, 12) + 1))
-        clock = self.order.clock(row, out, waits)
-        while races := list(self.order.conflicts(row, out, found, clock, latest=True)):
-            race = races[self.random.integers(len(races))]
-            members = self.order.members[race.unit]
-            distance = min(len(members) - members.index(race.command), MAX_WAIT)
-            waits[race.unit] = min(distance, waits.get(race.unit, distance))
-            clock = self.order.clock(row, out, waits)
-        return _Plan(replace(command, waits=waits), row, out, found, clock)
+                row[_WAIT0 + other] = waits[other]
+        while races := self.order.races(plan):
+            unit, distance = races[self.random.integers(len(races))]
+            waits[unit] = min(distance, MAX_WAIT, waits.get(unit, distance))
+            row[_WAIT0 + unit] = waits[unit]
+        return _Candidate(replace(command, waits=waits), plan)
 
-    def accept(self, plan: _Plan) -> None:
+    def accept(self, candidate: _Candidate) -> None:
         """Append a command that was planned last."""
-        self.order.push(plan.row, plan.out, plan.found, plan.clock)
-        self.commands.append(plan.command)
+        self.order.push(candidate.plan)
+        self.commands.append(candidate.command)
 
     def must(self, command: Command) -> None:
         """Append a command that is legal by construction."""
-        plan = self.plan(command)
-        if plan is None:
+        candidate = self.plan(command)
+        if candidate is None:
             raise AssertionError(f"fuzz: fixed command is not legal: {command}")
-        self.accept(plan)
+        self.accept(candidate)
 
-    def _writes_upper(self, found: list[Access]) -> bool:
-        half = {SPM: self.config.spm_rows // 2, ACC: self.config.acc_rows // 2}
-        return any(access.write and access.space in half and access.spans[-1, 1] > half[access.space]
-                   for access in found)
+    def _writes_upper(self, plan: Plan) -> bool:
+        half = {Memory.SPM: self.config.spm_rows // 2, Memory.ACC: self.config.acc_rows // 2}
+        return any(access.write and access.memory in half and access.spans[-1, 1] > half[access.memory]
+                   for access in accesses(plan.row, plan.out, self.config))
 
 
 def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Command] = ()) -> None:
@@ -131,18 +119,18 @@ def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Comman
     for i in range(commands):
         for command in between[i * len(between) // commands:(i + 1) * len(between) // commands]:
             builder.must(command)
-        best: _Plan | None = None
+        best: _Candidate | None = None
         notes: Sequence[Note] = ()
         left = 1 if draw.hollow else tries
         while left or best is None:
             command, about = draw_command(draw)
-            plan = builder.plan(replace(command, predicate=draw.predicate()), strengthen)
-            if plan is None:
+            found = builder.plan(replace(command, predicate=draw.predicate()), strengthen)
+            if found is None:
                 continue
             left -= 1
             # Empty commands need no waits; they must not win by that.
-            if best is None or plan.cost < best.cost and not plan.out[OUT["zero"]]:
-                best, notes = plan, () if plan.command.predicate else about
+            if best is None or found.cost < best.cost and not found.empty:
+                best, notes = found, () if found.command.predicate else about
             if not best.command.waits:
                 break
         builder.accept(best)
@@ -174,7 +162,7 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     frame = Frame(config, commands)
     bases, limits, lengths = _registers(config, random, frame.end)
     draw = Draw(config, random, bases, lengths)
-    builder = _Builder(config, bases, limits, lengths, random, commands + COMMANDS)
+    builder = _Builder(config, bases, limits, lengths, random)
     if draw.chance(0.25):
         draw.hollow = HOLLOW
         _body(builder, draw, HOLLOW)

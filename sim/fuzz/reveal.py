@@ -12,7 +12,21 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import NUM_PREDICATES, Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import (
+    NUM_PREDICATES,
+    ArgmaxFlag,
+    Command,
+    KeysFlag,
+    MatrixFlag,
+    MoveFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+)
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from gemmule.sim.fuzz.draw import run_reach
 from gemmule.sim.fuzz.vector import word_table_rows
 
@@ -20,7 +34,7 @@ __all__ = ["INT8", "INT32", "Reveal", "line"]
 
 INT32 = [MoveFlag.ACCUMULATOR]
 INT8 = [MoveFlag.ACCUMULATOR, MoveFlag.NARROW]
-_WORDS = 513
+_WORDS, _BYTES = WORD_TABLE_ENTRIES, BYTE_TABLE_ENTRIES
 _WORD_PIECE = 256
 
 
@@ -49,9 +63,9 @@ class Reveal:
         self._first = self._next = 2 * self.stat_rows + 2
         largest = max(2 * self.stat_rows * groups, 2 * self.reach // dim + 1)
         self._last = self._first + max(min(5 * largest, config.spm_rows // 2 - self._first), largest)
-        self.used = max(dim, 256 // dim, 2 * _WORD_PIECE // dim, self._last)
+        self.used = max(dim, _BYTES // dim, 2 * _WORD_PIECE // dim, self._last)
         self.patterns: dict[str, int] = {}
-        for name, size in (("eye", dim * dim), ("ramp", 256), ("scores", 4 * self.columns), ("words", 2 * dim),
+        for name, size in (("eye", dim * dim), ("ramp", _BYTES), ("scores", 4 * self.columns), ("words", 2 * dim),
                            ("scales", 2 * dim), ("ladder", 4 * _WORDS), ("floor", 2 * dim), ("middle", 2 * dim),
                            ("indices", 2 * self.reach)):
             self.patterns[name] = self._take(size)
@@ -83,7 +97,7 @@ class Reveal:
         # Many magnitudes: whatever the exponent of a statistic, some column shows its mantissa.
         steps = random.integers(8, 16, columns) * random.choice([-1, 1], columns)
         values: dict[str, np.ndarray] = {
-            "eye": np.eye(dim, dtype=np.uint8), "ramp": np.arange(256, dtype=np.uint8),
+            "eye": np.eye(dim, dtype=np.uint8), "ramp": np.arange(_BYTES, dtype=np.uint8),
             "scores": (steps << np.minimum(4 * (np.arange(columns) % 8), 27)).astype("<i4"),
             "words": _planes(steps[:dim] << 3 * (np.arange(dim) % 4)), "scales": _planes(steps[:dim] << 9),
             "ladder": np.minimum(np.arange(_WORDS) * 128 - 32768, 32767).astype("<i4"),
@@ -111,10 +125,10 @@ class Reveal:
         yield self._result(0, 4 * dim * dim, INT32)
 
     def _show_table(self) -> Iterator[Command]:
-        yield line(Unit.LOAD, self.patterns["ramp"], 0, 256, INT8)
-        yield Command.make(Unit.VECTOR, op=VOp.REQUANT, flags=[VectorFlag.LOOKUP], src0_stride=1, dst_stride=1,
-                           m=1, n=256, mult=1)
-        yield self._result(0, 256)
+        yield line(Unit.LOAD, self.patterns["ramp"], 0, _BYTES, INT8)
+        yield Command.make(Unit.VECTOR, op=VOp.REQUANT, flags=[RequantFlag.LOOKUP], src0_stride=1, dst_stride=1,
+                           m=1, n=_BYTES, mult=1)
+        yield self._result(0, _BYTES)
 
     def _show_words(self) -> Iterator[Command]:
         if word_table_rows(self.config.dim) > self.config.spm_rows:
@@ -122,26 +136,27 @@ class Reveal:
         for at in range(0, _WORDS, _WORD_PIECE):
             n = min(_WORD_PIECE, _WORDS - at)
             yield line(Unit.LOAD, self.patterns["ladder"] + 4 * at, 0, 4 * n, INT32)
-            yield Command.make(Unit.VECTOR, op=VOp.REQUANT, flags=[VectorFlag.LOOKUP, VectorFlag.WIDE], src0_stride=1,
+            yield Command.make(Unit.VECTOR, op=VOp.REQUANT, flags=[RequantFlag.LOOKUP, RequantFlag.WIDE], src0_stride=1,
                                dst_stride=2, m=1, n=n, mult=1)
             yield self._result(0, 2 * max(n, self.config.dim))
 
     def _show_contexts(self) -> Iterator[Command]:
-        dim, m, n, flag = self.config.dim, self.stat_rows, self.columns, VectorFlag
+        dim, m, n = self.config.dim, self.stat_rows, self.columns
         move: dict[str, Any] = {"rows": m, "row_stride": 1, "block_stride": m}
         yield Command.make(Unit.LOAD, flags=[*INT32, MoveFlag.BROADCAST], offset=self.patterns["scores"],
                            bytes=4 * n, **move)
         yield Command.make(Unit.LOAD, flags=[MoveFlag.BROADCAST], offset=self.patterns["words"], bytes=2 * dim, **move)
         yield line(Unit.LOAD, self.patterns["scales"], 2 * m, 2 * dim)
         norm: dict[str, Any] = {"n": dim, "src0_stride": 2 * m, "src1": 2 * m}
-        row: tuple[VOp, list[VectorFlag], dict[str, Any], int] = (
-            VOp.REQUANT, [flag.ROW, flag.WIDE], {"n": n, "src0_stride": m, "dst_stride": 2 * m, "mult": 1 << 15},
-            2 * m * n)
+        row: tuple[VOp, list[Any], dict[str, Any], int] = (
+            VOp.REQUANT, [RequantFlag.ROW, RequantFlag.WIDE],
+            {"n": n, "src0_stride": m, "dst_stride": 2 * m, "mult": 1 << 15}, 2 * m * n)
         # EXP takes the maximum and the sum, and overwrites the reciprocal, which then shows the sum.
         readers = [
             row, (VOp.NORM_APPLY, [], {**norm, "dst_stride": m, "shift": 12}, m * dim),
-            (VOp.NORM_APPLY, [flag.MEAN, flag.WIDE], {**norm, "dst_stride": 2 * m, "shift": 10}, 2 * m * dim),
-            (VOp.SOFTMAX_EXP, [flag.CONTINUE], {"n": n, "src0_stride": m, "dst_stride": m, "mult": 1}, m * n), row,
+            (VOp.NORM_APPLY, [NormFlag.MEAN, NormFlag.WIDE], {**norm, "dst_stride": 2 * m, "shift": 10}, 2 * m * dim),
+            (VOp.SOFTMAX_EXP, [SoftmaxFlag.CONTINUE], {"n": n, "src0_stride": m, "dst_stride": m, "mult": 1}, m * n),
+            row,
         ]
         for context in range(self.config.stat_contexts):
             # Shifted by the rise, some score of the pattern is left with a few bits.
@@ -165,20 +180,20 @@ class Reveal:
         move: dict[str, Any] = {"rows": m, "row_stride": 1, "block_stride": m, "bytes": 2 * config.dim}
         for name in ("floor", "middle"):
             yield Command.make(Unit.LOAD, flags=[MoveFlag.BROADCAST], offset=self.patterns[name], **move)
-            yield self._command(SOp.ARGMAX, [SelectFlag.CONTINUE], src0_stride=2 * m, first=40_000, m=m, n=config.dim)
+            yield self._command(SOp.ARGMAX, [ArgmaxFlag.CONTINUE], src0_stride=2 * m, first=40_000, m=m, n=config.dim)
             yield from self._show_list(0, m)
         for k in (reach, reach // 2):
             yield self._command(SOp.TOP_K, n=reach, k=k)
             yield from self._show_list(0, k)
         for _ in range(2):  # committed importance, then with the shadow added to it
             for first in ends:
-                yield self._command(SOp.KEYS, [SelectFlag.FROM_IMPORTANCE], first=first, n=reach)
+                yield self._command(SOp.KEYS, [KeysFlag.FROM_IMPORTANCE], first=first, n=reach)
                 yield self._command(SOp.TOP_K, n=reach, k=reach // 2)
                 yield from self._show_list(0, reach // 2)
                 yield self._command(SOp.COMMIT, first=first, n=reach)
 
     @staticmethod
-    def _command(op: SOp, flags: Iterable[SelectFlag] = (), **values: Any) -> Command:
+    def _command(op: SOp, flags: Iterable[int] = (), **values: Any) -> Command:
         return Command.make(Unit.SELECT, op=op, flags=flags, **values)
 
     def _show_list(self, first: int, n: int) -> Iterator[Command]:

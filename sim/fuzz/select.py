@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import NUM_PREDICATES, Command, Dyn, SelectFlag, SOp, Unit
+from gemmule.isa import NUM_PREDICATES, Command, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit
 from gemmule.sim.fuzz.draw import Draw, Note, run_reach, sets_of
 
 __all__ = ["draw_select"]
@@ -20,7 +20,7 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     k = draw.choice([draw.size(1), draw.integer(0, n + 2)])
     if op is SOp.COMPARE and draw.chance(0.5):  # a few bytes are seldom all small, and seldom one is large
         m, n = min(m, 2), min(n, 3)
-    planes = 2 if op in (SOp.ARGMAX, SOp.KEYS) or SelectFlag.WIDE in flags else 1
+    planes = 2 if op in (SOp.ARGMAX, SOp.KEYS) or ImportanceFlag.WIDE in flags else 1  # COMPARE: the same bit
     values = _places(draw, op, flags, m, n) | {
         "src0": draw.row(), "src0_stride": draw.stride(m, planes=planes),
         "shift": draw.choice([0, draw.integer(0, 24), draw.integer(0, 63)]),
@@ -41,10 +41,10 @@ def _places(draw: Draw, op: SOp, flags: frozenset[int], m: int, n: int) -> dict[
         first, dst = draw.choice([0, draw.integer(0, 60), draw.integer(0, 65535)]), draw.run(entries, m)
     elif op is SOp.KEYS:
         dst = draw.choice([0, 0, draw.integer(0, run_reach(draw.config) - n)])
-        if SelectFlag.FROM_IMPORTANCE not in flags:
+        if KeysFlag.FROM_IMPORTANCE not in flags:
             first = draw.choice([0, draw.integer(0, 60), draw.integer(0, 65536 - n)])
         aux = draw.choice([0, draw.integer(0, 3) | draw.integer(0, 3) << 8, aux])
-    elif op is SOp.COMPARE and SelectFlag.WIDE not in flags:
+    elif op is SOp.COMPARE and CompareFlag.WIDE not in flags:
         aux = draw.choice([draw.integer(0, 255), draw.integer(100, 260)])
     elif op is SOp.LIST_LOAD:
         first = draw.integer(0, 65535)

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import Command, Dyn, Unit, VectorFlag, VOp
-from gemmule.operations import EXPONENTIALS
+from gemmule.isa import Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
+from gemmule.numerics import WORD_TABLE_ENTRIES
+from gemmule.operands import Memory, Term, operands_of
+from gemmule.operations import EXPONENTIALS, SOFTMAX_OPS
 from gemmule.sim.fuzz.draw import Draw, Note, sets_of
 
 __all__ = ["draw_vector", "word_table_rows"]
 
-_F = VectorFlag
-_SOFTMAX = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
-_NORM = (VOp.NORM_STAT, VOp.NORM_APPLY)
+_R, _S, _N = RequantFlag, SoftmaxFlag, NormFlag
 _TABLES = (VOp.TABLE, VOp.WORD_TABLE)
 # What is needed before an operation, and how it is set up.
 _NEEDS = {VOp.NORM_APPLY: "norm", VOp.SOFTMAX_EXP: "maximum", VOp.SOFTMAX_NORM: "reciprocal", VOp.RESCALE: "risen"}
 _SETS = {"norm": VOp.NORM_STAT, "maximum": VOp.SOFTMAX_MAX, "reciprocal": VOp.SOFTMAX_EXP, "total": VOp.SOFTMAX_EXP,
          "octaves": VOp.SOFTMAX_MAX, "risen": VOp.SOFTMAX_MAX}
-_SETS_WITH = {"total": {_F.MORE}, "octaves": {_F.ONLINE}, "risen": {_F.ONLINE, _F.CONTINUE}}
+_SETS_WITH = {"total": {_S.MORE}, "octaves": {_S.ONLINE}, "risen": {_S.ONLINE, _S.CONTINUE}}
 
 
 def word_table_rows(dim: int) -> int:
     """Scratchpad rows that WORD_TABLE reads."""
-    return 2 * -(-513 // dim)
+    return 2 * -(-WORD_TABLE_ENTRIES // dim)
 
 
 def _context(draw: Draw, kind: str) -> tuple[int, int] | None:
@@ -38,18 +38,18 @@ def _flags(draw: Draw, op: VOp) -> tuple[VOp, frozenset[int]]:
     flags: frozenset[int] = draw.choice(sets_of(draw.config, Unit.VECTOR, op))
     # What needs most waits must be drawn more often, for it is taken more seldom.
     if op is VOp.REQUANT and draw.chance(0.45):
-        flags = flags | {_F.RESIDUAL, _F.RESCALE} if draw.chance(0.5) else flags - {_F.WIDE, _F.RESIDUAL} | {_F.CLAMP}
-    if op in _SOFTMAX and draw.chance(0.4):
-        flags = flags - {_F.CAUSAL, _F.TREE} | {draw.choice([_F.CAUSAL, _F.TREE, _F.TREE])}
+        flags = flags | {_R.RESIDUAL, _R.RESCALE} if draw.chance(0.5) else flags - {_R.WIDE, _R.RESIDUAL} | {_R.CLAMP}
+    if op in SOFTMAX_OPS and draw.chance(0.4):
+        flags = flags - {_S.CAUSAL, _S.TREE} | {draw.choice([_S.CAUSAL, _S.TREE, _S.TREE])}
     if op is VOp.REQUANT and draw.chance(0.5):
-        flags -= {_F.ROW}
-    if _F.LOOKUP in flags:
-        words = bool(op is VOp.REQUANT and _F.WIDE in flags and _F.RESIDUAL not in flags)
+        flags -= {_R.ROW}
+    if _R.LOOKUP in flags:
+        words = bool(op is VOp.REQUANT and _R.WIDE in flags and _R.RESIDUAL not in flags)
         fits = not words or word_table_rows(draw.config.dim) <= draw.config.spm_rows
         if fits and not (draw.words if words else draw.table):
             if draw.chance(0.2):
                 return VOp.WORD_TABLE if words else VOp.TABLE, frozenset()
-            flags -= {_F.LOOKUP}
+            flags -= {_R.LOOKUP}
     return op, flags
 
 
@@ -61,10 +61,10 @@ def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
     if op is VOp.ROPE and draw.chance(0.7):  # a row takes up to 16 rows of angles
         m = draw.size(1)
     context = draw.integer(0, config.stat_contexts - 1)
-    need = "reciprocal" if op is VOp.REQUANT and _F.ROW in flags else _NEEDS.get(op)
-    if op in _SOFTMAX and _F.CONTINUE in flags and draw.chance(0.7):  # mostly go on from another piece
+    need = "reciprocal" if op is VOp.REQUANT and _R.ROW in flags else _NEEDS.get(op)
+    if op in SOFTMAX_OPS and _S.CONTINUE in flags and draw.chance(0.7):  # mostly go on from another piece
         need = "maximum" if op is VOp.SOFTMAX_MAX or _context(draw, "total") is None else "total"
-        if op is VOp.SOFTMAX_EXP and _F.ONLINE in flags and _context(draw, "risen") and draw.chance(0.5):
+        if op is VOp.SOFTMAX_EXP and _S.ONLINE in flags and _context(draw, "risen") and draw.chance(0.5):
             need = "risen"
     while need:
         found = _context(draw, need)
@@ -73,7 +73,7 @@ def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
             break
         op, flags = _SETS[need], frozenset(_SETS_WITH.get(need, set()))
         if need == "norm" and draw.chance(0.5):
-            flags = frozenset([_F.MEAN])
+            flags = frozenset([_N.MEAN])
         need = "octaves" if need == "risen" else _NEEDS.get(op)
     if op is VOp.ABSMAX:
         context = draw.integer(0, max(0, config.stat_contexts - 2))
@@ -95,10 +95,10 @@ def _scales(draw: Draw, op: VOp, flags: frozenset[int], n: int) -> dict[str, int
     }
     if not draw.chance(0.7):
         return values
-    if op in _SOFTMAX or op is VOp.I_GELU:  # a few octaves, from sums of products or from any int32
+    if op in SOFTMAX_OPS or op is VOp.I_GELU:  # a few octaves, from sums of products or from any int32
         values["mult"], values["shift"] = draw.integer(1 << 14, 65535), draw.integer(11, 17) + draw.choice([0, 18])
         values["shift2"] = draw.integer(8, 18)
-    elif op is VOp.NORM_STAT and _F.ROUND in flags and n:  # nearly 1 / n
+    elif op is VOp.NORM_STAT and _N.ROUND in flags and n:  # nearly 1 / n
         values["shift"] = 14 + n.bit_length()
         values["mult"] = (1 << values["shift"]) // n
     return values
@@ -119,11 +119,11 @@ def _notes(op: VOp, flags: frozenset[int], context: int, rows: int) -> list[Note
     if not rows:
         return []
     if op is VOp.SOFTMAX_EXP:
-        return [("total" if _F.MORE in flags else "reciprocal", context, rows)]
+        return [("total" if _S.MORE in flags else "reciprocal", context, rows)]
     if op is VOp.ABSMAX:
         return [("reciprocal", at, rows) for at in (context, context + 1)]
     if op is VOp.SOFTMAX_MAX:
-        online, further = _F.ONLINE in flags, _F.CONTINUE in flags
+        online, further = _S.ONLINE in flags, _S.CONTINUE in flags
         return [("maximum", context, rows), *([("octaves", context, rows)] if online else []),
                 *([("risen", context, rows if further else 0)] if online else [])]
     return [("norm", context, rows)] if op is VOp.NORM_STAT else []
@@ -131,15 +131,15 @@ def _notes(op: VOp, flags: frozenset[int], context: int, rows: int) -> list[Note
 
 def _operands(draw: Draw, op: VOp, flags: frozenset[int], m: int) -> dict[str, Any]:
     """Rows and strides; what ``aux`` means depends on the operation."""
-    planes = 2 if op in _NORM else 1
-    wide = bool(flags & {_F.WIDE, _F.RESIDUAL} if op is VOp.REQUANT else _F.WIDE in flags)
-    pair = op in (VOp.PRODUCT, VOp.ADD)
-    inside = pair or planes == 2 or op in _TABLES
+    found = {operand.name: operand for operand in operands_of(Unit.VECTOR, op, sum(1 << flag for flag in flags))}
+    planes = 2 if found["src0"].planes is Term.TWO else 1
+    wide = "dst" in found and found["dst"].planes is Term.TWO
+    pair, inside = "src1" in found, found["src0"].memory is Memory.SPM
     src0, stride = draw.row("spm" if inside else "acc"), draw.stride(m, planes=planes)
     if op is VOp.WORD_TABLE:
         src0 = draw.integer(0, max(0, draw.config.spm_rows - word_table_rows(draw.config.dim)))
     src1 = draw.partner(src0, draw.share) if inside else draw.row()
-    dst = draw.row("acc" if op is VOp.RESCALE else "spm")
+    dst = draw.row("acc" if "dst" in found and found["dst"].memory is Memory.ACC else "spm")
     dst_stride = draw.stride(m, planes=2 if wide else 1)
     in_place = 0.75 if op is VOp.RESCALE else 0.2 if inside and op not in _TABLES else 0.0
     if draw.chance(in_place):
@@ -148,7 +148,7 @@ def _operands(draw: Draw, op: VOp, flags: frozenset[int], m: int) -> dict[str, A
     aux = draw.stride(m)
     if op is VOp.ROPE:
         aux = draw.choice([draw.row(), draw.integer(0, draw.config.spm_rows - 1)])
-    elif op in _SOFTMAX:
+    elif op in SOFTMAX_OPS:
         aux = _behind(draw, m)
     elif op in (VOp.REQUANT, VOp.ADD):
         limits = draw.integer(-90, 20) & 255 | draw.integer(-20, 127) << 8 & 0xFF00

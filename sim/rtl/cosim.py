@@ -12,13 +12,14 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES, Unit, decode, decode_table, disassemble
+from gemmule.operands import Memory
 from gemmule.resolve import OUT, resolve
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.build import build_root
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 from gemmule.sim.simulator import Simulator
-from gemmule.sim.verify.access import DRAM, accesses
+from gemmule.sim.verify.access import accesses
 from gemmule.timing import Timing
 
 __all__ = ["Report", "cosim", "record_waveform"]
@@ -58,7 +59,7 @@ def _last_writer(case: Launch, config: Config, address: int) -> int | None:
             continue
         for access in accesses(table[i], out[i], config):
             inside = (access.spans[:, 0] <= address) & (address < access.spans[:, 1])
-            if access.space == DRAM and inside.any():
+            if access.memory == Memory.DRAM and inside.any():
                 return i
     return None
 

@@ -9,15 +9,14 @@ cycle too many is harmless.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 from numba import njit
 
-from gemmule import isa as _isa
 from gemmule.isa import COMMAND_BYTES
 from gemmule.resolve import OUT
+from gemmule.sim.compiled import stamp
 from gemmule.sim.timing.dram import DRAM, reset, serve
 from gemmule.sim.timing.issue import (
     BUSY,
@@ -147,12 +146,7 @@ def _simulate(  # type: ignore[no-untyped-def]
 
 
 def _entries():  # type: ignore[no-untyped-def]
-    # numba's cache looks only at the cached function's own file; the stamp, a closure cell and thus
-    # part of the cache's key, stands for everything that is compiled into it.
-    own = sorted(Path(__file__).parent.glob("*.py"))
-    contracts = sorted(Path(str(_isa.__file__)).parent.glob("*.py"))
-    text = b"".join(file.read_bytes() for file in (*own, *contracts))
-    stamp = int(hashlib.sha256(text).hexdigest()[:12], 16)
+    sources = stamp(Path(__file__).parent)
 
     @njit(cache=True)
     def resolve_program(table, bases, limits, lengths, cfg, resolved):  # type: ignore[no-untyped-def]
@@ -160,7 +154,7 @@ def _entries():  # type: ignore[no-untyped-def]
 
         As :func:`gemmule.resolve.resolve`, with ``cfg`` from :func:`gemmule.resolve.config_vector`.
         """
-        assert stamp >= 0
+        assert sources >= 0
         return resolve_good(table, bases, limits, lengths, cfg, resolved)
 
     @njit(cache=True)
@@ -176,7 +170,7 @@ def _entries():  # type: ignore[no-untyped-def]
         command or -1). ``state`` is one zeroed :data:`STATE`: compiled records do not own their memory,
         so the caller does.
         """
-        assert stamp >= 0
+        assert sources >= 0
         registers = state[0]
         return _simulate(
             table, good, skipped, indices, starts, parameters[0], program, registers.dram, registers.mover,

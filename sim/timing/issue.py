@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from gemmule.csr import CAUSES
+from gemmule.operations import ISSUE_PRIORITY
 from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
 from gemmule.sim.timing.move import FOREVER, begin_load, begin_store
 from gemmule.sim.timing.program import LOAD, MATRIX, SELECT, STORE, UNITS, VECTOR
@@ -14,7 +15,7 @@ from gemmule.sim.timing.units import matrix_times, select_finish, vector_finish
 __all__ = ["BUSY", "DRAM_BOUND", "EMPTY", "ISSUE", "choose", "expire", "issue_command", "next_stamp", "reset_issue"]
 
 BUSY, DRAM_BOUND, EMPTY, WAITING, PORTS = range(len(CAUSES))
-_PRIORITY = (MATRIX, VECTOR, SELECT, LOAD, STORE)
+_PRIORITY = tuple(map(int, ISSUE_PRIORITY))
 _STREAM = tuple(STREAM_UNIT.index(u) for u in range(UNITS))  # a unit's first stream
 _STREAMS, _VECTOR_W, _SELECT_W = len(STREAMS), STREAMS.index("vector.w"), STREAMS.index("select.w")
 _OP, _FLAGS, _ZERO, _APART = (OUT[name] for name in ("op", "flags", "zero", "apart"))

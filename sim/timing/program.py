@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, MoveFlag, Unit
-from gemmule.resolve import OUT
-from gemmule.sim.timing.units import resolve_row
+from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit
+from gemmule.operations import EXCLUSIVE_LOADS
+from gemmule.resolve import OUT, TERMS, resolve_row
+from gemmule.sim.compiled import compiled
 
 __all__ = ["LOAD", "MATRIX", "SELECT", "STORE", "UNITS", "VECTOR", "prepare", "resolve_good"]
 
@@ -16,14 +17,15 @@ UNITS = len(Unit)
 _WAIT0, _PREDICATE = TABLE_FIELDS.index("wait_load"), TABLE_FIELDS.index("predicate")
 _FAULT, _UNIT, _FLAGS, _EMPTY, _CLAIM = (OUT[name] for name in ("fault", "unit", "flags", "zero", "claim0"))
 _STATIONARY = int(MatrixFlag.OUTPUT_STATIONARY)
-_LONG_LOADS = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
+_resolve_row = compiled(resolve_row)
 
 
 @njit
 def resolve_good(table, bases, limits, lengths, cfg, resolved):  # type: ignore[no-untyped-def]
     """Resolve in program order up to a fault; the number of good commands before it."""
+    terms = np.zeros(TERMS, dtype=np.int64)
     for i in range(len(table)):
-        resolve_row(table[i], bases, limits, lengths, cfg, resolved[i])
+        _resolve_row(table[i], bases, limits, lengths, cfg, resolved[i], terms)
         if resolved[i, _FAULT]:
             return i
     return len(table)
@@ -49,7 +51,7 @@ def prepare(table, good, skipped, resolved, order, first, target, alone):  # typ
         nothing = 1 if empty or skipped[i] else 0
         alone[i] = nothing
         if unit == LOAD:
-            long = 1 if flags & _LONG_LOADS and not nothing else 0
+            long = 1 if flags & EXCLUSIVE_LOADS and not nothing else 0
             if long or after_long:
                 alone[i] = 1
             after_long = long

@@ -1,20 +1,32 @@
-"""What the engine knows about one command at a time: parameters, resolving, finish of matrix, vector, select."""
+"""What the engine knows about one command at a time: parameters, finish of matrix, vector, select."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from types import FunctionType
 
 import numpy as np
 from numba import njit
 
-from gemmule import resolve as _resolve
 from gemmule import timing as _timing
 from gemmule.config import Config
-from gemmule.isa import MatrixFlag, SelectFlag, SOp, VectorFlag, VOp
+from gemmule.isa import (
+    CompareFlag,
+    KeysFlag,
+    MatrixFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+    legal_flags,
+)
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operands import parameter_rows
+from gemmule.sim.compiled import compiled
 from gemmule.timing import Timing
 
-__all__ = ["PARAMETERS", "matrix_times", "parameters", "resolve_row", "select_finish", "vector_finish"]
+__all__ = ["PARAMETERS", "matrix_times", "parameters", "select_finish", "vector_finish"]
 
 
 PARAMETERS = np.dtype([(name, np.int64) for name in (
@@ -50,27 +62,21 @@ def parameters(config: Config, timing: Timing) -> np.ndarray:
     return found
 
 
-def _compile_resolve():  # type: ignore[no-untyped-def]
-    """The contract's own resolve_row, with its helpers bound to compiled copies."""
-    scope = dict(_resolve.resolve_row.__globals__)
-    for helper in ("_length", "_banks", "_comparison"):
-        scope[helper] = njit(getattr(_resolve, helper))
-    return njit(FunctionType(_resolve.resolve_row.__code__, scope, "resolve_row"))
-
-
-resolve_row = _compile_resolve()
-_matrix_shape = njit(_timing.matrix_shape)
-_serial_finish = njit(_timing.serial_finish)
+_matrix_shape = compiled(_timing.matrix_shape)
+_serial_finish = compiled(_timing.serial_finish)
 
 _OUTPUT_STATIONARY, _A_TRANSPOSED, _GROUP_SCALES, _REUSE = (int(flag) for flag in (
     MatrixFlag.OUTPUT_STATIONARY, MatrixFlag.A_TRANSPOSED, MatrixFlag.GROUP_SCALES, MatrixFlag.REUSE))
-_COLUMN, _MEAN, _WIDE, _RESIDUAL, _MORE, _LOOKUP, _BIAS = (int(flag) for flag in (
-    VectorFlag.COLUMN, VectorFlag.MEAN, VectorFlag.WIDE, VectorFlag.RESIDUAL, VectorFlag.MORE, VectorFlag.LOOKUP,
-    VectorFlag.BIAS))
+_MEAN, _MORE = int(NormFlag.MEAN), int(SoftmaxFlag.MORE)
+_WIDE, _RESIDUAL, _LOOKUP = int(RequantFlag.WIDE), int(RequantFlag.RESIDUAL), int(RequantFlag.LOOKUP)
 (_REQUANT, _PRODUCT, _ROPE, _NORM_STAT, _NORM_APPLY, _SOFTMAX_MAX, _SOFTMAX_EXP, _TABLE, _ADD, _SOFTMAX_NORM,
  _ABSMAX, _WORD_TABLE, _RESCALE, _I_GELU) = map(int, VOp)
 _ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMMIT, _COMPARE, _, _ = map(int, SOp)
-_FROM_IMPORTANCE, _SELECT_WIDE = int(SelectFlag.FROM_IMPORTANCE), int(SelectFlag.WIDE)
+_FROM_IMPORTANCE, _SELECT_WIDE = int(KeysFlag.FROM_IMPORTANCE), int(CompareFlag.WIDE)  # IMPORTANCE has the same bit
+_PARAMETER_ROWS = np.array([[
+    parameter_rows(Unit.VECTOR, op, flags) if legal_flags(Unit.VECTOR, op, flags) else 0 for flags in range(256)]
+    for op in VOp])
+_WORD_ENTRIES, _BYTE_ENTRIES = WORD_TABLE_ENTRIES, BYTE_TABLE_ENTRIES
 
 
 @njit
@@ -92,8 +98,7 @@ def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-u
 def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     """Cycles in which a vector command reads."""
     groups = (n + p.dim - 1) // p.dim * p.vector_passes
-    wide, bias = flags >> _WIDE & 1, 4 * (flags >> _BIAS & 1)
-    parameters = 3 * (flags >> _COLUMN & 1) + bias
+    wide, parameters = flags >> _WIDE & 1, _PARAMETER_ROWS[op, flags]
     if op == _REQUANT:
         return groups * (parameters + m * (2 if wide or flags >> _RESIDUAL & 1 else 1))
     if op in (_PRODUCT, _ADD):
@@ -103,11 +108,11 @@ def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     if op == _I_GELU:
         return groups * (parameters + m)
     if op == _NORM_APPLY:
-        return groups * (2 + bias + m * 2)
+        return groups * (parameters + m * 2)
     if op == _TABLE:
-        return max(1, 256 // p.dim)
+        return max(1, _BYTE_ENTRIES // p.dim)
     if op == _WORD_TABLE:
-        return 2 * ((513 + p.dim - 1) // p.dim)
+        return 2 * ((_WORD_ENTRIES + p.dim - 1) // p.dim)
     # a read a row, two for planes or words of 16 bits
     return m * groups * (2 if op == _NORM_STAT or wide else 1)
 

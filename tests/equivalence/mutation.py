@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 ENGINE = (
-    "gemmule.timing", "gemmule.resolve", "gemmule.sim.timing.dram", "gemmule.sim.timing.units",
+    "gemmule.timing", "gemmule.operands", "gemmule.resolve", "gemmule.sim.timing.dram", "gemmule.sim.timing.units",
     "gemmule.sim.timing.program", "gemmule.sim.timing.move", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
 )
 DATA = (
