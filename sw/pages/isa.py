@@ -1,9 +1,6 @@
-"""Generate ``docs/isa.md`` from the definition: ``python -m gemmule.sw.isa_doc docs/isa.md``."""
+"""The page of the instruction set: header, bodies, flags, operations, from their definition."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from gemmule.csr import COUNTER_BITS, COUNTERS, CSR_BITS, WATCHDOG_CYCLES, Csr
 from gemmule.isa import (
@@ -22,12 +19,13 @@ from gemmule.isa import (
 )
 from gemmule.operations import EXPONENTIALS
 from gemmule.resolve import FAULTS, STREAMS
+from gemmule.sw.pages.text import wrapped
 
-__all__ = ["render"]
+__all__ = ["isa_page"]
 
 INTRO = f"""# Instruction set
 
-Generated from `gemmule/isa.py` by `python -m gemmule.sw.isa_doc docs/isa.md`; do not edit.
+Generated from `gemmule/isa.py` by `python -m gemmule.sw.pages`; do not edit.
 
 A command is {COMMAND_BYTES} bytes, little-endian: a header of 64 bits, then a body that depends on the unit.
 Commands are fetched from DRAM and dispatched in order; units run concurrently, each in order.
@@ -73,7 +71,7 @@ def _table(title: str, layout: tuple[tuple[str, int], ...], first: int) -> list[
     return [*lines, ""]
 
 
-def render() -> str:
+def isa_page() -> str:
     """The whole page."""
     lines = [INTRO, "## Header", ""]
     lines += _table("All units", HEADER, 0)
@@ -101,8 +99,5 @@ def render() -> str:
               "bursts of the last launch), in order: " + ", ".join(COUNTERS) + ".", "",
               "## Fault codes", "", "| code | fault |", "|---|---|"]
     lines += [f"| {code} | {name} |" for code, name in enumerate(FAULTS)]
-    return "\n".join(lines) + "\n"
+    return wrapped("\n".join(lines) + "\n")
 
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render())
