@@ -323,6 +323,17 @@ def test_glossary_is_in_order() -> None:
         assert words == sorted(words, key=lambda word: re.sub(r"\(.*\)|[^a-z]", "", word.lower())), words
 
 
+FORBIDDEN = ("softmax weight", "attention weight", "scratch pad", "activation memory")
+"""What the glossary has another word for."""
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda p: p.stem)
+def test_words_are_those_of_the_glossary(page: Path) -> None:
+    text = " ".join(page.read_text().split()).lower()
+    found = [word for word in FORBIDDEN if word in text]
+    assert not found or page.stem == "code-map", f"{page.name} says {found}, see glossary.md"
+
+
 @pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("*.md")), ids=lambda p: p.stem)
 def test_decision_has_its_parts(page: Path) -> None:
     text = page.read_text()
