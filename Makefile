@@ -9,7 +9,7 @@ FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
 SHAPE  ?= 512x768x3072
 SYNTH  ?=
 
-.PHONY: help setup demo test lint types rtl perf perf-scalesim figures fuzz synth route fourstate train clean
+.PHONY: help setup demo test lint types rtl perf perf-scalesim figures pages fuzz synth route fourstate train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -69,6 +69,9 @@ fourstate: setup  ## the generated Verilog under Icarus: nothing is unknown afte
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
 	$(BIN)/python benchmarks/numerics.py --out docs/results --plot docs/img/numerics.svg
+
+pages: setup  ## the generated pages and figures of docs/
+	$(BIN)/python -m gemmule.sw.pages
 
 perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (half an hour, 11 GB)
 	$(PYTHON) -m venv $(BUILD)/scalesim

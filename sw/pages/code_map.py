@@ -1,0 +1,179 @@
+"""The page that says where everything is: every folder and file, in dataflow order, by the first line of its text."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmule.sw.pages.text import wrapped
+
+__all__ = ["FOLDERS", "Folder", "code_map_page", "files_of", "first_line"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIXES = (".py", ".sv", ".vlt", ".yaml", ".safetensors", ".json")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of the page: its files in the order in which data pass them, the others behind, by name."""
+
+    path: str
+    order: tuple[str, ...] = ()
+    says: str = ""
+    """Where the folder has no ``__init__.py`` that says it."""
+
+
+FOLDERS: dict[str, tuple[Folder, ...]] = {
+    "Contracts: what all rooms share": (
+        Folder("gemmule", ("config", "operations", "isa", "csr", "operands", "resolve", "timing")),
+        Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
+        Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
+                                    "select", "ibert")),
+    ),
+    "Hardware": (
+        Folder("hw", ("interfaces", "queue")),
+        Folder("hw/command", ("fetch", "fields", "extents", "legal", "resolve", "hulls", "entries", "dispatch",
+                              "issue", "claims")),
+        Folder("hw/move", ("load", "bursts", "align", "load_write", "row_walker", "store_read", "store")),
+        Folder("hw/matrix", ("matrix", "preload", "unpack", "stream", "edge", "skew", "mesh", "pe", "drain")),
+        Folder("hw/vector", ("vector", "sequencer", "ops", "datapath", "lane", "round", "exp", "gelu", "word", "mask",
+                             "stats", "sums", "divide", "serial", "contexts")),
+        Folder("hw/select", ("select", "sequencer", "argmax", "radix", "route", "importance", "lists", "memory")),
+        Folder("hw/memory", ("scratchpad", "accumulator")),
+        Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
+        Folder("hw/flow", ("verilog", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
+        Folder("hw/tb"),
+    ),
+    "The exact model": (
+        Folder("sim", ("launch", "simulator", "result", "roofline", "errors")),
+        Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
+        Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
+        Folder("sim/verify", ("access", "verify")),
+        Folder("sim/rtl", ("verilog", "build", "device", "server", "cosim")),
+        Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
+                            "reveal", "coverage")),
+    ),
+    "Compiler": (
+        Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "layout", "allocate", "tile",
+                            "stream", "decoder", "encoder", "attention", "online_attention", "gemm", "schedule",
+                            "program", "listing", "interpreter", "encoder_reference", "errors")),
+    ),
+    "Software": (
+        Folder("sw", ("cli", "session", "text", "device", "runtime", "programs", "ledger", "report")),
+        Folder("sw/commands", ("common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth")),
+        Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
+        Folder("sw/models"),
+        Folder("sw/training", ("corpus", "tokenizer", "model", "train", "export", "bundle", "report")),
+        Folder("sw/pages", ("__main__", "system", "mesh", "memory_map", "isa", "configuration", "registers",
+                            "code_map", "svg", "ports", "text")),
+    ),
+    "Around it": (
+        Folder("benchmarks", (), "What measures, each file a command; results in `docs/results`."),
+        Folder("examples", ("tutorial",), "The tutorial as one file that runs."),
+        Folder("examples/configs", (), "Configurations beside the presets, fuzzed like them."),
+        Folder("tests", (), "Mirrors the folders above, bench helpers included; what the folders add:"),
+    ),
+}
+"""Every folder, in the order in which data pass them. A file that is not named comes behind the named ones."""
+
+TESTS = {
+    "tests/numerics": "integer functions against float and published vectors",
+    "tests/hw": "each unit against its integer function or its contract, cycles by hand",
+    "tests/cocotb": "each unit as exported Verilog, one bench each",
+    "tests/rtl": "building the simulator, the testbench, the four-state run",
+    "tests/sim": "timing engine, functional model, verifier, fuzzer",
+    "tests/equivalence": "RTL against model; mutants; properties on the RTL",
+    "tests/compiler": "programs against the integer interpreter; golden listings",
+    "tests/sw": "commands, decoding, training",
+}
+
+WHERE = (
+    ("fields of a command", "[gemmule/isa.py](../gemmule/isa.py); as a page: [isa.md](isa.md)"),
+    ("operations, their flags, which flags go together", "[gemmule/operations.py](../gemmule/operations.py)"),
+    ("what a command's integers compute", "[gemmule/numerics](../gemmule/numerics); as a page: "
+     "[numerics.md](numerics.md)"),
+    ("how long a command takes", "[gemmule/timing.py](../gemmule/timing.py); as a page: [timing.md](timing.md)"),
+    ("why a command faults", "[gemmule/resolve.py](../gemmule/resolve.py), [limits.md](limits.md)"),
+    ("registers and their offsets", "[gemmule/csr.py](../gemmule/csr.py); as a page: [registers.md](registers.md)"),
+    ("configuration fields and presets", "[gemmule/config.py](../gemmule/config.py); as a page: "
+     "[configuration.md](configuration.md)"),
+    ("the ports between two blocks", "[hw/interfaces.py](../hw/interfaces.py), "
+     "[hw/device/units.py](../hw/device/units.py)"),
+    ("who may hold which memory port", "[hw/command/claims.py](../hw/command/claims.py)"),
+    ("the top's ports and names", "[hw/device/top.py](../hw/device/top.py)"),
+    ("the Verilog of one unit", "`gemmule verilog`; [hw/flow/verilog.py](../hw/flow/verilog.py)"),
+    ("which cycle a command issues in, in the model", "[sim/timing/engine.py](../sim/timing/engine.py)"),
+    ("what a command does to data, in the model", "[sim/functional/execute.py](../sim/functional/execute.py)"),
+    ("why a program is refused before it runs", "[sim/verify/verify.py](../sim/verify/verify.py)"),
+    ("the first differing cycle of RTL and model", "`gemmule cosim`; [sim/rtl/cosim.py](../sim/rtl/cosim.py)"),
+    ("what the fuzzer can draw", "[sim/fuzz](../sim/fuzz)"),
+    ("where a compiled program keeps its rows", "[compiler/allocate.py](../compiler/allocate.py), "
+     "[the memory map](img/memory.svg)"),
+    ("the accept rule of speculative decoding", "[sw/decoding/verify.py](../sw/decoding/verify.py)"),
+    ("the loop of every decoding method", "[sw/decoding/generate.py](../sw/decoding/generate.py)"),
+    ("how pages and figures are made", "[sw/pages](../sw/pages): `make pages`"),
+)
+
+INTRO = """\
+# Code map
+
+Generated by `python -m gemmule.sw.pages` from the first line of every file; do not edit.
+
+Folders stand in the order in which data pass them, and so do the files of a folder. The blocks
+behind the names are drawn and explained in [architecture.md](architecture.md), words in
+[glossary.md](glossary.md). Top-level folders are imported as `gemmule.hw` and so on.
+
+## Where do I find ..
+
+| what | where |
+|---|---|
+"""
+
+
+def first_line(path: Path) -> str:
+    """What a file says of itself: the first paragraph of its docstring or comment, one line."""
+    if path.suffix not in (".py", ".sv", ".vlt", ".yaml"):
+        return ""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        said = ast.get_docstring(ast.parse(text)) or ""
+        said = said.split("\n\n")[0]
+    else:
+        head = []
+        for line in text.splitlines():
+            mark = next((mark for mark in ("//", "#") if line.startswith(mark)), "")
+            if not mark or not line.strip("/# "):
+                break
+            head.append(line.strip("/# "))
+        said = " ".join(head)
+    said = " ".join(said.split()).replace("``", "`").replace("|", "\\|")
+    return said.split(". ")[0].rstrip(".:") if said else ""
+
+
+def files_of(folder: Folder, root: Path = ROOT) -> list[Path]:
+    """A folder's own files, in the page's order."""
+    found = [path for path in (root / folder.path).iterdir() if path.is_file() and path.suffix in SUFFIXES
+             and path.name not in ("__init__.py",)]
+    rank = {name: i for i, name in enumerate(folder.order)}
+    return sorted(found, key=lambda path: (rank.get(path.stem, len(rank)), path.name))
+
+
+def code_map_page(root: Path = ROOT) -> str:
+    """The page."""
+    lines = [INTRO + "\n".join(f"| {what} | {where} |" for what, where in WHERE), ""]
+    for title, folders in FOLDERS.items():
+        lines += [f"## {title}", ""]
+        for folder in folders:
+            package = root / folder.path / "__init__.py"
+            says = folder.says or first_line(package) + "."
+            lines += [f"### [{folder.path}](../{folder.path})", "", says, ""]
+            if folder.path == "tests":
+                lines += ["| folder | holds |", "|---|---|"]
+                lines += [f"| [{path}](../{path}) | {what} |" for path, what in TESTS.items()]
+            else:
+                lines += ["| file | what |", "|---|---|"]
+                lines += [f"| [{path.name}](../{path.relative_to(root)}) | {first_line(path)} |"
+                          for path in files_of(folder, root)]
+            lines.append("")
+    return wrapped("\n".join(lines).rstrip() + "\n")
