@@ -7,12 +7,12 @@ from gemmule.isa import (
     BODY,
     HEADER,
     TABLE_FIELDS,
+    ColumnFlag,
     Command,
     Dyn,
     IsaError,
     Length,
     Unit,
-    VectorFlag,
     VOp,
     decode,
     decode_table,
@@ -75,7 +75,7 @@ def test_length_rule() -> None:
 def test_listing() -> None:
     command = Command.make(
         Unit.VECTOR, op=VOp.ROPE, src0=3, m=Length(16, 1), n=32, waits={Unit.MATRIX: 1},
-        flags=[VectorFlag.COLUMN], dyn=(Dyn.DST, 2, 1), note="rotate keys")
+        flags=[ColumnFlag.COLUMN], dyn=(Dyn.DST, 2, 1), note="rotate keys")
     assert disassemble(command) == (
         "vector.rope          src0=3 m=len1-0<=16 n=32 dst+=len2*1 column waits matrix:1  # rotate keys")
 

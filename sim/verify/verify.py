@@ -98,8 +98,10 @@ class _Explain:
         of_unit = np.flatnonzero(self.table[:b, _UNIT] == unit)
         a = int(of_unit[needed[unit] - 1])
         ours, theirs = self.found(b), self.found(a)
+        loads = int(self.table[b, _UNIT]) == unit == Unit.LOAD  # their writes are in order by themselves
         for x, y in ((x, y) for x in theirs for y in ours):
-            if x.memory == y.memory and not x.memory.private and (x.write or y.write):
+            if (x.memory == y.memory and not x.memory.private and (x.write or y.write)
+                    and not (loads and y.write)):
                 rows = common(x.spans, y.spans)
                 if rows:
                     how = [f"{i} {'writes' if access.write else 'reads'} {access.operand.name}"

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError, compile_decoder
-from gemmule.compiler.schedule import footprints, place_waits
+from gemmule.compiler.footprints import footprints
+from gemmule.compiler.schedule import place_waits
 from gemmule.config import load_config
 from gemmule.isa import Command, Dyn, Length, Unit, VectorFlag, VOp, decode_table
+from gemmule.operands import Memory
 from gemmule.resolve import resolve
-from gemmule.sim.verify.verify import ProgramError, accesses, verify
+from gemmule.sim.verify.access import accesses
+from gemmule.sim.verify.verify import ProgramError, verify
 
 BASE = load_config("base")
 
@@ -99,11 +102,11 @@ def test_footprints_agree_with_the_verifier(make_model) -> None:
     for rows, position in ((16, 16), (3, 7)):
         resolved = resolve(table, *program.registers([1] * rows, position), BASE)
         for command, row, out in zip(program.commands, table, resolved):
-            static = {(part.space, part.write): set() for part in footprints(command, BASE, bounds)}
+            static = {(part.memory, part.write): set() for part in footprints(command, BASE, bounds)}
             for part in footprints(command, BASE, bounds):
                 for piece in part.slices():
-                    static[part.space, part.write] |= set(range(piece.start, piece.stop))
+                    static[part.memory, part.write] |= set(range(piece.start, piece.stop))
             for access in accesses(row, out, BASE):
-                if access.space < 2:
+                if access.memory <= Memory.ACC:
                     touched = set(np.concatenate([np.arange(a, b) for a, b in access.spans]).tolist())
-                    assert touched <= static[access.space, access.write], command
+                    assert touched <= static[access.memory, access.write], command

@@ -9,8 +9,21 @@ from functools import partial
 import numpy as np
 
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, SOp, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import (
+    AddFlag,
+    ColumnFlag,
+    Command,
+    MatrixFlag,
+    MoveFlag,
+    RequantFlag,
+    SOp,
+    Unit,
+    VOp,
+    encode_program,
+)
 from gemmule.sim.launch import Launch
+
+RQ, CF, AD = RequantFlag, ColumnFlag, AddFlag
 
 __all__ = [
     "DEEP", "DUMP", "LINE", "ONES", "RESULTS", "SMALL", "case_of", "crowd", "directed", "dump", "fill", "in_turn",
@@ -29,7 +42,7 @@ DEEP = load_config({
 })
 """The drain is many times the shortest slot, so that the limit of matrix commands in flight binds; the preload
 is longer than it, so that it sets the slot; beats take three cycles."""
-M, V, F = MatrixFlag, VectorFlag, MoveFlag
+M, F = MatrixFlag, MoveFlag
 UNITS = tuple(Unit)
 ONES = 61440
 """From here on the DRAM holds bytes of 255."""
@@ -108,7 +121,7 @@ def _contended(config: Config) -> list[Launch]:
             make(Unit.MATRIX, a_row=0, a_stride=16, b_row=bank, b_stride=16, c_row=0, c_stride=16, k=4 * dim, **wide),
             store(row=0, flags=[F.ACCUMULATOR])),
         "vector.r0": (scaled(src0=acc), store(row=acc, flags=[F.ACCUMULATOR])),
-        "vector.r1": (scaled(src0=acc, src1=3 * bank, flags=[V.COLUMN]), store(row=3 * bank)),
+        "vector.r1": (scaled(src0=acc, src1=3 * bank, flags=[RQ.COLUMN]), store(row=3 * bank)),
         "vector.w": (scaled(src0=acc), load),
         "vector.w, accumulator": (
             make(Unit.VECTOR, op=VOp.RESCALE, src0=0, src0_stride=16, dst=acc, dst_stride=16, m=16, n=3 * dim),
@@ -165,11 +178,12 @@ def directed(config: Config) -> list[Launch]:
     vector = {"src0": 2, "src0_stride": 8, "src1": bank + 9, "dst_stride": 14, "m": 5, "n": 2 * dim, "mult": 3,
               "shift": 24}
     scaled: list[tuple[int, list[int], dict[str, int]]] = [
-        (VOp.REQUANT, [V.BIAS], {}), (VOp.REQUANT, [V.BIAS, V.COLUMN], {}), (VOp.REQUANT, [V.CLAMP], {"aux": 0x14F0}),
-        (VOp.REQUANT, [V.RESIDUAL], {}),
-        (VOp.REQUANT, [V.RESIDUAL, V.RESCALE], {"aux": 20000, "shift2": 16}),
-        (VOp.ADD, [], {"aux": 7, "shift": 4}), (VOp.ADD, [V.WIDE], {"aux": 7, "shift": 4}),
-        (VOp.ADD, [], {"aux": 7, "shift": 4, "src1": 60}), (VOp.ROPE, [V.BIAS], {"aux": 70, "shift2": 14}),
+        (VOp.REQUANT, [RQ.BIAS], {}), (VOp.REQUANT, [RQ.BIAS, RQ.COLUMN], {}),
+        (VOp.REQUANT, [RQ.CLAMP], {"aux": 0x14F0}),
+        (VOp.REQUANT, [RQ.RESIDUAL], {}),
+        (VOp.REQUANT, [RQ.RESIDUAL, RQ.RESCALE], {"aux": 20000, "shift2": 16}),
+        (VOp.ADD, [], {"aux": 7, "shift": 4}), (VOp.ADD, [AD.WIDE], {"aux": 7, "shift": 4}),
+        (VOp.ADD, [], {"aux": 7, "shift": 4, "src1": 60}), (VOp.ROPE, [CF.BIAS], {"aux": 70, "shift2": 14}),
     ]
     lanes = [make(Unit.VECTOR, op=op, flags=flags, dst=2 * bank + 28 * i, **(vector | change))
              for i, (op, flags, change) in enumerate(scaled)]

@@ -9,11 +9,25 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import (
+    ArgmaxFlag,
+    Command,
+    MatrixFlag,
+    MoveFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+    encode_program,
+)
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 
 from .mutant_programs import LINE, in_turn
+
+RQ, NM, SM, AM = RequantFlag, NormFlag, SoftmaxFlag, ArgmaxFlag
 
 __all__ = ["MASKED", "Attended", "Place", "argmax", "attend", "normalize"]
 
@@ -21,7 +35,6 @@ MASKED = -1
 """What stands for a column that the row does not see."""
 NORMALIZED = 32
 """Rows between results and normalised weights."""
-V = VectorFlag
 make = Command.make
 
 
@@ -145,7 +158,7 @@ def _pieces(memory: Memories, place: Place, shares: list[np.ndarray], scores: np
     """Puts the row's columns into ``memory``; ``total``: fields of the context's accumulator rows."""
     config, rng, m, d = memory.config, memory.rng, place.rows, values.shape[1]
     left, right, out, bitmaps = memory.banks
-    mask = {"none": [], "causal": [V.CAUSAL], "tree": [V.TREE]}[place.mask]
+    mask = {"none": [], "causal": [SM.CAUSAL], "tree": [SM.TREE]}[place.mask]
     if place.mask == "tree":
         bits = rng.integers(0, 2, (m, 8 * config.dim))
         bits[place.row, :m] = np.concatenate(shares)[-m:] != MASKED
@@ -162,16 +175,16 @@ def _pieces(memory: Memories, place: Place, shares: list[np.ndarray], scores: np
         memory.spm[rows[seen], lanes[seen]] = values[slots[seen]].view(np.uint8)
         offset = int(rng.integers(0, 200))
         memory.lengths[number + 1] = after + offset
-        flags = [*mask, *[V.CONTINUE] * (number > 0), *[V.ONLINE] * online]
+        flags = [*mask, *[SM.CONTINUE] * (number > 0), *[SM.ONLINE] * online]
         step = partial(make, Unit.VECTOR, src0=at, src0_stride=stride, src1=bitmaps, m=m, n=n, mult=1, shift=18,
                        context=place.context, aux=number + 1 | offset << 4, dst_stride=stride)
         pieces.append(_Piece(slots, at, stride, (
             step(op=VOp.SOFTMAX_MAX, flags=flags),
-            step(op=VOp.SOFTMAX_EXP, flags=[*flags, *[V.MORE] * (after > 0)], dst=left + at, period=kind),
+            step(op=VOp.SOFTMAX_EXP, flags=[*flags, *[SM.MORE] * (after > 0)], dst=left + at, period=kind),
             make(Unit.MATRIX, a_row=left + at, a_stride=stride, b_row=right, b_stride=depth, c_row=total["src0"],
                  c_stride=total["src0_stride"], m=m, n=d, k=n,
                  flags=[MatrixFlag.A_UNSIGNED, *[MatrixFlag.ACCUMULATE] * (number > 0)]),
-            step(op=VOp.SOFTMAX_NORM, flags=[*mask, V.WIDE], dst=out + NORMALIZED + at, period=kind))))
+            step(op=VOp.SOFTMAX_NORM, flags=[*mask, SM.WIDE], dst=out + NORMALIZED + at, period=kind))))
         at, right = at + -(-n // config.dim) * stride, right + -(-d // config.dim) * depth
     return pieces
 
@@ -196,7 +209,7 @@ def attend(device: RtlDevice | Simulator, place: Place, scores: np.ndarray, valu
             memory.commands += [maximum, *[rescale] * (number > 0), weights, product]
     else:
         memory.commands += [command for kind in zip(*(piece.commands for piece in parts)) for command in kind]
-    memory.commands.append(make(Unit.VECTOR, op=VOp.REQUANT, flags=[V.ROW], dst=out, mult=40000, shift=16, **total))
+    memory.commands.append(make(Unit.VECTOR, op=VOp.REQUANT, flags=[RQ.ROW], dst=out, mult=40000, shift=16, **total))
     memory.run(device)
 
     # weights, low and high bytes of the normalised ones
@@ -230,12 +243,12 @@ def normalize(device: RtlDevice | Simulator, place: Place, x: np.ndarray, gamma:
         for g in range(groups):
             part = plane[g * dim:(g + 1) * dim]
             memory.spm[parameters + g * len(planes) + p, :len(part)] = part
-    flags = [V.MEAN] * mean
+    flags = [NM.MEAN] * mean
     fields = {"src0_stride": stride, "n": n, "context": place.context, "src1": parameters, "dst_stride": dst_stride}
     memory.commands = [
         make(Unit.VECTOR, op=VOp.NORM_STAT, flags=flags, m=m, src0=source, mult=3, shift=20, **fields),
         make(Unit.VECTOR, op=VOp.NORM_APPLY, m=m, src0=source, dst=out, shift=12,
-             flags=flags + [V.BIAS] * (beta is not None) + [V.WIDE] * wide, **fields)]
+             flags=flags + [NM.BIAS] * (beta is not None) + [NM.WIDE] * wide, **fields)]
     memory.run(device)
     rows, lanes = memory.at(out, dst_stride, m, n)
     low, high = (memory.spm[rows[place.row] + plane * (dst_stride // 2), lanes[place.row]] for plane in range(2))
@@ -253,7 +266,7 @@ def argmax(device: RtlDevice | Simulator, place: Place, x: np.ndarray) -> int:
         for plane in range(2):
             memory.spm[rows[place.row] + plane * (stride // 2), lanes[place.row]] = x[slots] >> 8 * plane & 255
         memory.commands.append(make(
-            Unit.SELECT, op=SOp.ARGMAX, flags=[SelectFlag.CONTINUE] * (first > 0), src0=at, src0_stride=stride, m=m,
+            Unit.SELECT, op=SOp.ARGMAX, flags=[AM.CONTINUE] * (first > 0), src0=at, src0_stride=stride, m=m,
             n=n, first=first, dst=dst))
         first, at = first + n, at + -(-n // memory.config.dim) * stride
     memory.commands.append(make(Unit.SELECT, op=SOp.LIST_STORE, first=dst + place.row, n=1, dst=out))

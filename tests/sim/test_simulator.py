@@ -10,7 +10,7 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.csr import COUNTERS
-from gemmule.isa import Command, MatrixFlag, MoveFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import AddFlag, ColumnFlag, Command, MatrixFlag, MoveFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.sim.result import Difference, split_counters
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
@@ -102,9 +102,9 @@ def test_matrix_modes(flags: tuple[int, ...], m: int, n: int, b_row: int, finish
 
 @pytest.mark.parametrize(("op", "flags", "src1", "reads"), [
     (VOp.ADD, (), 256, 2 * 3), (VOp.ADD, (), 128, 2 * 3 * 2), (VOp.PRODUCT, (), 128, 2 * 3 * 2),
-    (VOp.ADD, (VectorFlag.WIDE,), 256, 2 * 3 * 2), (VOp.REQUANT, (VectorFlag.BIAS,), 256, 2 * (4 + 3)),
-    (VOp.REQUANT, (VectorFlag.BIAS, VectorFlag.COLUMN, VectorFlag.WIDE), 256, 2 * (7 + 3 * 2)),
-    (VOp.ROPE, (VectorFlag.COLUMN, VectorFlag.BIAS), 256, 2 * (7 + 3 * 4)),
+    (VOp.ADD, (AddFlag.WIDE,), 256, 2 * 3 * 2), (VOp.REQUANT, (RequantFlag.BIAS,), 256, 2 * (4 + 3)),
+    (VOp.REQUANT, (RequantFlag.BIAS, RequantFlag.COLUMN, RequantFlag.WIDE), 256, 2 * (7 + 3 * 2)),
+    (VOp.ROPE, (ColumnFlag.COLUMN, ColumnFlag.BIAS), 256, 2 * (7 + 3 * 4)),
 ])
 def test_vector_reads(op: VOp, flags: tuple[int, ...], src1: int, reads: int) -> None:
     """Issued in 99, read from 100 on, written 9 after the last read."""

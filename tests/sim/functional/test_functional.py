@@ -13,15 +13,27 @@ import pytest
 
 from gemmule import numerics
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, MoveFlag, Unit, VectorFlag, VOp, decode_table, encode_program, legal_flags
+from gemmule.isa import (
+    AddFlag,
+    ColumnFlag,
+    Command,
+    MoveFlag,
+    RequantFlag,
+    Unit,
+    VOp,
+    decode_table,
+    encode_program,
+    legal_flags,
+)
 from gemmule.resolve import OUT, resolve
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
 
+RQ, CF, AD = RequantFlag, ColumnFlag, AddFlag
+
 TINY = load_config("tiny")
 SMALL = Config(name="small", dim=8, bus_bytes=8, spm_kib=16, spm_banks=4, acc_kib=8, acc_banks=2, dividers=2)
 BASE_ADDRESS = 1003
-F = VectorFlag
 
 
 @pytest.fixture(params=(TINY, SMALL), ids=lambda config: config.name)
@@ -149,11 +161,11 @@ def test_move(memory: Memory, config: Config, unit: Unit, flags: int, size: int)
 
 
 REQUANTS = (
-    (), (F.COLUMN,), (F.ROW,), (F.ROW, F.COLUMN), (F.WIDE,), (F.RESIDUAL,), (F.RELU,), (F.LOOKUP,),
-    (F.RELU, F.LOOKUP, F.COLUMN), (F.WIDE, F.RESIDUAL, F.RELU, F.LOOKUP), (F.BIAS,), (F.BIAS, F.COLUMN),
-    (F.BIAS, F.ROW), (F.BIAS, F.ROW, F.COLUMN, F.WIDE), (F.CLAMP,), (F.CLAMP, F.RELU, F.LOOKUP, F.BIAS),
-    (F.WIDE, F.LOOKUP), (F.WIDE, F.LOOKUP, F.RELU, F.COLUMN), (F.RESIDUAL, F.RESCALE),
-    (F.RESIDUAL, F.RESCALE, F.WIDE, F.RELU, F.COLUMN, F.BIAS, F.LOOKUP),
+    (), (RQ.COLUMN,), (RQ.ROW,), (RQ.ROW, RQ.COLUMN), (RQ.WIDE,), (RQ.RESIDUAL,), (RQ.RELU,), (RQ.LOOKUP,),
+    (RQ.RELU, RQ.LOOKUP, RQ.COLUMN), (RQ.WIDE, RQ.RESIDUAL, RQ.RELU, RQ.LOOKUP), (RQ.BIAS,), (RQ.BIAS, RQ.COLUMN),
+    (RQ.BIAS, RQ.ROW), (RQ.BIAS, RQ.ROW, RQ.COLUMN, RQ.WIDE), (RQ.CLAMP,), (RQ.CLAMP, RQ.RELU, RQ.LOOKUP, RQ.BIAS),
+    (RQ.WIDE, RQ.LOOKUP), (RQ.WIDE, RQ.LOOKUP, RQ.RELU, RQ.COLUMN), (RQ.RESIDUAL, RQ.RESCALE),
+    (RQ.RESIDUAL, RQ.RESCALE, RQ.WIDE, RQ.RELU, RQ.COLUMN, RQ.BIAS, RQ.LOOKUP),
 )
 
 
@@ -172,9 +184,9 @@ def parameter_rows(spm: np.ndarray, n: int, column: bool, bias: bool) -> tuple[n
 
 
 @pytest.mark.parametrize("flags", REQUANTS, ids=lambda flags: "+".join(f.name for f in flags) or "plain")
-def test_requant(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) -> None:
+def test_requant(memory: Memory, config: Config, flags: tuple[int, ...]) -> None:
     m, n, mult, shift, shift2 = 5, 13, 40_000, 37, 9
-    aux = 777 if F.RESIDUAL in flags else 0x30 << 8 | 0xE7  # limits -25 and 48
+    aux = 777 if RQ.RESIDUAL in flags else 0x30 << 8 | 0xE7  # limits -25 and 48
     command = Command.make(
         Unit.VECTOR, op=VOp.REQUANT, flags=flags, m=m, n=n, src0=9, src0_stride=17, src1=60, dst=200,
         dst_stride=24, mult=mult, shift=shift, shift2=shift2, aux=aux, context=1)
@@ -182,27 +194,27 @@ def test_requant(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) 
     def change(new: dict[str, np.ndarray]) -> None:
         spm = new["spm"]
         acc = gather(new["acc"], 9, 17, m, n)
-        mults, shifts, bias = parameter_rows(spm, n, F.COLUMN in flags, F.BIAS in flags)
+        mults, shifts, bias = parameter_rows(spm, n, RQ.COLUMN in flags, RQ.BIAS in flags)
         acc = np.vectorize(wrapped)(acc + bias)
         value = numerics.requant(acc, mult, shift)
-        if F.ROW in flags:
+        if RQ.ROW in flags:
             value = numerics.requant_row(acc, new["reciprocal"][1, :m], new["length"][1, :m], mult, shift)
-        elif F.COLUMN in flags:
+        elif RQ.COLUMN in flags:
             value = numerics.requant(acc, mults, shifts)
-        if F.RELU in flags:
+        if RQ.RELU in flags:
             value = np.maximum(value, 0)
-        if F.RESIDUAL in flags:
+        if RQ.RESIDUAL in flags:
             residual = words(spm, 200, 24, m, n)
-            if F.RESCALE in flags:
+            if RQ.RESCALE in flags:
                 residual = residual * 777 + (1 << 8) >> 9
             value = value + residual
-        wide = F.RESIDUAL in flags or F.WIDE in flags
+        wide = RQ.RESIDUAL in flags or RQ.WIDE in flags
         y = np.clip(value, -(1 << 15), (1 << 15) - 1) if wide else np.clip(value, -128, 127)
-        if F.CLAMP in flags and not wide:
+        if RQ.CLAMP in flags and not wide:
             y = np.clip(y, -25, 48)
-        if F.LOOKUP in flags and not wide:
+        if RQ.LOOKUP in flags and not wide:
             y = new["table"][y & 255].astype(np.int64)
-        elif F.LOOKUP in flags and F.RESIDUAL not in flags:
+        elif RQ.LOOKUP in flags and RQ.RESIDUAL not in flags:
             y = np.vectorize(lambda x: between(new["words"], x))(y)
         put(spm, 200, 24, y)
         if wide:
@@ -214,26 +226,26 @@ def test_requant(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) 
 def test_clamp_takes_the_lower_limit_first(memory: Memory, config: Config) -> None:
     """With the limits the wrong way round, everything becomes the upper one."""
     command = Command.make(
-        Unit.VECTOR, op=VOp.REQUANT, flags=[F.CLAMP], m=3, n=5, src0=9, src0_stride=3, dst=200, dst_stride=3,
+        Unit.VECTOR, op=VOp.REQUANT, flags=[RQ.CLAMP], m=3, n=5, src0=9, src0_stride=3, dst=200, dst_stride=3,
         mult=1, aux=0xF0 << 8 | 0x10)
     check(memory, config, command, lambda new: put(new["spm"], 200, 3, np.full((3, 5), -16)))
 
 
-@pytest.mark.parametrize("flags", [(), (F.RELU,), (F.LOOKUP,), (F.WIDE,), (F.WIDE, F.RELU, F.LOOKUP)], ids=str)
-def test_add(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) -> None:
+@pytest.mark.parametrize("flags", [(), (AD.RELU,), (AD.LOOKUP,), (AD.WIDE,), (AD.WIDE, AD.RELU, AD.LOOKUP)], ids=str)
+def test_add(memory: Memory, config: Config, flags: tuple[int, ...]) -> None:
     m, n, mult, aux, shift = 4, 11, 900, 60_000, 13
 
     def change(new: dict[str, np.ndarray]) -> None:
         spm = new["spm"]
         a, b = signed(gather(spm, 10, 9, m, n)), signed(gather(spm, 50, 9, m, n))
         y = a * mult + b * aux + (1 << 12) >> 13
-        y = np.maximum(y, 0) if F.RELU in flags else y
-        if F.WIDE in flags:
+        y = np.maximum(y, 0) if AD.RELU in flags else y
+        if AD.WIDE in flags:
             y = np.clip(y, -(1 << 15), (1 << 15) - 1)
             put(spm, 304, 9, y >> 8)
         else:
             y = np.clip(y, -128, 127)
-            y = new["table"][y & 255].astype(np.int64) if F.LOOKUP in flags else y
+            y = new["table"][y & 255].astype(np.int64) if AD.LOOKUP in flags else y
         put(spm, 300, 9, y)
 
     vector(memory, config, VOp.ADD, change, flags=flags, m=m, n=n, src0=10, src0_stride=9, src1=50, aux=aux, dst=300,
@@ -256,16 +268,16 @@ def test_product(memory: Memory, config: Config) -> None:
            dst_stride=6, mult=900, shift=14)
 
 
-@pytest.mark.parametrize("flags", [(), (F.COLUMN,), (F.BIAS,), (F.COLUMN, F.BIAS)], ids=str)
+@pytest.mark.parametrize("flags", [(), (CF.COLUMN,), (CF.BIAS,), (CF.COLUMN, CF.BIAS)], ids=str)
 @pytest.mark.parametrize("period", [0, 1])
-def test_rope(memory: Memory, config: Config, period: int, flags: tuple[VectorFlag, ...]) -> None:
+def test_rope(memory: Memory, config: Config, period: int, flags: tuple[int, ...]) -> None:
     m, n = 3, 22
 
     def change(new: dict[str, np.ndarray]) -> None:
         spm, dim = new["spm"], config.dim
-        mult, shift, bias = parameter_rows(spm, n, F.COLUMN in flags, F.BIAS in flags)
+        mult, shift, bias = parameter_rows(spm, n, CF.COLUMN in flags, CF.BIAS in flags)
         acc = np.vectorize(wrapped)(gather(new["acc"], 2, 5, m, n) + bias)
-        value = numerics.requant(acc, mult, shift) if F.COLUMN in flags else numerics.requant(acc, 50_000, 33)
+        value = numerics.requant(acc, mult, shift) if CF.COLUMN in flags else numerics.requant(acc, 50_000, 33)
         x = numerics.saturate(value, 16)
         cosine, sine = np.zeros((m, n), dtype=np.int64), np.zeros((m, n), dtype=np.int64)
         for i in range(m):
@@ -299,8 +311,8 @@ def test_rescale(memory: Memory, config: Config, dst: int, dst_stride: int) -> N
            context=1)
 
 
-@pytest.mark.parametrize("flags", [(), (F.COLUMN,), (F.BIAS,), (F.COLUMN, F.BIAS)], ids=str)
-def test_i_gelu(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) -> None:
+@pytest.mark.parametrize("flags", [(), (CF.COLUMN,), (CF.BIAS,), (CF.COLUMN, CF.BIAS)], ids=str)
+def test_i_gelu(memory: Memory, config: Config, flags: tuple[int, ...]) -> None:
     """erf by I-BERT's parabola, 1812 to its top; the constants belong to a scale of sqrt(2) / 1024."""
     m, n, found = 4, 13, []
 
@@ -311,12 +323,12 @@ def test_i_gelu(memory: Memory, config: Config, flags: tuple[VectorFlag, ...]) -
         return min(127, max(-128, found[-1]))
 
     def change(new: dict[str, np.ndarray]) -> None:
-        mult, shift, bias = parameter_rows(new["spm"], n, F.COLUMN in flags, F.BIAS in flags)
+        mult, shift, bias = parameter_rows(new["spm"], n, CF.COLUMN in flags, CF.BIAS in flags)
         acc = np.vectorize(wrapped)(gather(new["acc"], 2, 5, m, n) + bias)
-        value = numerics.requant(acc, mult, shift) if F.COLUMN in flags else numerics.requant(acc, 50_000, 36)
+        value = numerics.requant(acc, mult, shift) if CF.COLUMN in flags else numerics.requant(acc, 50_000, 36)
         put(new["spm"], 300, 7, np.vectorize(gelu)(np.clip(value, -32_768, 32_767)))
 
-    if F.COLUMN in flags:  # shifts that leave most values between -2**13 and 2**13
+    if CF.COLUMN in flags:  # shifts that leave most values between -2**13 and 2**13
         memory.spm[62:90] = 34
     vector(memory, config, VOp.I_GELU, change, flags=flags, m=m, n=n, src0=2, src0_stride=5, src1=60, dst=300,
            dst_stride=7, mult=50_000, shift=36, shift2=13)
@@ -365,5 +377,5 @@ def test_word_table_ends(memory: Memory, config: Config) -> None:
     memory.acc[9, :4] = [1 << 20, -(1 << 20), 32_767 - 127, 32_767 - 126]
     expected = [1280 + (24_320 * 127 + 64) // 128, -700, 1280, 1280 + 190]
     vector(memory, config, VOp.REQUANT, lambda new: (put(new["spm"], 200, 4, np.array([expected])), put(
-        new["spm"], 202, 4, np.array([expected]) >> 8), None)[-1], flags=[F.WIDE, F.LOOKUP], m=1, n=4, src0=9, mult=1,
+        new["spm"], 202, 4, np.array([expected]) >> 8), None)[-1], flags=[RQ.WIDE, RQ.LOOKUP], m=1, n=4, src0=9, mult=1,
         dst=200, dst_stride=4)

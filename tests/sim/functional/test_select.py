@@ -9,10 +9,24 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config
-from gemmule.isa import Command, MoveFlag, SelectFlag, SOp, Unit, decode_table, encode_program
+from gemmule.isa import (
+    ArgmaxFlag,
+    Command,
+    CommitFlag,
+    CompareFlag,
+    ImportanceFlag,
+    KeysFlag,
+    MoveFlag,
+    SOp,
+    Unit,
+    decode_table,
+    encode_program,
+)
 from gemmule.resolve import OUT, resolve
 from gemmule.sim.functional.execute import Trace, execute
 from gemmule.sim.functional.memory import Memory
+
+AM, KY, IM, CM, CP = ArgmaxFlag, KeysFlag, ImportanceFlag, CommitFlag, CompareFlag
 
 SEED = 23
 CONFIGS = [
@@ -21,7 +35,6 @@ CONFIGS = [
     Config(name="two", dim=2, bus_bytes=2, spm_kib=2, spm_banks=2, acc_kib=1, acc_banks=2, stat_rows=16,
            select_keys=128, list_entries=64),
 ]
-S = SelectFlag
 STATE = ("spm", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
 TOP = (1 << 32) - 1
 
@@ -55,7 +68,7 @@ def run(memory: Memory, config: Config, image: bytes) -> Trace:
     return execute(memory, table, resolved, len(table))
 
 
-def select(memory: Memory, config: Config, op: SOp, flags: Iterable[SelectFlag] = (), **values: int) -> dict[
+def select(memory: Memory, config: Config, op: SOp, flags: Iterable[int] = (), **values: int) -> dict[
         str, np.ndarray]:
     """Run one command; what every memory held before it."""
     before = {name: getattr(memory, name).copy() for name in STATE}
@@ -91,7 +104,7 @@ def test_argmax(memory: Memory, config: Config, again: bool) -> None:
     memory.best[0] = 40_000 - 32_768
     x = operand(memory.spm, 10, 16, m, n, 2, signed=True)
     memory.best[1] = max(x[1])
-    expected = select(memory, config, SOp.ARGMAX, [S.CONTINUE] * again, m=m, n=n, src0=10, src0_stride=16, first=first,
+    expected = select(memory, config, SOp.ARGMAX, [AM.CONTINUE] * again, m=m, n=n, src0=10, src0_stride=16, first=first,
                       dst=20)
     for i in range(m):
         value = max(x[i])
@@ -110,7 +123,7 @@ def test_argmax_in_pieces(memory: Memory, config: Config) -> None:
         for j, value in enumerate(piece):
             memory.spm[at + j // dim * 2, j % dim] = value & 255
             memory.spm[at + j // dim * 2 + 1, j % dim] = value >> 8 & 255
-    for flags, at, n, first in (((), 10, 5, 0), ((S.CONTINUE,), 50, 7, 5)):
+    for flags, at, n, first in (((), 10, 5, 0), ((AM.CONTINUE,), 50, 7, 5)):
         select(memory, config, SOp.ARGMAX, flags, m=1, n=n, src0=at, src0_stride=2, first=first, dst=3)
     assert memory.list[3] == 6
     assert memory.best[0] == 701
@@ -129,7 +142,7 @@ def test_keys_of_words(memory: Memory, config: Config) -> None:
 @pytest.mark.parametrize(("shift", "down"), [(0, 0), (9, 9), (31, 31), (40, 31)])
 def test_keys_of_importance(memory: Memory, config: Config, shift: int, down: int) -> None:
     """The first 2 and the last 3 of the 9 are sure to be kept."""
-    expected = select(memory, config, SOp.KEYS, [S.FROM_IMPORTANCE], n=9, first=30, dst=5, shift=shift, aux=3 << 8 | 2)
+    expected = select(memory, config, SOp.KEYS, [KY.FROM_IMPORTANCE], n=9, first=30, dst=5, shift=shift, aux=3 << 8 | 2)
     for j in range(9):
         key = min(int(expected["committed"][30 + j]) >> down, (1 << 24) - 1)
         expected["keys"][5 + j] = (1 << 24) - 1 if j < 2 or j >= 6 else key
@@ -158,23 +171,23 @@ def test_importance(memory: Memory, config: Config, wide: bool) -> None:
     """Unsigned column sums; it stays at 2**32 - 1."""
     memory.shadow[21] = TOP - 3
     x = operand(memory.spm, 8, 12, 6, 7, 1 + wide, signed=False)
-    expected = select(memory, config, SOp.IMPORTANCE, [S.WIDE] * wide, m=6, n=7, src0=8, src0_stride=12, first=20)
+    expected = select(memory, config, SOp.IMPORTANCE, [IM.WIDE] * wide, m=6, n=7, src0=8, src0_stride=12, first=20)
     for j in range(7):
         expected["shadow"][20 + j] = min(int(expected["shadow"][20 + j]) + sum(line[j] for line in x), TOP)
     same(memory, expected)
     assert memory.shadow[21] == TOP
 
 
-@pytest.mark.parametrize("flags", [(), (S.DISCARD,), (S.CLEAR,), (S.DISCARD, S.CLEAR)], ids=str)
-def test_commit(memory: Memory, config: Config, flags: Sequence[SelectFlag]) -> None:
+@pytest.mark.parametrize("flags", [(), (CM.DISCARD,), (CM.CLEAR,), (CM.DISCARD, CM.CLEAR)], ids=str)
+def test_commit(memory: Memory, config: Config, flags: Sequence[int]) -> None:
     expected = select(memory, config, SOp.COMMIT, flags, n=17, first=40)
     saturated = 0
     for j in range(40, 57):
         total = int(expected["committed"][j] + expected["shadow"][j])
         saturated += total > TOP
-        if S.CLEAR in flags:
+        if CM.CLEAR in flags:
             expected["committed"][j] = 0
-        elif S.DISCARD not in flags:
+        elif CM.DISCARD not in flags:
             expected["committed"][j] = min(total, TOP)
         expected["shadow"][j] = 0
     same(memory, expected)
@@ -191,7 +204,7 @@ def test_compare(memory: Memory, config: Config, wide: bool, above: int, invert:
         memory.spm[9:40] |= 128  # all of them
     largest = max(max(line) for line in operand(memory.spm, 9, 6, 3, 5, 1 + wide, signed=wide))
     assert (largest < 0) == wide
-    flags = [flag for flag, on in ((S.WIDE, wide), (S.INVERT, invert)) if on]
+    flags = [flag for flag, on in ((CP.WIDE, wide), (CP.INVERT, invert)) if on]
     expected = select(memory, config, SOp.COMPARE, flags, m=3, n=5, src0=9, src0_stride=6, aux=largest + above & 0xFFFF,
                       number=2)
     same(memory, expected)

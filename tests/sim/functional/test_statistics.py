@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, Unit, VectorFlag, VOp, decode_table, encode_program
+from gemmule.isa import Command, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp, decode_table, encode_program
 from gemmule.resolve import OUT, resolve
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
 
+RQ, NM, SM = RequantFlag, NormFlag, SoftmaxFlag
+
 TINY = load_config("tiny")
 SMALL = Config(name="small", dim=8, bus_bytes=8, spm_kib=16, spm_banks=4, acc_kib=8, acc_banks=2, dividers=2)
 SEED = 17
-F = VectorFlag
 EMPTY = -(1 << 23)
 EXP = [round(65536 * 2.0 ** (-i / 32)) for i in range(33)]
 
@@ -35,7 +36,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     return memory
 
 
-def run(memory: Memory, op: VOp, flags: Sequence[VectorFlag] = (), lengths: Sequence[int] = (), **values: int) -> None:
+def run(memory: Memory, op: VOp, flags: Sequence[int] = (), lengths: Sequence[int] = (), **values: int) -> None:
     table = decode_table(encode_program([Command.make(Unit.VECTOR, op=op, flags=flags, **values)]))
     registers = np.zeros(16, dtype=np.int64)
     registers[1:1 + len(lengths)] = lengths
@@ -95,7 +96,7 @@ def masks(m: int, n: int, kind: str, after: int, memory: Memory) -> list[list[bo
 def test_norm_statistic(memory: Memory, mean: bool) -> None:
     m, n, context = 4, 14, 2
     untouched = memory.center.copy(), memory.root.copy()
-    run(memory, VOp.NORM_STAT, [F.MEAN] * mean, m=m, n=n, src0=30, src0_stride=16, mult=77, shift=9, context=context)
+    run(memory, VOp.NORM_STAT, [NM.MEAN] * mean, m=m, n=n, src0=30, src0_stride=16, mult=77, shift=9, context=context)
     for i in range(m):
         x = [word(memory, 30, 16, i, j) for j in range(n)]
         s = sum(x) if mean else 0
@@ -115,7 +116,7 @@ def test_norm_statistic(memory: Memory, mean: bool) -> None:
 def test_norm_statistic_with_a_rounded_mean(memory: Memory) -> None:
     """mu rounds sum / 14, as 37449 / 2**19; s = 14 mu and V = 14 sum (x - mu)**2, without an epsilon."""
     m, n, context = 4, 14, 2
-    run(memory, VOp.NORM_STAT, [F.MEAN, F.ROUND], m=m, n=n, src0=30, src0_stride=16, mult=37_449, shift=19,
+    run(memory, VOp.NORM_STAT, [NM.MEAN, NM.ROUND], m=m, n=n, src0=30, src0_stride=16, mult=37_449, shift=19,
         context=context)
     for i in range(m):
         x = [word(memory, 30, 16, i, j) for j in range(n)]
@@ -151,7 +152,7 @@ def test_norm_apply(memory: Memory, mean: bool, bias: bool, wide: bool) -> None:
             centred = n * word(memory, 30, 16, i, j) - (40_000 if mean else 0)
             xh = clip(half_up(centred * 100_000, 26), 16)
             expected.append(clip(half_up(xh * gamma + beta, shift), 16 if wide else 8))
-    flags = [flag for flag, on in ((F.MEAN, mean), (F.BIAS, bias), (F.WIDE, wide)) if on]
+    flags = [flag for flag, on in ((NM.MEAN, mean), (NM.BIAS, bias), (NM.WIDE, wide)) if on]
     run(memory, VOp.NORM_APPLY, flags, m=m, n=n, src0=30, src0_stride=16, src1=90, dst=300, dst_stride=12, shift=shift,
         context=context)
     read = word if wide else byte
@@ -166,8 +167,8 @@ def test_norm_apply(memory: Memory, mean: bool, bias: bool, wide: bool) -> None:
 def test_softmax_in_pieces(memory: Memory, kind: str, wide: bool) -> None:
     """A row of 13 columns in pieces of 6 and 7, the new tokens on both: maximum, weights, normalised weights."""
     m, sizes, mult, shift, context = 5, (6, 7), 33_000, 16, 3
-    flags = {"all": [], "causal": [F.CAUSAL], "tree": [F.TREE]}[kind] + [F.WIDE] * wide
-    no_wide = [flag for flag in flags if flag != F.WIDE]
+    flags = {"all": [], "causal": [SM.CAUSAL], "tree": [SM.TREE]}[kind] + [SM.WIDE] * wide
+    no_wide = [flag for flag in flags if flag != SM.WIDE]
     scores, seen = [], []
     for at, n, after in ((7, 6, 7), (40, 7, 0)):
         scores.append([[clip(half_up(acc(memory, at, 9, i, j) * mult, shift), 24) for j in range(n)] for i in range(m)])
@@ -187,15 +188,15 @@ def test_softmax_in_pieces(memory: Memory, kind: str, wide: bool) -> None:
     memory.maximum[context] = 1 << 22  # without CONTINUE it counts for nothing
     total_before = memory.total.copy()
     run(memory, VOp.SOFTMAX_MAX, no_wide, [0, 10], **first)
-    run(memory, VOp.SOFTMAX_MAX, [*no_wide, F.CONTINUE], [0, 10], **second)
+    run(memory, VOp.SOFTMAX_MAX, [*no_wide, SM.CONTINUE], [0, 10], **second)
     assert memory.maximum[context, :m].tolist() == top
     before = memory.reciprocal.copy(), memory.length.copy()
-    run(memory, VOp.SOFTMAX_EXP, [*flags, F.MORE], [0, 10], dst=300, dst_stride=12, **first)
+    run(memory, VOp.SOFTMAX_EXP, [*flags, SM.MORE], [0, 10], dst=300, dst_stride=12, **first)
     assert memory.total[context, :m].tolist() == [sum(line[:6]) for line in p]
     assert (memory.total[:context] == total_before[:context]).all()
     assert (memory.reciprocal == before[0]).all()
     assert (memory.length == before[1]).all()
-    run(memory, VOp.SOFTMAX_EXP, [*flags, F.CONTINUE], [0, 10], dst=400, dst_stride=12, **second)
+    run(memory, VOp.SOFTMAX_EXP, [*flags, SM.CONTINUE], [0, 10], dst=400, dst_stride=12, **second)
     assert memory.length[context, :m].tolist() == bits
     assert memory.reciprocal[context, :m].tolist() == ratios
     assert memory.total[context, :m].tolist() == [sum(line[:6]) for line in p]  # only MORE writes it
@@ -246,7 +247,7 @@ def test_online_softmax_in_two_blocks(memory: Memory, exponential: Callable[[int
     memory.acc[100:108] = rng.integers(-(1 << 31), 1 << 31, (8, memory.dim))
     sums, octave, total, rises = memory.acc[100:108].copy(), [EMPTY] * m, [0] * m, []
     for step, (at, n, block) in enumerate(zip(places, sizes, blocks)):
-        more = [F.ONLINE, F.TREE, *([F.CONTINUE] if step else [])]
+        more = [SM.ONLINE, SM.TREE, *([SM.CONTINUE] if step else [])]
         values = {"m": m, "n": n, "src0": at, "src0_stride": 9, "mult": 1, "context": context, "src1": 60}
         new = [max(octave[i], -(-max(block[i].tolist()) // 1024) * 1024) if i else EMPTY for i in range(m)]
         rises.append([min(40, (new[i] - octave[i]) // 1024) for i in range(m)])
@@ -256,7 +257,8 @@ def test_online_softmax_in_two_blocks(memory: Memory, exponential: Callable[[int
         assert memory.rise[context, :m].tolist() == rises[-1]
         p = [[exponential(octave[i] - int(x)) if i else 0 for x in block[i]] for i in range(m)]
         total = [half_up(total[i], rises[-1][i]) + sum(p[i]) for i in range(m)]
-        run(memory, VOp.SOFTMAX_EXP, [*more, *([] if step else [F.MORE])], dst=300, dst_stride=9, period=kind, **values)
+        run(memory, VOp.SOFTMAX_EXP, [*more, *([] if step else [SM.MORE])], dst=300, dst_stride=9, period=kind,
+            **values)
         assert [[byte(memory, 300, 9, i, j) for j in range(n)] for i in range(m)] == [
             [min(255, half_up(x, 12)) for x in line] for line in p]
         if step:
@@ -264,7 +266,7 @@ def test_online_softmax_in_two_blocks(memory: Memory, exponential: Callable[[int
             ratios = [(1 << 15 + length) // max(1, value) if value else 0 for length, value in zip(bits, total)]
             assert memory.length[context, :m].tolist() == bits
             assert memory.reciprocal[context, :m].tolist() == ratios
-            run(memory, VOp.SOFTMAX_NORM, [F.TREE, F.WIDE], dst=300, dst_stride=18, period=kind, **values)
+            run(memory, VOp.SOFTMAX_NORM, [SM.TREE, SM.WIDE], dst=300, dst_stride=18, period=kind, **values)
             assert [[word(memory, 300, 18, i, j) & 65_535 for j in range(n)] for i in range(m)] == [
                 [min(65_535, half_up(x * ratios[i], max(bits[i] - 1, 0))) for x in p[i]] for i in range(m)]
         else:
@@ -282,35 +284,35 @@ def test_the_highest_octave(memory: Memory) -> None:
     """Scores above 8191 octaves count as 1.0; a maximum from there on rises no more."""
     memory.acc[7, :3] = [(1 << 23) - 1, 8191 << 10, 8190 << 10]
     values = {"m": 1, "n": 3, "src0": 7, "mult": 1, "context": 1}
-    run(memory, VOp.SOFTMAX_MAX, [F.ONLINE], **values)
+    run(memory, VOp.SOFTMAX_MAX, [SM.ONLINE], **values)
     assert memory.maximum[1, 0] == 8191 << 10
-    run(memory, VOp.SOFTMAX_EXP, [F.MORE], dst=300, **values)
+    run(memory, VOp.SOFTMAX_EXP, [SM.MORE], dst=300, **values)
     assert memory.total[1, 0] == 5 << 19
-    run(memory, VOp.SOFTMAX_MAX, [F.ONLINE, F.CONTINUE], **values)
+    run(memory, VOp.SOFTMAX_MAX, [SM.ONLINE, SM.CONTINUE], **values)
     assert memory.rise[1, 0] == 0
 
 
 def test_softmax_of_nothing(memory: Memory) -> None:
     """CAUSAL with all rows' columns behind the piece: no maximum, no weight, (R, L) = (0, 0), normalised 0."""
     values = {"m": 2, "n": 3, "src0": 7, "src0_stride": 2, "mult": 1, "aux": 1}
-    run(memory, VOp.SOFTMAX_MAX, [F.CAUSAL], [4], **values)  # after 4: row 1 sees columns up to 3 + 4 - 2 + 1 = 6
+    run(memory, VOp.SOFTMAX_MAX, [SM.CAUSAL], [4], **values)  # after 4: row 1 sees columns up to 3 + 4 - 2 + 1 = 6
     assert (memory.maximum[0, :2] > EMPTY).all()
     values["m"] = 9
     memory.acc[:] = 5
-    run(memory, VOp.SOFTMAX_MAX, [F.CAUSAL], [0], **values)
+    run(memory, VOp.SOFTMAX_MAX, [SM.CAUSAL], [0], **values)
     assert (memory.maximum[0, :6] == EMPTY).all()
     assert (memory.maximum[0, 6:9] == 5).all()
-    run(memory, VOp.SOFTMAX_EXP, [F.CAUSAL], [0], dst=300, dst_stride=9, **values)
+    run(memory, VOp.SOFTMAX_EXP, [SM.CAUSAL], [0], dst=300, dst_stride=9, **values)
     assert (memory.reciprocal[0, :6] == 0).all()
     assert (memory.length[0, :6] == 0).all()
-    run(memory, VOp.SOFTMAX_NORM, [F.CAUSAL], [0], dst=300, dst_stride=9, **values)
+    run(memory, VOp.SOFTMAX_NORM, [SM.CAUSAL], [0], dst=300, dst_stride=9, **values)
     assert (memory.spm[300:306] == 0).all()
     assert memory.spm[306:309, :3].tolist() == [[255, 0, 0], [128, 128, 0], [85, 85, 85]]
 
 
 def test_softmax_sum_wraps(memory: Memory) -> None:
     memory.total[0, 0], memory.maximum[0, 0], memory.acc[7, 0] = (1 << 37) - 5, 0, 0
-    run(memory, VOp.SOFTMAX_EXP, [F.CONTINUE, F.MORE], m=1, n=1, src0=7, mult=1, dst=300)
+    run(memory, VOp.SOFTMAX_EXP, [SM.CONTINUE, SM.MORE], m=1, n=1, src0=7, mult=1, dst=300)
     assert memory.total[0, 0] == (1 << 20) - 5
 
 
@@ -338,8 +340,8 @@ def test_rows_scaled_by_their_own_maximum(memory: Memory) -> None:
     run(memory, VOp.ABSMAX, m=1, n=4, src0=3, context=0)
     values = {"m": 1, "n": 4, "src0": 3, "dst": 300, "dst_stride": 4}
     # acc * R * 2**(12 - 15 - L) * mult * 2**-shift = acc / A * 2**12 * mult / 2**shift
-    run(memory, VOp.REQUANT, [F.ROW], mult=127 << 8, shift=20, context=0, **values)
+    run(memory, VOp.REQUANT, [RQ.ROW], mult=127 << 8, shift=20, context=0, **values)
     assert memory.spm[300, :4].astype(np.int8).tolist() == [64, -127, 32, 0]
     # acc * A * 2**-19 * mult * 2**-shift
-    run(memory, VOp.REQUANT, [F.ROW, F.WIDE], mult=1 << 15, shift=3, context=1, **values)
+    run(memory, VOp.REQUANT, [RQ.ROW, RQ.WIDE], mult=1 << 15, shift=3, context=1, **values)
     assert [word(memory, 300, 4, 0, j) for j in range(4)] == [round(a * 2000 / 128) for a in (1010, -2000, 504, 6)]

@@ -16,17 +16,17 @@ from gemmule.isa import (
     Length,
     MatrixFlag,
     MoveFlag,
-    SelectFlag,
+    RequantFlag,
     SOp,
     Unit,
-    VectorFlag,
     VOp,
     decode_table,
     encode,
     encode_program,
     legal_flags,
 )
-from gemmule.resolve import OUT, OUT_FIELDS, config_vector, resolve, resolve_row
+from gemmule.operations import OPERATIONS
+from gemmule.resolve import OUT, OUT_FIELDS, TERMS, config_vector, resolve, resolve_row
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import Timing
@@ -75,11 +75,9 @@ class Draw:
         near = self.rng.choice((0, memory // 2, memory - need))
         return min(max(0, near + self.rng.randint(-self.config.dim, self.config.dim)), max(0, memory - need))
 
-    def flags(self, unit: Unit, op: int, kinds: type) -> list[int]:
-        some, share = list(kinds), 0.25
-        if unit in (Unit.VECTOR, Unit.SELECT):  # few of their flags go with an operation
-            some = [flag for flag in kinds if any(legal_flags(unit, op, 1 << flag | 1 << other) for other in kinds)]
-            share = 0.25 if len(some) > 6 else 0.5
+    def flags(self, unit: Unit, op: int) -> list[int]:
+        some = OPERATIONS[unit, op].flags
+        share = 0.25 if len(some) > 5 else 0.5
         while True:
             flags = {int(flag) for flag in some if self.rng.random() < share}
             if legal_flags(unit, op, sum(1 << flag for flag in flags)):
@@ -88,7 +86,7 @@ class Draw:
     def move(self, unit: Unit) -> Command:
         rng, config = self.rng, self.config
         bus, d = config.bus_bytes, config.dim
-        flags = self.flags(unit, 0, MoveFlag)
+        flags = self.flags(unit, 0)
         words = MoveFlag.ACCUMULATOR in flags and MoveFlag.NARROW not in flags
         length = 0 if rng.random() < 0.04 else rng.randint(1, rng.choice((1, 2 * bus, d, 3 * d + 1, 8 * d, 70)))
         length += -length % 4 if words else 0
@@ -104,7 +102,7 @@ class Draw:
 
     def matrix(self) -> Command:
         rng, config = self.rng, self.config
-        d, rows, p, flags = config.dim, config.spm_rows, config.preload, self.flags(Unit.MATRIX, 0, MatrixFlag)
+        d, rows, p, flags = config.dim, config.spm_rows, config.preload, self.flags(Unit.MATRIX, 0)
         top = d if MatrixFlag.REUSE in flags else 3 * d
         return Command.make(
             Unit.MATRIX, flags=flags, m=self.size(rng.choice((2, 3 * d))), n=self.size(top), k=self.size(top),
@@ -116,9 +114,9 @@ class Draw:
         rng, config = self.rng, self.config
         d, rows = config.dim, config.spm_rows
         op = rng.choice([*VOp, VOp.REQUANT, VOp.NORM_STAT, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.I_GELU])
-        flags = self.flags(Unit.VECTOR, op, VectorFlag)
+        flags = self.flags(Unit.VECTOR, op)
         if op == VOp.REQUANT and rng.random() < 0.3:
-            flags = [VectorFlag.WIDE, VectorFlag.LOOKUP, *flags[:1]]
+            flags = [RequantFlag.WIDE, RequantFlag.LOOKUP, *flags[:1]]
         softmax = op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
         of_acc = softmax or op in (VOp.REQUANT, VOp.ROPE, VOp.ABSMAX, VOp.RESCALE, VOp.I_GELU)
         source, target = (config.acc_rows if inside else rows for inside in (of_acc, op == VOp.RESCALE))
@@ -134,7 +132,7 @@ class Draw:
         rng, config = self.rng, self.config
         d, rows, op = config.dim, config.spm_rows, rng.choice(list(SOp))
         return Command.make(
-            Unit.SELECT, op=op, flags=self.flags(Unit.SELECT, op, SelectFlag), m=self.size(rng.choice((2, 9))),
+            Unit.SELECT, op=op, flags=self.flags(Unit.SELECT, op), m=self.size(rng.choice((2, 9))),
             n=self.size(4 * d), k=self.size(9), src0=self.place(rows, 8 * d), src0_stride=rng.choice((2, 20)),
             dst=rng.randint(0, 40) if op != SOp.LIST_STORE else self.place(rows, 9), first=rng.randint(0, 30),
             number=rng.randint(1, 3))
@@ -152,7 +150,8 @@ class Draw:
     def faults(self, command: Command) -> bool:
         row = decode_table(encode(command).to_bytes(COMMAND_BYTES, "little"))[0]
         out = np.zeros(len(OUT_FIELDS), dtype=np.int64)
-        resolve_row(row, self.model.bases, self.model.limits, self.model.lengths, self.vector, out)
+        terms = np.zeros(TERMS, dtype=np.int64)
+        resolve_row(row, self.model.bases, self.model.limits, self.model.lengths, self.vector, out, terms)
         return bool(out[OUT["fault"]])
 
     def command(self) -> Command:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, decode, decode_table
+from gemmule.isa import TABLE_FIELDS, MatrixFlag, MoveFlag, SOp, Unit, VOp, decode, decode_table
+from gemmule.operations import OPERATIONS
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import Timing
 
@@ -21,12 +22,11 @@ KINDS = (
     | {("matrix", flag.name) for flag in MatrixFlag} | {("vector", op.name) for op in VOp}
     | {("vector", name) for name in (
         "REQUANT COLUMN", "REQUANT WIDE", "REQUANT RESIDUAL", "REQUANT BIAS", "REQUANT words", "ROPE COLUMN",
-        "ROPE BIAS", "NORM_STAT COLUMN", "NORM_APPLY COLUMN", "NORM_APPLY BIAS", "SOFTMAX_EXP RESIDUAL",
-        "SOFTMAX_EXP WIDE", "SOFTMAX_NORM WIDE", "ADD WIDE", "NORM_STAT ROW", "SOFTMAX_MAX LOOKUP",
-        "SOFTMAX_EXP LOOKUP", "I_GELU COLUMN", "I_GELU BIAS", "SOFTMAX_EXP kind 2", "SOFTMAX_NORM kind 1")}
-    # bits 0 and 1 of a norm are MEAN and ROUND, 3 and 5 of a softmax MORE and ONLINE
+        "ROPE BIAS", "NORM_STAT MEAN", "NORM_APPLY MEAN", "NORM_APPLY BIAS", "SOFTMAX_EXP MORE",
+        "SOFTMAX_EXP WIDE", "SOFTMAX_NORM WIDE", "ADD WIDE", "NORM_STAT ROUND", "SOFTMAX_MAX ONLINE",
+        "SOFTMAX_EXP ONLINE", "I_GELU COLUMN", "I_GELU BIAS", "SOFTMAX_EXP kind 2", "SOFTMAX_NORM kind 1")}
     | {("select", op.name) for op in SOp}
-    | {("select", name) for name in ("KEYS CONTINUE", "IMPORTANCE WIDE", "COMPARE WIDE")}  # KEYS: FROM_IMPORTANCE
+    | {("select", name) for name in ("KEYS FROM_IMPORTANCE", "IMPORTANCE WIDE", "COMPARE WIDE")}
     | {(unit, kind) for unit in reference.NAMES for kind in ("", "skipped", "ran")} | {("matrix", "after predicate")}
     | {("load", "unaligned"), ("store", "unaligned"), ("matrix", "apart"), ("vector", "apart")}
 )
@@ -38,9 +38,9 @@ def kinds(command: dict, bus: int) -> set[tuple[str, str]]:
     if command["predicate"] and not command["zero"]:
         names.add("skipped" if command["skipped"] else "ran")
     if unit in ("vector", "select"):
-        operations, flags = (VOp, VectorFlag) if unit == "vector" else (SOp, SelectFlag)
-        op = operations(command["op"]).name
-        names |= {op} | {f"{op} {flags(flag).name}" for flag in command["has"]}
+        operation = OPERATIONS[command["unit"], command["op"]]
+        op = operation.name.upper()
+        names |= {op} | {f"{op} {flag.name}" for flag in operation.flags if flag in command["has"]}
         if {"REQUANT WIDE", "REQUANT LOOKUP"} <= names and "REQUANT RESIDUAL" not in names:
             names.add("REQUANT words")
         names.add(f"{op} kind {command['period']}")

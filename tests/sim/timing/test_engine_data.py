@@ -7,7 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import (
+    ColumnFlag,
+    Command,
+    CommitFlag,
+    CompareFlag,
+    ImportanceFlag,
+    KeysFlag,
+    MatrixFlag,
+    MoveFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+)
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.simulator import Simulator
 
@@ -17,19 +32,19 @@ OS = MatrixFlag.OUTPUT_STATIONARY
 
 
 @pytest.mark.parametrize(("op", "flags", "finish"), [
-    (VOp.NORM_APPLY, (VectorFlag.BIAS, VectorFlag.MEAN), 99 + 2 * (2 + 4 + 3 * 2) + 9),
-    (VOp.SOFTMAX_NORM, (), 99 + 3 * 2 + 12), (VOp.SOFTMAX_NORM, (VectorFlag.WIDE,), 99 + 3 * 2 * 2 + 12),
-    (VOp.SOFTMAX_EXP, (VectorFlag.MORE,), 99 + 3 * 2 + 12),
-    (VOp.SOFTMAX_EXP, (VectorFlag.WIDE,), 99 + 2 * 2 + 12 + 3 * 19),
-    (VOp.REQUANT, (VectorFlag.WIDE, VectorFlag.LOOKUP), 99 + 2 * 3 * 2 + 12),
-    (VOp.REQUANT, (VectorFlag.WIDE, VectorFlag.LOOKUP, VectorFlag.RESIDUAL), 99 + 2 * 3 * 2 + 9),
-    (VOp.ABSMAX, (), 99 + 2 + 12 + 3 * 19), (VOp.NORM_STAT, (VectorFlag.MEAN,), 99 + 2 * 2 + 12 + 4 + 3 * 36),
+    (VOp.NORM_APPLY, (NormFlag.BIAS, NormFlag.MEAN), 99 + 2 * (2 + 4 + 3 * 2) + 9),
+    (VOp.SOFTMAX_NORM, (), 99 + 3 * 2 + 12), (VOp.SOFTMAX_NORM, (SoftmaxFlag.WIDE,), 99 + 3 * 2 * 2 + 12),
+    (VOp.SOFTMAX_EXP, (SoftmaxFlag.MORE,), 99 + 3 * 2 + 12),
+    (VOp.SOFTMAX_EXP, (SoftmaxFlag.WIDE,), 99 + 2 * 2 + 12 + 3 * 19),
+    (VOp.REQUANT, (RequantFlag.WIDE, RequantFlag.LOOKUP), 99 + 2 * 3 * 2 + 12),
+    (VOp.REQUANT, (RequantFlag.WIDE, RequantFlag.LOOKUP, RequantFlag.RESIDUAL), 99 + 2 * 3 * 2 + 9),
+    (VOp.ABSMAX, (), 99 + 2 + 12 + 3 * 19), (VOp.NORM_STAT, (NormFlag.MEAN,), 99 + 2 * 2 + 12 + 4 + 3 * 36),
     (VOp.WORD_TABLE, (), 99 + 2 * 129 + 9),
-    (VOp.NORM_STAT, (VectorFlag.MEAN, VectorFlag.ROUND), 99 + 2 * 2 + 12 + 4 + 3 * 36),
-    (VOp.SOFTMAX_MAX, (VectorFlag.ONLINE, VectorFlag.CONTINUE), 99 + 3 * 2 + 12),
-    (VOp.SOFTMAX_EXP, (VectorFlag.ONLINE, VectorFlag.CONTINUE), 99 + 2 + 12 + 3 * 19),
+    (VOp.NORM_STAT, (NormFlag.MEAN, NormFlag.ROUND), 99 + 2 * 2 + 12 + 4 + 3 * 36),
+    (VOp.SOFTMAX_MAX, (SoftmaxFlag.ONLINE, SoftmaxFlag.CONTINUE), 99 + 3 * 2 + 12),
+    (VOp.SOFTMAX_EXP, (SoftmaxFlag.ONLINE, SoftmaxFlag.CONTINUE), 99 + 2 + 12 + 3 * 19),
     (VOp.RESCALE, (), 99 + 2 * 3 + 5), (VOp.I_GELU, (), 99 + 2 * 3 + 12),
-    (VOp.I_GELU, (VectorFlag.COLUMN, VectorFlag.BIAS), 99 + 2 * (3 + 4 + 3) + 12),
+    (VOp.I_GELU, (ColumnFlag.COLUMN, ColumnFlag.BIAS), 99 + 2 * (3 + 4 + 3) + 12),
 ])
 def test_vector_finish(op: VOp, flags: tuple[int, ...], finish: int) -> None:
     """3 rows of 2 groups; late results 12 after the last read; the sums of 3 rows in turn on one divider."""
@@ -40,7 +55,7 @@ def test_vector_finish(op: VOp, flags: tuple[int, ...], finish: int) -> None:
 
 
 @pytest.mark.parametrize(("op", "flags", "finish"), [
-    (VOp.REQUANT, (VectorFlag.BIAS,), 99 + 4 * (4 + 3) + 9),
+    (VOp.REQUANT, (RequantFlag.BIAS,), 99 + 4 * (4 + 3) + 9),
     (VOp.ROPE, (), 99 + 4 * 3 * 4 + 9), (VOp.NORM_APPLY, (), 99 + 4 * (2 + 3 * 2) + 9),
     (VOp.SOFTMAX_MAX, (), 99 + 3 * 4 + 12), (VOp.ABSMAX, (), 99 + 4 + 12 + 3 * 19),
     (VOp.TABLE, (), 99 + 64 + 9), (VOp.WORD_TABLE, (), 99 + 2 * 129 + 9),
@@ -71,7 +86,7 @@ def test_rescale_holds_the_port_that_it_writes() -> None:
 
 
 @pytest.mark.parametrize(("op", "flags", "values"), [
-    (VOp.I_GELU, (), {}), (VOp.NORM_STAT, (VectorFlag.MEAN, VectorFlag.ROUND), {}),
+    (VOp.I_GELU, (), {}), (VOp.NORM_STAT, (NormFlag.MEAN, NormFlag.ROUND), {}),
     *((op, (), {"period": kind}) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) for kind in (1, 2)),
 ])
 def test_comparison_commands_fault_where_they_are_left_out(
@@ -89,10 +104,10 @@ def test_comparison_commands_fault_where_they_are_left_out(
 
 @pytest.mark.parametrize(("op", "flags", "finish"), [
     (SOp.ARGMAX, (), 99 + 3 * 2 * 2 + 8), (SOp.KEYS, (), 99 + 2 * 2 + 4),
-    (SOp.KEYS, (SelectFlag.FROM_IMPORTANCE,), 99 + 2 + 4), (SOp.TOP_K, (), 99 + 6 * (2 + 3) + 2 + 2),
-    (SOp.IMPORTANCE, (), 99 + 2 * 3 + 4), (SOp.IMPORTANCE, (SelectFlag.WIDE,), 99 + 2 * 3 * 2 + 4),
-    (SOp.COMMIT, (SelectFlag.CLEAR,), 99 + 2 + 4),
-    (SOp.COMPARE, (), 99 + 3 * 2 + 8), (SOp.COMPARE, (SelectFlag.WIDE,), 99 + 3 * 2 * 2 + 8),
+    (SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), 99 + 2 + 4), (SOp.TOP_K, (), 99 + 6 * (2 + 3) + 2 + 2),
+    (SOp.IMPORTANCE, (), 99 + 2 * 3 + 4), (SOp.IMPORTANCE, (ImportanceFlag.WIDE,), 99 + 2 * 3 * 2 + 4),
+    (SOp.COMMIT, (CommitFlag.CLEAR,), 99 + 2 + 4),
+    (SOp.COMPARE, (), 99 + 3 * 2 + 8), (SOp.COMPARE, (CompareFlag.WIDE,), 99 + 3 * 2 * 2 + 8),
     (SOp.LIST_LOAD, (), 99 + 2 * 3 + 4), (SOp.LIST_STORE, (), 99 + 2 * 3 + 4),
 ])
 def test_select_finish(op: SOp, flags: tuple[int, ...], finish: int) -> None:
@@ -176,7 +191,7 @@ def test_what_timing_is_told_must_fit_the_program() -> None:
         Simulator(TINY, replace(TIMING, index_cycles=0))
 
 
-@pytest.mark.parametrize(("flags", "skipped"), [((), True), ((SelectFlag.INVERT,), False)])
+@pytest.mark.parametrize(("flags", "skipped"), [((), True), ((CompareFlag.INVERT,), False)])
 def test_data_decide_what_is_skipped_and_gathered(flags: tuple[int, ...], skipped: bool) -> None:
     """No byte of row 64 reaches 5, so the predicate is 0, with INVERT 1; the list then names row 40, then 0."""
     program = [

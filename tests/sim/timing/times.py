@@ -6,7 +6,7 @@ Commands are dictionaries of resolved fields, with their flag bits in ``has``; `
 from __future__ import annotations
 
 from gemmule.config import Config
-from gemmule.isa import MatrixFlag, SelectFlag, SOp, VectorFlag, VOp
+from gemmule.isa import ImportanceFlag, KeysFlag, MatrixFlag, NormFlag, RequantFlag, SoftmaxFlag, SOp, VOp
 from gemmule.timing import Timing
 
 
@@ -41,21 +41,21 @@ def matrix(c: Config, x: Timing, t: int, v: dict, stream_free: int) -> tuple[int
 def vector(c: Config, x: Timing, t: int, v: dict) -> int:
     """Finish of a vector command, its rows one after the other."""
     op, m, has = v["op"], v["m"], v["has"]
-    g, wide = ceil(v["n"], c.dim), VectorFlag.WIDE in has
-    bias = 4 if VectorFlag.BIAS in has else 0
-    p = (3 if VectorFlag.COLUMN in has else 0) + bias
+    g, wide = ceil(v["n"], c.dim), RequantFlag.WIDE in has
+    bias = 4 if RequantFlag.BIAS in has else 0
+    p = (3 if RequantFlag.COLUMN in has else 0) + bias
     pair = g * m * (2 if v["apart"] or wide else 1)
     rows = m * g * (2 if wide else 1)
     reads = {
-        VOp.REQUANT: g * (p + m * (2 if has & {VectorFlag.WIDE, VectorFlag.RESIDUAL} else 1)),
+        VOp.REQUANT: g * (p + m * (2 if has & {RequantFlag.WIDE, RequantFlag.RESIDUAL} else 1)),
         VOp.PRODUCT: pair, VOp.ADD: pair, VOp.ROPE: g * (p + 4 * m), VOp.NORM_APPLY: g * (2 + bias + 2 * m),
         VOp.I_GELU: g * (p + m), VOp.RESCALE: g * m,
         VOp.NORM_STAT: m * g * 2, VOp.SOFTMAX_MAX: m * g, VOp.SOFTMAX_EXP: rows, VOp.SOFTMAX_NORM: rows,
         VOp.ABSMAX: m * g, VOp.TABLE: max(1, 256 // c.dim), VOp.WORD_TABLE: 2 * ceil(513, c.dim),
     }[VOp(op)]
     last = t + x.vector_first + reads - 1
-    more = op == VOp.SOFTMAX_EXP and VectorFlag.MORE in has
-    words = op == VOp.REQUANT and {VectorFlag.WIDE, VectorFlag.LOOKUP} <= has - {VectorFlag.RESIDUAL} == has
+    more = op == VOp.SOFTMAX_EXP and SoftmaxFlag.MORE in has
+    words = op == VOp.REQUANT and {RequantFlag.WIDE, RequantFlag.LOOKUP} <= has - {RequantFlag.RESIDUAL} == has
     if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_NORM, VOp.I_GELU) or more or words:
         return last + x.vector_stat
     if op == VOp.RESCALE:
@@ -63,7 +63,7 @@ def vector(c: Config, x: Timing, t: int, v: dict) -> int:
     if op not in (VOp.NORM_STAT, VOp.SOFTMAX_EXP, VOp.ABSMAX):
         return last + x.vector_write
     serial = x.norm_serial if op == VOp.NORM_STAT else x.softmax_serial
-    mean = x.vector_mean if op == VOp.NORM_STAT and VectorFlag.MEAN in has else 0
+    mean = x.vector_mean if op == VOp.NORM_STAT and NormFlag.MEAN in has else 0
     period, done = reads // m, []
     for i in range(m):
         ready = t + x.vector_first - 1 + (i + 1) * period + x.vector_stat + mean
@@ -76,7 +76,7 @@ def select(c: Config, x: Timing, t: int, v: dict) -> int:
     """Walks the loops of a select command, a cycle for each step."""
     has, m, n = v["has"], v["m"], v["n"]
     groups = range(ceil(n, c.dim))
-    planes = range(2 if SelectFlag.WIDE in has else 1)
+    planes = range(2 if ImportanceFlag.WIDE in has else 1)
     rows = [(i, g) for i in range(m) for g in groups]
     entries = [(row, e) for row in range(ceil(n, c.dim // 2)) for e in range(c.dim // 2)]
     passes = [(count, g) for count in range(6) for g in range(len(groups) + 3)]
@@ -89,7 +89,7 @@ def select(c: Config, x: Timing, t: int, v: dict) -> int:
         SOp.COMPARE: ([(*row, plane) for row in rows for plane in planes], x.select_result),
         SOp.LIST_LOAD: (entries, x.select_write), SOp.LIST_STORE: (entries, x.select_write),
     }[SOp(v["op"])]
-    if v["op"] == SOp.KEYS and SelectFlag.FROM_IMPORTANCE in has:
+    if v["op"] == SOp.KEYS and KeysFlag.FROM_IMPORTANCE in has:
         walk = groups
     t += x.select_first - 1
     for _ in walk:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import Command, ImportanceFlag, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, SOp, Unit, VOp
 from gemmule.sim.verify.verify import ProgramError, verify
 
 CONFIG = load_config("tiny")
@@ -52,7 +52,7 @@ def test_the_select_unit_runs_one_command_at_a_time():
            select(SOp.LIST_LOAD, src0=100, dst=7), select(SOp.COMMIT), select(SOp.IMPORTANCE, src0=100)])
 
 
-WIDE = SelectFlag.WIDE
+WIDE = ImportanceFlag.WIDE
 
 
 @pytest.mark.parametrize(("op", "flags", "taken", "free"), [
@@ -176,7 +176,7 @@ def test_a_matrix_command_after_a_predicated_one_runs_alone():
 
 
 def test_operands_of_norms_tables_and_softmax():
-    bias, tree, wide = VectorFlag.BIAS, VectorFlag.TREE, VectorFlag.WIDE
+    bias, tree, wide = RequantFlag.BIAS, SoftmaxFlag.TREE, RequantFlag.WIDE
     norm = {"src0": 0, "src0_stride": 8, "src1": 100, "dst": 2 * BANK, "dst_stride": 20, "m": 4, "n": 8}
     soft = {"src0": 0, "src0_stride": 4, "src1": 100, "dst": 2 * BANK, "dst_stride": 20, "m": 4, "n": 8}
     for op, flags, values, taken, free in (

@@ -7,14 +7,15 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.isa import (
+    AddFlag,
     Command,
     IsaError,
     Length,
     MatrixFlag,
     MoveFlag,
+    RequantFlag,
     SOp,
     Unit,
-    VectorFlag,
     VOp,
     encode_program,
 )
@@ -133,7 +134,7 @@ def test_accumulation_is_in_order_only_on_equal_blocks():
 
 
 def test_wide_planes_count():
-    wide = requant(0, 2 * BANK, flags=[VectorFlag.WIDE])
+    wide = requant(0, 2 * BANK, flags=[RequantFlag.WIDE])
     with pytest.raises(ProgramError, match="scratchpad rows 516..519"):
         check([wide, store(2 * BANK + 4)])
     check([wide, store(2 * BANK + 8)])
@@ -141,8 +142,8 @@ def test_wide_planes_count():
 
 def test_column_parameters_and_angles_count():
     with pytest.raises(ProgramError, match="parameters"):
-        check([load(8, rows=1), requant(0, 2 * BANK, flags=[VectorFlag.COLUMN], src1=6)])
-    check([load(9, rows=1), requant(0, 2 * BANK, flags=[VectorFlag.COLUMN], src1=6)])
+        check([load(8, rows=1), requant(0, 2 * BANK, flags=[RequantFlag.COLUMN], src1=6)])
+    check([load(9, rows=1), requant(0, 2 * BANK, flags=[RequantFlag.COLUMN], src1=6)])
     rope = C(Unit.VECTOR, op=VOp.ROPE, src0=0, src0_stride=4, aux=BANK, dst=0, dst_stride=4, m=2, n=4,
              period=1)
     with pytest.raises(ProgramError, match="angles"):
@@ -178,7 +179,7 @@ def test_zero_length_commands_touch_nothing_and_wait_for_their_unit():
     ([load(0), matrix(0, BANK, 0, waits={Unit.LOAD: 2})], "waits for load:2, but only 1 such"),
     ([matrix(0, BANK, 0, n=8, c_stride=3)], "writes some accumulator rows twice"),
     ([load(0, row_stride=0)], "writes some scratchpad rows twice"),
-    ([requant(0, BANK, flags=[VectorFlag.COLUMN], src1=BANK + 2)], "also reads as parameters"),
+    ([requant(0, BANK, flags=[RequantFlag.COLUMN], src1=BANK + 2)], "also reads as parameters"),
 ])
 def test_single_commands(commands, message):
     with pytest.raises(ProgramError, match=message):
@@ -311,8 +312,8 @@ def test_a_change_of_the_dataflow_runs_alone():
 
 
 def test_bias_rows_come_after_the_column_rows():
-    flag = VectorFlag
-    for flags, count in (([flag.BIAS], 4), ([flag.COLUMN, flag.BIAS], 7)):  # n = 4: one column group
+    bias, both = [RequantFlag.BIAS], [RequantFlag.COLUMN, RequantFlag.BIAS]
+    for flags, count in ((bias, 4), (both, 7)):  # n = 4: one column group
         check([load(count, rows=1), requant(0, 2 * BANK, flags=flags, src1=0)])
         with pytest.raises(ProgramError, match="parameters"):
             check([load(count - 1, rows=1), requant(0, 2 * BANK, flags=flags, src1=0)])
@@ -328,7 +329,7 @@ def test_rescale_writes_the_accumulator():
         check([load(row, rows=1, bytes=16, flags=[ACC]), rescale])
     check([load(20, rows=9), rescale])  # of the scratchpad
     check([rescale, matrix(0, BANK, 20, flags=[MatrixFlag.ACCUMULATE], waits={Unit.VECTOR: 1})])
-    with pytest.raises(ProgramError, match=r"accumulator rows 20..23 .0 writes dst, 1 writes C.; .*vector:1"):
+    with pytest.raises(ProgramError, match=r"accumulator rows 20..23 .0 writes dst, 1 reads sums.; .*vector:1"):
         check([rescale, matrix(0, BANK, 20, flags=[MatrixFlag.ACCUMULATE])])
     check([C(Unit.VECTOR, op=VOp.RESCALE, **rescale.fields | {"dst": 0, "dst_stride": 8})])
     with pytest.raises(ProgramError, match="writes accumulator rows 0..3 that it also reads as src0"):
@@ -337,7 +338,7 @@ def test_rescale_writes_the_accumulator():
 
 def test_operands_of_add():
     add = C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=8, src1=BANK, aux=2, dst=2 * BANK, dst_stride=10, m=4, n=8,
-            flags=[VectorFlag.WIDE])
+            flags=[AddFlag.WIDE])
     for row, what in ((3, "src0"), (8, "src0"), (BANK + 11, "src1"), (2 * BANK + 5, "dst"), (2 * BANK + 18, "dst")):
         with pytest.raises(ProgramError, match=what):
             check([load(row, rows=1), add])
