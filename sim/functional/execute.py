@@ -66,10 +66,11 @@ class _Move:
             bool(row[_FLAGS] >> flag & 1) for flag in (
                 MoveFlag.ACCUMULATOR, MoveFlag.NARROW, MoveFlag.ADD, MoveFlag.ZERO, MoveFlag.BROADCAST))
         self.words = self.accumulator and not self.narrow
+        self.store = row[_UNIT] == Unit.STORE
 
     def run(self) -> None:
         for outside, inside in self._pairs():
-            if self.row[_UNIT] == Unit.STORE:
+            if self.store:
                 self._store(outside, inside)
                 continue
             values = outside if self.indices is None else outside[self.indices]
@@ -115,11 +116,11 @@ class _Move:
             raise ValueError(
                 f"DRAM addresses must lie below {len(self.memory.dram)}, not {end}; give the model more dram_bytes")
         strides = (stride, block, np.dtype(dtype).itemsize)
-        return np.ndarray(shape, dtype, self.memory.dram, address + offset, strides)
+        return self.memory.dram_view(address + offset, shape, strides, dtype, mode="w" if self.store else "r")
 
-    def _inside(self, shape: tuple[int, ...], block: int) -> np.ndarray:
-        array = self.memory.acc if self.accumulator else self.memory.spm
-        line = self.memory.dim * array.itemsize
-        first = self.row[_ROW] + block * self.raw[_BLOCK_STRIDE]
-        steps = self.raw[_ROW_STRIDE] * line, self.raw[_BLOCK_STRIDE] * line, array.itemsize
-        return np.ndarray(shape, array.dtype, array, first * line, steps)
+    def _inside(self, shape: tuple[int, int, int], block: int) -> np.ndarray:
+        first, block_stride = self.row[_ROW] + block * self.raw[_BLOCK_STRIDE], self.raw[_BLOCK_STRIDE]
+        rows, blocks, lanes = shape
+        stride, mode = self.raw[_ROW_STRIDE], "r" if self.store else "rw" if self.add else "w"
+        open_view = self.memory.acc_view if self.accumulator else self.memory.spm_view
+        return open_view(first, block_stride, rows, blocks, row_stride=stride, mode=mode)[:, :, :lanes]

@@ -28,7 +28,7 @@ def matrix(memory: Memory, raw: list[int], row: list[int]) -> None:
     total = np.zeros((m, groups * dim), dtype=np.int32)
     a = _left(memory, raw, row, flags)
     if MatrixFlag.REUSE in flags:
-        _multiply(a, memory.weights, total)
+        _multiply(a, memory.weights[:], total)
     else:
         b = _right(memory, raw, row, flags)
         if MatrixFlag.B_TRANSPOSED in flags:
@@ -38,9 +38,10 @@ def matrix(memory: Memory, raw: list[int], row: list[int]) -> None:
             total[:, n:] = 0
         if MatrixFlag.OUTPUT_STATIONARY not in flags:
             _keep(memory, b.T if MatrixFlag.B_TRANSPOSED in flags else b, row[_K], n)
-    c = memory.acc_view(row[_C], raw[_C_STRIDE], m, groups)
+    add = MatrixFlag.ACCUMULATE in flags
+    c = memory.acc_view(row[_C], raw[_C_STRIDE], m, groups, mode="rw" if add else "w")
     result = total.reshape(m, groups, dim)
-    if MatrixFlag.ACCUMULATE in flags:
+    if add:
         c += result
     else:
         c[...] = result
@@ -80,8 +81,9 @@ def _keep(memory: Memory, b: np.ndarray, k: int, n: int) -> None:
     """The last tile of B ``[K.., N..]`` stays in the mesh, 0 beyond K and N."""
     dim = memory.dim
     k0, n0 = (k - 1) // dim * dim, (n - 1) // dim * dim
-    memory.weights[:] = 0
-    memory.weights[:k - k0, :n - n0] = b[k0:k, n0:n]
+    held = np.zeros((dim, dim), dtype=np.int8)
+    held[:k - k0, :n - n0] = b[k0:k, n0:n]
+    memory.weights[:] = held
 
 
 @njit(cache=True)

@@ -68,12 +68,30 @@ class Memory:
                 f"DRAM range must lie within 0..{len(self.dram)}, not {address}..{address + size}; "
                 "give the model a larger dram_bytes")
 
-    def spm_view(self, row: int, stride: int, rows: int, groups: int, dtype: type = np.uint8) -> np.ndarray:
-        """Scratchpad operand ``[rows, groups, dim]``: element (m, g) is row ``row + g * stride + m``."""
-        dim = self.dim
-        return np.ndarray((rows, groups, dim), dtype, self.spm, row * dim, (dim, stride * dim, 1))
+    def spm_view(self, row: int, stride: int, rows: int, groups: int, dtype: type = np.uint8, *,
+                 row_stride: int = 1, mode: str = "r") -> np.ndarray:
+        """Scratchpad operand ``[rows, groups, dim]``: element (m, g) is row ``row + g * stride + m * row_stride``.
 
-    def acc_view(self, row: int, stride: int, rows: int, groups: int) -> np.ndarray:
-        """Accumulator operand ``[rows, groups, dim]``, int32."""
-        dim = 4 * self.dim
-        return np.ndarray((rows, groups, self.dim), np.int32, self.acc, row * dim, (dim, stride * dim, 4))
+        ``mode``: "r" is read, "w" is written, "rw" both; only views that are written can be.
+        """
+        return self._view(self.spm, row, stride, rows, groups, dtype, row_stride, mode)
+
+    def acc_view(self, row: int, stride: int, rows: int, groups: int, *, row_stride: int = 1,
+                 mode: str = "r") -> np.ndarray:
+        """Accumulator operand ``[rows, groups, dim]``, int32; as :meth:`spm_view`."""
+        return self._view(self.acc, row, stride, rows, groups, np.int32, row_stride, mode)
+
+    def dram_view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: type, *,
+                  mode: str) -> np.ndarray:
+        """DRAM bytes from ``address`` on as an array with these strides in bytes."""
+        view = np.ndarray(shape, dtype, self.dram, address, strides)
+        view.flags.writeable = mode != "r"
+        return view
+
+    def _view(self, array: np.ndarray, row: int, stride: int, rows: int, groups: int, dtype: type, row_stride: int,
+              mode: str) -> np.ndarray:
+        line = self.dim * array.itemsize
+        view = np.ndarray((rows, groups, self.dim), dtype, array, row * line,
+                          (row_stride * line, stride * line, array.itemsize))
+        view.flags.writeable = mode != "r"
+        return view

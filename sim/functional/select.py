@@ -43,10 +43,10 @@ class _Operands:
         """Operand of 16 bits in two planes, int64 ``[rows, n]``."""
         return numerics.join_planes(self.bytes(rows), self.bytes(rows, self.stride // 2), signed=signed)
 
-    def list_rows(self, row: int) -> np.ndarray:
+    def list_rows(self, row: int, mode: str = "r") -> np.ndarray:
         """Scratchpad rows that hold n list entries, as uint16 ``[entries of whole rows]``."""
         half = self.memory.dim // 2
-        return self.memory.spm_view(row, 1, 1, -(-self.n // half)).reshape(-1).view("<u2")
+        return self.memory.spm_view(row, 1, 1, -(-self.n // half), mode=mode).reshape(-1).view("<u2")
 
 
 def select(memory: Memory, raw: list[int], row: list[int]) -> None:
@@ -59,8 +59,8 @@ def _argmax(x: _Operands) -> None:
     index, value = numerics.argmax_rows(x.words(x.m))
     ids = x.first + index & _ID_MASK
     if x.flag(ArgmaxFlag.CONTINUE):
-        stays = memory.best[rows] >= value
-        value, ids = np.where(stays, memory.best[rows], value), np.where(stays, memory.best_ids[rows], ids)
+        best, best_ids = memory.best[rows], memory.best_ids[rows]
+        value, ids = np.where(best >= value, best, value), np.where(best >= value, best_ids, ids)
     memory.best[rows], memory.best_ids[rows] = value, ids
     memory.list[x.dst:x.dst + x.m] = ids
 
@@ -80,8 +80,9 @@ def _top_k(x: _Operands) -> None:
     memory = x.memory
     kept = numerics.top_k(memory.keys[:x.n], x.k)
     count = len(kept)
-    memory.keys[:count], memory.ids[:count] = memory.keys[kept], memory.ids[kept]
-    memory.list[x.dst:x.dst + count] = memory.ids[:count]
+    keys, ids = memory.keys[:x.n][kept], memory.ids[:x.n][kept]
+    memory.keys[:count], memory.ids[:count] = keys, ids
+    memory.list[x.dst:x.dst + count] = ids
 
 
 def _importance(x: _Operands) -> None:
@@ -90,12 +91,12 @@ def _importance(x: _Operands) -> None:
 
 
 def _commit(x: _Operands) -> None:
-    committed, shadow = x.memory.committed[x.positions], x.memory.shadow[x.positions]
+    memory, at = x.memory, x.positions
     if x.flag(CommitFlag.CLEAR):
-        committed[:] = 0
+        memory.committed[at] = 0
     elif not x.flag(CommitFlag.DISCARD):
-        np.minimum(committed + shadow, numerics.IMPORTANCE_MAX, out=committed)
-    shadow[:] = 0
+        memory.committed[at] = np.minimum(memory.committed[at] + memory.shadow[at], numerics.IMPORTANCE_MAX)
+    memory.shadow[at] = 0
 
 
 def _compare(x: _Operands) -> None:
@@ -113,7 +114,7 @@ def _list_load(x: _Operands) -> None:
 
 
 def _list_store(x: _Operands) -> None:
-    rows = x.list_rows(x.dst)
+    rows = x.list_rows(x.dst, mode="w")
     rows[:x.n] = x.memory.list[x.positions]
     rows[x.n:] = 0
 

@@ -7,11 +7,11 @@ from enum import IntEnum
 import numpy as np
 
 from gemmule import numerics
-from gemmule.isa import TABLE_FIELDS, AddFlag, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
+from gemmule.isa import TABLE_FIELDS, AddFlag, NormFlag, RequantFlag, SoftmaxFlag, VOp
 from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import rescale
 from gemmule.numerics.softmax import EMPTY
-from gemmule.operands import parameter_rows
+from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.resolve import OUT
 from gemmule.sim.functional.memory import Memory
 
@@ -59,8 +59,7 @@ class _Operands:
         """The accumulator operand, with bias, scaled per row, per column or by the command."""
         acc, mult, shift = self.accumulator(), self.raw[_MULT], self.raw[_SHIFT]
         column, bias = self.flag(RequantFlag.COLUMN), self.flag(RequantFlag.BIAS)
-        count = parameter_rows(Unit.VECTOR, self.row[_OP], self.row[_FLAGS])
-        planes = self.parameters(count) if count else None
+        planes = self.parameters(COLUMN_ROWS * column + BIAS_ROWS * bias) if column or bias else None
         if planes is not None and bias:
             acc = acc + _int32(planes[-4:])  # wraps
         if self.flag(RequantFlag.ROW):
@@ -77,7 +76,7 @@ class _Operands:
         stride = self.raw[_DST_STRIDE]
         planes = numerics.split_planes(values) if wide else (values,)
         for i, plane in enumerate(planes):
-            view = self.memory.spm_view(self.row[_DST] + i * (stride // 2), stride, self.m, self.groups)
+            view = self.memory.spm_view(self.row[_DST] + i * (stride // 2), stride, self.m, self.groups, mode="w")
             view[...] = plane.reshape(view.shape)
 
 
@@ -97,8 +96,8 @@ def _requant(x: _Operands) -> None:
     wide, look = x.flag(RequantFlag.WIDE) or residual is not None, x.flag(RequantFlag.LOOKUP)
     result = numerics.requant_store(
         x.requant(), relu=x.flag(RequantFlag.RELU), wide=wide, residual=residual, limits=limits,
-        table=memory.table if look else None)
-    x.store(numerics.interpolate(result, memory.words) if look and wide and residual is None else result, wide)
+        table=memory.table[:] if look and not wide else None)
+    x.store(numerics.interpolate(result, memory.words[:]) if look and wide and residual is None else result, wide)
 
 
 def _signed(byte: int) -> int:
@@ -117,7 +116,7 @@ def _add(x: _Operands) -> None:
     wide = x.flag(AddFlag.WIDE)
     x.store(numerics.requant_store(
         total, relu=x.flag(AddFlag.RELU), wide=wide,
-        table=x.memory.table if x.flag(AddFlag.LOOKUP) else None), wide)
+        table=x.memory.table[:] if x.flag(AddFlag.LOOKUP) and not wide else None), wide)
 
 
 def _i_gelu(x: _Operands) -> None:
@@ -126,7 +125,7 @@ def _i_gelu(x: _Operands) -> None:
 
 def _rescale(x: _Operands) -> None:
     """Whole rows of the accumulator, the lanes beyond n too."""
-    view = x.memory.acc_view(x.row[_DST], x.raw[_DST_STRIDE], x.m, x.groups)
+    view = x.memory.acc_view(x.row[_DST], x.raw[_DST_STRIDE], x.m, x.groups, mode="w")
     view[...] = rescale(x.accumulator(), x.memory.rise[x.context][:, None]).reshape(view.shape)
 
 
@@ -154,7 +153,7 @@ def _norm_stat(x: _Operands) -> None:
 
 def _norm_apply(x: _Operands) -> None:
     value, memory, bias = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE]), x.memory, x.flag(NormFlag.BIAS)
-    planes = x.parameters(parameter_rows(Unit.VECTOR, VOp.NORM_APPLY, x.row[_FLAGS]))[:, :x.n]
+    planes = x.parameters(GAMMA_ROWS + BIAS_ROWS * bias)[:, :x.n]
     center = memory.center[x.context] * x.flag(NormFlag.MEAN)
     wide = x.flag(NormFlag.WIDE)
     x.store(numerics.normalize(
@@ -166,7 +165,7 @@ def _scores(x: _Operands) -> tuple[np.ndarray, np.ndarray]:
     """Scores ``[m, n]`` and what the rows see of them."""
     value, after = numerics.scores(x.accumulator()[:, :x.n], x.raw[_MULT], x.raw[_SHIFT]), x.row[_AFTER]
     if x.flag(SoftmaxFlag.TREE):
-        bitmaps = x.memory.spm[x.row[_SRC1]:x.row[_SRC1] + x.m]
+        bitmaps = x.memory.spm_view(x.row[_SRC1], 1, x.m, 1)[:, 0]
         return value, numerics.tree_mask(bitmaps, x.m, x.n, after)
     return value, numerics.visible(x.m, x.n, x.flag(SoftmaxFlag.CAUSAL), after)
 
@@ -210,12 +209,13 @@ def _absmax(x: _Operands) -> None:
 
 
 def _table(x: _Operands) -> None:
-    x.memory.table[:] = x.memory.spm.reshape(-1)[x.row[_SRC0] * x.memory.dim:][:numerics.BYTE_TABLE_ENTRIES]
+    entries = numerics.BYTE_TABLE_ENTRIES
+    x.memory.table[:] = x.memory.spm_view(x.row[_SRC0], 1, 1, -(-entries // x.memory.dim)).reshape(-1)[:entries]
 
 
 def _word_table(x: _Operands) -> None:
     entries, rows = numerics.WORD_TABLE_ENTRIES, -(-numerics.WORD_TABLE_ENTRIES // x.memory.dim)
-    planes = x.memory.spm[x.row[_SRC0]:x.row[_SRC0] + 2 * rows].reshape(2, -1)[:, :entries]
+    planes = x.memory.spm_view(x.row[_SRC0], 1, 1, 2 * rows).reshape(2, -1)[:, :entries]
     x.memory.words[:] = numerics.join_planes(*planes)
 
 

@@ -1,0 +1,98 @@
+"""The RTL's hulls and claims, written by hand, against the table of operands: every operation and set of flags."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from gemmule.config import Config, load_config
+from gemmule.hw.command import hulls as hulls_module
+from gemmule.hw.command import resolve as resolve_module
+from gemmule.isa import NUM_LENGTHS, Unit, encode
+from gemmule.operands import OUT, STREAM_UNIT, STREAMS, Memory
+from gemmule.resolve import FAULTS
+from gemmule.sim.verify.access import accesses
+
+from ...classes import DRAM_BYTES, Drawn, classes, draw
+from ..bench import run_bench
+from .resolve_commands import Whole
+
+SEED = 5
+CONFIGS = {
+    "edge": load_config("edge"),
+    # As many and as small banks as there can be: a row more or less is often a bank more or less.
+    "narrow": Config(dim=4, bus_bytes=4, spm_kib=2, spm_banks=16, acc_kib=4, acc_banks=16, stat_rows=16,
+                     select_keys=128, list_entries=256),
+}
+EACH = 4
+"""Commands of each class."""
+
+
+def claims_of(drawn: Drawn, config: Config) -> list[int]:
+    """Ports by stream, from the rows that the table names: banks of the hull of each operand."""
+    found = [0, 0, 0]
+    unit = int(drawn.out[OUT["unit"]])
+    spm, acc = config.spm_banks, config.acc_banks
+    first_port = {(Memory.SPM, False): 0, (Memory.SPM, True): spm,
+                  (Memory.ACC, False): 2 * spm, (Memory.ACC, True): 2 * spm + acc}
+    bank_rows = {Memory.SPM: config.spm_bank_rows, Memory.ACC: config.acc_bank_rows}
+    for access in accesses(drawn.row, drawn.out, config):
+        if not access.operand.stream:
+            continue
+        claim = STREAMS.index(access.operand.stream) - STREAM_UNIT.index(unit)
+        low, high = int(access.spans[0, 0]), int(access.spans[-1, 1]) - 1
+        for write in (False, True) if access.operand.both_ports else (access.write,):
+            for bank in range(low // bank_rows[access.memory], high // bank_rows[access.memory] + 1):
+                found[claim] |= 1 << first_port[access.memory, write] + bank
+    return found
+
+
+def wrong_claims(config: Config) -> list[str]:
+    """Commands whose claims differ, or that fault."""
+    random = np.random.default_rng(SEED)
+    drawn = [draw(config, random, unit, op, flags) for unit, op, flags in classes(config) for _ in range(EACH)]
+    dut, found = Whole(config), []
+
+    async def bench(ctx):
+        ctx.set(dut.lengths, [65535] * NUM_LENGTHS)
+        ctx.set(dut.limit, DRAM_BYTES)
+        for one in drawn:
+            ctx.set(dut.word, encode(one.command))
+            streams = STREAM_UNIT.count(one.command.unit)
+            seen = [int(ctx.get(dut.claims[i])) for i in range(streams)]
+            fault = FAULTS[ctx.get(dut.fault)]
+            if fault != "none" or seen != claims_of(one, config)[:streams]:
+                found.append(f"{one.command}: {fault}, claims {seen}, table {claims_of(one, config)}")
+
+    run_bench(dut, bench)
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_claims_are_those_of_the_table(name):
+    assert wrong_claims(CONFIGS[name]) == []
+
+
+def mutant(old: str, new: str) -> ModuleType:
+    """``hw/command/hulls.py`` with one text replaced."""
+    path = Path(str(hulls_module.__file__))
+    text = path.read_text()
+    assert text.count(old) == 1, old
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("wrong_hulls", loader=None))
+    exec(compile(text.replace(old, new), str(path), "exec"), module.__dict__)
+    return module
+
+
+@pytest.mark.parametrize(("old", "new", "unit"), [
+    ("Mux(wide, vector.dst_stride >> 1, 0)", "Const(0, 16)", Unit.VECTOR),  # the second plane of a result
+    ("Mux(transposed_a, m_group, k_group)", "k_group", Unit.MATRIX),
+    ("Mux(rope, angles, 0)", "0", Unit.VECTOR),
+    ("Mux(is_matrix & transposed_b, k_group, n_group)", "n_group", Unit.MATRIX),
+])
+def test_a_wrong_hull_is_noticed(monkeypatch, old, new, unit):
+    monkeypatch.setattr(resolve_module, "Hulls", mutant(old, new).Hulls)
+    found = wrong_claims(CONFIGS["narrow"])
+    assert found
+    assert all(f"unit=<Unit.{unit.name}" in text for text in found)
