@@ -22,7 +22,8 @@ from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import TERMS, config_vector, resolve_row
 from gemmule.sim.compiled import compiled, stamp
 
-__all__ = ["FAULT", "FULL", "OVERLAP", "PROGRAM", "RACE", "TWICE", "WAIT", "Order", "walk"]
+__all__ = ["FAULT", "FINE", "FULL", "OVERLAP", "PROGRAM", "RACE", "TWICE", "WAIT", "Order", "Plan", "State", "larger",
+           "new_state", "walk"]
 
 FINE, FAULT, TWICE, OVERLAP, PROGRAM, WAIT, RACE, FULL = range(8)
 """How a command ends: fine; faults; writes a place twice; writes what it reads; stores into the program; waits for a
