@@ -6,6 +6,8 @@ x + 1. Nothing here has backpressure except AXI: port claims, granted at issue, 
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from amaranth.hdl import Array, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -15,7 +17,7 @@ from gemmule.config import Config
 
 __all__ = [
     "AccRead", "AccWrite", "FREE", "ListRead", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
-    "matrix_layout", "move_layout", "part", "read_request", "select_layout", "vector_layout",
+    "matrix_layout", "move_layout", "part", "read_request", "select_layout", "shared_bit", "vector_layout",
 ]
 
 ROW_BITS = 16
@@ -31,6 +33,17 @@ def part(value: Value, index: Value, width: int) -> Value:
     bits = exact_log2(len(value) // width)
     parts = Array(value[i:i + width] for i in range(0, len(value), width))  # a choice, where word_select shifts
     return parts[index[:bits]] if bits else value
+
+
+def shared_bit(*flags: IntEnum) -> int:
+    """The bit that a flag of several operations has in all of them, for hardware that serves them alike.
+
+    Raises:
+        ValueError: they stand at different bits.
+    """
+    if len(set(map(int, flags))) != 1:
+        raise ValueError(f"flags must share one bit, not {', '.join(map(repr, flags)) or 'none'}")
+    return int(flags[0])
 
 
 def SpmRead(config: Config, rows: int = 1) -> wiring.Signature:

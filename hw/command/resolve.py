@@ -14,7 +14,7 @@ from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
 from gemmule.hw.command.hulls import Hulls
 from gemmule.hw.command.legal import Legal
 from gemmule.hw.interfaces import matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, RequantFlag, SoftmaxFlag, SOp, Unit, VOp
 from gemmule.resolve import FAULTS
 
 __all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]
@@ -103,9 +103,9 @@ class Resolve(wiring.Component):
             m.d.comb += self.claims.eq(hulls.claims)
         last = self.extents.rows_last
         uses_stat = softmax | kind.vop(
-            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | kind.vop(VOp.REQUANT) & flags[VectorFlag.ROW]
+            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | kind.vop(VOp.REQUANT) & flags[RequantFlag.ROW]
         last_context = vector.context + kind.vop(VOp.ABSMAX)
-        bad_tree = softmax & flags[VectorFlag.TREE] & last[exact_log2(8 * config.dim):].any()
+        bad_tree = softmax & flags[SoftmaxFlag.TREE] & last[exact_log2(8 * config.dim):].any()
         bad_stat = named(m, "bad_stat", bad_tree | uses_stat & (
             last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any()))
 

@@ -7,14 +7,15 @@ what is left is its arithmetic in the lane.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from amaranth.hdl import ShapeLike, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
-from gemmule.isa import VectorFlag, VOp
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, shared_bit
+from gemmule.isa import AddFlag, ColumnFlag, NormFlag, RequantFlag, SoftmaxFlag, VOp
 from gemmule.numerics.table import WORD_TABLE_ENTRIES
 
 __all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
@@ -159,17 +160,18 @@ def traits_of(command: data.View) -> Traits:
     def op(*ops: VOp) -> Value:
         return is_op(command, *ops)
 
-    def flag(bit: VectorFlag) -> Value:
-        return command.flags[int(bit)]
+    def flag(*flags: IntEnum) -> Value:
+        return command.flags[shared_bit(*flags)]
 
     requant, stored, gelu = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ADD), op(VOp.I_GELU)
     scaled, rescales = op(VOp.REQUANT, VOp.ROPE, VOp.I_GELU), op(VOp.RESCALE)
     norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
-    residual = requant & flag(VectorFlag.RESIDUAL)
-    widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.WIDE)
+    residual = requant & flag(RequantFlag.RESIDUAL)
+    widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(
+        RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)
     wide = residual | widened
-    more = op(VOp.SOFTMAX_EXP) & flag(VectorFlag.MORE)
-    interpolate = requant & widened & ~residual & flag(VectorFlag.LOOKUP)
+    more = op(VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.MORE)
+    interpolate = requant & widened & ~residual & flag(RequantFlag.LOOKUP)
     weigh = op(VOp.SOFTMAX_NORM) | (op(VOp.SOFTMAX_EXP) & widened)
     return Traits(
         accumulator=scaled | softmax | op(VOp.ABSMAX, VOp.RESCALE),
@@ -177,27 +179,27 @@ def traits_of(command: data.View) -> Traits:
         pair=op(VOp.PRODUCT, VOp.ADD),
         table=op(VOp.TABLE),
         words=op(VOp.WORD_TABLE),
-        column=scaled & flag(VectorFlag.COLUMN),
-        bias=(scaled | op(VOp.NORM_APPLY)) & flag(VectorFlag.BIAS),
+        column=scaled & flag(RequantFlag.COLUMN, ColumnFlag.COLUMN),
+        bias=(scaled | op(VOp.NORM_APPLY)) & flag(RequantFlag.BIAS, ColumnFlag.BIAS, NormFlag.BIAS),
         gamma=op(VOp.NORM_APPLY),
         rotate=op(VOp.ROPE),
         residual=residual,
-        rescale=residual & flag(VectorFlag.RESCALE),
+        rescale=residual & flag(RequantFlag.RESCALE),
         by_rows=softmax | op(VOp.NORM_STAT, VOp.ABSMAX),
-        causal=softmax & flag(VectorFlag.CAUSAL),
-        tree=softmax & flag(VectorFlag.TREE),
-        mean=norm & flag(VectorFlag.MEAN),
-        onward=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.CONTINUE),
+        causal=softmax & flag(SoftmaxFlag.CAUSAL),
+        tree=softmax & flag(SoftmaxFlag.TREE),
+        mean=norm & flag(NormFlag.MEAN),
+        onward=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.CONTINUE),
         more=more,
         divides=op(VOp.NORM_STAT, VOp.ABSMAX) | (op(VOp.SOFTMAX_EXP) & ~more),
-        online=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.ONLINE),
-        rounds=op(VOp.NORM_STAT) & flag(VectorFlag.ROUND),
+        online=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.ONLINE),
+        rounds=op(VOp.NORM_STAT) & flag(NormFlag.ROUND),
         rescales=rescales,
         gelu=gelu,
-        by_row=op(VOp.NORM_APPLY, VOp.RESCALE) | (requant & flag(VectorFlag.ROW)),
-        relu=stored & flag(VectorFlag.RELU),
-        clamp=requant & ~wide & flag(VectorFlag.CLAMP),
-        lookup=stored & ~wide & flag(VectorFlag.LOOKUP),
+        by_row=op(VOp.NORM_APPLY, VOp.RESCALE) | (requant & flag(RequantFlag.ROW)),
+        relu=stored & flag(RequantFlag.RELU, AddFlag.RELU),
+        clamp=requant & ~wide & flag(RequantFlag.CLAMP),
+        lookup=stored & ~wide & flag(RequantFlag.LOOKUP, AddFlag.LOOKUP),
         interpolate=interpolate,
         weigh=weigh,
         wide=wide,
