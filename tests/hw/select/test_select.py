@@ -13,8 +13,8 @@ import pytest
 from gemmule.config import Config
 from gemmule.hw.flow.lint import lint
 from gemmule.hw.flow.verilog import text_of
+from gemmule.hw.select import radix as select_radix
 from gemmule.hw.select.select import Select
-from gemmule.hw.select.select import radix as select_radix
 from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
 from gemmule.numerics.select import accumulate_importance, argmax_rows, top_k
 from gemmule.timing import Timing
