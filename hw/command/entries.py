@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
 from gemmule.hw.command.fields import FIRST_BITS, fields_of, named
-from gemmule.hw.interfaces import LENGTH_BITS
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
 from gemmule.isa import COMMAND_BYTES, KeysFlag, MoveFlag, SOp, Unit
 
 __all__ = ["Entries"]
 
-POSITIONS = 1 << 16
+POSITIONS = 1 << ENTRY_BITS
 """Positions that a key can name."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import reduce
+from operator import or_
 
 from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
@@ -12,7 +14,7 @@ from amaranth.utils import ceil_log2, exact_log2
 from gemmule.config import Config
 from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
-from gemmule.hw.interfaces import LENGTH_BITS, shared_bit
+from gemmule.hw.interfaces import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS, LENGTH_BITS, shared_bit
 from gemmule.isa import (
     COMMAND_BYTES,
     AddFlag,
@@ -29,6 +31,8 @@ from gemmule.isa import (
     Unit,
     VOp,
 )
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operations import SOFTMAX_OPS
 
 __all__ = ["Hulls"]
 
@@ -88,7 +92,7 @@ class Hulls(wiring.Component):
         reuse = named(m, "reuse", is_matrix & flag(MatrixFlag.REUSE))
         pair = named(m, "pair", kind.vop(VOp.PRODUCT, VOp.ADD))
         table = named(m, "table", kind.vop(VOp.TABLE, VOp.WORD_TABLE))
-        tree = named(m, "tree", kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(SoftmaxFlag.TREE))
+        tree = named(m, "tree", kind.vop(*SOFTMAX_OPS) & flag(SoftmaxFlag.TREE))
         planes = named(m, "planes", kind.vop(VOp.NORM_STAT, VOp.NORM_APPLY))
         scaled = kind.vop(VOp.REQUANT, VOp.ROPE, VOp.I_GELU)
         column = named(m, "column", scaled & flag(RequantFlag.COLUMN, ColumnFlag.COLUMN))
@@ -113,8 +117,11 @@ class Hulls(wiring.Component):
         block = named(m, "block", Mux(wide_dram, byte_last >> (log + 2), byte_last >> log))
         list_row = n_last >> (log - 1)
 
-        # Parameter rows of a column group; a vector command without pair has them, or no rows, at src1.
-        parameters = named(m, "parameters", Cat(column, apply | column, bias))
+        # Parameter rows of a column group; a vector command without pair has them, or no rows, at src1. Those that
+        # a command can have together have no bit in common.
+        kinds = (apply, GAMMA_ROWS), (column, COLUMN_ROWS), (bias, BIAS_ROWS)
+        parameters = named(m, "parameters", Cat(
+            reduce(or_, (has for has, rows in kinds if rows >> i & 1)) for i in range(3)))
 
         def span(name: str, count: Value, stride: Value) -> Signal:
             return named(m, name, named(m, f"{name}_count", count) * named(m, f"{name}_stride", stride))
@@ -137,7 +144,7 @@ class Hulls(wiring.Component):
             Mux(flag(MatrixFlag.B_INT4), inner >> 1, inner)))
 
         first0, first1, first2 = self.extents.first
-        table_rows = Mux(header.op == VOp.TABLE, max(1, 256 // dim), 2 * -(-513 // dim))
+        table_rows = Mux(header.op == VOp.TABLE, max(1, BYTE_TABLE_ENTRIES // dim), 2 * -(-WORD_TABLE_ENTRIES // dim))
         angle = Cat(_ones(2), m_last)  # m << (period + 2), less 1
         for i, bit in enumerate(vector.period):
             angle = Mux(bit, Cat(_ones(1 << i), angle), angle)

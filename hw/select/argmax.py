@@ -9,8 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import FREE, select_layout
-from gemmule.hw.select.memory import ENTRY_BITS
+from gemmule.hw.interfaces import ENTRY_BITS, FREE, select_layout
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
 from gemmule.isa import ArgmaxFlag, CompareFlag, SOp
 

@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, select_layout
-from gemmule.hw.select.memory import ENTRY_BITS, GroupMemory, bank_rows, first_lanes, rotate_lanes
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS, select_layout
+from gemmule.hw.select.memory import GroupMemory, bank_rows, first_lanes, rotate_lanes
 from gemmule.hw.select.route import KEYED_BITS
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
 from gemmule.isa import CommitFlag, KeysFlag, SOp

@@ -16,12 +16,12 @@ from amaranth.utils import bits_for, exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, shared_bit
 from gemmule.isa import AddFlag, ColumnFlag, NormFlag, RequantFlag, SoftmaxFlag, VOp
-from gemmule.numerics.table import WORD_TABLE_ENTRIES
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operations import SOFTMAX_OPS
 
-__all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
+__all__ = ["WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
            "row_write", "token_layout", "traits_of"]
 
-TABLE_BYTES = 256
 WORDS = WORD_TABLE_ENTRIES - 1
 """Segments of the word table; its last entry only ends the last one."""
 
@@ -33,7 +33,7 @@ def token_layout(config: Config) -> data.StructLayout:
     ``mask`` has a bit per lane that is a visible column (but for TREE); ``row`` is the row (of a table: the table row);
     ``part`` is the part of the memory rows that the lanes take.
     """
-    rows = max(config.stat_rows, TABLE_BYTES // config.dim, WORDS // config.dim + 1)
+    rows = max(config.stat_rows, BYTE_TABLE_ENTRIES // config.dim, WORDS // config.dim + 1)
     return data.StructLayout({
         "valid": 1, "first": 1, "final": 1, "last": 1, "row": bits_for(rows - 1),
         "dst": ROW_BITS, "mask": config.lanes, "part": part_bits(config),
@@ -99,11 +99,11 @@ class Traits:
     words: Value
     """Fills the word table: all low bytes, then all high bytes."""
     column: Value
-    """Parameters at src1: multiplier and shift of each column, 3 rows."""
+    """Parameters at src1: multiplier and shift of each column, ``COLUMN_ROWS``."""
     bias: Value
-    """Parameters at src1, behind those of ``column``: int32 of each column, 4 rows."""
+    """Parameters at src1, behind those of ``column``: int32 of each column, ``BIAS_ROWS``."""
     gamma: Value
-    """Parameters at src1: int16 of each column, 2 rows."""
+    """Parameters at src1: int16 of each column, ``GAMMA_ROWS``."""
     rotate: Value
     """Second operand: cosine and sine at aux, read in four cycles."""
     residual: Value
@@ -165,7 +165,7 @@ def traits_of(command: data.View) -> Traits:
 
     requant, stored, gelu = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ADD), op(VOp.I_GELU)
     scaled, rescales = op(VOp.REQUANT, VOp.ROPE, VOp.I_GELU), op(VOp.RESCALE)
-    norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+    norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(*SOFTMAX_OPS)
     residual = requant & flag(RequantFlag.RESIDUAL)
     widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(
         RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)

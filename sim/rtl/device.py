@@ -361,6 +361,6 @@ class RtlDevice:
             for out, shift in ((issue, 0), (finish, len(Unit))):
                 when = cycles[(bits >> (shift + unit) & 1).astype(bool)]
                 if len(when) > len(commands):
-                    self._fail(f"{unit.name.lower()} issued or finished more commands than the program has")
+                    self._fail(f"{unit.label} issued or finished more commands than the program has")
                 out[commands[:len(when)]] = when
         return issue, finish
