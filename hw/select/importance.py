@@ -9,7 +9,7 @@ from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS, select_layout
-from gemmule.hw.select.memory import GroupMemory, bank_rows, first_lanes, rotate_lanes
+from gemmule.hw.select.group_memory import GroupMemory, bank_rows, first_lanes, rotate_lanes
 from gemmule.hw.select.route import KEYED_BITS
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
 from gemmule.isa import CommitFlag, KeysFlag, SOp

@@ -10,7 +10,7 @@ from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import ENTRY_BITS, FREE, ROW_BITS, ListRead, SpmWrite, select_layout
-from gemmule.hw.select.memory import bank_depth, bank_rows, in_run
+from gemmule.hw.select.group_memory import bank_depth, bank_rows, in_run
 from gemmule.hw.select.sequencer import is_op, token_layout
 from gemmule.isa import SOp
 

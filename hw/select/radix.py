@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
-from gemmule.hw.select.memory import first_lanes, prefix_counts
+from gemmule.hw.select.group_memory import first_lanes, prefix_counts
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["Radix", "wanted"]
