@@ -6,20 +6,28 @@ x + 1. Nothing here has backpressure except AXI: port claims, granted at issue, 
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from amaranth.hdl import Array, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
+from gemmule.isa import LENGTHS, MAX_LENGTH, MatrixFlag, MoveFlag, Unit, field_bits
 
 __all__ = [
-    "AccRead", "AccWrite", "FREE", "ListRead", "SpmRead", "SpmWrite", "UnitControl", "axi_read", "axi_write",
-    "matrix_layout", "move_layout", "part", "read_request", "select_layout", "vector_layout",
+    "AccRead", "AccWrite", "BIAS_ROWS", "COLUMN_ROWS", "ENTRY_BITS", "FREE", "GAMMA_ROWS", "ListRead", "SpmRead",
+    "SpmWrite", "UnitControl", "axi_read", "axi_write", "matrix_layout", "move_layout", "part", "read_request",
+    "select_layout", "shared_bit", "vector_layout",
 ]
 
-ROW_BITS = 16
-LENGTH_BITS = 16
+ROW_BITS = field_bits(Unit.LOAD, "row")
+LENGTH_BITS = MAX_LENGTH.bit_length()
+ENTRY_BITS = field_bits(Unit.LOAD, "last_index")
+"""An entry of the index lists; also wide enough for the number of one."""
+COLUMN_ROWS, GAMMA_ROWS, BIAS_ROWS = 3, 2, 4
+"""Parameter rows of a column group at src1: multiplier and shift (2 + 1 bytes a column), gamma (2), bias (4)."""
 COUNT_BITS = 24
 """Width of dispatched and finished counters."""
 FREE = {"no_rw_check": 1}
@@ -31,6 +39,17 @@ def part(value: Value, index: Value, width: int) -> Value:
     bits = exact_log2(len(value) // width)
     parts = Array(value[i:i + width] for i in range(0, len(value), width))  # a choice, where word_select shifts
     return parts[index[:bits]] if bits else value
+
+
+def shared_bit(*flags: IntEnum) -> int:
+    """The bit that a flag of several operations has in all of them, for hardware that serves them alike.
+
+    Raises:
+        ValueError: they stand at different bits.
+    """
+    if len(set(map(int, flags))) != 1:
+        raise ValueError(f"flags must share one bit, not {', '.join(map(repr, flags)) or 'none'}")
+    return int(flags[0])
 
 
 def SpmRead(config: Config, rows: int = 1) -> wiring.Signature:
@@ -71,45 +90,53 @@ def AccWrite(config: Config) -> wiring.Signature:
     })
 
 
+def _fields(unit: Unit, *names: str) -> dict[str, int]:
+    """Fields that a unit gets as they stand in the command, with their widths."""
+    return {name: field_bits(unit, name) for name in names}
+
+
+def _lengths(unit: Unit) -> dict[str, int]:
+    """The unit's resolved lengths."""
+    return dict.fromkeys(LENGTHS[unit], LENGTH_BITS)
+
+
 def move_layout(config: Config) -> data.StructLayout:
     """Resolved load or store: DRAM address and first row are final, ``rows`` is a length."""
     return data.StructLayout({
-        "zero": 1, "flags": 6, "address": config.address_bits, "rows": LENGTH_BITS, "bytes": 20, "stride": 24,
-        "list": 16, "last_index": 16,
-        "row": ROW_BITS, "row_stride": 16, "block_stride": 16,
+        "zero": 1, "flags": len(MoveFlag), "address": config.address_bits, **_lengths(Unit.LOAD),
+        **_fields(Unit.LOAD, "bytes", "stride", "list", "last_index", "row", "row_stride", "block_stride"),
     })
 
 
 def matrix_layout(config: Config) -> data.StructLayout:
     """Resolved matrix command."""
     return data.StructLayout({
-        "zero": 1, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS, "k": LENGTH_BITS,
-        "a_row": ROW_BITS, "a_stride": 16, "b_row": ROW_BITS, "b_stride": 16,
-        "c_row": ROW_BITS, "c_stride": 16, "group": 4, "apart": 1,
+        "zero": 1, "flags": len(MatrixFlag), **_lengths(Unit.MATRIX),
+        **_fields(Unit.MATRIX, "a_row", "a_stride", "b_row", "b_stride", "c_row", "c_stride", "group"), "apart": 1,
     })
 
 
 def vector_layout(config: Config) -> data.StructLayout:
     """Resolved vector command."""
     return data.StructLayout({
-        "zero": 1, "op": 5, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS,
-        "src0": ROW_BITS, "src0_stride": 16, "src1": ROW_BITS, "aux": 16,
-        "dst": ROW_BITS, "dst_stride": 16, "mult": 16, "shift": 6, "shift2": 6, "context": 4,
-        "period": 3, "apart": 1, "after": LENGTH_BITS,
+        "zero": 1, **_fields(Unit.VECTOR, "op", "flags"), **_lengths(Unit.VECTOR),
+        **_fields(Unit.VECTOR, "src0", "src0_stride", "src1", "aux", "dst", "dst_stride", "mult", "shift", "shift2",
+                  "context", "period"),
+        "apart": 1, "after": LENGTH_BITS,
     })
 
 
 def select_layout(config: Config) -> data.StructLayout:
     """Resolved select command."""
     return data.StructLayout({
-        "zero": 1, "op": 5, "flags": 8, "m": LENGTH_BITS, "n": LENGTH_BITS, "k": LENGTH_BITS, "src0": ROW_BITS,
-        "src0_stride": 16, "dst": ROW_BITS, "first": 16, "aux": 16, "shift": 6, "number": 2,
+        "zero": 1, **_fields(Unit.SELECT, "op", "flags"), **_lengths(Unit.SELECT),
+        **_fields(Unit.SELECT, "src0", "src0_stride", "dst", "first", "aux", "shift", "number"),
     })
 
 
 def ListRead(config: Config) -> wiring.Signature:
     """Read stream of the list memory, seen from the reader: data one cycle after ``en``."""
-    return wiring.Signature({"en": Out(1), "entry": Out(16), "data": In(16)})
+    return wiring.Signature({"en": Out(1), "entry": Out(ENTRY_BITS), "data": In(ENTRY_BITS)})
 
 
 def UnitControl(layout: data.StructLayout, streams: int) -> wiring.Signature:

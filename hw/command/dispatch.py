@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,14 +16,14 @@ from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, R
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import Queue
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
+from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import STREAM_UNIT, STREAMS
 
 __all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]
 
-UNIT_LAYOUTS = {
-    "load": move_layout, "store": move_layout, "matrix": matrix_layout, "vector": vector_layout,
-    "select": select_layout,
-}
+UNIT_LAYOUTS = {unit.label: layout for unit, layout in (
+    (Unit.LOAD, move_layout), (Unit.STORE, move_layout), (Unit.MATRIX, matrix_layout), (Unit.VECTOR, vector_layout),
+    (Unit.SELECT, select_layout))}
 """Units in order of their number, with the layout of their resolved commands."""
 
 
@@ -139,7 +142,7 @@ class Dispatch(wiring.Component):
         doubtful = Signal()  # the last matrix command has a predicate
         own_kind = Signal(len(UNIT_LAYOUTS))
         m.d.comb += [
-            own_kind[Unit.LOAD].eq(load_flags[MoveFlag.ZERO] | load_flags[MoveFlag.BROADCAST]),
+            own_kind[Unit.LOAD].eq(reduce(or_, (load_flags[flag] for flag in MoveFlag if EXCLUSIVE_LOADS >> flag & 1))),
             own_kind[Unit.MATRIX].eq((matrix_flags[MatrixFlag.OUTPUT_STATIONARY] != stationary) | doubtful),
         ]
 

@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
 from gemmule.hw.command.fields import FIRST_BITS, fields_of, named
-from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import COMMAND_BYTES, MoveFlag, SelectFlag, SOp, Unit
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
+from gemmule.isa import COMMAND_BYTES, KeysFlag, MoveFlag, SOp, Unit
 
 __all__ = ["Entries"]
 
-POSITIONS = 1 << 16
+POSITIONS = 1 << ENTRY_BITS
 """Positions that a key can name."""
 
 
@@ -47,7 +47,7 @@ class Entries(wiring.Component):
         m = Module()
         keys, entries = self.config.select_keys, self.config.list_entries
         header, move, _, _, select = fields_of(self.word)
-        from_importance = header.flags[SelectFlag.FROM_IMPORTANCE]
+        from_importance = header.flags[KeysFlag.FROM_IMPORTANCE]
 
         def sop(*ops: SOp) -> Value:
             return Cat(header.op == op for op in ops).any()

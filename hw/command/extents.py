@@ -12,18 +12,18 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.hw.command.fields import CLAIMS, FIRST_BITS, fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import BODY, COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp
+from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Dyn, SOp, Unit, VOp, field_bits
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operations import SOFTMAX_OPS
 
 __all__ = ["Extents", "extents_layout"]
-
-FIXED_LENGTH = 65535
-"""What length register 0 reads."""
 
 
 def extents_layout() -> data.StructLayout:
     """What a command reaches.
 
-    ``rows`` (matrix m), ``columns`` (n), ``depth`` (k): resolved lengths; TABLE: 1 row of 256, WORD_TABLE: 2 of 513.
+    ``rows`` (matrix m), ``columns`` (n), ``depth`` (k): resolved lengths; TABLE and WORD_TABLE: 1 and
+    2 rows of the table's entries.
     ``*_last``: those and a move's bytes, less 1, which divide without rounding; anything if there are none.
     ``after``: columns of a softmax row behind this piece. ``first``: resolved rows of the unit's operands (load, store:
     row; matrix: a, b, c; vector: src0, src1, dst; select: src0, -, dst).
@@ -31,7 +31,7 @@ def extents_layout() -> data.StructLayout:
     lengths = "rows", "columns", "depth"
     return data.StructLayout({
         **dict.fromkeys(lengths, LENGTH_BITS), **{f"{name}_last": LENGTH_BITS for name in lengths},
-        "bytes_last": dict(BODY[Unit.LOAD])["bytes"],
+        "bytes_last": field_bits(Unit.LOAD, "bytes"),
         "after": LENGTH_BITS, "first": data.ArrayLayout(FIRST_BITS, CLAIMS),
     })
 
@@ -47,7 +47,7 @@ class Extents(wiring.Component):
     word: In
         Command.
     lengths: In(array)
-        Length registers; number 0 reads 65535, whatever it holds.
+        Length registers; number 0 reads ``MAX_LENGTH``, whatever it holds.
     base_index: Out
         Base register that the command names.
     result: Out(extents_layout)
@@ -69,12 +69,12 @@ class Extents(wiring.Component):
         kind = kind_of(m, header)
         _, is_move, is_matrix, is_vector, is_select = kind
 
-        softmax = named(m, "softmax", kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM))
+        softmax = named(m, "softmax", kind.vop(*SOFTMAX_OPS))
 
         def look_up(name: str, register: Value) -> Signal:
             """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
             number = named(m, f"{name}_reg", register)
-            values = (Const(FIXED_LENGTH, LENGTH_BITS), *(self.lengths[i] for i in range(1, NUM_LENGTHS)))
+            values = (Const(MAX_LENGTH, LENGTH_BITS), *(self.lengths[i] for i in range(1, NUM_LENGTHS)))
             return named(m, f"{name}_value", reduce(or_, (
                 value & (number == i).replicate(LENGTH_BITS) for i, value in enumerate(values))))
 
@@ -98,8 +98,8 @@ class Extents(wiring.Component):
         table, word_table = kind.vop(VOp.TABLE), kind.vop(VOp.WORD_TABLE)
         rows = named(m, "rows", Mux(table, 1, Mux(word_table, 2, length("m", lambda part: Mux(
             is_move, move[f"rows_{part}"], of_unit("m", part))))))
-        columns = named(m, "columns", Mux(table, 256, Mux(word_table, 513, length(
-            "n", lambda part: of_unit("n", part)))))
+        columns = named(m, "columns", Mux(table, BYTE_TABLE_ENTRIES, Mux(
+            word_table, WORD_TABLE_ENTRIES, length("n", lambda part: of_unit("n", part)))))
         # Vector commands have no k: there the look-up serves the columns of a softmax row behind this piece,
         # LEN[low bits of aux] - high bits.
         k_left, k_negative = less(

@@ -56,5 +56,5 @@ class Kind(NamedTuple):
 def kind_of(m: Module, header: data.View) -> Kind:
     """The kind of the command with this header."""
     move = named(m, "is_move", header.unit < 2)
-    return Kind(header.op, move, *(named(m, f"is_{unit.name.lower()}", header.unit == unit)
+    return Kind(header.op, move, *(named(m, f"is_{unit.label}", header.unit == unit)
                                    for unit in (Unit.MATRIX, Unit.VECTOR, Unit.SELECT)))

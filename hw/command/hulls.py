@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -10,8 +14,25 @@ from amaranth.utils import ceil_log2, exact_log2
 from gemmule.config import Config
 from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
-from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import COMMAND_BYTES, MatrixFlag, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.hw.interfaces import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS, LENGTH_BITS, shared_bit
+from gemmule.isa import (
+    COMMAND_BYTES,
+    AddFlag,
+    ColumnFlag,
+    CompareFlag,
+    ImportanceFlag,
+    KeysFlag,
+    MatrixFlag,
+    MoveFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+)
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operations import SOFTMAX_OPS
 
 __all__ = ["Hulls"]
 
@@ -61,8 +82,8 @@ class Hulls(wiring.Component):
         def either(of_move: Value, of_matrix: Value, of_vector: Value, of_select: Value) -> Value:
             return Mux(is_move, of_move, Mux(is_matrix, of_matrix, Mux(is_select, of_select, of_vector)))
 
-        def flag(bit: int) -> Value:
-            return flags[bit]
+        def flag(*of_operations: IntEnum) -> Value:
+            return flags[shared_bit(*of_operations)]
 
         # What the flags and the operation mean for the rows.
         sums = is_move & flag(MoveFlag.ACCUMULATOR)
@@ -71,22 +92,23 @@ class Hulls(wiring.Component):
         reuse = named(m, "reuse", is_matrix & flag(MatrixFlag.REUSE))
         pair = named(m, "pair", kind.vop(VOp.PRODUCT, VOp.ADD))
         table = named(m, "table", kind.vop(VOp.TABLE, VOp.WORD_TABLE))
-        tree = named(m, "tree", kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.TREE))
+        tree = named(m, "tree", kind.vop(*SOFTMAX_OPS) & flag(SoftmaxFlag.TREE))
         planes = named(m, "planes", kind.vop(VOp.NORM_STAT, VOp.NORM_APPLY))
         scaled = kind.vop(VOp.REQUANT, VOp.ROPE, VOp.I_GELU)
-        column = named(m, "column", scaled & flag(VectorFlag.COLUMN))
+        column = named(m, "column", scaled & flag(RequantFlag.COLUMN, ColumnFlag.COLUMN))
         apply = named(m, "apply", kind.vop(VOp.NORM_APPLY))
-        bias = named(m, "bias", (scaled | apply) & flag(VectorFlag.BIAS))
-        residual = kind.vop(VOp.REQUANT) & flag(VectorFlag.RESIDUAL)
-        wide = residual | is_vector & flag(VectorFlag.WIDE)
+        bias = named(m, "bias", (scaled | apply) & flag(RequantFlag.BIAS, ColumnFlag.BIAS, NormFlag.BIAS))
+        residual = kind.vop(VOp.REQUANT) & flag(RequantFlag.RESIDUAL)
+        wide = residual | is_vector & flag(RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)
         rope = named(m, "rope", kind.vop(VOp.ROPE))
         rescales = named(m, "rescales", kind.vop(VOp.RESCALE))
         lists = named(m, "lists", kind.sop(SOp.LIST_LOAD, SOp.LIST_STORE))
         maxima = named(m, "maxima", kind.sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE))
-        words = kind.sop(SOp.ARGMAX, SOp.KEYS) | kind.sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(SelectFlag.WIDE)
+        words = (kind.sop(SOp.ARGMAX, SOp.KEYS)
+                 | kind.sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(ImportanceFlag.WIDE, CompareFlag.WIDE))
         list_store = named(m, "list_store", kind.sop(SOp.LIST_STORE))
         select_reads = named(m, "select_reads", maxima | kind.sop(SOp.LIST_LOAD)
-                             | kind.sop(SOp.KEYS) & ~flag(SelectFlag.FROM_IMPORTANCE))
+                             | kind.sop(SOp.KEYS) & ~flag(KeysFlag.FROM_IMPORTANCE))
 
         log = exact_log2(dim)
         m_last, n_last, k_last = (self.extents[f"{name}_last"] for name in ("rows", "columns", "depth"))
@@ -95,8 +117,11 @@ class Hulls(wiring.Component):
         block = named(m, "block", Mux(wide_dram, byte_last >> (log + 2), byte_last >> log))
         list_row = n_last >> (log - 1)
 
-        # Parameter rows of a column group; a vector command without pair has them, or no rows, at src1.
-        parameters = named(m, "parameters", Cat(column, apply | column, bias))
+        # Parameter rows of a column group; a vector command without pair has them, or no rows, at src1. Those that
+        # a command can have together have no bit in common.
+        kinds = (apply, GAMMA_ROWS), (column, COLUMN_ROWS), (bias, BIAS_ROWS)
+        parameters = named(m, "parameters", Cat(
+            reduce(or_, (has for has, rows in kinds if rows >> i & 1)) for i in range(3)))
 
         def span(name: str, count: Value, stride: Value) -> Signal:
             return named(m, name, named(m, f"{name}_count", count) * named(m, f"{name}_stride", stride))
@@ -119,7 +144,7 @@ class Hulls(wiring.Component):
             Mux(flag(MatrixFlag.B_INT4), inner >> 1, inner)))
 
         first0, first1, first2 = self.extents.first
-        table_rows = Mux(header.op == VOp.TABLE, max(1, 256 // dim), 2 * -(-513 // dim))
+        table_rows = Mux(header.op == VOp.TABLE, max(1, BYTE_TABLE_ENTRIES // dim), 2 * -(-WORD_TABLE_ENTRIES // dim))
         angle = Cat(_ones(2), m_last)  # m << (period + 2), less 1
         for i, bit in enumerate(vector.period):
             angle = Mux(bit, Cat(_ones(1 << i), angle), angle)

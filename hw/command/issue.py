@@ -11,12 +11,11 @@ from gemmule.hw.command.claims import Claims
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS, counts_layout
 from gemmule.hw.command.resolve import PREDICATE_BITS
 from gemmule.isa import NUM_PREDICATES, Unit
+from gemmule.operations import ISSUE_PRIORITY
 from gemmule.resolve import STREAM_UNIT, STREAMS
 from gemmule.timing import Timing
 
 __all__ = ["Issue"]
-
-PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.SELECT, Unit.LOAD, Unit.STORE)
 
 
 class Issue(wiring.Component):
@@ -126,7 +125,7 @@ class Issue(wiring.Component):
                 m.d.sync += [in_flight.eq(0), self.finished[u].eq(0)]
 
         higher: list[Unit] = []
-        for unit in PRIORITY:
+        for unit in ISSUE_PRIORITY:
             m.d.comb += self.issue[unit].eq(may[unit] & ~Cat(may[other] for other in higher).any())
             higher.append(unit)
         return m

@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.isa import BODY, HEADER, SOp, Unit, VOp, legal_flags
+from gemmule.isa import HEADER, SOp, Unit, VOp, field_bits, legal_flags
 from gemmule.operations import EXPONENTIALS, is_comparison
 
 __all__ = ["Legal"]
@@ -39,7 +39,7 @@ class Legal(wiring.Component):
         self._comparison_modes = comparison_modes
         super().__init__({
             "unit": In(_BITS["unit"]), "op": In(_BITS["op"]), "flags": In(_BITS["flags"]),
-            "period": In(dict(BODY[Unit.VECTOR])["period"]), "known": Out(1),
+            "period": In(field_bits(Unit.VECTOR, "period")), "known": Out(1),
         })
 
     def _legal(self, unit: int, op: int, flags: int) -> bool:

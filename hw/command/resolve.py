@@ -14,13 +14,16 @@ from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
 from gemmule.hw.command.hulls import Hulls
 from gemmule.hw.command.legal import Legal
 from gemmule.hw.interfaces import matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, SOp, Unit, VectorFlag, VOp
+from gemmule.isa import COMMAND_BYTES, HEADER, MAX_WAIT, MoveFlag, RequantFlag, SoftmaxFlag, SOp, Unit, VOp
+from gemmule.operations import SOFTMAX_OPS
 from gemmule.resolve import FAULTS
 
 __all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]
 
 FAULT_BITS = 4
-PREDICATE_BITS = dict(HEADER)["predicate"]
+_BITS = dict(HEADER)
+PREDICATE_BITS = _BITS["predicate"]
+WAIT_BITS = MAX_WAIT.bit_length()
 WAIT_UNITS = tuple(Unit)
 
 _fault = {name: code for code, name in enumerate(FAULTS)}
@@ -60,9 +63,9 @@ class Resolve(wiring.Component):
             "base": In(config.address_bits),
             "limit": In(config.address_bits),
             "fault": Out(FAULT_BITS),
-            "unit": Out(3),
+            "unit": Out(_BITS["unit"]),
             "zero": Out(1),
-            "waits": Out(data.ArrayLayout(6, len(WAIT_UNITS))),
+            "waits": Out(data.ArrayLayout(WAIT_BITS, len(WAIT_UNITS))),
             "move": Out(move_layout(config)),
             "matrix": Out(matrix_layout(config)),
             "vector": Out(vector_layout(config)),
@@ -82,7 +85,7 @@ class Resolve(wiring.Component):
         m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
         m.d.comb += [
             legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags), legal.period.eq(vector.period)]
-        softmax = kind.vop(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+        softmax = kind.vop(*SOFTMAX_OPS)
         rows, columns, depth = self.extents.rows, self.extents.columns, self.extents.depth
         first_rows = self.extents.first
         has_rows = ~is_select | kind.sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
@@ -103,9 +106,9 @@ class Resolve(wiring.Component):
             m.d.comb += self.claims.eq(hulls.claims)
         last = self.extents.rows_last
         uses_stat = softmax | kind.vop(
-            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | kind.vop(VOp.REQUANT) & flags[VectorFlag.ROW]
+            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | kind.vop(VOp.REQUANT) & flags[RequantFlag.ROW]
         last_context = vector.context + kind.vop(VOp.ABSMAX)
-        bad_tree = softmax & flags[VectorFlag.TREE] & last[exact_log2(8 * config.dim):].any()
+        bad_tree = softmax & flags[SoftmaxFlag.TREE] & last[exact_log2(8 * config.dim):].any()
         bad_stat = named(m, "bad_stat", bad_tree | uses_stat & (
             last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any()))
 
@@ -134,7 +137,7 @@ class Resolve(wiring.Component):
         apart = ~zero & hulls.apart
         m.d.comb += [
             self.unit.eq(header.unit), self.zero.eq(zero),
-            *(self.waits[i].eq(header[f"wait_{unit.name.lower()}"]) for i, unit in enumerate(WAIT_UNITS)),
+            *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(flags), self.move.address.eq(address), self.move.rows.eq(rows),
             self.move.row.eq(first_rows[0]),
             *(self.move[name].eq(move[name]) for name in (

@@ -17,7 +17,7 @@ from gemmule.hw.command.resolve import FAULT_BITS
 from gemmule.hw.device.control import CYCLE_BITS
 from gemmule.hw.device.watchdog import WATCHDOG_BITS
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS
-from gemmule.isa import NUM_BASES, NUM_LENGTHS
+from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS
 
 __all__ = ["CsrBlock", "axi_lite"]
 
@@ -116,7 +116,7 @@ class CsrBlock(wiring.Component):
         writable(self.commands, Csr.PROGRAM_COMMANDS)
         writable(self.watchdog, Csr.WATCHDOG)
         lengths = [Signal(LENGTH_BITS, name=f"length_{i}") for i in range(1, NUM_LENGTHS)]
-        m.d.comb += self.lengths[0].eq(65535)
+        m.d.comb += self.lengths[0].eq(MAX_LENGTH)
         for i, register in enumerate(lengths, 1):
             writable(register, csr.length_offset(i))
             m.d.comb += self.lengths[i].eq(register)

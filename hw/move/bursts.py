@@ -8,20 +8,19 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, ListRead, move_layout
-from gemmule.isa import MoveFlag
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS, ListRead, move_layout
+from gemmule.isa import MoveFlag, Unit, field_bits
 
 __all__ = ["BYTES_BITS", "INDEX_CYCLES", "BurstSplitter", "beats_of"]
 
-BYTES_BITS = 20
-STRIDE_BITS = 24
-ENTRY_BITS = 16
+BYTES_BITS = field_bits(Unit.LOAD, "bytes")
+STRIDE_BITS = field_bits(Unit.LOAD, "stride")
 INDEX_CYCLES = 3
 """Last step of a DRAM row to the first offer of the next, whose number comes from a list."""
 
 
 def beats_of(config: Config, count: Value) -> Value:
-    """Bus beats that hold ``count`` bytes (at most 20 bits, plus an offset), rounded up."""
+    """Bus beats that hold ``count`` bytes (at most ``BYTES_BITS``, plus an offset), rounded up."""
     shift = exact_log2(config.bus_bytes)
     return ((count + (config.bus_bytes - 1)) >> shift)[:BYTES_BITS - shift + 1]
 

@@ -9,10 +9,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import FREE, select_layout
-from gemmule.hw.select.memory import ENTRY_BITS
+from gemmule.hw.interfaces import ENTRY_BITS, FREE, select_layout
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
-from gemmule.isa import SelectFlag, SOp
+from gemmule.isa import ArgmaxFlag, CompareFlag, SOp
 
 __all__ = ["TREE_STAGES", "Argmax"]
 
@@ -105,7 +104,7 @@ class Argmax(wiring.Component):
             self.valid.eq(argmax & self.token_7.valid & self.token_7.final),
             read.en.eq(argmax & self.token_6.valid & self.token_6.final), read.addr.eq(row),
             running.eq(read.data[:VALUE_BITS]),
-            keep.eq(flag(held, SelectFlag.CONTINUE) & (running >= best)),
+            keep.eq(flag(held, ArgmaxFlag.CONTINUE) & (running >= best)),
             self.id.eq(Mux(keep, read.data[VALUE_BITS:], best_id)),
             write.en.eq(self.valid), write.addr.eq(row),
             write.data[:VALUE_BITS].eq(Mux(keep, running, best)), write.data[VALUE_BITS:].eq(self.id),
@@ -113,9 +112,9 @@ class Argmax(wiring.Component):
 
         # Stage 8: the threshold is signed with WIDE only.
         threshold = Signal(signed(VALUE_BITS + 1))
-        wide = flag(held, SelectFlag.WIDE)
+        wide = flag(held, CompareFlag.WIDE)
         m.d.comb += [
             threshold.eq(Mux(wide, held.aux.as_signed(), held.aux)),
-            self.holds.eq(compare & ((best >= threshold) ^ flag(held, SelectFlag.INVERT))),
+            self.holds.eq(compare & ((best >= threshold) ^ flag(held, CompareFlag.INVERT))),
         ]
         return m

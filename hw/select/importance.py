@@ -8,11 +8,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, select_layout
-from gemmule.hw.select.memory import ENTRY_BITS, GroupMemory, bank_rows, first_lanes, rotate_lanes
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS, select_layout
+from gemmule.hw.select.group_memory import GroupMemory, bank_rows, first_lanes, rotate_lanes
 from gemmule.hw.select.route import KEYED_BITS
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
-from gemmule.isa import SelectFlag, SOp
+from gemmule.isa import CommitFlag, KeysFlag, SOp
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["Importance"]
@@ -61,8 +61,8 @@ class Importance(wiring.Component):
         keys, commit, clear, from_importance, shift = Signal(), Signal(), Signal(), Signal(), Signal(5)
         m.d.comb += keys.eq(is_op(held, SOp.KEYS))
         m.d.sync += [
-            commit.eq(is_op(held, SOp.COMMIT)), clear.eq(flag(held, SelectFlag.CLEAR)),
-            from_importance.eq(flag(held, SelectFlag.FROM_IMPORTANCE)),
+            commit.eq(is_op(held, SOp.COMMIT)), clear.eq(flag(held, CommitFlag.CLEAR)),
+            from_importance.eq(flag(held, KeysFlag.FROM_IMPORTANCE)),
             shift.eq(Mux(held.shift[5], 31, held.shift)),
         ]
 
@@ -98,7 +98,7 @@ class Importance(wiring.Component):
         for memory in (committed, shadow):
             m.d.comb += [memory.w_entry.eq(at[2]), memory.w_count.eq(self.token_4.count)]
         m.d.comb += [
-            committed.w_en.eq(group & commit & (clear | ~flag(held, SelectFlag.DISCARD))),
+            committed.w_en.eq(group & commit & (clear | ~flag(held, CommitFlag.DISCARD))),
             shadow.w_en.eq(group & (commit | is_op(held, SOp.IMPORTANCE))),
         ]
         for b in range(lanes):

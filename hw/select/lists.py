@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import FREE, ROW_BITS, ListRead, SpmWrite, select_layout
-from gemmule.hw.select.memory import ENTRY_BITS, bank_depth, bank_rows, in_run
+from gemmule.hw.interfaces import ENTRY_BITS, FREE, ROW_BITS, ListRead, SpmWrite, select_layout
+from gemmule.hw.select.group_memory import bank_depth, bank_rows, in_run
 from gemmule.hw.select.sequencer import is_op, token_layout
 from gemmule.isa import SOp
 

@@ -9,8 +9,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.hw.select.memory import ENTRY_BITS, first_lanes, prefix_counts
+from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
+from gemmule.hw.select.group_memory import first_lanes, prefix_counts
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["Radix", "wanted"]

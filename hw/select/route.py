@@ -7,7 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from gemmule.hw.select.memory import ENTRY_BITS, prefix_counts
+from gemmule.hw.interfaces import ENTRY_BITS
+from gemmule.hw.select.group_memory import prefix_counts
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["KEYED_BITS", "Route", "spread"]

@@ -10,9 +10,9 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import ListRead, SpmRead, SpmWrite, UnitControl, select_layout
 from gemmule.hw.select.argmax import Argmax
+from gemmule.hw.select.group_memory import GroupMemory, rotate_lanes
 from gemmule.hw.select.importance import Importance
 from gemmule.hw.select.lists import Lists
-from gemmule.hw.select.memory import GroupMemory, rotate_lanes
 from gemmule.hw.select.radix import Radix
 from gemmule.hw.select.route import KEYED_BITS, Route
 from gemmule.hw.select.sequencer import SelectSequencer, is_op, token_layout

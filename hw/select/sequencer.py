@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, select_layout
-from gemmule.isa import SelectFlag, SOp
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, select_layout, shared_bit
+from gemmule.isa import CompareFlag, ImportanceFlag, KeysFlag, SOp
 
 __all__ = ["SelectSequencer", "flag", "is_op", "token_layout"]
 
@@ -31,16 +33,16 @@ def is_op(command: data.View, *ops: SOp) -> Value:
     return command.op[:3].matches(*(int(op) for op in ops))
 
 
-def flag(command: data.View, bit: SelectFlag) -> Value:
-    """A flag bit of the command."""
-    return command.flags[int(bit)]
+def flag(command: data.View, *flags: IntEnum) -> Value:
+    """The bit of a flag, or of one that several operations share."""
+    return command.flags[shared_bit(*flags)]
 
 
 def has_planes(command: data.View) -> Value:
     """Whether a group takes two reads: the low plane, then the high one."""
     return (is_op(command, SOp.ARGMAX)
-            | (is_op(command, SOp.KEYS) & ~flag(command, SelectFlag.FROM_IMPORTANCE))
-            | (is_op(command, SOp.IMPORTANCE, SOp.COMPARE) & flag(command, SelectFlag.WIDE)))
+            | (is_op(command, SOp.KEYS) & ~flag(command, KeysFlag.FROM_IMPORTANCE))
+            | (is_op(command, SOp.IMPORTANCE, SOp.COMPARE) & flag(command, ImportanceFlag.WIDE, CompareFlag.WIDE)))
 
 
 class SelectSequencer(wiring.Component):
@@ -135,7 +137,7 @@ class SelectSequencer(wiring.Component):
                     inner.eq(dim // 2 - 1), inner_init.eq(dim // 2 - 1), outer.eq(columns >> exact_log2(dim // 2))]
 
         reads = (is_op(held, SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
-                 | (is_op(held, SOp.KEYS) & ~flag(held, SelectFlag.FROM_IMPORTANCE))
+                 | (is_op(held, SOp.KEYS) & ~flag(held, KeysFlag.FROM_IMPORTANCE))
                  | (is_op(held, SOp.LIST_LOAD) & inner_begin))
         single = is_op(held, SOp.KEYS, SOp.COMMIT)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The SystemVerilog testbench around the device: behavioural DRAM, host access to it, protocol checks."""
+"""The SystemVerilog testbench around the device: behavioural DRAM, host access to it, checks of AXI and claims."""
 
 from pathlib import Path
 
@@ -6,4 +6,4 @@ __all__ = ["SOURCES", "TOP"]
 
 TOP = "gemmule_tb"
 """Top module; its parameters are set by ``gemmule.sim.rtl.device``."""
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("gemmule_tb.sv", "dram.sv"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("gemmule_tb.sv", "dram.sv", "claims_check.sv"))

@@ -1,4 +1,5 @@
-// Testbench of the generated top: the device, its DRAM, an event log and AXI protocol checks.
+// Testbench of the generated top: the device, its DRAM, an event log, AXI protocol checks and, where the macro CLAIMS
+// names the device's claims, the check of claims_check.sv.
 //
 // cocotb sees only the ports. One log record is written to log.bin (in the folder +dir=) for every
 // cycle of a launch in which a command issues or finishes: two 32-bit words, the cycle and
@@ -15,7 +16,11 @@ module gemmule_tb #(
     parameter int DRAM_TURNAROUND = 4,
     parameter int DRAM_BEAT_CYCLES = 1,
     parameter int DRAM_REFRESH_CYCLES = 140,
-    parameter int DRAM_REFRESH_PERIOD = 3900
+    parameter int DRAM_REFRESH_PERIOD = 3900,
+    parameter int SPM_BANKS = 1,
+    parameter int SPM_BANK_ROWS = 1,
+    parameter int ACC_BANKS = 1,
+    parameter int ACC_BANK_ROWS = 1
 ) (
     input logic clk  /*verilator public_flat_rw*/,
     input logic rst  /*verilator public_flat_rw*/,
@@ -112,10 +117,19 @@ module gemmule_tb #(
       $fwrite(log_file, "%u%u", cycle[31:0], {22'b0, trace_finish, trace_issue});
   end
 
-  // AXI rules, as sticky bits 8..15 (0..7: the DRAM's queues).
+  // AXI rules, as sticky bits 8..13 (0..7: the DRAM's queues), and the rule of claims, 14.
   localparam int CROSSES_4K = 8, SHAPE = 9, UNSTABLE = 10, R_LOST = 11, B_LOST = 12, ROW_CROSSED = 13;
-  logic [7:0] rules;
-  assign protocol_error = {rules, queue_error};
+  logic [5:0] rules;
+  logic foreign;
+  assign protocol_error = {1'b0, foreign, rules, queue_error};
+
+`ifdef CLAIMS
+  gemmule_claims_check #(
+      .SPM_BANKS(SPM_BANKS), .SPM_BANK_ROWS(SPM_BANK_ROWS), .ACC_BANKS(ACC_BANKS), .ACC_BANK_ROWS(ACC_BANK_ROWS)
+  ) claims_check (.clk, .rst(reset), .foreign);
+`else
+  assign foreign = 0;  // a stand-in for the device
+`endif
 
   function automatic logic crosses(input logic [ADDRESS_BITS-1:0] address, input logic [7:0] len,
                                    input int limit);

@@ -12,7 +12,6 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import ROW_BITS, vector_layout
 from gemmule.hw.vector.lane import STAGES, VectorLane
 from gemmule.hw.vector.ops import (
-    TABLE_BYTES,
     WORDS,
     Traits,
     capture_layout,
@@ -22,18 +21,15 @@ from gemmule.hw.vector.ops import (
     token_layout,
     traits_of,
 )
+from gemmule.hw.vector.round import limited
 from gemmule.hw.vector.word import STEP_BITS
 from gemmule.isa import VOp
-from gemmule.numerics import MAX_SHIFT
+from gemmule.numerics import BYTE_TABLE_ENTRIES
 
 __all__ = ["WRITE", "VectorDatapath"]
 
 WRITE = 9
 """Stage of the write stream; late results: the lane's last stage + 1."""
-
-
-def limited(shift: Value) -> Value:
-    return Mux(shift[4:6] == 3, MAX_SHIFT, shift)
 
 
 class VectorDatapath(wiring.Component):
@@ -188,7 +184,7 @@ class VectorDatapath(wiring.Component):
         m.d.comb += [
             fills.eq(Mux(reads, 0, Cat(capture.words_low, capture.words_high, capture.table))), of_bytes.eq(fills[2])]
         for i, name in enumerate(("low", "high")):
-            entries, past, en = WORDS + TABLE_BYTES if i == 0 else WORDS, row[exact_log2(depth)], Signal()
+            entries, past, en = WORDS + BYTE_TABLE_ENTRIES if i == 0 else WORDS, row[exact_log2(depth)], Signal()
             m.submodules[f"table_{name}"] = memory = Memory(shape=unsigned(8), depth=entries, init=[])
             at = row[:exact_log2(depth)] if i else Cat(row[:exact_log2(depth)], of_bytes)
             m.d.comb += en.eq((fills[i] & ~past) | (of_bytes if i == 0 else 0))

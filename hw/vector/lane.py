@@ -10,7 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.vector.exp import Exponential
 from gemmule.hw.vector.gelu import GeluFactor
 from gemmule.hw.vector.ops import capture_layout, lane_control_layout
-from gemmule.hw.vector.round import RoundingShift, beyond
+from gemmule.hw.vector.round import RoundingShift, beyond, limited
 from gemmule.hw.vector.word import PLACE, WordLookup
 
 __all__ = ["STAGES", "VectorLane"]
@@ -267,8 +267,8 @@ class VectorLane(wiring.Component):
             m.d.sync += [mult.eq(op.mult), shift.eq(op.shift)]
         with m.If(capture.mult):
             m.d.sync += mult.eq(pair1)
-        with m.If(capture.shift):  # modulo 64, limited to 47
-            m.d.sync += shift.eq(Mux(self.r1[4:6] == 3, 47, self.r1))
+        with m.If(capture.shift):  # modulo 64, limited
+            m.d.sync += shift.eq(limited(self.r1))
         with m.If(capture.bias):
             m.d.sync += bias.eq(Cat(bias[8:], self.r1))
         with m.If(self.begin):

@@ -7,20 +7,21 @@ what is left is its arithmetic in the lane.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from amaranth.hdl import ShapeLike, Value, signed
 from amaranth.lib import data
 from amaranth.utils import bits_for, exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
-from gemmule.isa import VectorFlag, VOp
-from gemmule.numerics.table import WORD_TABLE_ENTRIES
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, shared_bit
+from gemmule.isa import AddFlag, ColumnFlag, NormFlag, RequantFlag, SoftmaxFlag, VOp
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operations import SOFTMAX_OPS
 
-__all__ = ["TABLE_BYTES", "WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
+__all__ = ["WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
            "row_write", "token_layout", "traits_of"]
 
-TABLE_BYTES = 256
 WORDS = WORD_TABLE_ENTRIES - 1
 """Segments of the word table; its last entry only ends the last one."""
 
@@ -32,7 +33,7 @@ def token_layout(config: Config) -> data.StructLayout:
     ``mask`` has a bit per lane that is a visible column (but for TREE); ``row`` is the row (of a table: the table row);
     ``part`` is the part of the memory rows that the lanes take.
     """
-    rows = max(config.stat_rows, TABLE_BYTES // config.dim, WORDS // config.dim + 1)
+    rows = max(config.stat_rows, BYTE_TABLE_ENTRIES // config.dim, WORDS // config.dim + 1)
     return data.StructLayout({
         "valid": 1, "first": 1, "final": 1, "last": 1, "row": bits_for(rows - 1),
         "dst": ROW_BITS, "mask": config.lanes, "part": part_bits(config),
@@ -98,11 +99,11 @@ class Traits:
     words: Value
     """Fills the word table: all low bytes, then all high bytes."""
     column: Value
-    """Parameters at src1: multiplier and shift of each column, 3 rows."""
+    """Parameters at src1: multiplier and shift of each column, ``COLUMN_ROWS``."""
     bias: Value
-    """Parameters at src1, behind those of ``column``: int32 of each column, 4 rows."""
+    """Parameters at src1, behind those of ``column``: int32 of each column, ``BIAS_ROWS``."""
     gamma: Value
-    """Parameters at src1: int16 of each column, 2 rows."""
+    """Parameters at src1: int16 of each column, ``GAMMA_ROWS``."""
     rotate: Value
     """Second operand: cosine and sine at aux, read in four cycles."""
     residual: Value
@@ -159,17 +160,18 @@ def traits_of(command: data.View) -> Traits:
     def op(*ops: VOp) -> Value:
         return is_op(command, *ops)
 
-    def flag(bit: VectorFlag) -> Value:
-        return command.flags[int(bit)]
+    def flag(*flags: IntEnum) -> Value:
+        return command.flags[shared_bit(*flags)]
 
     requant, stored, gelu = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ADD), op(VOp.I_GELU)
     scaled, rescales = op(VOp.REQUANT, VOp.ROPE, VOp.I_GELU), op(VOp.RESCALE)
-    norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
-    residual = requant & flag(VectorFlag.RESIDUAL)
-    widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(VectorFlag.WIDE)
+    norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(*SOFTMAX_OPS)
+    residual = requant & flag(RequantFlag.RESIDUAL)
+    widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(
+        RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)
     wide = residual | widened
-    more = op(VOp.SOFTMAX_EXP) & flag(VectorFlag.MORE)
-    interpolate = requant & widened & ~residual & flag(VectorFlag.LOOKUP)
+    more = op(VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.MORE)
+    interpolate = requant & widened & ~residual & flag(RequantFlag.LOOKUP)
     weigh = op(VOp.SOFTMAX_NORM) | (op(VOp.SOFTMAX_EXP) & widened)
     return Traits(
         accumulator=scaled | softmax | op(VOp.ABSMAX, VOp.RESCALE),
@@ -177,27 +179,27 @@ def traits_of(command: data.View) -> Traits:
         pair=op(VOp.PRODUCT, VOp.ADD),
         table=op(VOp.TABLE),
         words=op(VOp.WORD_TABLE),
-        column=scaled & flag(VectorFlag.COLUMN),
-        bias=(scaled | op(VOp.NORM_APPLY)) & flag(VectorFlag.BIAS),
+        column=scaled & flag(RequantFlag.COLUMN, ColumnFlag.COLUMN),
+        bias=(scaled | op(VOp.NORM_APPLY)) & flag(RequantFlag.BIAS, ColumnFlag.BIAS, NormFlag.BIAS),
         gamma=op(VOp.NORM_APPLY),
         rotate=op(VOp.ROPE),
         residual=residual,
-        rescale=residual & flag(VectorFlag.RESCALE),
+        rescale=residual & flag(RequantFlag.RESCALE),
         by_rows=softmax | op(VOp.NORM_STAT, VOp.ABSMAX),
-        causal=softmax & flag(VectorFlag.CAUSAL),
-        tree=softmax & flag(VectorFlag.TREE),
-        mean=norm & flag(VectorFlag.MEAN),
-        onward=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.CONTINUE),
+        causal=softmax & flag(SoftmaxFlag.CAUSAL),
+        tree=softmax & flag(SoftmaxFlag.TREE),
+        mean=norm & flag(NormFlag.MEAN),
+        onward=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.CONTINUE),
         more=more,
         divides=op(VOp.NORM_STAT, VOp.ABSMAX) | (op(VOp.SOFTMAX_EXP) & ~more),
-        online=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(VectorFlag.ONLINE),
-        rounds=op(VOp.NORM_STAT) & flag(VectorFlag.ROUND),
+        online=op(VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.ONLINE),
+        rounds=op(VOp.NORM_STAT) & flag(NormFlag.ROUND),
         rescales=rescales,
         gelu=gelu,
-        by_row=op(VOp.NORM_APPLY, VOp.RESCALE) | (requant & flag(VectorFlag.ROW)),
-        relu=stored & flag(VectorFlag.RELU),
-        clamp=requant & ~wide & flag(VectorFlag.CLAMP),
-        lookup=stored & ~wide & flag(VectorFlag.LOOKUP),
+        by_row=op(VOp.NORM_APPLY, VOp.RESCALE) | (requant & flag(RequantFlag.ROW)),
+        relu=stored & flag(RequantFlag.RELU, AddFlag.RELU),
+        clamp=requant & ~wide & flag(RequantFlag.CLAMP),
+        lookup=stored & ~wide & flag(RequantFlag.LOOKUP, AddFlag.LOOKUP),
         interpolate=interpolate,
         weigh=weigh,
         wide=wide,

@@ -6,7 +6,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RESULT_BITS", "RoundingShift", "beyond"]
+from gemmule.numerics import MAX_SHIFT
+
+__all__ = ["RESULT_BITS", "RoundingShift", "beyond", "limited"]
 
 RESULT_BITS = 34
 """An int32 after its rounding, with a bit to spare."""
@@ -16,6 +18,11 @@ _LOW = RESULT_BITS - 1
 def beyond(value: Value, sign: Value) -> Value:
     """Whether not all bits are ``sign``; of the upper bits of a number: whether it does not fit the lower ones."""
     return (value ^ sign.replicate(len(value))).any()
+
+
+def limited(shift: Value) -> Value:
+    """A shift from 0 to 63, at most ``MAX_SHIFT``."""
+    return Mux(shift[4:6] == 3, MAX_SHIFT, shift)  # 48 and more
 
 
 class RoundingShift(wiring.Component):

@@ -8,9 +8,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
+from gemmule.hw.interfaces import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS, LENGTH_BITS, ROW_BITS, vector_layout
 from gemmule.hw.vector.ops import (
-    TABLE_BYTES,
     WORDS,
     Traits,
     capture_layout,
@@ -20,6 +19,7 @@ from gemmule.hw.vector.ops import (
     traits_of,
 )
 from gemmule.isa import VOp
+from gemmule.numerics import BYTE_TABLE_ENTRIES
 
 __all__ = ["LEFT_BITS", "VectorSequencer"]
 
@@ -77,7 +77,9 @@ class VectorSequencer(wiring.Component):
         phase, phases, param_phases = Signal(3), Signal(2), Signal(3)  # counts are written as last index
         m.d.comb += [
             phases.eq(Mux(rotate, 3, traits.planes | traits.wide | (traits.pair & held.apart))),
-            param_phases.eq(Mux(traits.gamma, Mux(traits.bias, 5, 1), Mux(traits.bias, Mux(traits.column, 6, 3), 2))),
+            param_phases.eq(Mux(
+                traits.gamma, Mux(traits.bias, GAMMA_ROWS + BIAS_ROWS - 1, GAMMA_ROWS - 1),
+                Mux(traits.bias, Mux(traits.column, COLUMN_ROWS + BIAS_ROWS - 1, BIAS_ROWS - 1), COLUMN_ROWS - 1))),
         ]
         # Loop counters from 1, so that their ends are the lengths.
         inner, outer = Signal(LENGTH_BITS, init=1), Signal(LENGTH_BITS, init=1)
@@ -121,7 +123,7 @@ class VectorSequencer(wiring.Component):
             ]
             with m.If(tables):  # rows of one plane; planes
                 m.d.sync += [
-                    inner_count.eq(Mux(new_traits.table, TABLE_BYTES // dim, WORDS // dim + 1)),
+                    inner_count.eq(Mux(new_traits.table, BYTE_TABLE_ENTRIES // dim, WORDS // dim + 1)),
                     outer_count.eq(Mux(new_traits.table, 1, 2)),
                 ]
 
@@ -217,7 +219,7 @@ class VectorSequencer(wiring.Component):
             capture.aux.eq(traits.gamma & (phase == 1)),
             capture.mult.eq(traits.column & (phase == 1)),
             capture.shift.eq(traits.column & (phase == 2)),
-            capture.bias.eq(traits.bias),  # the last four rows stay
+            capture.bias.eq(traits.bias),  # the last ``BIAS_ROWS`` stay
         ]
 
     def _read_operands(self, m: Module, traits: Traits, phase: Signal, first_group: Value,

@@ -7,7 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from gemmule.hw.vector.ops import TABLE_BYTES, WORDS
+from gemmule.hw.vector.ops import WORDS
+from gemmule.numerics import BYTE_TABLE_ENTRIES
 
 __all__ = ["PLACE", "STEP_BITS", "WordLookup"]
 
@@ -55,7 +56,7 @@ class WordLookup(wiring.Component):
         m.d.comb += [
             place.eq(self.x ^ 0x8000),
             index.eq(place[STEP_BITS:] + self.enable[1]),
-            self.place.entry.eq(Mux(self.lookup, self.x[:exact_log2(TABLE_BYTES)], index)),
+            self.place.entry.eq(Mux(self.lookup, self.x[:exact_log2(BYTE_TABLE_ENTRIES)], index)),
             self.place.byte.eq(self.lookup),
         ]
         m.d.sync += past.eq(index[-1])

@@ -98,8 +98,8 @@ def _environment(folder: Path, makeflags: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], folder: Path,
-         log: Path, waves: bool) -> None:
+def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], macros: Mapping[str, str],
+         folder: Path, log: Path, waves: bool) -> None:
     from cocotb_tools.runner import Verilator
 
     class Fast(Verilator):
@@ -112,7 +112,7 @@ def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], folde
 
     runner = Fast()
     runner.build(
-        sources=list(sources), hdl_toplevel=top, build_dir=folder, parameters=dict(parameters),
+        sources=list(sources), hdl_toplevel=top, build_dir=folder, parameters=dict(parameters), defines=dict(macros),
         build_args=[*ARGUMENTS, *(["--trace-structs"] if waves else [])], waves=waves,
         timescale=("1ns", "1ps"), log_file=log)
 
@@ -124,10 +124,11 @@ def _clear(folder: Path, *patterns: str) -> None:
 
 
 def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, name: str = "sim",
-          waves: bool = False, root: Path | None = None, train: Callable[[Build], None] | None = None) -> Build:
-    """Return the simulator of ``top`` with integer ``parameters``, building it if need be.
+          waves: bool = False, root: Path | None = None, train: Callable[[Build], None] | None = None,
+          macros: Mapping[str, str] | None = None) -> Build:
+    """Return the simulator of ``top`` with integer ``parameters`` and defined ``macros``, building it if need be.
 
-    The folder is keyed by the sources' bytes, parameters, flags and tool versions. A build appears
+    The folder is keyed by the sources' bytes, parameters, macros, flags and tool versions. A build appears
     there only when it is complete, so an interrupted one leaves nothing behind.
 
     ``train`` runs a first build on something typical; the second one is compiled for what that did
@@ -136,12 +137,13 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     Raises:
         BuildError: a tool is missing or Verilator or the compiler failed.
     """
-    binaries = _verilator_folder()
+    binaries, defined = _verilator_folder(), dict(macros or {})
     values, train = sorted(parameters.items()), None if waves else train
     makeflags = WAVE_MAKEFLAGS if waves else COUNTED if train else MAKEFLAGS
     key = fingerprint([
         *(Path(source).read_bytes() for source in sources),
-        repr((top, values, ARGUMENTS, makeflags, waves, version("verilator"), version("cocotb"))).encode(),
+        repr((top, values, sorted(defined.items()), ARGUMENTS, makeflags, waves, version("verilator"),
+              version("cocotb"))).encode(),
     ])
     root = root or build_root()
     final, log = root / f"{name}-{key}", root / f"{name}-{key}.log"
@@ -150,7 +152,7 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     def make(folder: Path, flags: str) -> None:
         try:
             with _environment(binaries, flags):
-                _run(sources, top, parameters, folder, log, waves)
+                _run(sources, top, parameters, defined, folder, log, waves)
         except (Exception, SystemExit) as error:
             raise BuildError(f"build: Verilator or the C++ compiler failed, see {log} ({error})") from None
 

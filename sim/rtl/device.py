@@ -7,11 +7,12 @@ folder and the testbench's DRAM, launches are one request each; see ``sim/rtl/se
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -40,13 +41,14 @@ from gemmule.sim.rtl.build import Build, build
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.timing import Timing
 
-__all__ = ["RtlDevice", "RtlError", "build_testbench"]
+__all__ = ["RtlDevice", "RtlError", "block_paths", "build_testbench"]
 
 PROTOCOL = {
     0: "DRAM queue overflow", 1: "wrong wlast", 2: "W beat before its AW",
     3: "start with traffic outstanding", 4: "host file", 8: "burst crosses 4 KiB",
     9: "burst size or type", 10: "valid or payload not held", 11: "R beat not taken",
     12: "response not taken", 13: "burst crosses a DRAM row",
+    14: "access to a bank whose port its stream does not hold",
 }
 
 
@@ -56,12 +58,24 @@ REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
 
 
 class RtlError(SimulationError):
-    """The simulator failed, the device hung, or it broke an AXI rule."""
+    """The simulator failed, the device hung, or it broke a rule of AXI or of its claims."""
+
+
+def block_paths(verilog: str) -> dict[str, str]:
+    """Paths of the blocks that the check of claims looks at, as macros for ``hw/tb/claims_check.sv``.
+
+    A module is named after its path, as in ``\\gemmule.core.issue$221.claims$42``; the number that Amaranth appends to
+    the name of a block that is a signal's too may be any. Empty for a stand-in without such blocks.
+    """
+    paths = re.findall(r"^module \\gemmule\.(core\.(?:[\w$]+\.)*(claims|scratchpad|accumulator)(?:\$\d+)?) ",
+                       verilog, re.MULTILINE)
+    return {name.upper(): f"{tb.TOP}.device.{path}" for path, name in paths}
 
 
 def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
                     train: Callable[[Build], None] | None = None) -> Build:
     """Simulator of the testbench around the device in ``verilog``."""
+    macros = block_paths(verilog.read_text(encoding="utf-8"))
     dram = config.dram
     parameters = {
         "ADDRESS_BITS": config.address_bits, "BUS_BYTES": config.bus_bytes,
@@ -70,7 +84,13 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
         "DRAM_TURNAROUND": dram.turnaround, "DRAM_BEAT_CYCLES": dram.beat_cycles,
         "DRAM_REFRESH_CYCLES": dram.refresh_cycles, "DRAM_REFRESH_PERIOD": dram.refresh_period,
     }
-    return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train)
+    if macros:  # not a stand-in for the device
+        parameters |= {
+            "SPM_BANKS": config.spm_banks, "SPM_BANK_ROWS": config.spm_bank_rows,
+            "ACC_BANKS": config.acc_banks, "ACC_BANK_ROWS": config.acc_bank_rows,
+        }
+    return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train,
+                 macros=macros)
 
 
 def simulator_environment(folder: Path) -> dict[str, str]:
@@ -106,8 +126,8 @@ class RtlDevice:
         Size of the testbench's DRAM.
     watchdog:
         Cycles after which a launch counts as hung.
-    verilog:
-        A file with module ``gemmule``; for tests of the testbench itself.
+    verilog, arguments:
+        A file with module ``gemmule``, and arguments of the simulator; for tests of the testbench itself.
     train:
         Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
         faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
@@ -115,11 +135,13 @@ class RtlDevice:
 
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
                  dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,
-                 verilog: Path | None = None, train: Callable[[RtlDevice], None] | None = None) -> None:
+                 verilog: Path | None = None, train: Callable[[RtlDevice], None] | None = None,
+                 arguments: Sequence[str] = ()) -> None:
         self.config = config
         self.timing = timing or Timing.of(config)
         self.dram_bytes = dram_bytes
         self.watchdog = watchdog
+        self._arguments = tuple(arguments)
         if verilog is None:
             verilog = verilog_path(config, self.timing)
         counting = partial(self._count, train) if train else None
@@ -147,7 +169,7 @@ class RtlDevice:
         self._start()
 
     def _start(self) -> None:
-        arguments = [str(self.build.executable), f"+dir={self.folder}"]
+        arguments = [str(self.build.executable), f"+dir={self.folder}", *self._arguments]
         if self.build.waves:
             arguments.append("--trace")
         with self.log.open("wb") as log, Listener(str(self.folder / "socket"), family="AF_UNIX") as listener:
@@ -361,6 +383,6 @@ class RtlDevice:
             for out, shift in ((issue, 0), (finish, len(Unit))):
                 when = cycles[(bits >> (shift + unit) & 1).astype(bool)]
                 if len(when) > len(commands):
-                    self._fail(f"{unit.name.lower()} issued or finished more commands than the program has")
+                    self._fail(f"{unit.label} issued or finished more commands than the program has")
                 out[commands[:len(when)]] = when
         return issue, finish

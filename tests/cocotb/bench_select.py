@@ -1,6 +1,7 @@
 """cocotb bench of the select unit (``hw/select/select.py``): maxima, top-K with ties, importance, lists, predicates."""
 
 import random
+from enum import IntEnum
 from typing import Any
 
 import cocotb
@@ -9,7 +10,7 @@ from cocotb.triggers import RisingEdge
 from support import CONFIG, Issuer, Memory, now, stalls, start, until
 
 from gemmule.hw.interfaces import select_layout
-from gemmule.isa import SelectFlag, SOp
+from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
 
 LAYOUT = select_layout(CONFIG)
 DIM = CONFIG.dim
@@ -20,7 +21,7 @@ def groups(n: int) -> int:
     return -(-n // DIM)
 
 
-def bit(*flags: SelectFlag) -> int:
+def bit(*flags: IntEnum) -> int:
     return sum(1 << flag for flag in flags)
 
 
@@ -91,7 +92,7 @@ async def argmax(dut: Any, seed: int) -> None:
             values, first = bench.words(m, n), bench.rng.randrange(65536)
             stride = bench.place(values, 40, 2)
             await bench.run(SOp.ARGMAX, 8 + m * groups(n) * 2, m=m, n=n, src0=40, src0_stride=stride, dst=dst,
-                            first=first, flags=bit(SelectFlag.CONTINUE) if again else 0)
+                            first=first, flags=bit(ArgmaxFlag.CONTINUE) if again else 0)
             for r, row in enumerate(values.tolist()):
                 found = max(row), first + row.index(max(row)) & 65535
                 if not again:
@@ -132,7 +133,7 @@ async def importance(dut: Any, seed: int) -> None:
     bench = Bench(dut, seed)
     n, first = 3 * DIM + 1, 5
     await bench.run(SOp.IMPORTANCE, 4 + groups(n), n=n, src0=40, src0_stride=2, first=first)
-    await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(SelectFlag.CLEAR))
+    await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(CommitFlag.CLEAR))
     sums = [0] * n
     for turn in range(6):
         m, planes = bench.rng.randint(1, 6), bench.rng.randint(1, 2)
@@ -140,14 +141,14 @@ async def importance(dut: Any, seed: int) -> None:
         weights = np.array([[bench.rng.randint(0, most) for _ in range(n)] for _ in range(m)])
         stride = bench.place(weights, 40, planes)
         await bench.run(SOp.IMPORTANCE, 4 + groups(n) * m * planes, m=m, n=n, src0=40, src0_stride=stride, first=first,
-                        flags=bit(SelectFlag.WIDE) if planes == 2 else 0)
+                        flags=bit(ImportanceFlag.WIDE) if planes == 2 else 0)
         dropped = turn == 3
-        await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(SelectFlag.DISCARD) if dropped else 0)
+        await bench.run(SOp.COMMIT, 4 + groups(n), n=n, first=first, flags=bit(CommitFlag.DISCARD) if dropped else 0)
         if not dropped:
             sums = [min(s + int(w), COUNT_MAX) for s, w in zip(sums, weights.sum(axis=0))]
         head, tail, shift, k = bench.rng.randrange(3), bench.rng.randrange(3), turn, bench.rng.randint(1, n)
         await bench.run(SOp.KEYS, 4 + groups(n), n=n, first=first, dst=0, shift=shift, aux=head | tail << 8,
-                        flags=bit(SelectFlag.FROM_IMPORTANCE))
+                        flags=bit(KeysFlag.FROM_IMPORTANCE))
         keys = [KEY_MAX if i < head or i >= n - tail else min(s >> shift, KEY_MAX) for i, s in enumerate(sums)]
         await bench.run(SOp.TOP_K, 20 + 7 * groups(n), n=n, k=k, dst=2)
         assert await bench.entries(2, k) == [first + i for i in largest(keys, k)]
@@ -190,7 +191,7 @@ async def predicates(dut: Any, seed: int) -> None:
         threshold = int(values.max()) + bench.rng.choice((0, 1))
         if planes == 2:
             threshold = min(threshold, 32767)
-        flags = [SelectFlag.WIDE] * (planes - 1) + [SelectFlag.INVERT] * invert
+        flags = [CompareFlag.WIDE] * (planes - 1) + [CompareFlag.INVERT] * invert
         await bench.run(SOp.COMPARE, 8 + m * groups(n) * planes, m=m, n=n, src0=40, src0_stride=stride, number=number,
                         aux=threshold & 65535, flags=bit(*flags))
         state = state & ~(1 << number) | ((int(values.max()) >= threshold) ^ invert) << number
@@ -213,11 +214,11 @@ async def latency(dut: Any) -> None:
     await start(dut)
     rng = np.random.default_rng(5)
     Memory(dut, rng.integers(0, 256, (1024, DIM), dtype=np.uint8), reads={"spm": 1}, writes=["w"])
-    wide, from_importance = bit(SelectFlag.WIDE), bit(SelectFlag.FROM_IMPORTANCE)
+    wide, from_importance = bit(ImportanceFlag.WIDE), bit(KeysFlag.FROM_IMPORTANCE)
     cases = [
-        (SOp.ARGMAX, 0, 16), (SOp.ARGMAX, bit(SelectFlag.CONTINUE), 16), (SOp.KEYS, 0, 8),
+        (SOp.ARGMAX, 0, 16), (SOp.ARGMAX, bit(ArgmaxFlag.CONTINUE), 16), (SOp.KEYS, 0, 8),
         (SOp.KEYS, from_importance, 6), (SOp.TOP_K, 0, 34), (SOp.IMPORTANCE, 0, 8), (SOp.IMPORTANCE, wide, 12),
-        (SOp.COMMIT, 0, 6), (SOp.COMMIT, bit(SelectFlag.CLEAR), 6), (SOp.COMPARE, 0, 12), (SOp.COMPARE, wide, 16),
+        (SOp.COMMIT, 0, 6), (SOp.COMMIT, bit(CommitFlag.CLEAR), 6), (SOp.COMPARE, 0, 12), (SOp.COMPARE, wide, 16),
         (SOp.LIST_LOAD, 0, 12), (SOp.LIST_STORE, 0, 12), (SOp.TOP_K, 0, 34), (SOp.ARGMAX, 0, 16),
     ]
     commands = [{"zero": 0, "op": int(op), "flags": flags, "m": 2, "n": 2 * DIM - 1, "k": 3, "src0": 40,
@@ -236,7 +237,7 @@ async def full_rate(dut: Any) -> None:
     bench = Bench(dut, 9)
     reads, writes = bench.scratchpad.read_cycles["spm"], bench.scratchpad.write_cycles["w"]
     fields = {"m": 5, "n": 3 * DIM - 1, "src0": 40, "src0_stride": 12, "dst": 0, "number": 2}
-    wide = bit(SelectFlag.WIDE)
+    wide = bit(ImportanceFlag.WIDE)
     for op, flags, count, after in ((SOp.ARGMAX, 0, 30, 8), (SOp.KEYS, 0, 6, 4), (SOp.IMPORTANCE, 0, 15, 4),
                                     (SOp.IMPORTANCE, wide, 30, 4), (SOp.COMPARE, 0, 15, 8),
                                     (SOp.COMPARE, wide, 30, 8)):
@@ -254,7 +255,7 @@ async def full_rate(dut: Any) -> None:
             assert not reads
             assert writes == [begin + 6 + 2 * i for i in range(6)]
     for op, flags, cycles in ((SOp.TOP_K, 0, 41), (SOp.COMMIT, 0, 7),
-                              (SOp.KEYS, bit(SelectFlag.FROM_IMPORTANCE), 7)):
+                              (SOp.KEYS, bit(KeysFlag.FROM_IMPORTANCE), 7)):
         reads.clear()
         await bench.run(op, cycles, flags=flags, **fields)
         assert not reads

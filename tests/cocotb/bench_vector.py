@@ -11,8 +11,12 @@ from cocotb.triggers import RisingEdge
 from support import CONFIG, Issuer, Memory, start, until
 
 from gemmule.hw.interfaces import vector_layout
+from gemmule.isa import AddFlag as A
+from gemmule.isa import ColumnFlag as C
+from gemmule.isa import NormFlag as N
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import Unit, VOp, legal_flags
-from gemmule.isa import VectorFlag as F
 from tests.hw.vector.bench import make, scale, shape
 from tests.hw.vector.reference import Device
 
@@ -65,26 +69,26 @@ def prerequisites(op: VOp, flags: set[int]) -> list[VOp]:
     if op is VOp.SOFTMAX_NORM:
         return [VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP]
     table = []
-    if F.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD):
-        table = [VOp.WORD_TABLE if op is VOp.REQUANT and F.WIDE in flags else VOp.TABLE]
-    return table + ([VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP] if op is VOp.REQUANT and F.ROW in flags else [])
+    if R.LOOKUP in flags and op in (VOp.REQUANT, VOp.ADD):
+        table = [VOp.WORD_TABLE if op is VOp.REQUANT and R.WIDE in flags else VOp.TABLE]
+    return table + ([VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP] if op is VOp.REQUANT and R.ROW in flags else [])
 
 
 def consequences(op: VOp) -> list[tuple[VOp, set[int]]]:
     """Operations that show what a command left in its context or in a table."""
     return {
         VOp.SOFTMAX_MAX: [(VOp.SOFTMAX_EXP, set()), (VOp.RESCALE, set())],
-        VOp.SOFTMAX_EXP: [(VOp.REQUANT, {F.ROW, F.WIDE})], VOp.ABSMAX: [(VOp.REQUANT, {F.ROW, F.WIDE})],
-        VOp.NORM_STAT: [(VOp.NORM_APPLY, {F.MEAN, F.WIDE})], VOp.TABLE: [(VOp.REQUANT, {F.LOOKUP})],
-        VOp.WORD_TABLE: [(VOp.REQUANT, {F.LOOKUP, F.WIDE})],
+        VOp.SOFTMAX_EXP: [(VOp.REQUANT, {R.ROW, R.WIDE})], VOp.ABSMAX: [(VOp.REQUANT, {R.ROW, R.WIDE})],
+        VOp.NORM_STAT: [(VOp.NORM_APPLY, {N.MEAN, N.WIDE})], VOp.TABLE: [(VOp.REQUANT, {R.LOOKUP})],
+        VOp.WORD_TABLE: [(VOp.REQUANT, {R.LOOKUP, R.WIDE})],
     }.get(op, [])
 
 
 def known() -> list[dict[str, int]]:
     """Set both tables and every row of two contexts, which outlive a reset and the test before."""
     rows = {**ONE, "m": CONFIG.stat_rows, "src0_stride": 2 * CONFIG.stat_rows, "shift": 20}
-    parts = [(VOp.SOFTMAX_MAX, F.ONLINE), (VOp.SOFTMAX_EXP, F.MORE), (VOp.SOFTMAX_EXP, F.ONLINE),
-             (VOp.NORM_STAT, F.MEAN)]
+    parts = [(VOp.SOFTMAX_MAX, S.ONLINE), (VOp.SOFTMAX_EXP, S.MORE), (VOp.SOFTMAX_EXP, S.ONLINE),
+             (VOp.NORM_STAT, N.MEAN)]
     return [{**ONE, "op": VOp.TABLE}, {**ONE, "op": VOp.WORD_TABLE}] + [
         rows | {"op": op, "flags": bits(flag), "context": context} for context in range(2) for op, flag in parts]
 
@@ -102,7 +106,7 @@ async def random_commands(dut: Any, op: VOp) -> None:
         m, n = shape(rng, DIM)
         chain = [make(device, kind, m=m, n=n) for kind in prerequisites(op, flags)]
         if op is VOp.RESCALE:  # rises of all sizes
-            chain[-1]["flags"] = bits(F.ONLINE, *[F.CONTINUE] * int(rng.integers(2)))
+            chain[-1]["flags"] = bits(S.ONLINE, *[S.CONTINUE] * int(rng.integers(2)))
         chain.append(make(device, op, flags, m=m, n=n))
         context = {"context": chain[-1]["context"]}
         chain += [make(device, kind, marks, m=m, n=n) for kind, marks in consequences(op)]
@@ -129,21 +133,21 @@ async def latency(dut: Any) -> None:
     or a largest value every cycle from t + 13 on and takes 19.
     """
     cases = [
-        ({}, 13), ({"flags": bits(F.WIDE)}, 17), ({"flags": bits(F.RESIDUAL)}, 17), ({"flags": bits(F.COLUMN)}, 16),
-        ({"flags": bits(F.BIAS)}, 17), ({"flags": bits(F.COLUMN, F.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
+        ({}, 13), ({"flags": bits(R.WIDE)}, 17), ({"flags": bits(R.RESIDUAL)}, 17), ({"flags": bits(R.COLUMN)}, 16),
+        ({"flags": bits(R.BIAS)}, 17), ({"flags": bits(R.COLUMN, R.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
         ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 17), ({"op": VOp.ADD}, 13),
-        ({"op": VOp.ADD, "flags": bits(F.WIDE)}, 17),
+        ({"op": VOp.ADD, "flags": bits(A.WIDE)}, 17),
         ({"op": VOp.ROPE}, 25), ({"op": VOp.NORM_STAT}, 158), ({"op": VOp.NORM_APPLY}, 19),
         ({"op": VOp.SOFTMAX_MAX}, 16),
         ({"op": VOp.SOFTMAX_EXP}, 89), ({"op": VOp.TABLE}, 73), ({"op": VOp.WORD_TABLE}, 267),
-        ({"op": VOp.NORM_STAT, "flags": bits(F.MEAN)}, 162),
-        ({"op": VOp.NORM_STAT, "flags": bits(F.MEAN, F.ROUND)}, 162),
-        ({"op": VOp.NORM_APPLY, "flags": bits(F.BIAS, F.WIDE)}, 23), ({"op": VOp.ABSMAX}, 89),
-        ({"op": VOp.SOFTMAX_MAX, "flags": bits(F.ONLINE)}, 16), ({"op": VOp.SOFTMAX_EXP, "flags": bits(F.MORE)}, 16),
-        ({"op": VOp.SOFTMAX_EXP, "flags": bits(F.ONLINE, F.CONTINUE)}, 89), ({"op": VOp.SOFTMAX_EXP, "period": 2}, 89),
-        ({"op": VOp.SOFTMAX_NORM}, 16), ({"op": VOp.SOFTMAX_NORM, "flags": bits(F.WIDE), "period": 1}, 20),
-        ({"flags": bits(F.WIDE, F.LOOKUP)}, 20), ({"op": VOp.RESCALE, "dst": 100}, 9), ({"op": VOp.I_GELU}, 16),
-        ({"op": VOp.I_GELU, "flags": bits(F.COLUMN, F.BIAS)}, 23),
+        ({"op": VOp.NORM_STAT, "flags": bits(N.MEAN)}, 162),
+        ({"op": VOp.NORM_STAT, "flags": bits(N.MEAN, N.ROUND)}, 162),
+        ({"op": VOp.NORM_APPLY, "flags": bits(N.BIAS, N.WIDE)}, 23), ({"op": VOp.ABSMAX}, 89),
+        ({"op": VOp.SOFTMAX_MAX, "flags": bits(S.ONLINE)}, 16), ({"op": VOp.SOFTMAX_EXP, "flags": bits(S.MORE)}, 16),
+        ({"op": VOp.SOFTMAX_EXP, "flags": bits(S.ONLINE, S.CONTINUE)}, 89), ({"op": VOp.SOFTMAX_EXP, "period": 2}, 89),
+        ({"op": VOp.SOFTMAX_NORM}, 16), ({"op": VOp.SOFTMAX_NORM, "flags": bits(S.WIDE), "period": 1}, 20),
+        ({"flags": bits(R.WIDE, R.LOOKUP)}, 20), ({"op": VOp.RESCALE, "dst": 100}, 9), ({"op": VOp.I_GELU}, 16),
+        ({"op": VOp.I_GELU, "flags": bits(C.COLUMN, C.BIAS)}, 23),
     ]
     device = Device(CONFIG, np.random.default_rng(2))
     bench = await run(dut, device, [{**ONE, **change} for change, _ in cases])
@@ -166,9 +170,9 @@ async def full_rate(dut: Any) -> None:
 async def rescale_rate(dut: Any) -> None:
     """Accumulator rows in place: a read and, 5 cycles later, a write in every cycle; the scratchpad rests."""
     device = Device(CONFIG, np.random.default_rng(4))
-    maximum = {**ONE, "op": VOp.SOFTMAX_MAX, "flags": bits(F.ONLINE), "m": 9, "n": 3 * DIM, "src0_stride": 16,
+    maximum = {**ONE, "op": VOp.SOFTMAX_MAX, "flags": bits(S.ONLINE), "m": 9, "n": 3 * DIM, "src0_stride": 16,
                "shift": 20}
-    again = maximum | {"flags": bits(F.ONLINE, F.CONTINUE), "shift": 18}  # rises of a few octaves
+    again = maximum | {"flags": bits(S.ONLINE, S.CONTINUE), "shift": 18}  # rises of a few octaves
     bench = await run(dut, device, [maximum, again, again | {"op": VOp.RESCALE, "dst": 0, "dst_stride": 16}])
     t = bench.issuer.issues[2]
     assert bench.accumulator.read_cycles["acc"][-27:] == [t + 1 + i for i in range(27)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MoveFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, CommitFlag, MoveFlag, SoftmaxFlag, SOp, Unit, VOp, encode_program
 from gemmule.sim.launch import Launch
 
 __all__ = ["wipe"]
@@ -31,13 +31,13 @@ def wipe(config: Config, size: int) -> Launch:
         make(Unit.MATRIX, b_row=config.spm_bank_rows, m=1, n=dim, k=dim, waits={Unit.LOAD: 1}),
         make(Unit.SELECT, op=SOp.ARGMAX, m=config.stat_rows, n=dim, waits={Unit.LOAD: 1}),
         make(Unit.SELECT, op=SOp.KEYS, n=config.select_keys),
-        make(Unit.SELECT, op=SOp.COMMIT, n=config.select_keys, flags=[SelectFlag.CLEAR]),
+        make(Unit.SELECT, op=SOp.COMMIT, n=config.select_keys, flags=[CommitFlag.CLEAR]),
         *(make(Unit.SELECT, op=SOp.LIST_LOAD, n=min(run, config.list_entries - first), dst=first)
           for first in range(0, config.list_entries, run)),
         make(Unit.VECTOR, op=VOp.TABLE, waits={Unit.LOAD: 1, Unit.MATRIX: 1}), make(Unit.VECTOR, op=VOp.WORD_TABLE),
         *(make(Unit.VECTOR, op=op, m=config.stat_rows, n=dim, mult=1, shift=32, context=context, flags=flags)
           for context in range(config.stat_contexts) for op, flags in (
-              (VOp.SOFTMAX_MAX, [VectorFlag.ONLINE]), (VOp.SOFTMAX_EXP, [VectorFlag.MORE]), (VOp.SOFTMAX_EXP, []),
+              (VOp.SOFTMAX_MAX, [SoftmaxFlag.ONLINE]), (VOp.SOFTMAX_EXP, [SoftmaxFlag.MORE]), (VOp.SOFTMAX_EXP, []),
               (VOp.NORM_STAT, []))),
         make(Unit.LOAD, row=0, bytes=config.spm_bank_rows * dim, waits={Unit.VECTOR: 1, Unit.SELECT: 1}, **each),
     ]

@@ -1,11 +1,15 @@
 """Builds are cached by content, complete or absent, and fail with one clear line."""
 
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+import gemmule.sim.rtl.build as building
 from gemmule.config import load_config
+from gemmule.sim.rtl import verilog
 from gemmule.sim.rtl.build import BuildError, build, fingerprint
 from gemmule.sim.rtl.device import RtlDevice
 
@@ -26,6 +30,20 @@ def test_missing_tool_is_named(monkeypatch, tmp_path):
 def test_fingerprint_depends_on_every_part_and_its_borders():
     prints = {fingerprint(parts) for parts in ([b"ab", b"c"], [b"a", b"bc"], [b"abc"], [b"ab", b"d"])}
     assert len(prints) == 4
+
+
+def seconds_left() -> float:
+    return signal.getitimer(signal.ITIMER_REAL)[0]
+
+
+@pytest.mark.timeout(1, method="signal")
+@pytest.mark.parametrize("module", [building, verilog])
+def test_building_does_not_count_against_the_time_limit(module, tmp_path):
+    before = seconds_left()
+    with module.exclusive(tmp_path / "lock"):
+        assert seconds_left() == 0
+        time.sleep(1.2)
+    assert 0 < seconds_left() <= before
 
 
 @pytest.mark.rtl

@@ -4,11 +4,14 @@
 import pytest
 
 from gemmule.config import Config
-from gemmule.isa import Command, Dyn, SOp, Unit, VOp
+from gemmule.isa import AddFlag as A
+from gemmule.isa import ColumnFlag as C
+from gemmule.isa import Command, CommitFlag, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit, VOp
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
-from gemmule.isa import SelectFlag as S
-from gemmule.isa import VectorFlag as V
+from gemmule.isa import NormFlag as N
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 
 from .resolve_commands import ACC, ENTRIES, KEYS, ONE_BANK, SPM, TINY, fault_of, matrix, move, select, vector
 
@@ -41,18 +44,18 @@ HULLS = {
     # 2 column groups, 5 rows
     "requant sums": (vector, VOp.REQUANT, (), {}, "src0", ACC, 21 + 4),
     "requant result": (vector, VOp.REQUANT, (), {}, "dst", SPM, 31 + 4),
-    "requant wide": (vector, VOp.REQUANT, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
-    "requant residual": (vector, VOp.REQUANT, (V.RESIDUAL,), {}, "dst", SPM, 31 + 4 + 15),
-    "requant columns": (vector, VOp.REQUANT, (V.COLUMN,), {}, "src1", SPM, 2 * 3 - 1),
-    "requant bias": (vector, VOp.REQUANT, (V.BIAS,), {}, "src1", SPM, 2 * 4 - 1),
-    "requant columns, bias": (vector, VOp.REQUANT, (V.COLUMN, V.BIAS), {}, "src1", SPM, 2 * 7 - 1),
-    "rope columns, bias": (vector, VOp.ROPE, (V.COLUMN, V.BIAS), {}, "src1", SPM, 2 * 7 - 1),
+    "requant wide": (vector, VOp.REQUANT, (R.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "requant residual": (vector, VOp.REQUANT, (R.RESIDUAL,), {}, "dst", SPM, 31 + 4 + 15),
+    "requant columns": (vector, VOp.REQUANT, (R.COLUMN,), {}, "src1", SPM, 2 * 3 - 1),
+    "requant bias": (vector, VOp.REQUANT, (R.BIAS,), {}, "src1", SPM, 2 * 4 - 1),
+    "requant columns, bias": (vector, VOp.REQUANT, (R.COLUMN, R.BIAS), {}, "src1", SPM, 2 * 7 - 1),
+    "rope columns, bias": (vector, VOp.ROPE, (C.COLUMN, C.BIAS), {}, "src1", SPM, 2 * 7 - 1),
     "rope angles": (vector, VOp.ROPE, (), {"period": 2}, "aux", SPM, 5 * 16 - 1),
     "rope result": (vector, VOp.ROPE, (), {}, "dst", SPM, 31 + 4),
     "rescale sums": (vector, VOp.RESCALE, (), {}, "src0", ACC, 21 + 4),
     "rescale result": (vector, VOp.RESCALE, (), {}, "dst", ACC, 31 + 4),
     "gelu sums": (vector, VOp.I_GELU, (), {}, "src0", ACC, 21 + 4),
-    "gelu columns, bias": (vector, VOp.I_GELU, (V.COLUMN, V.BIAS), {}, "src1", SPM, 2 * 7 - 1),
+    "gelu columns, bias": (vector, VOp.I_GELU, (C.COLUMN, C.BIAS), {}, "src1", SPM, 2 * 7 - 1),
     "gelu result": (vector, VOp.I_GELU, (), {}, "dst", SPM, 31 + 4),
     "product src0": (vector, VOp.PRODUCT, (), {}, "src0", SPM, 21 + 4),
     "product src1": (vector, VOp.PRODUCT, (), {"aux": 9}, "src1", SPM, 9 + 4),
@@ -60,7 +63,7 @@ HULLS = {
     "add src0": (vector, VOp.ADD, (), {}, "src0", SPM, 21 + 4),
     "add src1": (vector, VOp.ADD, (), {"aux": 9}, "src1", SPM, 21 + 4),
     "add result": (vector, VOp.ADD, (), {}, "dst", SPM, 31 + 4),
-    "add wide": (vector, VOp.ADD, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "add wide": (vector, VOp.ADD, (A.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
     "norm statistics": (vector, VOp.NORM_STAT, (), {}, "src0", SPM, 21 + 4 + 10),
     "norm gamma": (vector, VOp.NORM_APPLY, (), {}, "src1", SPM, 2 * 2 - 1),
     "norm result": (vector, VOp.NORM_APPLY, (), {}, "dst", SPM, 31 + 4),
@@ -68,22 +71,22 @@ HULLS = {
     "softmax result": (vector, VOp.SOFTMAX_EXP, (), {}, "dst", SPM, 31 + 4),
     "table": (vector, VOp.TABLE, (), {}, "src0", SPM, 63),
     "word table": (vector, VOp.WORD_TABLE, (), {}, "src0", SPM, 2 * 129 - 1),  # 513 bytes are 129 rows
-    "layer norm bias": (vector, VOp.NORM_APPLY, (V.MEAN, V.BIAS), {}, "src1", SPM, 2 * (2 + 4) - 1),
-    "norm wide": (vector, VOp.NORM_APPLY, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
-    "softmax wide": (vector, VOp.SOFTMAX_EXP, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
-    "softmax, more": (vector, VOp.SOFTMAX_EXP, (V.MORE,), {}, "dst", SPM, 31 + 4),
+    "layer norm bias": (vector, VOp.NORM_APPLY, (N.MEAN, N.BIAS), {}, "src1", SPM, 2 * (2 + 4) - 1),
+    "norm wide": (vector, VOp.NORM_APPLY, (N.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "softmax wide": (vector, VOp.SOFTMAX_EXP, (S.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "softmax, more": (vector, VOp.SOFTMAX_EXP, (S.MORE,), {}, "dst", SPM, 31 + 4),
     "online softmax sums": (vector, VOp.SOFTMAX_NORM, (), {}, "src0", ACC, 21 + 4),
-    "online softmax result": (vector, VOp.SOFTMAX_NORM, (V.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
-    "tree of the maximum": (vector, VOp.SOFTMAX_MAX, (V.TREE,), {}, "src1", SPM, 4),
-    "tree": (vector, VOp.SOFTMAX_NORM, (V.TREE,), {}, "src1", SPM, 4),
+    "online softmax result": (vector, VOp.SOFTMAX_NORM, (S.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
+    "tree of the maximum": (vector, VOp.SOFTMAX_MAX, (S.TREE,), {}, "src1", SPM, 4),
+    "tree": (vector, VOp.SOFTMAX_NORM, (S.TREE,), {}, "src1", SPM, 4),
     "absolute maximum": (vector, VOp.ABSMAX, (), {}, "src0", ACC, 21 + 4),
     # 3 column groups, 21 apart
     "argmax": (select, SOp.ARGMAX, (), {}, "src0", SPM, 2 * 21 + 4 + 10),
     "keys": (select, SOp.KEYS, (), {}, "src0", SPM, 2 * 21 + 10),
     "importance": (select, SOp.IMPORTANCE, (), {}, "src0", SPM, 2 * 21 + 4),
-    "importance wide": (select, SOp.IMPORTANCE, (S.WIDE,), {}, "src0", SPM, 2 * 21 + 4 + 10),
+    "importance wide": (select, SOp.IMPORTANCE, (ImportanceFlag.WIDE,), {}, "src0", SPM, 2 * 21 + 4 + 10),
     "compare": (select, SOp.COMPARE, (), {}, "src0", SPM, 2 * 21 + 4),
-    "compare wide": (select, SOp.COMPARE, (S.WIDE, S.INVERT), {}, "src0", SPM, 2 * 21 + 4 + 10),
+    "compare wide": (select, SOp.COMPARE, (CompareFlag.WIDE, CompareFlag.INVERT), {}, "src0", SPM, 2 * 21 + 4 + 10),
     "list load": (select, SOp.LIST_LOAD, (), {}, "src0", SPM, 5),  # 11 entries, two a row
     "list store": (select, SOp.LIST_STORE, (), {}, "dst", SPM, 5),
     # entries of other memories
@@ -91,13 +94,13 @@ HULLS = {
     "index list of a store": (move, Unit.STORE, (L.INDEXED,), {}, "list", ENTRIES, 2),
     "argmax ids": (select, SOp.ARGMAX, (), {}, "dst", ENTRIES, 4),
     "keys made": (select, SOp.KEYS, (), {}, "dst", KEYS, 10),
-    "keys of importance": (select, SOp.KEYS, (S.FROM_IMPORTANCE,), {"src0": 65535}, "dst", KEYS, 10),
-    "importance read": (select, SOp.KEYS, (S.FROM_IMPORTANCE,), {}, "first", KEYS, 10),
+    "keys of importance": (select, SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), {"src0": 65535}, "dst", KEYS, 10),
+    "importance read": (select, SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), {}, "first", KEYS, 10),
     "ids of keys": (select, SOp.KEYS, (), {}, "first", 65536, 10),
     "survivors": (select, SOp.TOP_K, (), {}, "dst", ENTRIES, 2),
     "survivors, all": (select, SOp.TOP_K, (), {"k": 99}, "dst", ENTRIES, 10),
     "importance added": (select, SOp.IMPORTANCE, (), {}, "first", KEYS, 10),
-    "commit": (select, SOp.COMMIT, (S.CLEAR,), {"src0": 65535}, "first", KEYS, 10),
+    "commit": (select, SOp.COMMIT, (CommitFlag.CLEAR,), {"src0": 65535}, "first", KEYS, 10),
     "list filled": (select, SOp.LIST_LOAD, (), {}, "dst", ENTRIES, 10),
     "list read": (select, SOp.LIST_STORE, (), {"src0": 65535}, "first", ENTRIES, 10),
 }
@@ -144,7 +147,7 @@ def test_other_rules_of_rows() -> None:
     row_max, contexts = TINY.stat_rows, TINY.stat_contexts
     commands = [
         (vector(op, *flags, m=m, context=context, n=4, src0_stride=0, dst_stride=0), fault)
-        for op, flags in ((VOp.REQUANT, (V.ROW,)), (VOp.NORM_STAT, ()), (VOp.NORM_APPLY, ()), (VOp.SOFTMAX_MAX, ()),
+        for op, flags in ((VOp.REQUANT, (R.ROW,)), (VOp.NORM_STAT, ()), (VOp.NORM_APPLY, ()), (VOp.SOFTMAX_MAX, ()),
                           (VOp.SOFTMAX_EXP, ()), (VOp.SOFTMAX_NORM, ()), (VOp.RESCALE, ()))
         for m, context, fault in ((row_max, contexts - 1, "none"), (row_max + 1, 0, "rows"), (1, contexts, "rows"))
     ]
@@ -178,8 +181,8 @@ def test_other_rules_of_rows() -> None:
     fault_of(commands, TINY)
     bitmaps = TINY.model_copy(update={"stat_rows": 64})  # of 8 * 4 columns
     for op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM):
-        fault_of([(vector(op, V.TREE, m=32, n=32), "none"), (vector(op, V.TREE, m=33, n=32), "rows"),
-                  (vector(op, V.CAUSAL, m=33, n=32), "none")], bitmaps)
+        fault_of([(vector(op, S.TREE, m=32, n=32), "none"), (vector(op, S.TREE, m=33, n=32), "rows"),
+                  (vector(op, S.CAUSAL, m=33, n=32), "none")], bitmaps)
     for unaligned, fault in ((0, "none"), (1, "rows"), (2, "rows"), (3, "rows")):
         aligned_4 = [
             (matrix(b_row=512 + unaligned), fault), (matrix(b_stride=16 + unaligned), fault),
@@ -238,7 +241,7 @@ def test_zero_lengths_are_not_checked() -> None:
     commands += [(vector(VOp.ADD, src0=65535, **{name: 0}), "none") for name in "mn"]
     commands += [(vector(VOp.TABLE, src0=1024 - 63, m=0, n=0), "rows")]  # always 256 bytes
     commands += [(vector(VOp.WORD_TABLE, src0=1024 - 257, m=0, n=0), "rows")]  # always 2 * 513 bytes
-    commands += [(vector(VOp.ROPE, V.WIDE, m=0), "illegal"), (select(SOp.TOP_K, S.WIDE, n=0), "illegal")]
+    commands += [(vector(VOp.ROPE, R.WIDE, m=0), "illegal"), (select(SOp.TOP_K, ImportanceFlag.WIDE, n=0), "illegal")]
     commands += [(select(op, src0=65535, dst=65535, first=65535, n=0), "none") for op in SOp]
     # rows count for three operations, k for one
     far = {"src0": 65535, "dst": 65535, "first": 65535}

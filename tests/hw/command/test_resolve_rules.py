@@ -3,11 +3,13 @@
 import random
 
 from gemmule.hw.command.legal import Legal
-from gemmule.isa import NUM_LENGTHS, SOp, Unit, VOp, encode, legal_flags
+from gemmule.isa import NUM_LENGTHS, KeysFlag, SOp, Unit, VOp, encode, legal_flags
+from gemmule.isa import ColumnFlag as C
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
-from gemmule.isa import SelectFlag as S
-from gemmule.isa import VectorFlag as V
+from gemmule.isa import NormFlag as N
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 
 from ..bench import run_bench
 from .resolve_commands import TINY, Whole, fault_of, matrix, move, select, vector
@@ -25,24 +27,24 @@ def test_claims_by_hand() -> None:
         (matrix(a_row=250, b_row=512, c_row=63), (0x3, 0x4, 0x3300), 0),
         (matrix(a_row=250, b_row=252), (0x3, 0x3, 0x1100), 1),
         (matrix(M.REUSE, n=4, k=4, a_row=5, b_row=5), (0x1, 0, 0x1100), 0),
-        (vector(VOp.REQUANT, V.BIAS, src1=768, dst=300), (0x100, 0x8, 0x20), 0),
-        (vector(VOp.REQUANT, V.RESIDUAL, V.BIAS, src1=768, dst=256), (0x100, 0xA, 0x20), 0),
+        (vector(VOp.REQUANT, R.BIAS, src1=768, dst=300), (0x100, 0x8, 0x20), 0),
+        (vector(VOp.REQUANT, R.RESIDUAL, R.BIAS, src1=768, dst=256), (0x100, 0xA, 0x20), 0),
         (vector(VOp.ADD, src1=240), (0x1, 0x3, 0x10), 1),
         (vector(VOp.ADD, src1=256), (0x1, 0x2, 0x10), 0),
         (vector(VOp.ROPE, aux=512, dst=10), (0x100, 0x4, 0x10), 0),
         (vector(VOp.WORD_TABLE, src0=255, m=0, n=0), (0x7, 0, 0), 0),  # 255 .. 512
-        (vector(VOp.NORM_APPLY, V.BIAS, V.WIDE, src1=256, dst=220), (0x1, 0x2, 0x30), 0),
-        (vector(VOp.SOFTMAX_NORM, V.TREE, src1=253, dst=10), (0x100, 0x3, 0x10), 0),
-        (vector(VOp.SOFTMAX_MAX, V.TREE, src1=253), (0x100, 0x3, 0), 0),
+        (vector(VOp.NORM_APPLY, N.BIAS, N.WIDE, src1=256, dst=220), (0x1, 0x2, 0x30), 0),
+        (vector(VOp.SOFTMAX_NORM, S.TREE, src1=253, dst=10), (0x100, 0x3, 0x10), 0),
+        (vector(VOp.SOFTMAX_MAX, S.TREE, src1=253), (0x100, 0x3, 0), 0),
         (vector(VOp.ABSMAX, src0=60), (0x300, 0, 0), 0),
         (vector(VOp.RESCALE, src0=60, dst=128), (0x300, 0, 0x4000), 0),
         (vector(VOp.RESCALE, src0=0, dst=33), (0x100, 0, 0x3000), 0),  # rows 33 .. 68
-        (vector(VOp.I_GELU, V.COLUMN, src1=768, dst=300), (0x100, 0x8, 0x20), 0),
+        (vector(VOp.I_GELU, C.COLUMN, src1=768, dst=300), (0x100, 0x8, 0x20), 0),
         (move(Unit.LOAD, L.INDEXED, row=200), (0x30, 0, 0), 0),
         (select(SOp.ARGMAX, src0=200), (0x3, 0, 0), 0),  # 200 .. 256
         (select(SOp.IMPORTANCE, src0=209), (0x1, 0, 0), 0),  # .. 255
         (select(SOp.KEYS, src0=768), (0x8, 0, 0), 0),
-        (select(SOp.KEYS, S.FROM_IMPORTANCE, src0=768), (0, 0, 0), 0),
+        (select(SOp.KEYS, KeysFlag.FROM_IMPORTANCE, src0=768), (0, 0, 0), 0),
         (select(SOp.TOP_K), (0, 0, 0), 0),
         (select(SOp.COMMIT), (0, 0, 0), 0),
         (select(SOp.LIST_LOAD, src0=507), (0x6, 0, 0), 0),  # .. 512
@@ -115,11 +117,11 @@ def test_flags_of_every_operation() -> None:
 
 def test_comparison_modes() -> None:
     """What is illegal without them, and exponentials that no device has; every other field may be anything."""
-    illegal = ([(vector(VOp.I_GELU), False), (vector(VOp.I_GELU, V.COLUMN, V.BIAS, m=0), False),
-                (vector(VOp.NORM_STAT, V.MEAN, V.ROUND), False), (vector(VOp.NORM_STAT, V.MEAN), True)]
+    illegal = ([(vector(VOp.I_GELU), False), (vector(VOp.I_GELU, C.COLUMN, C.BIAS, m=0), False),
+                (vector(VOp.NORM_STAT, N.MEAN, N.ROUND), False), (vector(VOp.NORM_STAT, N.MEAN), True)]
                + [(vector(op, period=period), period == 0) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
                   for period in (0, 1, 2)]
-               + [(vector(VOp.SOFTMAX_MAX, V.ONLINE, period=7), True), (vector(VOp.RESCALE, period=7), True),
+               + [(vector(VOp.SOFTMAX_MAX, S.ONLINE, period=7), True), (vector(VOp.RESCALE, period=7), True),
                   (vector(VOp.NORM_STAT, period=7), True)])
     without = TINY.model_copy(update={"comparison_modes": False})
     never = [(vector(op, period=period, m=m), "illegal") for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)

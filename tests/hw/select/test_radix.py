@@ -10,7 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.hw.select.memory import GroupMemory
+from gemmule.hw.select.group_memory import GroupMemory
 from gemmule.hw.select.radix import Radix
 from gemmule.hw.select.route import spread
 from gemmule.numerics.select import top_k

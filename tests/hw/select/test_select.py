@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 from gemmule.config import Config
 from gemmule.hw.flow.lint import lint
 from gemmule.hw.flow.verilog import text_of
+from gemmule.hw.select import radix as select_radix
 from gemmule.hw.select.select import Select
-from gemmule.hw.select.select import radix as select_radix
-from gemmule.isa import SelectFlag, SOp
+from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
 from gemmule.numerics.select import accumulate_importance, argmax_rows, top_k
 from gemmule.timing import Timing
 
@@ -30,22 +31,22 @@ def device(dim: int, keys: int = 64, entries: int = 128) -> Config:
                   select_keys=keys, list_entries=entries, stat_rows=8)
 
 
-def command(op: SOp, *flags: SelectFlag, **fields: int) -> Command:
+def command(op: SOp, *flags: IntEnum, **fields: int) -> Command:
     base = {"m": 1, "n": 1, "k": 1, "src0": 0, "src0_stride": 0, "dst": 0, "first": 0, "aux": 0, "shift": 0,
             "number": 1}
     return base | fields | {"op": int(op), "flags": sum(1 << bit for bit in set(flags))}
 
 
-def has(c: Command, bit: SelectFlag) -> bool:
+def has(c: Command, bit: IntEnum) -> bool:
     return bool(c["flags"] >> bit & 1)
 
 
 def reads_planes(c: Command) -> int:
     """Reads of a group: 2 with planes, 1 without, 0 when nothing is read."""
     if c["op"] in (SOp.TOP_K, SOp.COMMIT, SOp.LIST_STORE) or (
-            c["op"] == SOp.KEYS and has(c, SelectFlag.FROM_IMPORTANCE)):
+            c["op"] == SOp.KEYS and has(c, KeysFlag.FROM_IMPORTANCE)):
         return 0
-    return 2 if c["op"] in (SOp.ARGMAX, SOp.KEYS) or has(c, SelectFlag.WIDE) else 1
+    return 2 if c["op"] in (SOp.ARGMAX, SOp.KEYS) or has(c, ImportanceFlag.WIDE) else 1
 
 
 def schedule(dim: int, c: Command) -> tuple[int, list[tuple[int, int]]]:
@@ -114,7 +115,7 @@ class Golden:
         here = slice(first, first + n)
         if c["op"] == SOp.ARGMAX:
             index, value = argmax_rows(signed)
-            keep = (self.best[:m] >= value) & has(c, SelectFlag.CONTINUE)
+            keep = (self.best[:m] >= value) & has(c, ArgmaxFlag.CONTINUE)
             self.best[:m] = np.where(keep, self.best[:m], value)
             self.best_id[:m] = np.where(keep, self.best_id[:m], (first + index) % 65536)
             self.list[dst:dst + m] = self.best_id[:m]
@@ -133,16 +134,16 @@ class Golden:
         elif c["op"] == SOp.IMPORTANCE:
             self.shadow[here] = accumulate_importance(self.shadow[here], x)
         elif c["op"] == SOp.COMMIT:
-            if not has(c, SelectFlag.DISCARD):
+            if not has(c, CommitFlag.DISCARD):
                 self.committed[here] = np.minimum(self.committed[here] + self.shadow[here], WORD_MAX)
-            if has(c, SelectFlag.CLEAR):
+            if has(c, CommitFlag.CLEAR):
                 self.committed[here] = 0
             self.shadow[here] = 0
         elif c["op"] == SOp.COMPARE:
-            wide = has(c, SelectFlag.WIDE)
+            wide = has(c, CompareFlag.WIDE)
             limit = aux - 65536 if wide and aux >= 32768 else aux
             self.predicates[c["number"]] = int(((signed if wide else x).max() >= limit)
-                                               != has(c, SelectFlag.INVERT))
+                                               != has(c, CompareFlag.INVERT))
         elif c["op"] == SOp.LIST_LOAD:
             words = spm[c["src0"]:].reshape(-1).view("<u2")[:n]
             self.list[dst:dst + n] = words
@@ -276,9 +277,9 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
                 aux=rng.randrange(65536), number=rng.randint(1, 3), first=rng.randint(0, keys - n),
                 dst=rng.randint(0, keys - n))
     flags = {
-        SOp.ARGMAX: (SelectFlag.CONTINUE,), SOp.KEYS: (SelectFlag.FROM_IMPORTANCE,),
-        SOp.IMPORTANCE: (SelectFlag.WIDE,), SOp.COMMIT: (SelectFlag.DISCARD, SelectFlag.CLEAR),
-        SOp.COMPARE: (SelectFlag.INVERT, SelectFlag.WIDE),
+        SOp.ARGMAX: (ArgmaxFlag.CONTINUE,), SOp.KEYS: (KeysFlag.FROM_IMPORTANCE,),
+        SOp.IMPORTANCE: (ImportanceFlag.WIDE,), SOp.COMMIT: (CommitFlag.DISCARD, CommitFlag.CLEAR),
+        SOp.COMPARE: (CompareFlag.INVERT, CompareFlag.WIDE),
     }.get(op, ())
     c["flags"] = sum(rng.getrandbits(1) << bit for bit in flags)
     if op == SOp.ARGMAX or (op == SOp.KEYS and reads_planes(c)):
@@ -344,10 +345,10 @@ def test_full_size_takes_402_and_66_cycles() -> None:
 def test_power_up_and_running_maximum_across_commands() -> None:
     """All memories begin with 0; a vocabulary in three pieces gives the first of the largest values."""
     config, spm = device(8), random_spm(np.random.default_rng(5), 8)
-    pieces = [command(SOp.ARGMAX, *([SelectFlag.CONTINUE] if i else []), m=5, n=19, first=65000 + 19 * i,
+    pieces = [command(SOp.ARGMAX, *([ArgmaxFlag.CONTINUE] if i else []), m=5, n=19, first=65000 + 19 * i,
                       src0=40 * i, src0_stride=10, dst=9 * i) for i in range(3)]
-    start = [command(SOp.TOP_K, n=9, k=4), command(SOp.ARGMAX, SelectFlag.CONTINUE, m=2, n=3, src0_stride=4),
-             command(SOp.KEYS, SelectFlag.FROM_IMPORTANCE, n=20, first=7, dst=30)]
+    start = [command(SOp.TOP_K, n=9, k=4), command(SOp.ARGMAX, ArgmaxFlag.CONTINUE, m=2, n=3, src0_stride=4),
+             command(SOp.KEYS, KeysFlag.FROM_IMPORTANCE, n=20, first=7, dst=30)]
     simulate(config, start + pieces, spm, seed=5, scrambled=False)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.vector import Vector
-from gemmule.isa import Unit, VectorFlag, VOp, legal_flags
+from gemmule.isa import NormFlag, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS
 from gemmule.timing import Timing
 
@@ -46,7 +46,7 @@ def legal(device: Device, op: VOp) -> list[int]:
     rng = device.rng
     while True:
         flags = [bit for bit in range(8) if rng.random() < 0.3]
-        if op is VOp.NORM_STAT and VectorFlag.ROUND in flags and not device.comparison_modes:
+        if op is VOp.NORM_STAT and NormFlag.ROUND in flags and not device.comparison_modes:
             continue
         if legal_flags(Unit.VECTOR, op, sum(1 << bit for bit in flags)):
             return flags

@@ -9,7 +9,9 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.config import Config
-from gemmule.isa import VectorFlag as F
+from gemmule.isa import NormFlag as N
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
 from gemmule.numerics import norm, softmax, table
 from gemmule.numerics.ibert import i_gelu_unit
@@ -77,28 +79,28 @@ class Device:
         rows = self.parameters(c["src1"], parameter_rows(c), n)
         mult: np.ndarray | int = c["mult"]
         shift: np.ndarray | int = c["shift"]
-        if F.COLUMN in flags_of(c):
+        if R.COLUMN in flags_of(c):
             mult, shift, rows = rows[0] | rows[1] << 8, rows[2], rows[3:]
-        if F.BIAS in flags_of(c):
+        if R.BIAS in flags_of(c):
             acc = (acc + self.int32(rows)).astype(np.int32).astype(np.int64)
         return acc, mult, shift
 
     def store(self, c: Command, value: np.ndarray) -> dict[int, np.ndarray]:
         """Result stage of REQUANT and ADD."""
         flags, residual, limits = flags_of(c), None, None
-        if c["op"] == VOp.REQUANT and F.RESIDUAL in flags:
+        if c["op"] == VOp.REQUANT and R.RESIDUAL in flags:
             residual = self.int16(c["dst"], c["dst_stride"], c["m"], c["n"])
-            if F.RESCALE in flags:
+            if R.RESCALE in flags:
                 residual = numerics.requant(residual, c["aux"], c["shift2"])
-        elif c["op"] == VOp.REQUANT and F.CLAMP in flags:
+        elif c["op"] == VOp.REQUANT and R.CLAMP in flags:
             low, high = np.array([c["aux"] & 255, c["aux"] >> 8], dtype=np.uint8).view(np.int8)
             limits = int(low), int(high)
         if is_late(c):
-            result = numerics.requant_store(value, relu=F.RELU in flags, wide=True)
+            result = numerics.requant_store(value, relu=R.RELU in flags, wide=True)
             return self.wide_rows(c, table.interpolate(result, self.words))
         result = numerics.requant_store(
-            value, relu=F.RELU in flags, wide=is_wide(c), residual=residual, limits=limits,
-            table=self.table if F.LOOKUP in flags else None)
+            value, relu=R.RELU in flags, wide=is_wide(c), residual=residual, limits=limits,
+            table=self.table if R.LOOKUP in flags else None)
         return self.wide_rows(c, result)
 
     def run(self, c: Command) -> dict[int, np.ndarray]:
@@ -115,7 +117,7 @@ class Device:
             return {}
         if op is VOp.REQUANT:
             acc, mult, shift = self.scaled(c, n)
-            if F.ROW in flags_of(c):
+            if R.ROW in flags_of(c):
                 return self.store(c, numerics.requant_row(
                     acc, self.R[context], self.L[context], c["mult"], c["shift"]))
             return self.store(c, numerics.requant(acc, mult, shift))
@@ -154,25 +156,25 @@ class Device:
     def norm(self, c: Command, context: tuple[int, slice]) -> dict[int, np.ndarray]:
         """NORM_STAT and NORM_APPLY."""
         x, flags = self.int16(c["src0"], c["src0_stride"], c["m"], c["n"]), flags_of(c)
-        mean = F.MEAN in flags
+        mean = N.MEAN in flags
         if c["op"] == VOp.NORM_STAT:
             self.s[context], self.r[context], self.h[context] = norm.norm_statistic(
-                x, c["mult"], c["shift"], mean=mean, round_mean=F.ROUND in flags)
+                x, c["mult"], c["shift"], mean=mean, round_mean=N.ROUND in flags)
             return {}
         planes = self.parameters(c["src1"], parameter_rows(c), c["n"])
         gamma = numerics.join_planes(*(p.astype(np.uint8) for p in planes[:2]))
         return self.wide_rows(c, norm.normalize(
             x, self.s[context] * mean, self.r[context], self.h[context], gamma, c["shift"],
-            beta=self.int32(planes[2:]) if F.BIAS in flags else None, bits=16 if F.WIDE in flags else 8))
+            beta=self.int32(planes[2:]) if N.BIAS in flags else None, bits=16 if N.WIDE in flags else 8))
 
     def softmax(self, c: Command, context: tuple[int, slice], scores: np.ndarray) -> dict[int, np.ndarray]:
         """SOFTMAX_MAX, SOFTMAX_EXP and SOFTMAX_NORM."""
         m, n, flags = c["m"], c["n"], flags_of(c)
-        onward, online, wide = F.CONTINUE in flags, F.ONLINE in flags, F.WIDE in flags
-        if F.TREE in flags:
+        onward, online, wide = S.CONTINUE in flags, S.ONLINE in flags, S.WIDE in flags
+        if S.TREE in flags:
             seen = softmax.tree_mask(self.spm[c["src1"]:c["src1"] + m], m, n, c["after"])
         else:
-            seen = softmax.visible(m, n, F.CAUSAL in flags, c["after"])
+            seen = softmax.visible(m, n, S.CAUSAL in flags, c["after"])
         if c["op"] == VOp.SOFTMAX_MAX:
             before = self.maximum[context] if onward else softmax.EMPTY
             if online:
@@ -187,7 +189,7 @@ class Device:
         weights, total = softmax.row_weights(
             scores, self.maximum[context], seen, wide=wide, kind=c["period"],
             before=rescale(total, self.rise[context]) if online else total)
-        if F.MORE in flags:
+        if S.MORE in flags:
             self.total[context] = total
         else:
             self.R[context], self.L[context] = softmax.softmax_reciprocal(total)

@@ -10,7 +10,11 @@ import pytest
 
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.vector import Vector
-from gemmule.isa import VectorFlag as F
+from gemmule.isa import AddFlag as A
+from gemmule.isa import ColumnFlag as C
+from gemmule.isa import NormFlag as N
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
 from gemmule.timing import Timing
 
@@ -22,50 +26,50 @@ from .trace import Command
 # M = 6 rows, N = 21 columns at DIM 8: 3 column groups; issue to finish is reads + 9.
 CASES = [
     (VOp.REQUANT, [], 0, 3 * 6),
-    (VOp.REQUANT, [F.COLUMN], 0, 3 * (3 + 6)),
-    (VOp.REQUANT, [F.BIAS], 0, 3 * (4 + 6)),
-    (VOp.REQUANT, [F.COLUMN, F.BIAS], 0, 3 * (7 + 6)),
-    (VOp.REQUANT, [F.ROW, F.COLUMN, F.BIAS], 0, 3 * (7 + 6)),
-    (VOp.REQUANT, [F.CLAMP, F.LOOKUP], 0, 3 * 6),
-    (VOp.REQUANT, [F.BIAS, F.WIDE], 0, 3 * (4 + 12)),
-    (VOp.REQUANT, [F.RESIDUAL, F.RESCALE], 0, 3 * 12),
-    (VOp.REQUANT, [F.COLUMN, F.BIAS, F.RESIDUAL, F.RESCALE], 0, 3 * (7 + 12)),
+    (VOp.REQUANT, [R.COLUMN], 0, 3 * (3 + 6)),
+    (VOp.REQUANT, [R.BIAS], 0, 3 * (4 + 6)),
+    (VOp.REQUANT, [R.COLUMN, R.BIAS], 0, 3 * (7 + 6)),
+    (VOp.REQUANT, [R.ROW, R.COLUMN, R.BIAS], 0, 3 * (7 + 6)),
+    (VOp.REQUANT, [R.CLAMP, R.LOOKUP], 0, 3 * 6),
+    (VOp.REQUANT, [R.BIAS, R.WIDE], 0, 3 * (4 + 12)),
+    (VOp.REQUANT, [R.RESIDUAL, R.RESCALE], 0, 3 * 12),
+    (VOp.REQUANT, [R.COLUMN, R.BIAS, R.RESIDUAL, R.RESCALE], 0, 3 * (7 + 12)),
     (VOp.ROPE, [], 0, 3 * 24),
-    (VOp.ROPE, [F.BIAS], 0, 3 * (4 + 24)),
-    (VOp.ROPE, [F.COLUMN, F.BIAS], 0, 3 * (7 + 24)),
+    (VOp.ROPE, [C.BIAS], 0, 3 * (4 + 24)),
+    (VOp.ROPE, [C.COLUMN, C.BIAS], 0, 3 * (7 + 24)),
     (VOp.PRODUCT, [], 0, 3 * 6),
     (VOp.PRODUCT, [], 1, 3 * 12),
     (VOp.ADD, [], 0, 3 * 6),
     (VOp.ADD, [], 1, 3 * 12),
-    (VOp.ADD, [F.RELU, F.LOOKUP], 1, 3 * 12),
-    (VOp.ADD, [F.WIDE], 0, 3 * 12),
-    (VOp.ADD, [F.WIDE], 1, 3 * 12),
+    (VOp.ADD, [A.RELU, A.LOOKUP], 1, 3 * 12),
+    (VOp.ADD, [A.WIDE], 0, 3 * 12),
+    (VOp.ADD, [A.WIDE], 1, 3 * 12),
     (VOp.NORM_APPLY, [], 0, 3 * (2 + 12)),
-    (VOp.NORM_APPLY, [F.MEAN, F.BIAS, F.WIDE], 0, 3 * (6 + 12)),
+    (VOp.NORM_APPLY, [N.MEAN, N.BIAS, N.WIDE], 0, 3 * (6 + 12)),
     (VOp.TABLE, [], 0, 32),
     (VOp.WORD_TABLE, [], 0, 2 * 65),
 ]
 # The same shape, with 2 dividers: issue to finish.
 LATE = [
-    (VOp.REQUANT, [F.WIDE, F.LOOKUP], 3 * 12 + 12),
-    (VOp.REQUANT, [F.COLUMN, F.BIAS, F.WIDE, F.LOOKUP], 3 * (7 + 12) + 12),
-    (VOp.REQUANT, [F.RESIDUAL, F.WIDE, F.LOOKUP], 3 * 12 + 9),
+    (VOp.REQUANT, [R.WIDE, R.LOOKUP], 3 * 12 + 12),
+    (VOp.REQUANT, [R.COLUMN, R.BIAS, R.WIDE, R.LOOKUP], 3 * (7 + 12) + 12),
+    (VOp.REQUANT, [R.RESIDUAL, R.WIDE, R.LOOKUP], 3 * 12 + 9),
     (VOp.RESCALE, [], 18 + 5),
     (VOp.I_GELU, [], 18 + 12),
-    (VOp.I_GELU, [F.COLUMN, F.BIAS], 3 * (7 + 6) + 12),
-    (VOp.SOFTMAX_MAX, [F.TREE, F.CONTINUE], 18 + 12),
-    (VOp.SOFTMAX_MAX, [F.ONLINE, F.CONTINUE], 18 + 12),
-    (VOp.SOFTMAX_EXP, [F.ONLINE, F.CONTINUE, F.MORE], 18 + 12),
+    (VOp.I_GELU, [C.COLUMN, C.BIAS], 3 * (7 + 6) + 12),
+    (VOp.SOFTMAX_MAX, [S.TREE, S.CONTINUE], 18 + 12),
+    (VOp.SOFTMAX_MAX, [S.ONLINE, S.CONTINUE], 18 + 12),
+    (VOp.SOFTMAX_EXP, [S.ONLINE, S.CONTINUE, S.MORE], 18 + 12),
     (VOp.SOFTMAX_NORM, [], 18 + 12),
-    (VOp.SOFTMAX_NORM, [F.CAUSAL, F.WIDE], 36 + 12),
-    (VOp.SOFTMAX_EXP, [F.MORE], 18 + 12),
-    (VOp.SOFTMAX_EXP, [F.CONTINUE, F.MORE, F.WIDE], 36 + 12),
-    (VOp.SOFTMAX_EXP, [F.CONTINUE], 6 + 12 + 3 * 19),  # row 1 ready after 6, then rows 3 and 5 on its divider
-    (VOp.SOFTMAX_EXP, [F.WIDE], 12 + 12 + 3 * 19),
+    (VOp.SOFTMAX_NORM, [S.CAUSAL, S.WIDE], 36 + 12),
+    (VOp.SOFTMAX_EXP, [S.MORE], 18 + 12),
+    (VOp.SOFTMAX_EXP, [S.CONTINUE, S.MORE, S.WIDE], 36 + 12),
+    (VOp.SOFTMAX_EXP, [S.CONTINUE], 6 + 12 + 3 * 19),  # row 1 ready after 6, then rows 3 and 5 on its divider
+    (VOp.SOFTMAX_EXP, [S.WIDE], 12 + 12 + 3 * 19),
     (VOp.ABSMAX, [], 6 + 12 + 3 * 19),
     (VOp.NORM_STAT, [], 12 + 12 + 3 * 36),
-    (VOp.NORM_STAT, [F.MEAN], 12 + 12 + 4 + 3 * 36),
-    (VOp.NORM_STAT, [F.MEAN, F.ROUND], 12 + 12 + 4 + 3 * 36),
+    (VOp.NORM_STAT, [N.MEAN], 12 + 12 + 4 + 3 * 36),
+    (VOp.NORM_STAT, [N.MEAN, N.ROUND], 12 + 12 + 4 + 3 * 36),
 ]
 
 
@@ -73,7 +77,7 @@ EARLY = [(op, flags, apart, reads + 9) for op, flags, apart, reads in CASES]
 
 
 @pytest.mark.parametrize("cases", [EARLY, [(op, flags, 0, cycles) for op, flags, cycles in LATE]])
-def test_cycles(cases: list[tuple[VOp, list[F], int, int]]) -> None:
+def test_cycles(cases: list[tuple[VOp, list[int], int, int]]) -> None:
     config = small(8, 2)
     dut = Vector(config=config, timing=Timing.of(config))
     layout = vector_layout(config)
@@ -93,7 +97,7 @@ def test_cycles(cases: list[tuple[VOp, list[F], int, int]]) -> None:
             assert cycles == wanted, (op, flags, apart)
             if cases is EARLY:
                 # the second cycle of these reads nothing
-                silent = op in (VOp.REQUANT, VOp.ADD) and F.WIDE in flags and not apart
+                silent = op in (VOp.REQUANT, VOp.ADD) and R.WIDE in flags and not apart
                 assert busy == wanted - 9 - 18 * silent, (op, flags, apart)
             await ctx.tick()
 
@@ -105,12 +109,12 @@ class OtherBias(Device):
 
     def scaled(self, c, n):
         acc, mult, shift = super().scaled(c, n)
-        return acc + (F.BIAS in {f for f in F if c["flags"] >> f & 1}), mult, shift
+        return acc + (c["flags"] >> R.BIAS & 1), mult, shift
 
 
 def test_bench_sees_a_wrong_bias() -> None:
     def commands(device: Device) -> Iterator[Command]:
-        c = make(device, VOp.REQUANT, [F.BIAS, F.WIDE], m=2, n=4)
+        c = make(device, VOp.REQUANT, [R.BIAS, R.WIDE], m=2, n=4)
         device.acc[:], device.spm[:512] = 100, 0
         yield c | {"mult": 1 << 15, "shift": 15}
 

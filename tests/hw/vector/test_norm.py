@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from gemmule.isa import VectorFlag as F
+from gemmule.isa import NormFlag as N
 from gemmule.isa import VOp
 
 from .bench import make, play, shape, small
 from .reference import Device
 from .trace import Command
 
-APPLY = [[F.MEAN, *bias, *wide] for bias in ([], [F.BIAS]) for wide in ([], [F.WIDE])]
+APPLY = [[N.MEAN, *bias, *wide] for bias in ([], [N.BIAS]) for wide in ([], [N.WIDE])]
 
 
 def planes(device: Device, c: Command, values: np.ndarray) -> None:
@@ -27,10 +27,10 @@ def planes(device: Device, c: Command, values: np.ndarray) -> None:
             device.spm[row:row + c["m"], :part.shape[1]] = part >> 8 * i & 255
 
 
-def norm_pair(device: Device, flags: list[F], values: np.ndarray) -> Iterator[Command]:
+def norm_pair(device: Device, flags: list[N], values: np.ndarray) -> Iterator[Command]:
     """Statistic of int16 rows, then their application."""
     m, n = values.shape
-    c = make(device, VOp.NORM_STAT, [f for f in flags if f in (F.MEAN, F.ROUND)], m=m, n=n)
+    c = make(device, VOp.NORM_STAT, [f for f in flags if f in (N.MEAN, N.ROUND)], m=m, n=n)
     planes(device, c, values)
     yield c
     use = make(device, VOp.NORM_APPLY, flags, m=m, n=n)
@@ -57,7 +57,7 @@ def test_layer_norm() -> None:
     def commands(device: Device) -> Iterator[Command]:
         for kind in range(6):
             for flags in APPLY:
-                m, n = shape(device.rng, device.dim) if kind or F.WIDE in flags else (16, 6)
+                m, n = shape(device.rng, device.dim) if kind or N.WIDE in flags else (16, 6)
                 yield from norm_pair(device, flags, edge_rows(device, kind, m, n))
 
     play(small(4, 3), 101, commands)
@@ -78,12 +78,12 @@ def test_statistics_of_the_other_kind() -> None:
     """LayerNorm's mean counts as 0 without MEAN; RMSNorm's statistic leaves a mean of 0 behind."""
     def commands(device: Device) -> Iterator[Command]:
         values = edge_rows(device, 1, 3, 7)
-        for stat, use in (([F.MEAN], []), ([], [F.MEAN])):
+        for stat, use in (([N.MEAN], []), ([], [N.MEAN])):
             pair = list(norm_pair(device, stat, values))
             assert pair[1]["flags"] == sum(1 << f for f in stat)
             yield pair[0]
             yield pair[1] | {"flags": sum(1 << f for f in use)}
-            yield pair[1] | {"flags": 1 << F.WIDE | sum(1 << f for f in use), "shift": 4}
+            yield pair[1] | {"flags": 1 << N.WIDE | sum(1 << f for f in use), "shift": 4}
 
     play(small(4, 1), 107, commands)
 
@@ -92,7 +92,7 @@ def test_bias_and_saturation() -> None:
     """The largest xh, gamma and beta, of both signs, at small and limited shifts; beta changes with every group."""
     def commands(device: Device) -> Iterator[Command]:
         for i, shift in enumerate((0, 1, 15, 16, 30, 47, 63)):
-            flags = [F.MEAN, F.BIAS, *([F.WIDE] if i % 2 == 0 else [])]
+            flags = [N.MEAN, N.BIAS, *([N.WIDE] if i % 2 == 0 else [])]
             stat, use = norm_pair(device, flags, edge_rows(device, 4 if i % 3 else 3, 5, 4 * device.dim - 1))
             yield stat
             for g in range(4):
@@ -111,8 +111,8 @@ def test_rounded_mean() -> None:
     def commands(device: Device) -> Iterator[Command]:
         for kind in range(6):
             for n in (1, 3, 4, 11, 12):
-                stat, use = norm_pair(device, [F.MEAN, F.ROUND], edge_rows(device, kind, int(1 + n % 5), n))
-                use["flags"] = 1 << F.MEAN
+                stat, use = norm_pair(device, [N.MEAN, N.ROUND], edge_rows(device, kind, int(1 + n % 5), n))
+                use["flags"] = 1 << N.MEAN
                 if kind % 2 or n > 4:
                     shift = 15 + (n - 1).bit_length()
                     stat |= {"mult": round((1 << shift) / n), "shift": shift}
@@ -129,9 +129,9 @@ def test_rounded_mean() -> None:
 def test_rounded_mean_row_by_row() -> None:
     """Rows of one column group, every other cycle: no row's mean or variance meets the next one's."""
     def commands(device: Device) -> Iterator[Command]:
-        for round_mean in ([F.ROUND], [], [F.ROUND]):
-            stat, use = norm_pair(device, [F.MEAN, *round_mean], edge_rows(device, 0, 16, 8))
+        for round_mean in ([N.ROUND], [], [N.ROUND]):
+            stat, use = norm_pair(device, [N.MEAN, *round_mean], edge_rows(device, 0, 16, 8))
             yield stat | {"mult": 1 << 15, "shift": 18}
-            yield use | {"flags": 1 << F.MEAN}
+            yield use | {"flags": 1 << N.MEAN}
 
     play(small(8, 16), 167, commands)

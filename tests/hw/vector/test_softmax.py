@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import Unit, VOp, legal_flags
-from gemmule.isa import VectorFlag as F
 from gemmule.numerics import softmax
 from gemmule.numerics.online import online_softmax
 
@@ -21,7 +22,7 @@ from .trace import Command
 SOFTMAX = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 
 
-def bits(*flags: F) -> int:
+def bits(*flags: S) -> int:
     return sum(1 << flag for flag in flags)
 
 
@@ -62,18 +63,18 @@ def in_pieces(c: Command, op: VOp, dim: int, parts: int, mask: int, wide: int) -
     for i, piece in enumerate(pieces):
         flags = mask | wide
         if op is VOp.SOFTMAX_MAX:
-            flags = mask | (bits(F.CONTINUE) if i else 0)
+            flags = mask | (bits(S.CONTINUE) if i else 0)
         elif op is VOp.SOFTMAX_EXP:
-            flags |= (bits(F.CONTINUE) if i else 0) | (bits(F.MORE) if i < len(pieces) - 1 else 0)
+            flags |= (bits(S.CONTINUE) if i else 0) | (bits(S.MORE) if i < len(pieces) - 1 else 0)
         yield piece | {"op": int(op), "flags": flags}
 
 
-@pytest.mark.parametrize("mask", [0, bits(F.CAUSAL), bits(F.TREE)])
+@pytest.mark.parametrize("mask", [0, bits(S.CAUSAL), bits(S.TREE)])
 def test_pieces_are_one_piece(mask: int) -> None:
     """Maximum, sum, weights, reciprocal and normalised weights do not depend on where the row is cut."""
     def commands(device: Device) -> Iterator[Command]:
         dim = device.dim
-        for parts, m, n, wide in ((2, 5, 11, 0), (3, 9, 12, bits(F.WIDE)), (4, 13, 21, 0), (2, 1, 5, bits(F.WIDE))):
+        for parts, m, n, wide in ((2, 5, 11, 0), (3, 9, 12, bits(S.WIDE)), (4, 13, 21, 0), (2, 1, 5, bits(S.WIDE))):
             whole = scale(device, make(device, VOp.SOFTMAX_MAX, m=m, n=n)) | {"after": 0, "mult": 3000, "shift": 32}
             whole["src1"] = int(device.rng.integers(0, 400))
             groups = -(-n // dim)
@@ -94,8 +95,8 @@ def test_pieces_are_one_piece(mask: int) -> None:
     play(small(4, 2), 113, commands)
 
 
-@pytest.mark.parametrize("mask", [F.CAUSAL, F.TREE])
-def test_masked_columns_have_no_influence(mask: F) -> None:
+@pytest.mark.parametrize("mask", [S.CAUSAL, S.TREE])
+def test_masked_columns_have_no_influence(mask: S) -> None:
     """Other scores in masked columns (and beyond n): the same weights, sums and maxima, and weights of 0 there."""
     def commands(device: Device) -> Iterator[Command]:
         for m, n in ((4, 10), (9, 9), (16, 7), (3, 14)):
@@ -103,7 +104,7 @@ def test_masked_columns_have_no_influence(mask: F) -> None:
                 "after": 0, "mult": 3000, "shift": 32, "context": 0}
             c["src1"] = int(device.rng.integers(0, 400))
             tokens = np.arange(n) - (n - m)
-            if mask is F.CAUSAL:
+            if mask is S.CAUSAL:
                 hidden = tokens > np.arange(m)[:, None]
             else:
                 bitmap = np.unpackbits(device.spm[c["src1"]:c["src1"] + m], axis=1, bitorder="little")
@@ -135,12 +136,12 @@ def test_dims(dim: int) -> None:
     """TREE over several groups and pieces, WIDE and normalised weights, own scale."""
     def commands(device: Device) -> Iterator[Command]:
         for m, n, after in ((9, 2 * dim + 1, 0), (16, dim, dim - 1), (5, 2 * dim, 4))[:1 if dim > 8 else 3]:
-            c = scale(device, make(device, VOp.SOFTMAX_MAX, [F.TREE], m=m, n=n))
+            c = scale(device, make(device, VOp.SOFTMAX_MAX, [S.TREE], m=m, n=n))
             c |= {"after": after, "mult": 3000, "shift": 32, "src1": 7, "context": 0}
-            for op, flags in ((SOFTMAX[0], 0), (SOFTMAX[1], bits(F.WIDE)), (SOFTMAX[2], 0), (SOFTMAX[2], bits(F.WIDE))):
-                yield c | {"op": int(op), "flags": bits(F.TREE) | flags}
+            for op, flags in ((SOFTMAX[0], 0), (SOFTMAX[1], bits(S.WIDE)), (SOFTMAX[2], 0), (SOFTMAX[2], bits(S.WIDE))):
+                yield c | {"op": int(op), "flags": bits(S.TREE) | flags}
             yield c | {"op": int(VOp.ABSMAX), "flags": 0}
-            yield make(device, VOp.REQUANT, [F.ROW], m=m, n=3) | {"context": 1, "shift": 3, "mult": 40000}
+            yield make(device, VOp.REQUANT, [R.ROW], m=m, n=3) | {"context": 1, "shift": 3, "mult": 40000}
 
     play(small(dim, 2), 131, commands)
 
@@ -150,12 +151,12 @@ def test_sum_in_context_wraps_and_stays() -> None:
     def commands(device: Device) -> Iterator[Command]:
         c = scale(device, make(device, VOp.SOFTMAX_MAX, m=3, n=6)) | {"mult": 3000, "shift": 32, "context": 1}
         yield c
-        for flags in ([], [F.MORE], [F.CONTINUE], [F.CONTINUE], [F.CONTINUE, F.MORE], [F.CONTINUE]):
+        for flags in ([], [S.MORE], [S.CONTINUE], [S.CONTINUE], [S.CONTINUE, S.MORE], [S.CONTINUE]):
             before = device.R[1].copy(), device.total[1].copy()
             yield c | {"op": int(VOp.SOFTMAX_EXP), "flags": bits(*flags)}
             changed = (device.R[1] != before[0]).any(), (device.total[1] != before[1]).any()
-            assert changed[1] == (F.MORE in flags)
-            assert not changed[0] or F.MORE not in flags
+            assert changed[1] == (S.MORE in flags)
+            assert not changed[0] or S.MORE not in flags
 
     play(small(4, 1), 137, commands)
 
@@ -184,14 +185,14 @@ def test_largest_magnitude(dim: int, dividers: int) -> None:
             assert [int(r) for r in device.L[context, :m]] == [abs(v).bit_length() for v in values[at:at + m]]
             for read in range(context, context + 2):
                 for shift in (0, 12):
-                    use = scale(device, make(device, VOp.REQUANT, [F.ROW, F.WIDE], m=m, n=n))
+                    use = scale(device, make(device, VOp.REQUANT, [R.ROW, R.WIDE], m=m, n=n))
                     yield use | {"context": read, "shift": shift, "mult": 65535 - shift}
 
     config = small(dim, dividers)
     play(type(config)(**{**vars(config), "stat_contexts": 4}), 139, commands)
 
 
-@pytest.mark.parametrize(("dim", "mask", "kind"), [(4, 0, 0), (4, bits(F.CAUSAL), 2), (8, bits(F.TREE), 1)])
+@pytest.mark.parametrize(("dim", "mask", "kind"), [(4, 0, 0), (4, bits(S.CAUSAL), 2), (8, bits(S.TREE), 1)])
 def test_online_blocks(dim: int, mask: int, kind: int) -> None:
     """Blocks of columns in one pass: maximum, weights, and the context rows rescaled; as ``online_softmax``."""
     def commands(device: Device) -> Iterator[Command]:
@@ -207,7 +208,7 @@ def test_online_blocks(dim: int, mask: int, kind: int) -> None:
                 device.acc[at:at + m] = g * rise + device.rng.integers(-(1 << 14), 1 << 14, (m, dim)) - 2 * rise
             keys = device.matrix(device.acc, 0, whole["src0_stride"], m, n)
             t = softmax.scores(keys, 3000, 16)
-            if mask == bits(F.CAUSAL):
+            if mask == bits(S.CAUSAL):
                 seen = np.arange(n) < softmax.visible(m, n, True)[:, None]
             elif mask:
                 seen = softmax.tree_mask(device.spm[whole["src1"]:whole["src1"] + m], m, n)
@@ -217,13 +218,13 @@ def test_online_blocks(dim: int, mask: int, kind: int) -> None:
             at, total = 128, np.zeros((m, dim), dtype=np.int64)
             pieces = split(whole, dim, parts)
             for i, piece in enumerate(pieces):
-                onward = bits(F.ONLINE) | (bits(F.CONTINUE) if i else 0)
+                onward = bits(S.ONLINE) | (bits(S.CONTINUE) if i else 0)
                 yield piece | {"flags": mask | onward}
                 if i:
                     device.acc[at:at + m] = total
                     yield make(device, VOp.RESCALE, m=m, n=dim) | {"src0": at, "dst": at, "context": 1}
                     total = device.acc[at:at + m].copy()
-                more = bits(F.MORE) if i < len(pieces) - 1 else 0
+                more = bits(S.MORE) if i < len(pieces) - 1 else 0
                 yield piece | {"op": int(VOp.SOFTMAX_EXP), "flags": mask | onward | more}
                 low = n - piece["n"] - piece["after"]
                 weights = device.matrix(device.spm, piece["dst"], piece["dst_stride"], m, piece["n"])
@@ -246,12 +247,12 @@ def test_rise_of_any_maximum() -> None:
                    1023, 1024, 8191 * 1024 - 1, highest, -(1 << 23)]
         for after in (-1, 0, 1, -1023, -1024, -1025, 8190 * 1024 + 1, 8191 * 1024, 8191 * 1024 + 1, highest):
             c = make(device, VOp.SOFTMAX_MAX, m=16, n=1) | {"mult": 1, "shift": 0, "context": 0}
-            for value, flags in ((np.array(befores), []), (after, [F.CONTINUE, F.ONLINE])):
+            for value, flags in ((np.array(befores), []), (after, [S.CONTINUE, S.ONLINE])):
                 device.acc[c["src0"]:c["src0"] + 16, 0] = value
                 yield c | {"flags": bits(*flags)}
             exact = np.minimum(-(-after // 1024), 8191) * 1024
             assert (device.maximum[0] == np.maximum(befores, exact)).all()
-            yield make(device, VOp.SOFTMAX_EXP, [F.CONTINUE, F.ONLINE, F.MORE], m=16, n=5) | {"context": 0}
+            yield make(device, VOp.SOFTMAX_EXP, [S.CONTINUE, S.ONLINE, S.MORE], m=16, n=5) | {"context": 0}
             yield scale(device, make(device, VOp.RESCALE, m=16, n=2 * device.dim - 1)) | {"context": 0}
         yield c | {"flags": 0}  # leaves the rises alone
         yield make(device, VOp.RESCALE, m=16, n=2) | {"context": 0}

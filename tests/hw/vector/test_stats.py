@@ -12,7 +12,7 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.ops import token_layout
 from gemmule.hw.vector.stats import STAGES, VectorStats
-from gemmule.isa import VectorFlag as F
+from gemmule.isa import NormFlag as N
 from gemmule.isa import VOp
 from gemmule.numerics.norm import norm_statistic
 
@@ -103,7 +103,7 @@ def test_largest_norm(mean: bool, value: int) -> None:
 
     async def bench(ctx):
         driver = Driver(cfg, dut, ctx)
-        flags = mean << F.MEAN
+        flags = mean << N.MEAN
         await driver.begin(op=int(VOp.NORM_STAT), flags=flags, m=1, n=n, mult=mult, shift=shift, context=3)
         driver.plain = [value, other] * 32
         groups = [[v * v for v in driver.plain]] + [None] * 1023  # the lanes keep their values
@@ -115,7 +115,7 @@ def test_largest_norm(mean: bool, value: int) -> None:
         x = np.tile(np.array([value, other]), n // 2 + 1)[None, :n]
         s, r, h = norm_statistic(x, mult, shift, mean=mean)
         for context, wanted in ((3, (int(s[0]), int(r[0]), 22 + int(h[0]))), (2, (0, 0, 22))):
-            await driver.begin(op=int(VOp.NORM_APPLY), flags=1 << F.MEAN, m=1, n=n, context=context)
+            await driver.begin(op=int(VOp.NORM_APPLY), flags=1 << N.MEAN, m=1, n=n, context=context)
             await driver.step((driver.layout.const({"valid": 1, "row": 0}), None))
             await driver.step()
             assert ctx.get(dut.mean) == wanted[0]

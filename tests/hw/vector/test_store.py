@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from gemmule.isa import AddFlag as A
+from gemmule.isa import RequantFlag as R
 from gemmule.isa import Unit, VOp, legal_flags
-from gemmule.isa import VectorFlag as F
 
 from .bench import make, play, scale, shape, small
 from .reference import Device
@@ -47,10 +48,10 @@ def test_every_legal_combination() -> None:
 
 
 @pytest.mark.parametrize("op", [VOp.REQUANT, VOp.ROPE])
-@pytest.mark.parametrize("flags", [[F.BIAS], [F.COLUMN, F.BIAS], [F.ROW, F.COLUMN, F.BIAS, F.WIDE]])
-def test_bias_wraps(op: VOp, flags: list[F]) -> None:
+@pytest.mark.parametrize("flags", [[R.BIAS], [R.COLUMN, R.BIAS], [R.ROW, R.COLUMN, R.BIAS, R.WIDE]])
+def test_bias_wraps(op: VOp, flags: list[R]) -> None:
     """Sums beyond int32 on both sides, a different bias in every column, groups without a gap between them."""
-    flags = [f for f in flags if op is VOp.REQUANT or f in (F.COLUMN, F.BIAS)]
+    flags = [f for f in flags if op is VOp.REQUANT or f in (R.COLUMN, R.BIAS)]
 
     def commands(device: Device) -> Iterator[Command]:
         for m in (1, 2, 5):
@@ -73,17 +74,17 @@ def test_limits() -> None:
 
     def commands(device: Device) -> Iterator[Command]:
         for i, (low, high) in enumerate(limits):
-            for flags in ([], [F.RELU], [F.LOOKUP], [F.RELU, F.LOOKUP, F.BIAS]):
-                if F.LOOKUP in flags:
+            for flags in ([], [R.RELU], [R.LOOKUP], [R.RELU, R.LOOKUP, R.BIAS]):
+                if R.LOOKUP in flags:
                     yield make(device, VOp.TABLE, m=1, n=1)
-                c = make(device, VOp.REQUANT, [F.CLAMP, *flags], m=1 + i % 3, n=11)
+                c = make(device, VOp.REQUANT, [R.CLAMP, *flags], m=1 + i % 3, n=11)
                 span = slice(c["src0"], c["src0"] + 3 * c["src0_stride"])
                 device.acc[span] = device.rng.integers(-200, 201, device.acc[span].shape)
                 c |= {"mult": 1 << 15, "shift": 15, "aux": (high & 255) << 8 | (low & 255)}
-                if F.BIAS not in flags:
+                if R.BIAS not in flags:
                     value = int(device.acc[c["src0"], 0])  # multiplier 1
-                    wanted = min(max(min(max(value, 0 if F.RELU in flags else -128), 127), low), high)
-                    wanted = device.table[wanted & 255] if F.LOOKUP in flags else wanted & 255
+                    wanted = min(max(min(max(value, 0 if R.RELU in flags else -128), 127), low), high)
+                    wanted = device.table[wanted & 255] if R.LOOKUP in flags else wanted & 255
                     assert device.run(c)[c["dst"]][0] == wanted
                 yield c
 
@@ -96,7 +97,7 @@ def test_rescaled_residual_cancels() -> None:
         extremes = np.array([-32768, 32767, -1, 0, 1, -32767])
         for i in range(40):
             m, n = shape(device.rng, device.dim)
-            flags = [F.RESIDUAL, F.RESCALE, *([F.RELU] if i % 4 == 3 else []), *([F.WIDE] if i % 3 == 0 else [])]
+            flags = [R.RESIDUAL, R.RESCALE, *([R.RELU] if i % 4 == 3 else []), *([R.WIDE] if i % 3 == 0 else [])]
             c = make(device, VOp.REQUANT, flags, m=m, n=n)
             shift2 = i + 10 if i > 30 else i % 12
             c |= {"aux": 65535 - i % 2, "mult": 65535 - i % 2, "shift": shift2, "shift2": shift2}
@@ -121,7 +122,7 @@ def test_sum_of_two_operands() -> None:
         yield make(device, VOp.TABLE, m=1, n=1)
         device.spm[:256] = device.rng.choice([0, 1, 127, 128, 129, 255], (256, device.dim))
         for i, mults in enumerate([(65535, 65535), (0, 65535), (65535, 0), (0, 0), (3, 5), (1, 65535), (40000, 20000)]):
-            for flags in ([], [F.WIDE], [F.RELU], [F.LOOKUP], [F.RELU, F.WIDE], [F.RELU, F.LOOKUP]):
+            for flags in ([], [A.WIDE], [A.RELU], [A.LOOKUP], [A.RELU, A.WIDE], [A.RELU, A.LOOKUP]):
                 for apart in range(2):
                     m, n = shape(device.rng, device.dim)
                     c = make(device, VOp.ADD, flags, m=m, n=n)

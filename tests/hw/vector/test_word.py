@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from gemmule.isa import VectorFlag as F
+from gemmule.isa import RequantFlag as R
 from gemmule.isa import VOp
 from gemmule.numerics.table import word_table
 
@@ -16,7 +16,7 @@ from .bench import make, play, scale, shape, small
 from .reference import Device
 from .trace import Command
 
-MODES = [[], [F.RELU], [F.COLUMN, F.BIAS], [F.ROW]]
+MODES = [[], [R.RELU], [R.COLUMN, R.BIAS], [R.ROW]]
 
 
 def fill(device: Device, entries: np.ndarray) -> Command:
@@ -31,7 +31,7 @@ def fill(device: Device, entries: np.ndarray) -> Command:
 
 def lookups(device: Device, n: int) -> Command:
     """Accumulators that are the table's operands themselves: multiplier 1, both ends and every kind of weight."""
-    c = make(device, VOp.REQUANT, [F.WIDE, F.LOOKUP], m=5, n=n) | {"mult": 1, "shift": 0}
+    c = make(device, VOp.REQUANT, [R.WIDE, R.LOOKUP], m=5, n=n) | {"mult": 1, "shift": 0}
     rows = device.acc[c["src0"]:c["src0"] + -(-n // device.dim) * c["src0_stride"]]
     rows[:] = device.rng.integers(-32768, 32768, rows.shape)
     edge = device.rng.random(rows.shape) < 0.4
@@ -54,7 +54,7 @@ def test_tables(dim: int) -> None:
             for _ in range(1 if dim >= 16 else 6):
                 yield lookups(device, 3 * dim - 1 if dim < 16 else dim + 3)
             yield make(device, VOp.TABLE, m=1, n=1)
-            yield scale(device, make(device, VOp.REQUANT, [F.LOOKUP], m=2, n=dim + 1))
+            yield scale(device, make(device, VOp.REQUANT, [R.LOOKUP], m=2, n=dim + 1))
             yield lookups(device, i + 1)
 
     play(small(dim, 1), 151, commands)
@@ -67,11 +67,11 @@ def test_modes() -> None:
         for i in range(3):
             for flags in MODES:
                 m, n = shape(device.rng, device.dim)
-                if F.ROW in flags:
+                if R.ROW in flags:
                     yield scale(device, make(device, VOp.SOFTMAX_EXP, m=m, n=n)) | {"context": 0}
-                c = scale(device, make(device, VOp.REQUANT, [F.WIDE, F.LOOKUP, *flags], m=m, n=n)) | {"context": 0}
+                c = scale(device, make(device, VOp.REQUANT, [R.WIDE, R.LOOKUP, *flags], m=m, n=n)) | {"context": 0}
                 yield c
                 if i == 0:
-                    yield c | {"flags": c["flags"] | 1 << F.RESIDUAL}
+                    yield c | {"flags": c["flags"] | 1 << R.RESIDUAL}
 
     play(small(4, 1), 157, commands)

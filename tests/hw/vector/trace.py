@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gemmule.isa import VectorFlag as F
+from gemmule.isa import NormFlag as N
+from gemmule.isa import RequantFlag as R
+from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
 
 __all__ = [
@@ -19,31 +21,31 @@ SCALED, NORM_OPS = (VOp.REQUANT, VOp.ROPE, VOp.I_GELU), (VOp.NORM_STAT, VOp.NORM
 WIDENED = (VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 
 
-def flags_of(c: Command) -> set[F]:
-    """Flags that are set (a bit with several meanings once)."""
-    return {f for f in F if c["flags"] >> f & 1}
+def flags_of(c: Command) -> set[int]:
+    """Numbers of the bits that are set; a flag of every operation equals its bit."""
+    return {bit for bit in range(8) if c["flags"] >> bit & 1}
 
 
 def parameter_rows(c: Command) -> int:
     """P: parameter rows of a column group."""
-    bias = 4 * (F.BIAS in flags_of(c))
+    bias = 4 * (R.BIAS in flags_of(c))
     if c["op"] == VOp.NORM_APPLY:
         return 2 + bias
-    return (3 * (F.COLUMN in flags_of(c)) + bias) * (c["op"] in SCALED)
+    return (3 * (R.COLUMN in flags_of(c)) + bias) * (c["op"] in SCALED)
 
 
 def is_wide(c: Command) -> bool:
     """Whether the result has 16 bits."""
     flags = flags_of(c)
-    return c["op"] in WIDENED and (F.WIDE in flags or (c["op"] == VOp.REQUANT and F.RESIDUAL in flags))
+    return c["op"] in WIDENED and (R.WIDE in flags or (c["op"] == VOp.REQUANT and R.RESIDUAL in flags))
 
 
 def is_late(c: Command) -> bool:
     """Whether rows are written ``vector_stat`` cycles after their last read."""
     flags, op = flags_of(c), c["op"]
     if op == VOp.REQUANT:
-        return {F.WIDE, F.LOOKUP} <= flags and F.RESIDUAL not in flags
-    return op in (VOp.SOFTMAX_NORM, VOp.I_GELU) or (op == VOp.SOFTMAX_EXP and F.WIDE in flags)
+        return {R.WIDE, R.LOOKUP} <= flags and R.RESIDUAL not in flags
+    return op in (VOp.SOFTMAX_NORM, VOp.I_GELU) or (op == VOp.SOFTMAX_EXP and S.WIDE in flags)
 
 
 def latency(c: Command) -> int:
@@ -53,12 +55,12 @@ def latency(c: Command) -> int:
 
 def has_tree(c: Command) -> bool:
     """Whether the rows have bitmaps at src1."""
-    return c["op"] in SOFTMAX_OPS and F.TREE in flags_of(c)
+    return c["op"] in SOFTMAX_OPS and S.TREE in flags_of(c)
 
 
 def divides(c: Command) -> bool:
     """Whether each row ends in a divider."""
-    return c["op"] in (VOp.NORM_STAT, VOp.ABSMAX) or (c["op"] == VOp.SOFTMAX_EXP and F.MORE not in flags_of(c))
+    return c["op"] in (VOp.NORM_STAT, VOp.ABSMAX) or (c["op"] == VOp.SOFTMAX_EXP and S.MORE not in flags_of(c))
 
 
 def stride1(c: Command) -> int:
@@ -107,7 +109,7 @@ def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
         elif op is VOp.ROPE:
             entry = c["aux"] + i * (4 << c["period"]) + g % (1 << c["period"]) * 4
             reads += [{"acc": at0, "r1": entry}, *({"r1": entry + k} for k in (1, 2, 3))]
-        elif op is VOp.REQUANT and F.RESIDUAL in flags_of(c):
+        elif op is VOp.REQUANT and R.RESIDUAL in flags_of(c):
             reads += [{"acc": at0, "r1": at2}, {"r1": at2 + c["dst_stride"] // 2}]
         else:
             bitmap = {"r1": c["src1"] + i} if has_tree(c) and part == 0 else {}
@@ -122,7 +124,7 @@ def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
     if not divides(c):
         return reads, writes, reads_of(c, dim, passes) + (STAT if op in BY_ROWS else latency(c))
     serial, period = (NORM if op is VOp.NORM_STAT else SOFTMAX), reads_of(c, dim, passes) // m
-    stat = STAT + (MEAN if op is VOp.NORM_STAT and F.MEAN in flags_of(c) else 0)
+    stat = STAT + (MEAN if op is VOp.NORM_STAT and N.MEAN in flags_of(c) else 0)
     ends = [0] * dividers
     for i in range(m):
         ends[i % dividers] = max((i + 1) * period + stat, ends[i % dividers]) + serial

@@ -8,12 +8,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from gemmule.hw.interfaces import FREE
+from gemmule.hw.interfaces import ENTRY_BITS, FREE
 
-__all__ = ["ENTRY_BITS", "GroupMemory", "bank_depth", "bank_rows", "first_lanes", "in_run", "prefix_counts",
+__all__ = ["GroupMemory", "bank_depth", "bank_rows", "first_lanes", "in_run", "prefix_counts",
            "rotate_lanes"]
-
-ENTRY_BITS = 16
 
 
 def bank_depth(lanes: int, entries: int) -> int:
