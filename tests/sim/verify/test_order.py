@@ -57,14 +57,14 @@ def test_same_races(name: str) -> None:
 
 @pytest.mark.parametrize(("ordered", "end"), [(True, FINE), (False, FULL)])
 def test_what_is_ordered_is_forgotten(ordered: bool, end: int) -> None:
-    """4,000 moves pass with room for 8 DRAM accesses, where each waits for the one before; else the room runs out."""
+    """2,000 moves pass with room for 8 DRAM accesses, where each waits for the one before; else the room runs out."""
     config = load_config("tiny")
     move = {"bytes": 4, "row_stride": 1, "block_stride": 1, "rows": 1}
     program = []
-    for i in range(2000):
+    for i in range(1000):
         waits = {Unit.STORE: 1} if ordered and i else {}
-        program += [Command.make(Unit.LOAD, offset=4 * i, waits=waits, **move),
-                    Command.make(Unit.STORE, base=1, offset=4 * i, waits={Unit.LOAD: 1}, **move)]
+        program += [Command.make(Unit.LOAD, offset=4 * i, row=i, waits=waits, **move),
+                    Command.make(Unit.STORE, base=1, offset=4 * i, row=i, waits={Unit.LOAD: 1}, **move)]
     bases, limits, lengths = np.zeros(NUM_BASES, np.int64), np.full(NUM_BASES, 1 << 15), np.zeros(NUM_LENGTHS, np.int64)
     bases[1] = 1 << 16
     table = decode_table(encode_program(program))
