@@ -18,7 +18,7 @@ from common import console, show, write
 
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
 
@@ -47,7 +47,7 @@ def program(config: Config, m: int, k: int, n: int, dataflow: str) -> list[Comma
             k=k, flags=flags))
         commands.append(Command.make(
             Unit.VECTOR, op=VOp.REQUANT, src0=c, src0_stride=m, dst=c_row + group * m, dst_stride=m, m=m, n=dim,
-            mult=1, shift=SHIFT, flags={VectorFlag.RELU}))
+            mult=1, shift=SHIFT, flags={RequantFlag.RELU}))
     commands.append(Command.make(Unit.STORE, base=2, bytes=m * n, row=c_row, block_stride=1, rows=1, note="C"))
     return place_waits(commands, config, {})
 

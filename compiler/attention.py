@@ -18,7 +18,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.schedule import ACC, SPM, footprints, place_waits
 from gemmule.config import Config
-from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.sim.result import Result
 from gemmule.timing import ceil_div
 
@@ -132,7 +132,7 @@ def attend(plan: AttentionPlan, blocks: Sequence[Block], weights: Sequence[int])
             Unit.MATRIX, note=f"scores {note}", a_row=head.q + block.first, a_stride=head.query_stride, b_row=head.k,
             b_stride=head.key_stride, c_row=acc, c_stride=m, m=m, n=keys, k=plan.head_dim,
             flags=(MatrixFlag.B_TRANSPOSED,)))
-        flags = (VectorFlag.CAUSAL,) if plan.causal else ()
+        flags = (SoftmaxFlag.CAUSAL,) if plan.causal else ()
         source: dict[str, Any] = {
             "src0": acc, "src0_stride": m, "m": m, "n": keys, "mult": head.score[0], "shift": head.score[1],
             "context": i}
@@ -146,7 +146,7 @@ def attend(plan: AttentionPlan, blocks: Sequence[Block], weights: Sequence[int])
         results.append(Command.make(
             Unit.VECTOR, op=VOp.REQUANT, note=f"normalise {note}", src0=out, src0_stride=m,
             dst=head.context + block.first, dst_stride=head.context_stride, m=m, n=plan.head_dim, mult=head.scale[0],
-            shift=head.scale[1], context=i, flags=(VectorFlag.ROW,)))
+            shift=head.scale[1], context=i, flags=(RequantFlag.ROW,)))
     return [*scores, *softmax, *contexts, *results]
 
 

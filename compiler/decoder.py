@@ -29,7 +29,20 @@ from gemmule.compiler.quantize import ROPE_SHIFT
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.stream import Chunk, LoadStream, Part
 from gemmule.config import Config
-from gemmule.isa import Command, Dyn, Length, MatrixFlag, SelectFlag, SOp, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import (
+    ArgmaxFlag,
+    ColumnFlag,
+    Command,
+    Dyn,
+    Length,
+    MatrixFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    Unit,
+    VOp,
+    encode_program,
+)
 from gemmule.timing import ceil_div
 
 __all__ = ["DecoderProgram", "compile_decoder"]
@@ -97,16 +110,16 @@ class _Emitter:
         for part in chunk.parts:
             yield part, acc.row + part.group * rows
 
-    def _requant(self, note: str, part: Part, source: int, dst: int, stride: int, *flags: VectorFlag,
+    def _requant(self, note: str, part: Part, source: int, dst: int, stride: int, *flags: RequantFlag,
                  **fields: Any) -> None:
         self._vector(VOp.REQUANT, note, src0=source, src0_stride=self.plan.rows, src1=part.parameter, dst=dst,
-                     dst_stride=stride, n=part.columns, flags=(VectorFlag.COLUMN, *flags), **fields)
+                     dst_stride=stride, n=part.columns, flags=(RequantFlag.COLUMN, *flags), **fields)
 
     def _residual(self, chunk: Chunk, operand: int, depth: int) -> None:
         rows = self.plan.rows
         for part, source in self._product(chunk, operand, depth):
             self._requant(f"{chunk.label}: add to residual", part, source,
-                          self.plan.residual + part.source * 2 * rows, 2 * rows, VectorFlag.RESIDUAL)
+                          self.plan.residual + part.source * 2 * rows, 2 * rows, RequantFlag.RESIDUAL)
 
     def _qkv(self, chunk: Chunk) -> None:
         """q to its rows; k (rotated) and v behind the context's rows in the cache."""
@@ -123,7 +136,7 @@ class _Emitter:
                 place, stride = {"dst": plan.q + part.source * plan.rows}, plan.rows
             self._vector(VOp.ROPE, f"{chunk.label}: rotate {part.name}", src0=source, src0_stride=plan.rows,
                          src1=part.parameter, aux=plan.angles, period=head.bit_length() - 1,
-                         shift2=ROPE_SHIFT, dst_stride=stride, n=part.columns, flags=(VectorFlag.COLUMN,),
+                         shift2=ROPE_SHIFT, dst_stride=stride, n=part.columns, flags=(ColumnFlag.COLUMN,),
                          **place)
 
     def _attention(self, index: int, layer: QuantLayer) -> None:
@@ -141,7 +154,7 @@ class _Emitter:
             for h, acc in zip(heads, scores):
                 mult, shift = (int(v) for v in layer.score[h])
                 fields = {"src0": acc, "src0_stride": rows, "n": total, "mult": mult, "shift": shift,
-                          "context": h - first, "flags": (VectorFlag.CAUSAL,)}
+                          "context": h - first, "flags": (SoftmaxFlag.CAUSAL,)}
                 self._vector(VOp.SOFTMAX_MAX, f"softmax {index}.{h}: maximum", **fields)
                 self._vector(VOp.SOFTMAX_EXP, f"softmax {index}.{h}: weights", dst=plan.weights[h - first],
                              dst_stride=rows, **fields)
@@ -155,7 +168,7 @@ class _Emitter:
                 mult, shift = (int(v) for v in layer.context[h])
                 self._vector(VOp.REQUANT, f"context {index}.{h}: normalise", src0=acc, src0_stride=rows,
                              dst=plan.context + h * head * rows, dst_stride=rows, n=shape.head_dim, mult=mult,
-                             shift=shift, context=h - first, flags=(VectorFlag.ROW,))
+                             shift=shift, context=h - first, flags=(RequantFlag.ROW,))
         size = 2 * shape.width
         self._add(Unit.STORE, f"new keys and values {index}", base=BASE_KV_NEW,
                   offset=index * positions * size, stride=size, bytes=size, row=plan.kv, row_stride=1,
@@ -170,7 +183,7 @@ class _Emitter:
             for part, source in self._product(chunk, plan.normed, self.model.shape.hidden):
                 inner, note = plan.inner + part.source * rows, f"{chunk.label}: {part.name}"
                 if part.name == "gate" or layer.gate is None:
-                    self._requant(note, part, source, inner, rows, VectorFlag.LOOKUP)
+                    self._requant(note, part, source, inner, rows, RequantFlag.LOOKUP)
                     continue
                 up, (mult, shift) = plan.up + part.source * rows, layer.product
                 self._requant(note, part, source, up, rows)
@@ -185,12 +198,12 @@ class _Emitter:
             for part, source in self._product(chunk, plan.normed, self.model.shape.hidden, m=wanted,
                                               dyn=(Dyn.SRC0, LEN_FIRST_LOGIT, 1)):
                 stage, size = plan.logits[number % 2], 2 * ceil_div(part.columns, self.dim) * self.dim
-                self._requant(f"{chunk.label}: logits", part, source, stage, 2 * rows, VectorFlag.WIDE,
+                self._requant(f"{chunk.label}: logits", part, source, stage, 2 * rows, RequantFlag.WIDE,
                               m=wanted)
                 if self.tokens:
                     self._add(Unit.SELECT, f"best so far, to {part.source * self.dim + part.columns}", op=SOp.ARGMAX,
                               src0=stage, src0_stride=2 * rows, first=part.source * self.dim, m=wanted,
-                              n=part.columns, flags=(SelectFlag.CONTINUE,) if part.source else ())
+                              n=part.columns, flags=(ArgmaxFlag.CONTINUE,) if part.source else ())
                     continue
                 self._add(Unit.STORE, f"logits from {part.source * self.dim}", base=BASE_LOGITS,
                           offset=2 * part.source * self.dim * rows, stride=size, bytes=size, row=stage,

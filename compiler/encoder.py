@@ -34,7 +34,7 @@ from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, Encod
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.layout import Regions, pack_columns, pack_planes, pack_weights
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, NormFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.numerics import join_planes, split_planes
 from gemmule.timing import ceil_div
 
@@ -175,7 +175,7 @@ class _Emitter:
         return acc
 
     def _linear(self, name: str, linear: BiasedLinear, groups: Iterable[int], *, m: int, operand: int, pitch: int,
-                parameters: int, dst: int, stride: int, flags: Iterable[VectorFlag] = ()) -> None:
+                parameters: int, dst: int, stride: int, flags: Iterable[RequantFlag] = ()) -> None:
         """Column groups of a linear; a group's result stands ``stride`` rows behind the one before."""
         out, depth = linear.weight.shape
         for i, group in enumerate(groups):
@@ -184,7 +184,7 @@ class _Emitter:
             self.commands.append(Command.make(
                 Unit.VECTOR, op=VOp.REQUANT, note=f"{name} columns {group * self.dim}", src0=acc, src0_stride=m,
                 src1=parameters + COLUMN_ROWS * group, dst=dst + i * stride, dst_stride=stride, m=m, n=columns,
-                flags=(VectorFlag.COLUMN, VectorFlag.BIAS, *flags)))
+                flags=(RequantFlag.COLUMN, RequantFlag.BIAS, *flags)))
             if self.later and (command := self.later.popleft()):
                 self.commands.append(command)
 
@@ -214,14 +214,14 @@ class _Emitter:
             m, note = min(step, block[1] - i), f"{narrow} rows {block[0] + i}"
             source: dict[str, Any] = {"src0": residual + i, "src0_stride": 2 * R, "m": m, "n": self.shape.hidden}
             apply = source | {"op": VOp.NORM_APPLY, "src1": self.row["norm"]}
-            flags = (VectorFlag.MEAN, VectorFlag.BIAS)
+            flags = (NormFlag.MEAN, NormFlag.BIAS)
             found += [
                 Command.make(Unit.VECTOR, op=VOp.NORM_STAT, note=f"statistics of {note}", mult=norm.eps_mult,
-                             shift=norm.eps_shift, flags=(VectorFlag.MEAN,), **source),
+                             shift=norm.eps_shift, flags=(NormFlag.MEAN,), **source),
                 Command.make(Unit.VECTOR, note=f"normalise {note}", dst=stage, dst_stride=step, shift=norm.shift,
                              flags=flags, **apply),
                 Command.make(Unit.VECTOR, note=f"normalise {note}, int16", dst=residual + i, dst_stride=2 * R,
-                             shift=norm.wide_shift, flags=(*flags, VectorFlag.WIDE), **apply),
+                             shift=norm.wide_shift, flags=(*flags, NormFlag.WIDE), **apply),
                 *self._rows(Unit.STORE, narrow, block, stage, step, i, m),
                 *self._rows(Unit.STORE, wide, block, residual + i, R, i, m), *[None] * STORE_PRODUCTS]
         return found
@@ -283,7 +283,7 @@ class _Emitter:
             slot = self._slot(b)
             self._linear("o", self.layer.o, range(self.groups), m=block[1], operand=row[f"operand {slot}"],
                          pitch=plan.rows, parameters=row["narrow"], dst=row[f"residual {slot}"], stride=2 * plan.rows,
-                         flags=(VectorFlag.RESIDUAL,))
+                         flags=(RequantFlag.RESIDUAL,))
         self._flush()
 
     def _feed_forward(self) -> None:
@@ -302,12 +302,12 @@ class _Emitter:
                     self._flush()
             self.later += [*[None] * STORE_PRODUCTS, *self._rows(Unit.LOAD, "middle16", block, residual, R)]
             self._linear("up", layer.up, inner, m=block[1], operand=operand, pitch=R, parameters=row["wide"],
-                         dst=row["inner"], stride=R, flags=(VectorFlag.LOOKUP,))
+                         dst=row["inner"], stride=R, flags=(RequantFlag.LOOKUP,))
             self._flush()
             if b + 1 < len(blocks):
                 self.later += self._rows(Unit.LOAD, "middle8", blocks[b + 1], operand, R)
             self._linear("down", layer.down, range(self.groups), m=block[1], operand=row["inner"], pitch=R,
-                         parameters=row["narrow"], dst=residual, stride=2 * R, flags=(VectorFlag.RESIDUAL,))
+                         parameters=row["narrow"], dst=residual, stride=2 * R, flags=(RequantFlag.RESIDUAL,))
             norm = self._norm(layer.output_norm, block, "last", *STORED[3:5])
         self._flush()
         self.later += norm

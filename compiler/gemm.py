@@ -17,7 +17,7 @@ from gemmule.compiler.layout import Regions, WeightFormat, pack_columns
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.timing import ceil_div
 
 __all__ = ["GemmProgram", "compile_gemm"]
@@ -252,7 +252,7 @@ class _Emitter:
                 Unit.VECTOR, op=VOp.REQUANT, note=f"requantise columns {n0 * dim}", src0=acc,
                 src0_stride=plan.m, src1=plan.parameter_rows[panel % 2] + 3 * inside,
                 dst=stage + staged * plan.m, dst_stride=plan.m, m=rows, n=columns,
-                flags=(VectorFlag.COLUMN,)))
+                flags=(RequantFlag.COLUMN,)))
             staged += groups
             following = work[index + 1] if index + 1 < len(work) else None
             apart = following is None or following[0] != m0 or following[2] != n0 + groups

@@ -29,7 +29,7 @@ from gemmule.compiler.attention import (
 )
 from gemmule.compiler.errors import CompileError
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.numerics.online import online_softmax
 from gemmule.timing import ceil_div
 
@@ -206,9 +206,9 @@ class _Builder:
             k=plan.head_dim, flags=(MatrixFlag.B_TRANSPOSED,)))
         # The block's first row sees m - 1 keys fewer than its last one.
         masked = plan.causal and piece.after < m - 1
-        flags = {VectorFlag.ONLINE} | ({VectorFlag.CONTINUE} if piece.start else set())
-        flags |= {VectorFlag.CAUSAL} if masked else set()
-        more = {VectorFlag.MORE} if piece.after else set()
+        flags = {SoftmaxFlag.ONLINE} | ({SoftmaxFlag.CONTINUE} if piece.start else set())
+        flags |= {SoftmaxFlag.CAUSAL} if masked else set()
+        more = {SoftmaxFlag.MORE} if piece.after else set()
         source: dict[str, Any] = {
             "src0": scores, "src0_stride": m, "m": m, "n": piece.count, "mult": int(self.score[piece.head, 0]),
             "shift": int(self.score[piece.head, 1]), "context": statistics,
@@ -243,7 +243,7 @@ class _Builder:
         self.commands.append(Command.make(
             Unit.VECTOR, op=VOp.REQUANT, note=f"normalise {piece.note}", src0=context, src0_stride=m,
             dst=plan.place[f"context{slot}"], dst_stride=m, m=m, n=plan.head_dim, mult=int(self.scale[piece.head, 0]),
-            shift=int(self.scale[piece.head, 1]), context=statistics, flags=(VectorFlag.ROW,)))
+            shift=int(self.scale[piece.head, 1]), context=statistics, flags=(RequantFlag.ROW,)))
         self._move("context", piece.head, slot, piece.first, m, m)
 
 

@@ -20,12 +20,15 @@ from gemmule.isa import (
     NUM_PREDICATES,
     Command,
     Dyn,
+    ImportanceFlag,
+    KeysFlag,
     MatrixFlag,
     MoveFlag,
-    SelectFlag,
+    NormFlag,
+    RequantFlag,
+    SoftmaxFlag,
     SOp,
     Unit,
-    VectorFlag,
     VOp,
 )
 
@@ -134,13 +137,13 @@ def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpr
         found.append(rows(SPM, False, get("src0") + get("src0_stride") // 2, m, get("src0_stride"), groups,
                           Dyn.SRC0))
     if op in (VOp.REQUANT, VOp.ROPE, VOp.I_GELU):
-        parameters = 3 * (VectorFlag.COLUMN in command.flags) + 4 * (VectorFlag.BIAS in command.flags)
+        parameters = 3 * (RequantFlag.COLUMN in command.flags) + 4 * (RequantFlag.BIAS in command.flags)
         if parameters:
             found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
     if op is VOp.NORM_APPLY:
-        parameters = 2 + 4 * (VectorFlag.BIAS in command.flags)
+        parameters = 2 + 4 * (NormFlag.BIAS in command.flags)
         found.append(rows(SPM, False, get("src1"), parameters * groups, moved=Dyn.SRC1))
-    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) and VectorFlag.TREE in command.flags:
+    if op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) and SoftmaxFlag.TREE in command.flags:
         found.append(rows(SPM, False, get("src1"), m, moved=Dyn.SRC1))
     if op in (VOp.PRODUCT, VOp.ADD):
         stride1 = get("aux") if op is VOp.PRODUCT else get("src0_stride")
@@ -149,8 +152,8 @@ def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpr
         found.append(rows(SPM, False, get("aux"), m << (get("period") + 2)))
     if op in (VOp.NORM_STAT, VOp.SOFTMAX_MAX, VOp.ABSMAX):
         return found
-    residual = op is VOp.REQUANT and VectorFlag.RESIDUAL in command.flags
-    wide = residual or VectorFlag.WIDE in command.flags
+    residual = op is VOp.REQUANT and RequantFlag.RESIDUAL in command.flags
+    wide = residual or RequantFlag.WIDE in command.flags
     target = ACC if op is VOp.RESCALE else SPM
     for plane in range(2 if wide else 1):
         start = get("dst") + plane * (get("dst_stride") // 2)
@@ -170,9 +173,9 @@ def _select(command: Command, m: int, n: int, k: int, dim: int,
         return []
     groups, listed = -(-n // dim), -(-n // (dim // 2))
     found = []
-    wide = op in (SOp.ARGMAX, SOp.KEYS) or SelectFlag.WIDE in flags
+    wide = op in (SOp.ARGMAX, SOp.KEYS) or ImportanceFlag.WIDE in flags
     if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) or (
-            op is SOp.KEYS and SelectFlag.FROM_IMPORTANCE not in flags):
+            op is SOp.KEYS and KeysFlag.FROM_IMPORTANCE not in flags):
         for plane in range(2 if wide else 1):
             found.append(rows(SPM, False, get("src0") + plane * (get("src0_stride") // 2), m, get("src0_stride"),
                               groups, Dyn.SRC0))

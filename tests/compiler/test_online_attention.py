@@ -18,7 +18,7 @@ from gemmule.compiler.online_attention import (
 )
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import ProgramError, verify
@@ -119,9 +119,9 @@ def test_rescale_after_the_first_block_only() -> None:
         VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, *[VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.RESCALE] * 3, VOp.REQUANT]
     assert [c.fields["n_cap"] for c in work if c.op == VOp.SOFTMAX_MAX] == [64, 64, 64, 8]
     exponentials = [c.flags for c in work if c.op == VOp.SOFTMAX_EXP]
-    assert [VectorFlag.CONTINUE in flags for flags in exponentials] == [False, True, True, True]
-    assert [VectorFlag.MORE in flags for flags in exponentials] == [True, True, True, False]
-    assert all(VectorFlag.ONLINE in flags for flags in exponentials)
+    assert [SoftmaxFlag.CONTINUE in flags for flags in exponentials] == [False, True, True, True]
+    assert [SoftmaxFlag.MORE in flags for flags in exponentials] == [True, True, True, False]
+    assert all(SoftmaxFlag.ONLINE in flags for flags in exponentials)
 
 
 def test_causal_skips_blocks_and_masks_the_diagonal_alone() -> None:
@@ -131,7 +131,7 @@ def test_causal_skips_blocks_and_masks_the_diagonal_alone() -> None:
     maxima = [c for c in program.commands if c.unit is Unit.VECTOR and c.op == VOp.SOFTMAX_MAX]
     # Of four blocks of 64 keys the blocks of queries see 1, 2, 3, 4; the last one of each is masked.
     assert len(maxima) == 10
-    assert sum(VectorFlag.CAUSAL in c.flags for c in maxima) == 4
+    assert sum(SoftmaxFlag.CAUSAL in c.flags for c in maxima) == 4
 
 
 def test_leaving_out_a_rescale_or_a_wait_shows() -> None:
