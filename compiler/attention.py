@@ -8,24 +8,25 @@ contexts of two blocks the other half. Operands lie in DRAM as the device uses t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions
+from gemmule.compiler.layout import Regions, pack_groups, unpack_groups
+from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.compiler.schedule import ACC, SPM, footprints, place_waits
 from gemmule.config import Config
-from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
+from gemmule.isa import MAX_LENGTH, MAX_WAIT, Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.sim.result import Result
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "OPERANDS", "SLOTS", "AttentionPlan", "AttentionProgram", "Block", "Head", "LayerProgram", "addresses", "attend",
-    "check_scalings", "check_sizes", "compile_attention", "exposed_vector", "move_groups", "pack_groups",
-    "place_operands", "place_regions", "plan_attention", "schedule_loads", "unpack_groups",
+    "OPERANDS", "SLOTS", "AttentionPlan", "AttentionProgram", "Block", "Head", "attend", "check_scalings",
+    "check_sizes", "compile_attention", "exposed_vector", "move_groups", "place_operands", "place_regions",
+    "plan_attention", "schedule_loads",
 ]
 
 SLOTS = 4
@@ -61,8 +62,8 @@ class AttentionPlan:
 def check_sizes(sizes: Mapping[str, int], causal: bool) -> None:
     """Refuse sizes (by name, among them queries and keys) that no plan can have; raises CompileError."""
     for name, value in sizes.items():
-        if not 1 <= value <= 65535:
-            raise CompileError(f"{name} must be from 1 to 65535, not {value}")
+        if not 1 <= value <= MAX_LENGTH:
+            raise CompileError(f"{name} must be from 1 to {MAX_LENGTH}, not {value}")
     if causal and sizes["queries"] > sizes["keys"]:
         raise CompileError(
             f"causal attention takes at most as many queries as keys = {sizes['keys']}, not {sizes['queries']}")
@@ -179,20 +180,6 @@ def move_groups(unit: Unit, note: str, *, base: int, offset: int, pitch: int, ro
                         row_stride=stride, block_stride=1, rows=groups)
 
 
-def pack_groups(values: np.ndarray, dim: int) -> np.ndarray:
-    """int8 [..., rows, columns] as the device uses it: uint8 [..., group, rows, dim], zero beyond the columns."""
-    *outer, rows, columns = values.shape
-    padded = np.zeros((*outer, rows, ceil_div(columns, dim) * dim), dtype=np.int8)
-    padded[..., :columns] = values
-    return np.ascontiguousarray(np.moveaxis(padded.reshape(*outer, rows, -1, dim), -2, -3)).view(np.uint8)
-
-
-def unpack_groups(content: np.ndarray, columns: int) -> np.ndarray:
-    """Inverse of :func:`pack_groups`: [..., group, rows, dim] to [..., rows, columns], same dtype."""
-    rows = np.moveaxis(content, -3, -2)
-    return rows.reshape(*rows.shape[:-2], -1)[..., :columns].copy()
-
-
 def schedule_loads(commands: Sequence[Command], config: Config,
                    spilled: Mapping[int, int] | None = None) -> list[Command]:
     """Move every load up to where its rows are free, in order, and place all waits.
@@ -259,56 +246,7 @@ def _wait_for_stores(commands: Sequence[Command], spilled: Mapping[int, int]) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerProgram:
-    """A compiled piece of a model; ``symbols``: (address, bytes) of its DRAM regions, among them ``program``."""
-
-    config: Config
-    image: bytes
-    commands: tuple[Command, ...]
-    base_address: int
-    size: int
-    """Bytes of DRAM from ``base_address`` on."""
-    symbols: dict[str, tuple[int, int]]
-    bases: tuple[str, ...]
-    """Region of each base register."""
-
-    @property
-    def program_address(self) -> int:
-        return self.symbols["program"][0]
-
-    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch, int64."""
-        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
-        for register, name in enumerate(self.bases):
-            bases[register], limits[register] = self.symbols[name]
-        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
-        lengths[0] = 65535
-        return bases, limits, lengths
-
-    def put(self, dram: np.ndarray, name: str, content: np.ndarray) -> None:
-        """Write a region's content (uint8) into ``dram``, the bytes from ``base_address`` on."""
-        at = self.symbols[name][0] - self.base_address
-        dram[at:at + content.size] = content.reshape(-1)
-
-
-def addresses(regions: Regions, config: Config, base_address: int) -> tuple[int, dict[str, tuple[int, int]]]:
-    """(bytes, symbols) of regions that stand at ``base_address``.
-
-    Raises:
-        CompileError: the address is not aligned, or the end lies beyond the device's addresses.
-    """
-    if base_address % regions.align:
-        raise CompileError(f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
-    size = ceil_div(regions.size, regions.align) * regions.align
-    if base_address + size > 1 << config.address_bits:
-        raise CompileError(
-            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
-            f"{base_address + size}: raise address_bits")
-    return size, {name: (base_address + at, n) for name, (at, n) in regions.table.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionProgram(LayerProgram):
+class AttentionProgram(FixedProgram):
     """Compiled attention; regions ``q``, ``k``, ``v``, ``context``."""
 
     heads: int
@@ -328,10 +266,10 @@ class AttentionProgram(LayerProgram):
         self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
         return dram
 
-    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> np.ndarray:
+    def read_output(self, read_dram: ReadDram) -> np.ndarray:
         """int8 context [heads, queries, head_dim], read with ``read_dram(address, bytes)``."""
-        raw = np.frombuffer(bytes(read_dram(*self.symbols["context"])), dtype=np.int8)
-        return unpack_groups(raw.reshape(self.heads, -1, self.plan.queries, self.config.dim), self.plan.head_dim)
+        grouped = self.read(read_dram, "context").reshape(self.heads, -1, self.plan.queries, self.config.dim)
+        return unpack_groups(grouped, self.plan.head_dim).view(np.int8)
 
 
 def check_scalings(heads: int, score: np.ndarray, scale: np.ndarray) -> None:
@@ -340,15 +278,14 @@ def check_scalings(heads: int, score: np.ndarray, scale: np.ndarray) -> None:
         raise CompileError(f"score and scale must have shape {(max(heads, 1), 2)}, not {score.shape} and {scale.shape}")
 
 
-def place_operands(config: Config, heads: int, plan: AttentionPlan, program_bytes: int,
-                   base_address: int) -> tuple[int, dict[str, tuple[int, int]]]:
-    """(bytes, symbols) of the program and the four operands in DRAM; raises as :func:`addresses`."""
-    regions = Regions(max(config.burst_bytes, 64))
+def place_operands(config: Config, heads: int, plan: AttentionPlan, program_bytes: int) -> Regions:
+    """The program and the four operands in DRAM."""
+    regions = Regions(config)
     regions.reserve("program", program_bytes)
     for name in OPERANDS:
         rows = plan.keys if name in "kv" else plan.queries
         regions.reserve(name, heads * ceil_div(plan.head_dim, config.dim) * rows * config.dim)
-    return addresses(regions, config, base_address)
+    return regions
 
 
 def compile_attention(config: Config, heads: int, queries: int, keys: int, head_dim: int, *, score: np.ndarray,
@@ -394,7 +331,8 @@ def compile_attention(config: Config, heads: int, queries: int, keys: int, head_
         commands += [move("context", h) for h, block in taken if block.first + block.rows == queries]
     commands = schedule_loads(commands, config)
     image = encode_program(commands)
-    size, symbols = place_operands(config, heads, plan, len(image), base_address)
-    return AttentionProgram(
-        config=config, heads=heads, plan=plan, image=image, commands=tuple(commands), base_address=base_address,
-        size=size, symbols=symbols, bases=OPERANDS)
+    regions = place_operands(config, heads, plan, len(image))
+    program = AttentionProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate(OPERANDS)), heads=heads, plan=plan)
+    return program.verified(program.registers())

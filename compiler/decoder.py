@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.allocate import Plan, Slot, plan_decoder
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_angles, pack_planes
-from gemmule.compiler.program import (
+from gemmule.compiler.decoder_program import (
     BASE_KV_NEW,
     BASE_LOGITS,
     LEN_CONTEXT,
@@ -22,8 +20,10 @@ from gemmule.compiler.program import (
     LEN_LOGITS,
     LEN_ROWS,
     LEN_TOTAL,
+    REGIONS,
     DecoderProgram,
 )
+from gemmule.compiler.layout import Regions, pack_angles, pack_planes
 from gemmule.compiler.qmodel import Norm, QuantLayer, QuantModel
 from gemmule.compiler.quantize import ROPE_SHIFT
 from gemmule.compiler.schedule import place_waits
@@ -257,27 +257,17 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
               LEN_FIRST_LOGIT: (0, plan.rows - 1)}
     commands = place_waits(_Emitter(model, config, plan, stream, tokens).emit(), config, bounds)
     image = encode_program(commands)
-
-    regions = Regions(stream.static.align)
-    if base_address % regions.align:
-        raise CompileError(
-            f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
+    regions = Regions(config)
     regions.put("program", np.frombuffer(image, dtype=np.uint8))
     regions.put("static", stream.static.image())
     regions.put("embedding", pack_planes(model.embedding(np.arange(shape.vocab)), dim))
     regions.put("angles", pack_angles(model.cosine, model.sine, dim))
     regions.reserve("kv", shape.layers * shape.max_positions * 2 * shape.width)
     regions.reserve("logits", plan.rows * 2 * (1 if tokens else ceil_div(shape.vocab, dim) * dim))
-    dram = regions.image()
-    if base_address + len(dram) > 1 << config.address_bits:
-        raise CompileError(
-            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
-            f"{base_address + len(dram)}: raise address_bits")
     head = [part for chunk in stream.layers[-1]["head"] for part in chunk.parts]
-    return DecoderProgram(
-        config=config, shape=shape, image=image, commands=tuple(commands), dram=dram,
-        base_address=base_address,
-        symbols={name: (base_address + offset, size) for name, (offset, size) in regions.table.items()},
-        max_rows=plan.rows, max_positions=shape.max_positions, logit_scale=model.logit_scale,
-        logit_pieces=tuple((part.source * dim, part.columns) for part in head), plan=plan, tokens=tokens,
-    )
+    program = DecoderProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=REGIONS, shape=shape, dram=regions.image(), max_rows=plan.rows,
+        max_positions=shape.max_positions, logit_scale=model.logit_scale,
+        logit_pieces=tuple((part.source * dim, part.columns) for part in head), plan=plan, tokens=tokens)
+    return program.verified(*program.extremes())

@@ -10,7 +10,7 @@ queue of their own and are emitted one a product, so the mesh need not wait for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,19 +20,16 @@ from gemmule.compiler.attention import (
     AttentionPlan,
     Block,
     Head,
-    LayerProgram,
-    addresses,
     attend,
     move_groups,
-    pack_groups,
     place_regions,
     plan_attention,
     schedule_loads,
-    unpack_groups,
 )
 from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_columns, pack_planes, pack_weights
+from gemmule.compiler.layout import Regions, pack_columns, pack_groups, pack_planes, pack_weights, unpack_groups
+from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, NormFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.numerics import join_planes, split_planes
@@ -328,7 +325,7 @@ def _words(values: np.ndarray, dim: int) -> np.ndarray:
 
 def _static(layer: EncoderLayer, config: Config) -> Regions:
     """Weights as they stream, column parameters, norms, the activation table."""
-    regions, dim = Regions(max(config.burst_bytes, 64)), config.dim
+    regions, dim = Regions(config), config.dim
 
     def columns(linear: BiasedLinear) -> np.ndarray:
         return np.concatenate([pack_columns(linear.mult, linear.shift, dim), _words(linear.bias, dim)], axis=1)
@@ -347,7 +344,7 @@ def _static(layer: EncoderLayer, config: Config) -> Regions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderProgram(LayerProgram):
+class EncoderProgram(FixedProgram):
     """A compiled layer with its DRAM content (``dram``, uint8, at ``base_address``).
 
     Regions: ``static`` (weights and parameters), inputs ``x8``, ``x16``, outputs ``y8``, ``y16``, and what the layer
@@ -370,10 +367,10 @@ class EncoderProgram(LayerProgram):
         self.put(dram, "x16", np.stack(planes, axis=1))  # [group, plane, row, dim]
         return dram
 
-    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def read_output(self, read_dram: ReadDram) -> tuple[np.ndarray, np.ndarray]:
         """(int8, int16) output [sequence, hidden] as int64, read with ``read_dram(address, bytes)``."""
         S, dim, hidden = self.shape.sequence, self.config.dim, self.shape.hidden
-        narrow, wide = (np.frombuffer(bytes(read_dram(*self.symbols[name])), dtype=np.uint8) for name in ("y8", "y16"))
+        narrow, wide = (self.read(read_dram, name) for name in ("y8", "y16"))
         y8 = unpack_groups(narrow.reshape(-1, S, dim).view(np.int8), hidden).astype(np.int64)
         planes = wide.reshape(-1, 2, S, dim)
         return y8, join_planes(*(unpack_groups(planes[:, i], hidden) for i in range(2)))
@@ -389,12 +386,13 @@ def compile_encoder(layer: EncoderLayer, config: Config, base_address: int = 0) 
     plan, static = plan_encoder(config, shape), _static(layer, config)
     commands = schedule_loads(_Emitter(config, layer, plan, static.table).emit(), config, SPILLED)
     image = encode_program(commands)
-    regions = Regions(static.align)
+    regions = Regions(config)
     regions.put("program", np.frombuffer(image, dtype=np.uint8))
     regions.put("static", static.image())
     for name in dict.fromkeys((*LOADED[1:], *STORED)):
         regions.reserve(name, shape.sequence * shape.hidden * (2 if name.endswith("16") else 1))
-    size, symbols = addresses(regions, config, base_address)
-    return EncoderProgram(
-        config=config, shape=shape, plan=plan, image=image, commands=tuple(commands), dram=regions.image(), size=size,
-        base_address=base_address, symbols=symbols, bases=(*LOADED, *STORED))
+    program = EncoderProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate((*LOADED, *STORED))), shape=shape, plan=plan,
+        dram=regions.image())
+    return program.verified(program.registers())

@@ -6,46 +6,37 @@ layout of an input. Weights are cut into tiles and packed in the order in which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, WeightFormat, pack_columns
+from gemmule.compiler.layout import Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
+from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.timing import ceil_div
 
 __all__ = ["GemmProgram", "compile_gemm"]
 
 INT8 = WeightFormat()
-BASE_A, BASE_B, BASE_PARAMETERS, BASE_C = 0, 1, 2, 3
+OPERANDS = ("a", "b", "parameters", "c")
+"""DRAM regions by base register."""
+BASE_A, BASE_B, BASE_PARAMETERS, BASE_C = range(len(OPERANDS))
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmProgram:
-    """A compiled product; ``symbols`` (address, bytes): ``program``, ``a``, ``b``, ``parameters``, ``c``."""
+class GemmProgram(FixedProgram):
+    """A compiled product; regions ``a``, ``b``, ``parameters``, ``c``."""
 
-    config: Config
     m: int
     k: int
     n: int
-    image: bytes
-    commands: tuple[Command, ...]
-    base_address: int
-    size: int
-    """Bytes of DRAM from ``base_address`` on."""
-    symbols: dict[str, tuple[int, int]]
     plan: GemmPlan
     weights: WeightFormat
-
-    @property
-    def program_address(self) -> int:
-        return self.symbols["program"][0]
 
     @property
     def macs(self) -> int:
@@ -68,15 +59,6 @@ class GemmProgram:
         """Multiply-accumulates over what the mesh could do in ``cycles``."""
         return self.macs / (cycles * self.config.dim ** 2)
 
-    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch, int64."""
-        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
-        for register, name in ((BASE_A, "a"), (BASE_B, "b"), (BASE_PARAMETERS, "parameters"), (BASE_C, "c")):
-            bases[register], limits[register] = self.symbols[name]
-        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
-        lengths[0] = 65535
-        return bases, limits, lengths
-
     def fill(self, a: np.ndarray, b: np.ndarray, mult: np.ndarray, shift: np.ndarray,
              scales: np.ndarray | None = None) -> np.ndarray:
         """DRAM content (uint8, at ``base_address``) for A[m, k], B[k, n] int8, mult and shift [n].
@@ -93,14 +75,9 @@ class GemmProgram:
                 raise CompileError(f"{name} must have shape {size}, not {value.shape}")
         dim, plan = self.config.dim, self.plan
         dram = np.zeros(self.size, dtype=np.uint8)
-
-        def put(name: str, content: np.ndarray) -> None:
-            at = self.symbols[name][0] - self.base_address
-            dram[at:at + content.size] = content.reshape(-1)
-
-        put("program", np.frombuffer(self.image, dtype=np.uint8))
-        put("a", _pack_activations(a, dim))
-        put("parameters", pack_columns(mult, shift, dim))
+        self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
+        self.put(dram, "a", pack_groups(a, dim))
+        self.put(dram, "parameters", pack_columns(mult, shift, dim))
         tiles = []
         for n0, wide in _columns(plan, self.n, dim):
             for k0, deep in _pieces(ceil_div(self.k, dim), plan.k):
@@ -111,23 +88,13 @@ class GemmProgram:
                     part = scales[k0 // step:ceil_div(k0 + deep, step), columns]
                 tile = b[k0 * dim:(k0 + deep) * dim, columns]
                 tiles.append(self.weights.pack(self.config, tile, part, deep).reshape(-1))
-        put("b", np.concatenate(tiles))
+        self.put(dram, "b", np.concatenate(tiles))
         return dram
 
-    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> np.ndarray:
+    def read_output(self, read_dram: ReadDram) -> np.ndarray:
         """int8 C [m, n], read with ``read_dram(address, bytes)``."""
-        raw = read_dram(*self.symbols["c"])
-        data = raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
-        grouped = data.reshape(-1, self.m, self.config.dim).transpose(1, 0, 2)  # [m, groups, dim]
-        return grouped.reshape(self.m, -1)[:, :self.n].view(np.int8).copy()
-
-
-def _pack_activations(a: np.ndarray, dim: int) -> np.ndarray:
-    """[rows, columns] to [group][row][dim], zero beyond the last column."""
-    rows, columns = a.shape
-    padded = np.zeros((rows, ceil_div(columns, dim) * dim), dtype=np.int8)
-    padded[:, :columns] = a
-    return np.ascontiguousarray(padded.reshape(rows, -1, dim).transpose(1, 0, 2)).view(np.uint8)
+        grouped = self.read(read_dram, "c").reshape(-1, self.m, self.config.dim)
+        return unpack_groups(grouped, self.n).view(np.int8)
 
 
 def _pieces(total: int, size: int) -> list[tuple[int, int]]:
@@ -281,22 +248,14 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, 
     commands = place_waits(_Emitter(config, m, k, n, plan, weights, dataflow).emit(), config, {})
     image = encode_program(commands)
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)
-    regions = Regions(max(config.burst_bytes, 64))
-    if base_address % regions.align:
-        raise CompileError(
-            f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
+    regions = Regions(config)
     regions.reserve("program", len(image))
     regions.reserve("a", deep * m * dim)
     regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in _pieces(deep, plan.k)) * wide * dim)
     regions.reserve("parameters", 3 * wide * dim)
     regions.reserve("c", wide * m * dim)
-    size = ceil_div(regions.size, regions.align) * regions.align
-    if base_address + size > 1 << config.address_bits:
-        raise CompileError(
-            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
-            f"{base_address + size}: raise address_bits")
-    return GemmProgram(
-        config=config, m=m, k=k, n=n, image=image, commands=tuple(commands), base_address=base_address,
-        size=size,
-        symbols={name: (base_address + offset, length) for name, (offset, length) in regions.table.items()},
-        plan=plan, weights=weights)
+    program = GemmProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate(OPERANDS)), m=m, k=k, n=n, plan=plan,
+        weights=weights)
+    return program.verified(program.registers())

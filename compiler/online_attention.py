@@ -28,6 +28,7 @@ from gemmule.compiler.attention import (
     schedule_loads,
 )
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.program import Registers
 from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.numerics.online import online_softmax
@@ -120,11 +121,8 @@ class OnlineProgram(AttentionProgram):
 
     plan: OnlinePlan
 
-    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch, int64."""
-        bases, limits, lengths = super().registers()
-        lengths[BEHIND] = MOST_BEHIND
-        return bases, limits, lengths
+    def registers(self) -> Registers:
+        return self.place(lengths={BEHIND: MOST_BEHIND}, windows={})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +261,8 @@ def compile_online_attention(config: Config, heads: int, queries: int, keys: int
     plan = plan_online_attention(config, queries, keys, head_dim, causal=causal, block=block)
     commands = schedule_loads(_Builder(config, plan, score, scale).build(heads), config)
     image = encode_program(commands)
-    size, symbols = place_operands(config, heads, plan, len(image), base_address)
-    return OnlineProgram(
-        config=config, heads=heads, plan=plan, image=image, commands=tuple(commands), base_address=base_address,
-        size=size, symbols=symbols, bases=OPERANDS)
+    regions = place_operands(config, heads, plan, len(image))
+    program = OnlineProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate(OPERANDS)), heads=heads, plan=plan)
+    return program.verified(program.registers())

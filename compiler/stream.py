@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.allocate import Plan
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_columns, pack_gamma, pack_weights
-from gemmule.compiler.program import (
+from gemmule.compiler.decoder_program import (
     BASE_ANGLES,
     BASE_KV,
     BASE_STATIC,
@@ -22,6 +20,8 @@ from gemmule.compiler.program import (
     LEN_LOGITS,
     LEN_ROWS,
 )
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import Regions, pack_columns, pack_gamma, pack_weights
 from gemmule.compiler.qmodel import Linear, QuantLayer, QuantModel
 from gemmule.config import Config
 from gemmule.isa import Command, Length, Unit
@@ -93,7 +93,7 @@ class LoadStream:
     def __init__(self, model: QuantModel, config: Config, plan: Plan) -> None:
         self.model, self.config, self.plan = model, config, plan
         self.dim = config.dim
-        self.static = Regions(max(config.burst_bytes, 64))
+        self.static = Regions(config)
         self.loads: list[Load] = []
         self.layers: list[dict[str, list[Chunk]]] = []
         self.chunks = 0

@@ -8,7 +8,7 @@ from functools import cache
 from types import TracebackType
 
 from gemmule.compiler.decoder import compile_decoder
-from gemmule.compiler.program import DecoderProgram
+from gemmule.compiler.decoder_program import DecoderProgram
 from gemmule.config import Config
 from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
 from gemmule.sw.decoding.generate import Generation, generate

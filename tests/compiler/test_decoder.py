@@ -10,7 +10,8 @@ import pytest
 
 from gemmule.compiler import CompileError, Interpreter, KvCache, compile_decoder, listing
 from gemmule.compiler.allocate import plan_decoder
-from gemmule.compiler.program import DecoderProgram
+from gemmule.compiler.decoder_program import DecoderProgram
+from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
@@ -30,15 +31,14 @@ class _Device:
     def __init__(self, program: DecoderProgram) -> None:
         self.program = program
         self.model = Simulator(program.config, dram_bytes=1 << 20)
-        self.model.memory.write(program.base_address, program.dram)
-        self.model.load_program(program.image, program.program_address)
+        self.model.write_dram(program.base_address, program.dram)
         self.cycles = 0
 
     def launch(self, tokens: list[int], position: int, logit_rows: int | None = None) -> None:
         program, model = self.program, self.model
         registers = program.registers(tokens, position, logit_rows)
         verify(program.commands, program.config, *registers)
-        model.bases[:], model.limits[:], model.lengths[:] = registers
+        model.load(program.launch("test", NO_DRAM, registers))
         result = model.run()
         assert result.fault == 0, program.commands[result.fault_index]
         self.cycles = result.cycles

@@ -11,13 +11,12 @@ from gemmule.compiler import CompileError
 from gemmule.compiler.attention import (
     compile_attention,
     exposed_vector,
-    pack_groups,
     plan_attention,
     schedule_loads,
-    unpack_groups,
 )
 from gemmule.compiler.encoder import SPILLED, EncoderProgram, compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, attention, encode, random_layer
+from gemmule.compiler.layout import pack_groups, unpack_groups
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
@@ -48,11 +47,7 @@ def _attention(config: Config, heads: int, queries: int, keys: int, head_dim: in
     program = compile_attention(
         config, heads, queries, keys, head_dim, score=score, scale=scale, causal=causal, base_address=1024)
     model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.write_dram(program.base_address, program.fill(q, k, v))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, config, *registers, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
+    model.load(program.launch("attention", program.fill(q, k, v), program.registers()))
     result = model.run()
     assert result.fault == 0
     assert np.array_equal(program.read_output(model.read_dram), attention(q, k, v, score, scale, causal=causal))
@@ -104,11 +99,7 @@ def _compiled(config: Config, shape: EncoderShape, seed: int = 3) -> tuple[Encod
     layer, x8, x16 = random_layer(shape, seed)
     program = compile_encoder(layer, config, base_address=1024)
     model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.write_dram(program.base_address, program.fill(x8, x16))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, config, *registers, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
+    model.load(program.launch("layer", program.fill(x8, x16), program.registers()))
     result = model.run()
     assert result.fault == 0
     for got, wanted in zip(program.read_output(model.read_dram), encode(layer, x8, x16)):

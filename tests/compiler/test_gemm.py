@@ -8,10 +8,10 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.gemm import INT8, compile_gemm
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sim.verify.verify import verify
 
 TWO_BANKS = Config(name="two", dim=4, bus_bytes=2, spm_kib=2, spm_banks=2, acc_kib=1, acc_banks=1, preload=4,
                    burst_bytes=32, unit_queue=4)
@@ -33,11 +33,7 @@ def _check(config: Config, m: int, k: int, n: int, weights: WeightFormat = INT8,
             exact_b[row] *= scales[row // weights.group]
     mult, shift = random.integers(1 << 15, 1 << 16, n), random.integers(18, 27, n)
     model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.memory.write(program.base_address, program.fill(a, b, mult, shift, scales))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, config, *registers)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
+    model.load(program.launch("product", program.fill(a, b, mult, shift, scales), program.registers()))
     result = model.run()
     assert result.fault == 0
     exact = a.astype(np.int64) @ exact_b * mult
@@ -100,8 +96,7 @@ def test_speed_on_base(size: tuple[int, int, int], weights: WeightFormat, datafl
     config = CONFIGS["base"]
     program = compile_gemm(config, *size, weights=weights, dataflow=dataflow)
     model = Simulator(config)
-    model.load_program(program.image, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = program.registers()
+    model.load(program.launch("product", NO_DRAM, program.registers()))
     cycles = model.run(timing_only=True).cycles
     share = 1 - config.dram.refresh_cycles / config.dram.refresh_period
     assert program.utilization(cycles) >= utilization

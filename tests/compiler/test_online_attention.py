@@ -43,11 +43,7 @@ def _operands(heads: int, queries: int, keys: int, head_dim: int) -> tuple[np.nd
 
 def _run(program: OnlineProgram, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[Result, np.ndarray]:
     model = Simulator(program.config, dram_bytes=program.base_address + program.size)
-    model.write_dram(program.base_address, program.fill(q, k, v))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, program.config, *registers, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
+    model.load(program.launch("attention", program.fill(q, k, v), program.registers()))
     result = model.run()
     assert result.fault == 0
     return result, program.read_output(model.read_dram)
