@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from common import console, show, write
 
-from gemmule.compiler.attention import AttentionProgram, compile_attention, exposed_vector
+from gemmule.compiler.attention import AttentionProgram, compile_attention
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, attention, encode, random_layer
+from gemmule.compiler.exposed import exposed_vector
 from gemmule.compiler.online_attention import compile_online_attention, online_attention
 from gemmule.compiler.program import FixedProgram
 from gemmule.compiler.quantize import to_mult_shift

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.compiler.allocate import Plan
 from gemmule.compiler.checkpoint import DecoderShape
+from gemmule.compiler.decoder_plan import DecoderPlan
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.program import Program, ReadDram, Registers
 from gemmule.numerics import join_planes
@@ -42,7 +42,7 @@ class DecoderProgram(Program):
     logit_scale: float
     logit_pieces: tuple[tuple[int, int], ...]
     """(first column, columns) of each piece in which logits lie in DRAM: [piece][row][columns]."""
-    plan: Plan
+    plan: DecoderPlan
     tokens: bool
     """The device stores greedy tokens instead of logits."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,17 @@ from gemmule.compiler.attention import (
     Head,
     attend,
     move_groups,
-    place_regions,
     plan_attention,
-    schedule_loads,
 )
 from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.hoist import hoist_loads
 from gemmule.compiler.layout import Regions, pack_columns, pack_groups, pack_planes, pack_weights, unpack_groups
+from gemmule.compiler.place import Plan, cut_off, number, place_regions, round_up
 from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, NormFlag, RequantFlag, Unit, VOp, encode_program
-from gemmule.numerics import join_planes, split_planes
+from gemmule.numerics import BYTE_TABLE_ENTRIES, join_planes, split_planes
 from gemmule.timing import ceil_div
 
 __all__ = ["EncoderPlan", "EncoderProgram", "compile_encoder", "plan_encoder"]
@@ -53,18 +53,14 @@ COLUMN_ROWS, NORM_PARAMETERS = 7, 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderPlan:
-    """How a layer is cut and where everything stands in the scratchpad (``row``: first row by name)."""
+class EncoderPlan(Plan):
+    """Row blocks of the last two phases, and the plan of the first one."""
 
-    blocks: tuple[tuple[int, int], ...]
-    """Row blocks of the last two phases: first row, rows."""
     rows: int
     """Rows of the largest block, and the stride of its column groups."""
     depth: int
     """A weight chunk is one column group wide and so many rows deep."""
-    ring: tuple[int, ...]
     attention: AttentionPlan
-    row: dict[str, int]
 
 
 def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: int,
@@ -73,7 +69,7 @@ def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: 
     dim, step, S = config.dim, config.preload, shape.sequence
     groups, head, inner = shape.hidden // dim, shape.head_dim // dim, ceil_div(shape.inner, dim)
     row, at = {}, 0
-    for name, size in (("wide", COLUMN_ROWS * max(3 * groups, inner)), ("table", max(1, 256 // dim)),
+    for name, size in (("wide", COLUMN_ROWS * max(3 * groups, inner)), ("table", BYTE_TABLE_ENTRIES // dim),
                        ("narrow", COLUMN_ROWS * groups), ("norm", NORM_PARAMETERS * groups)):
         row[name] = at
         at += size
@@ -82,25 +78,23 @@ def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: 
     pieces = ceil_div(shape.hidden, max(dim, config.spm_bank_rows // RING_SLOTS // dim * dim))
     depth = ceil_div(groups, pieces) * dim
     end = (start - RING_SLOTS * depth) // align * align
-    key, block, stage = head * ceil_div(S, step) * step, groups * rows, groups * min(rows, NORM_ROWS)
+    key, block, stage = head * round_up(S, step), groups * rows, groups * min(rows, NORM_ROWS)
     heads = place_regions(config, [
         [("input", groups * S)],
-        [("q0", head * S), ("q1", head * S), *((f"weights{i}", attention.weight_rows) for i in range(2))],
+        [("q0", head * S), ("q1", head * S), *((f"probabilities{i}", attention.probability_rows) for i in range(2))],
         [("k0", key), ("v0", key), ("k1", key), ("v1", key)], [("context0", head * S), ("context1", head * S)]], 0, end)
 
-    def up(place: int) -> int:
-        return ceil_div(place, align) * align
-
     # The last block's residual outlives its phase; what stands below is free for the inner activations then.
-    row |= {"inner": 0, "residual other": 0, "stage other": 2 * block, "operand last": up(2 * block + stage)}
-    row["residual last"] = up(max(inner * rows, row["operand last"] + block))
+    row |= {"inner": 0, "residual other": 0, "stage other": 2 * block}
+    row["operand last"] = round_up(2 * block + stage, align)
+    row["residual last"] = round_up(max(inner * rows, row["operand last"] + block), align)
     row["stage last"] = row["residual last"] + 2 * block
-    row["operand other"] = up(row["stage last"] + stage)
+    row["operand other"] = round_up(row["stage last"] + stage, align)
     if start < 0 or end < 0 or heads is None or row["operand other"] + block > end:
         return None
     return EncoderPlan(
-        blocks=tuple((i, min(rows, S - i)) for i in range(0, S, rows)), rows=rows, depth=depth,
-        ring=tuple(end + i * depth for i in range(RING_SLOTS)), attention=attention, row=row | heads)
+        blocks=cut_off(S, rows), row=row | heads | number("ring", range(end, end + RING_SLOTS * depth, depth)),
+        accumulators=attention.accumulators, rows=rows, depth=depth, attention=replace(attention, row=heads))
 
 
 def plan_encoder(config: Config, shape: EncoderShape) -> EncoderPlan:
@@ -131,7 +125,7 @@ class _Emitter:
     def __init__(self, config: Config, layer: EncoderLayer, plan: EncoderPlan,
                  static: dict[str, tuple[int, int]]) -> None:
         self.config, self.layer, self.shape, self.plan, self.static = config, layer, layer.shape, plan, static
-        self.dim, self.row = config.dim, plan.row
+        self.dim, self.row, self.ring = config.dim, plan.row, plan.slots("ring")
         self.groups, self.head = self.shape.hidden // self.dim, self.shape.head_dim // self.dim
         self.commands: list[Command] = []
         self.later: deque[Command | None] = deque()
@@ -151,14 +145,14 @@ class _Emitter:
 
     def _product(self, name: str, depth: int, group: int, columns: int, m: int, operand: int, pitch: int) -> int:
         """One column group of a product, chunk by chunk; returns its accumulator row."""
-        plan, slots = self.plan, self.plan.attention.accumulators
+        plan, slots = self.plan, self.plan.accumulators
         acc = slots[self.products % len(slots)]
         self.products += 1
-        padded = ceil_div(depth, self.config.preload) * self.config.preload
+        padded = round_up(depth, self.config.preload)
         for k0 in range(0, depth, plan.depth):
             if self.inputs:
                 self.commands.append(self.inputs.popleft())
-            slot, note = plan.ring[self.chunks % len(plan.ring)], f"{name} columns {group * self.dim} depth {k0}"
+            slot, note = self.ring[self.chunks % len(self.ring)], f"{name} columns {group * self.dim} depth {k0}"
             self.chunks += 1
             self.commands += [
                 Command.make(
@@ -227,12 +221,12 @@ class _Emitter:
         plan, S, row, layer = self.plan.attention, self.shape.sequence, self.row, self.layer
         head = Head(
             name=f"head {h}", q=row[f"q{h % 2}"], query_stride=S, k=row[f"k{h % 2}"], v=row[f"v{h % 2}"],
-            key_stride=ceil_div(S, self.config.preload) * self.config.preload, context=row[f"context{h % 2}"],
+            key_stride=round_up(S, self.config.preload), context=row[f"context{h % 2}"],
             context_stride=S, score=(int(layer.score[h, 0]), int(layer.score[h, 1])),
             scale=(int(layer.context[h, 0]), int(layer.context[h, 1])))
         for at in range(0, len(plan.blocks), plan.flight):
             blocks = [Block(head, *block) for block in plan.blocks[at:at + plan.flight]]
-            self.commands += attend(plan, blocks, [row["weights0"], row["weights1"]])
+            self.commands += attend(plan, blocks)
         self.commands.append(move_groups(
             Unit.STORE, f"context {h}", base=BASES[Unit.STORE, "context"], offset=h * self.head * S * self.dim, pitch=S,
             rows=S, groups=self.head, row=head.context, stride=S, dim=self.dim))
@@ -242,7 +236,7 @@ class _Emitter:
         S, row, layer = self.shape.sequence, self.row, self.layer
         self.commands.append(self._constant("parameters qkv", "wide"))
         self.inputs += self._rows(Unit.LOAD, "x8", (0, S), row["input"], S)
-        padded = ceil_div(S, self.config.preload) * self.config.preload
+        padded = round_up(S, self.config.preload)
         for h in range(self.shape.heads):
             groups = range(h * self.head, (h + 1) * self.head)
             for i, (name, linear) in enumerate((("q", layer.q), ("k", layer.k), ("v", layer.v))):
@@ -338,7 +332,7 @@ def _static(layer: EncoderLayer, config: Config) -> Regions:
     regions.put("table", layer.table)
     for name, linear in (("q", layer.q), ("k", layer.k), ("v", layer.v), ("o", layer.o), ("up", layer.up),
                          ("down", layer.down)):
-        depth = ceil_div(linear.weight.shape[1], config.preload) * config.preload
+        depth = round_up(linear.weight.shape[1], config.preload)
         regions.put(name, pack_weights(linear.weight, dim, depth))
     return regions
 
@@ -384,7 +378,7 @@ def compile_encoder(layer: EncoderLayer, config: Config, base_address: int = 0) 
     """
     shape = layer.shape
     plan, static = plan_encoder(config, shape), _static(layer, config)
-    commands = schedule_loads(_Emitter(config, layer, plan, static.table).emit(), config, SPILLED)
+    commands = hoist_loads(_Emitter(config, layer, plan, static.table).emit(), config, SPILLED)
     image = encode_program(commands)
     regions = Regions(config)
     regions.put("program", np.frombuffer(image, dtype=np.uint8))

@@ -13,6 +13,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.layout import Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
+from gemmule.compiler.place import Cut, cut_off
 from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.tile import GemmPlan, plan_gemm
@@ -80,7 +81,7 @@ class GemmProgram(FixedProgram):
         self.put(dram, "parameters", pack_columns(mult, shift, dim))
         tiles = []
         for n0, wide in _columns(plan, self.n, dim):
-            for k0, deep in _pieces(ceil_div(self.k, dim), plan.k):
+            for k0, deep in cut_off(ceil_div(self.k, dim), plan.k):
                 columns = slice(n0 * dim, (n0 + wide) * dim)
                 part = None
                 if scales is not None:
@@ -97,14 +98,10 @@ class GemmProgram(FixedProgram):
         return unpack_groups(grouped, self.n).view(np.int8)
 
 
-def _pieces(total: int, size: int) -> list[tuple[int, int]]:
-    return [(at, min(size, total - at)) for at in range(0, total, size)]
-
-
-def _columns(plan: GemmPlan, n: int, dim: int) -> list[tuple[int, int]]:
+def _columns(plan: GemmPlan, n: int, dim: int) -> list[Cut]:
     """(first, count) of every column tile in groups: panels, tiles within."""
-    return [(panel + first, count) for panel, groups in _pieces(ceil_div(n, dim), plan.panel)
-            for first, count in _pieces(groups, plan.n)]
+    return [(panel + first, count) for panel, groups in cut_off(ceil_div(n, dim), plan.panel)
+            for first, count in cut_off(groups, plan.n)]
 
 
 class _Emitter:
@@ -124,9 +121,9 @@ class _Emitter:
         self.loads: list[tuple[Command, str]] = []
         self.done = {""}
         self.emitted = self.a_count = self.b_count = 0
-        self.deep = ceil_div(k, self.dim)
-        self.depth_tiles = _pieces(self.deep, plan.k)
+        self.depth_tiles = cut_off(ceil_div(k, self.dim), plan.k)
         self.columns = _columns(plan, n, self.dim)
+        self.a, self.b, self.parameters = (plan.slots(name) for name in ("a", "b", "parameters"))
 
     def _load(self, after: str, note: str, **fields: Any) -> None:
         self.loads.append((Command.make(Unit.LOAD, note=note, **fields), after))
@@ -134,7 +131,7 @@ class _Emitter:
     def _load_a(self, m0: int, rows: int, tile: int) -> int:
         """Queue a tile of A; returns its number."""
         k0, groups = self.depth_tiles[tile]
-        number, slots = self.a_count, self.plan.a_rows
+        number, slots = self.a_count, self.a
         self.a_count += 1
         whole = rows == self.m  # then all groups lie one after another
         size = rows * self.dim
@@ -162,19 +159,19 @@ class _Emitter:
             for k0, deep in self.depth_tiles:
                 offset_of[n0, k0] = at
                 at += groups * self.weights.rows(self.config, deep) * dim
-        for panel, (first, width) in enumerate(_pieces(ceil_div(self.n, dim), plan.panel)):
+        for panel, (first, width) in enumerate(cut_off(ceil_div(self.n, dim), plan.panel)):
             self._load(f"panel {panel - 2}" if panel >= 2 else "", f"parameters from column {first * dim}",
                        base=BASE_PARAMETERS, offset=3 * first * dim, bytes=3 * width * dim,
-                       row=plan.parameter_rows[panel % 2], block_stride=1, rows=1)
+                       row=self.parameters[panel % 2], block_stride=1, rows=1)
             inside = [c for c in self.columns if first <= c[0] < first + width]
-            for m0, rows in _pieces(self.m, plan.m):
+            for m0, rows in plan.blocks:
                 kept: list[int] = []
                 for index, (n0, groups) in enumerate(inside):
                     steps = []
                     for tile, (k0, deep) in enumerate(self.depth_tiles):
                         if index == 0 or not plan.resident:
                             kept = [*kept[:tile], self._load_a(m0, rows, tile), *kept[tile + 1:]]
-                        number, slots = self.b_count, plan.b_rows
+                        number, slots = self.b_count, self.b
                         self.b_count += 1
                         self._load(f"b {number - len(slots)}" if number >= len(slots) else "",
                                    f"B columns {n0 * dim} depth {k0 * dim}", base=BASE_B,
@@ -207,17 +204,17 @@ class _Emitter:
                 k0, deep = self.depth_tiles[step]
                 self.commands.append(Command.make(
                     Unit.MATRIX, note=f"rows {m0}+{rows} columns {n0 * dim} depth {k0 * dim}",
-                    a_row=plan.a_rows[a % len(plan.a_rows)], a_stride=plan.m,
-                    b_row=plan.b_rows[b % len(plan.b_rows)], b_stride=self.weights.rows(self.config, deep),
+                    a_row=self.a[a % len(self.a)], a_stride=plan.m,
+                    b_row=self.b[b % len(self.b)], b_stride=self.weights.rows(self.config, deep),
                     c_row=acc, c_stride=plan.m, m=rows, n=columns, k=min(deep * dim, self.k - k0 * dim),
                     group=self.group, flags=self.flags | ({MatrixFlag.ACCUMULATE} if step else set())))
                 self.done |= {f"b {b}"} | ({f"a {a}"} if last else set())
                 self._pump()
             panel, inside = divmod(n0, plan.panel)
-            stage = plan.stage_rows[buffers % 2]
+            stage = plan.row[f"stage{buffers % 2}"]
             self.commands.append(Command.make(
                 Unit.VECTOR, op=VOp.REQUANT, note=f"requantise columns {n0 * dim}", src0=acc,
-                src0_stride=plan.m, src1=plan.parameter_rows[panel % 2] + 3 * inside,
+                src0_stride=plan.m, src1=self.parameters[panel % 2] + 3 * inside,
                 dst=stage + staged * plan.m, dst_stride=plan.m, m=rows, n=columns,
                 flags=(RequantFlag.COLUMN,)))
             staged += groups
@@ -251,7 +248,7 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, 
     regions = Regions(config)
     regions.reserve("program", len(image))
     regions.reserve("a", deep * m * dim)
-    regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in _pieces(deep, plan.k)) * wide * dim)
+    regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in cut_off(deep, plan.k)) * wide * dim)
     regions.reserve("parameters", 3 * wide * dim)
     regions.reserve("c", wide * m * dim)
     program = GemmProgram(

@@ -12,10 +12,12 @@ from gemmule.numerics import split_planes
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "Region", "Regions", "WeightFormat", "pack_angles", "pack_columns", "pack_gamma", "pack_groups", "pack_planes",
-    "pack_weights", "unpack_groups",
+    "MOST_DEPTH", "Region", "Regions", "WeightFormat", "pack_angles", "pack_columns", "pack_gamma", "pack_groups",
+    "pack_planes", "pack_weights", "unpack_groups",
 ]
 
+MOST_DEPTH = (1 << 31) // 128 ** 2
+"""Sums of fewer products of two bytes cannot leave int32."""
 Region = tuple[int, int]
 """(offset or address, bytes)"""
 
@@ -80,7 +82,7 @@ def _columns(values: np.ndarray, dim: int) -> np.ndarray:
 
 
 def pack_groups(values: np.ndarray, dim: int) -> np.ndarray:
-    """int8 values [..., rows, columns] as the device uses it: uint8 [..., group, rows, dim], zero beyond the columns."""
+    """int8 values [..., rows, columns] as the device uses it: uint8 [..., group, rows, dim], zero padded."""
     grouped = _columns(values.astype(np.int8), dim)  # [..., rows, groups, dim]
     return np.ascontiguousarray(np.moveaxis(grouped, -2, -3)).view(np.uint8)
 

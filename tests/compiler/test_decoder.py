@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError, Interpreter, KvCache, compile_decoder, listing
-from gemmule.compiler.allocate import plan_decoder
+from gemmule.compiler.decoder_plan import plan_decoder
 from gemmule.compiler.decoder_program import DecoderProgram
 from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
@@ -139,7 +139,7 @@ def test_decode_is_bound_by_dram(make_model) -> None:
     one = device.cycles
     device.forward([1] * 8, 16)
     assert device.cycles <= 1.08 * one
-    share = 1 - 140 / 3900
+    share = 1 - program.config.dram.refresh_share
     assert program.roofline_bytes(1, 16) / 16 / share > 0.93 * one
 
 

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.attention import (
-    compile_attention,
-    exposed_vector,
-    plan_attention,
-    schedule_loads,
-)
+from gemmule.compiler.attention import compile_attention, plan_attention
 from gemmule.compiler.encoder import SPILLED, EncoderProgram, compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, attention, encode, random_layer
+from gemmule.compiler.exposed import exposed_vector
+from gemmule.compiler.hoist import hoist_loads
 from gemmule.compiler.layout import pack_groups, unpack_groups
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.compiler.schedule import place_waits
@@ -162,10 +159,10 @@ def test_loads_move_up_to_where_their_rows_are_free() -> None:
 
     # The third load fills what the first product reads, the fourth what nothing has touched.
     order = [load(0), load(2048), product(0, 2048), product(0, 2048), load(0), load(4096), product(0, 4096)]
-    moved = schedule_loads(order, BASE)
+    moved = hoist_loads(order, BASE)
     assert [c.fields.get("row", -1) for c in moved] == [0, 2048, -1, -1, 0, 4096, -1]
     order[3] = product(16, 2048)
-    moved = schedule_loads(order, BASE)
+    moved = hoist_loads(order, BASE)
     assert [c.fields.get("row", -1) for c in moved] == [0, 2048, -1, 0, 4096, -1, -1]
     assert moved == place_waits(moved, BASE, {})
 

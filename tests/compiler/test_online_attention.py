@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.attention import compile_attention, exposed_vector
+from gemmule.compiler.attention import compile_attention
 from gemmule.compiler.encoder_reference import attention
+from gemmule.compiler.exposed import exposed_vector
 from gemmule.compiler.online_attention import (
     OnlineProgram,
     compile_online_attention,
