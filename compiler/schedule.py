@@ -16,6 +16,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.config import Config
 from gemmule.isa import (
+    MAX_LENGTH,
     MAX_WAIT,
     NUM_PREDICATES,
     Command,
@@ -31,6 +32,7 @@ from gemmule.isa import (
     Unit,
     VOp,
 )
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 
 __all__ = ["Bounds", "Footprint", "footprints", "place_waits"]
 
@@ -60,7 +62,7 @@ class Footprint:
 def _largest(command: Command, name: str, bounds: Bounds) -> int:
     values = command.fields
     reg, offset, cap = (values.get(f"{name}_{part}", 0) for part in ("reg", "offset", "cap"))
-    high = 65535 if reg == 0 else bounds[reg][1]
+    high = MAX_LENGTH if reg == 0 else bounds[reg][1]
     return min(max(high - offset, 0), cap)
 
 
@@ -127,7 +129,7 @@ def _footprints(command: Command, config: Config, bounds: Bounds) -> list[Footpr
         return found
     op = VOp(command.op)
     if op in (VOp.TABLE, VOp.WORD_TABLE):
-        size = -(-256 // dim) if op is VOp.TABLE else 2 * -(-513 // dim)
+        size = -(-BYTE_TABLE_ENTRIES // dim) if op is VOp.TABLE else 2 * -(-WORD_TABLE_ENTRIES // dim)
         return [rows(SPM, False, get("src0"), size, moved=Dyn.SRC0)]
     if not m or not n:
         return []
@@ -223,7 +225,7 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
             for rows in part.slices():
                 if rows.stop > sizes[part.space]:
                     raise CompileError(
-                        f"{command.unit.name.lower()} command {command.note!r} must stay below row "
+                        f"{command.unit.label} command {command.note!r} must stay below row "
                         f"{sizes[part.space]}, not reach {rows.stop - 1}: give it a smaller tile")
                 np.maximum(needed, last[:, rows].max(axis=1), out=needed)
         clock = known[own][-1].copy() if known[own] else np.zeros(units, dtype=np.int64)

@@ -49,9 +49,9 @@ def cosim(
         case = decode_case(program, device, rows, position, seed)
     else:
         raise InputError(f"PROGRAM must be gemm, target or draft, not {program!r}")
-    model = Simulator(device, dram_bytes=len(case.dram))
+    simulator = Simulator(device, dram_bytes=len(case.dram))
     with RtlDevice(device) as rtl:
-        report = compare(case, model, rtl)
+        report = compare(case, simulator, rtl)
     if report.text:
         console.print(report.text, markup=False)
     console.print(

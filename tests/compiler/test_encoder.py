@@ -43,11 +43,11 @@ def _attention(config: Config, heads: int, queries: int, keys: int, head_dim: in
     score, scale = _scalings(heads, head_dim)
     program = compile_attention(
         config, heads, queries, keys, head_dim, score=score, scale=scale, causal=causal, base_address=1024)
-    model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.load(program.launch("attention", program.fill(q, k, v), program.registers()))
-    result = model.run()
+    simulator = Simulator(config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("attention", program.fill(q, k, v), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
-    assert np.array_equal(program.read_output(model.read_dram), attention(q, k, v, score, scale, causal=causal))
+    assert np.array_equal(program.read_output(simulator.read_dram), attention(q, k, v, score, scale, causal=causal))
     first = result.issue[result.units == Unit.MATRIX][0]
     last = result.finish[result.units == Unit.VECTOR][-1]
     return result, program.macs / (config.dim ** 2 * (last - first + 1))
@@ -95,11 +95,11 @@ def test_causal_blocks_skip_keys_that_they_do_not_see() -> None:
 def _compiled(config: Config, shape: EncoderShape, seed: int = 3) -> tuple[EncoderProgram, Result]:
     layer, x8, x16 = random_layer(shape, seed)
     program = compile_encoder(layer, config, base_address=1024)
-    model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.load(program.launch("layer", program.fill(x8, x16), program.registers()))
-    result = model.run()
+    simulator = Simulator(config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("layer", program.fill(x8, x16), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
-    for got, wanted in zip(program.read_output(model.read_dram), encode(layer, x8, x16)):
+    for got, wanted in zip(program.read_output(simulator.read_dram), encode(layer, x8, x16)):
         assert np.array_equal(got, wanted)
     return program, result
 

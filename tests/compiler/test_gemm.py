@@ -33,13 +33,13 @@ def _check(config: Config, m: int, k: int, n: int, weights: WeightFormat = INT8,
         for row in range(k):
             exact_b[row] *= scales[row // weights.group]
     mult, shift = random.integers(1 << 15, 1 << 16, n), random.integers(18, 27, n)
-    model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.load(program.launch("product", program.fill(a, b, mult, shift, scales), program.registers()))
-    result = model.run()
+    simulator = Simulator(config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("product", program.fill(a, b, mult, shift, scales), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
     exact = a.astype(np.int64) @ exact_b * mult
     wanted = np.clip((exact + (1 << shift >> 1)) >> shift, -128, 127)
-    assert np.array_equal(program.read_output(model.memory.read), wanted)
+    assert np.array_equal(program.read_output(simulator.memory.read), wanted)
     assert program.dram_bytes >= program.roofline_bytes
     return result
 
@@ -96,9 +96,9 @@ def test_speed_on_base(size: tuple[int, int, int], weights: WeightFormat, datafl
                        roofline: float) -> None:
     config = CONFIGS["base"]
     program = compile_gemm(config, *size, weights=weights, dataflow=dataflow)
-    model = Simulator(config)
-    model.load(program.launch("product", NO_DRAM, program.registers()))
-    cycles = model.run(timing_only=True).cycles
+    simulator = Simulator(config)
+    simulator.load(program.launch("product", NO_DRAM, program.registers()))
+    cycles = simulator.run(timing_only=True).cycles
     share = 1 - config.dram.refresh_share
     assert program.utilization(cycles) >= utilization
     assert program.roofline_bytes / config.bus_bytes / share / cycles >= roofline

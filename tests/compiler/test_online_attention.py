@@ -43,11 +43,11 @@ def _operands(heads: int, queries: int, keys: int, head_dim: int) -> tuple[np.nd
 
 
 def _run(program: OnlineProgram, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[Result, np.ndarray]:
-    model = Simulator(program.config, dram_bytes=program.base_address + program.size)
-    model.load(program.launch("attention", program.fill(q, k, v), program.registers()))
-    result = model.run()
+    simulator = Simulator(program.config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("attention", program.fill(q, k, v), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
-    return result, program.read_output(model.read_dram)
+    return result, program.read_output(simulator.read_dram)
 
 
 def _check(config: Config, heads: int, queries: int, keys: int, head_dim: int, causal: bool,
