@@ -23,7 +23,7 @@ from gemmule.compiler.decoder_program import (
     REGIONS,
     DecoderProgram,
 )
-from gemmule.compiler.layout import Regions, pack_angles, pack_planes
+from gemmule.compiler.layout import GAMMA_ROWS, Regions, pack_angles, pack_planes
 from gemmule.compiler.place import round_up
 from gemmule.compiler.qmodel import Norm, QuantLayer, QuantModel
 from gemmule.compiler.quantize import ROPE_SHIFT
@@ -94,7 +94,7 @@ class _Emitter:
         plan, row, hidden = self.plan, self.row, self.model.shape.hidden
         source = {"src0": row["residual"], "src0_stride": 2 * plan.rows, "n": hidden}
         self._vector(VOp.NORM_STAT, f"{note}: mean square", mult=norm.eps_mult, shift=norm.eps_shift, **source)
-        gamma = row["gamma"] + index * 2 * ceil_div(hidden, self.dim)
+        gamma = row["gamma"] + index * GAMMA_ROWS * ceil_div(hidden, self.dim)
         self._vector(VOp.NORM_APPLY, f"{note}: scale", src1=gamma, dst=row["normed"], dst_stride=plan.rows,
                      shift=norm.shift, **source)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gemmule.compiler.checkpoint import DecoderShape
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import MOST_DEPTH
+from gemmule.compiler.layout import COLUMN_ROWS, GAMMA_ROWS, MOST_DEPTH
 from gemmule.compiler.place import Cursor, Plan, number, round_up
 from gemmule.config import Config
 from gemmule.numerics import BYTE_TABLE_ENTRIES
@@ -105,9 +105,9 @@ def _plan(shape: DecoderShape, config: Config, rows: int) -> DecoderPlan | str:
 
     mlp = inner * rows * (1 if not shape.gated else 2)
     attention = rows * (2 * width + flight * context)
-    active = rows * hidden + max(mlp, attention) + (2 * shape.layers + 1) * 2 * hidden
-    layer = table_rows + 3 * (3 * width + hidden + inner * (2 if shape.gated else 1) + hidden)
-    parameter = max(layer, 3 * vocab)
+    active = rows * hidden + max(mlp, attention) + (2 * shape.layers + 1) * GAMMA_ROWS * hidden
+    layer = table_rows + COLUMN_ROWS * (3 * width + hidden + inner * (2 if shape.gated else 1) + hidden)
+    parameter = max(layer, COLUMN_ROWS * vocab)
     copies = 2  # the next layer's (or the head's) arrive while these are in use
     fixed = rows * (2 * hidden + 4 * head) + parameter * copies
 
@@ -131,7 +131,7 @@ def _plan(shape: DecoderShape, config: Config, rows: int) -> DecoderPlan | str:
                 f"{ceil_div(depth, bank)}")
     kv = ring_banks * bank
     at = Cursor(kv + kv_banks * bank)
-    row = {"kv": kv, "normed": at.take(rows * hidden), "gamma": at.take((2 * shape.layers + 1) * 2 * hidden)}
+    row = {"kv": kv, "normed": at.take(rows * hidden), "gamma": at.take((2 * shape.layers + 1) * GAMMA_ROWS * hidden)}
     row["inner"] = at.next  # of the MLP, which begins when attention is done
     row |= {"q": at.take(rows * width), "context": at.take(rows * width)}
     row |= number("probabilities", [at.take(rows * context) for _ in range(flight)])

@@ -27,7 +27,17 @@ from gemmule.compiler.attention import (
 from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.hoist import hoist_loads
-from gemmule.compiler.layout import Regions, pack_columns, pack_groups, pack_planes, pack_weights, unpack_groups
+from gemmule.compiler.layout import (
+    BIAS_ROWS,
+    COLUMN_ROWS,
+    GAMMA_ROWS,
+    Regions,
+    pack_columns,
+    pack_groups,
+    pack_planes,
+    pack_weights,
+    unpack_groups,
+)
 from gemmule.compiler.place import Plan, cut_off, number, place_regions, round_up
 from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.config import Config
@@ -48,7 +58,7 @@ NORM_ROWS = 16
 STORE_PRODUCTS = 5
 """Products in whose time the stores of such rows are done; until then they hold the port that LayerNorm reads from."""
 RING_SLOTS = 5
-COLUMN_ROWS, NORM_PARAMETERS = 7, 6
+LINEAR_ROWS, NORM_PARAMETERS = COLUMN_ROWS + BIAS_ROWS, GAMMA_ROWS + BIAS_ROWS
 """Parameter rows of a column group: mult, shift and bias; gamma and beta."""
 
 
@@ -69,8 +79,8 @@ def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: 
     dim, step, S = config.dim, config.preload, shape.sequence
     groups, head, inner = shape.hidden // dim, shape.head_dim // dim, ceil_div(shape.inner, dim)
     row, at = {}, 0
-    for name, size in (("wide", COLUMN_ROWS * max(3 * groups, inner)), ("table", BYTE_TABLE_ENTRIES // dim),
-                       ("narrow", COLUMN_ROWS * groups), ("norm", NORM_PARAMETERS * groups)):
+    for name, size in (("wide", LINEAR_ROWS * max(3 * groups, inner)), ("table", BYTE_TABLE_ENTRIES // dim),
+                       ("narrow", LINEAR_ROWS * groups), ("norm", NORM_PARAMETERS * groups)):
         row[name] = at
         at += size
     start = (config.spm_rows - at) // align * align
@@ -174,7 +184,7 @@ class _Emitter:
             acc = self._product(name, depth, group, columns, m, operand, pitch)
             self.commands.append(Command.make(
                 Unit.VECTOR, op=VOp.REQUANT, note=f"{name} columns {group * self.dim}", src0=acc, src0_stride=m,
-                src1=parameters + COLUMN_ROWS * group, dst=dst + i * stride, dst_stride=stride, m=m, n=columns,
+                src1=parameters + LINEAR_ROWS * group, dst=dst + i * stride, dst_stride=stride, m=m, n=columns,
                 flags=(RequantFlag.COLUMN, RequantFlag.BIAS, *flags)))
             if self.later and (command := self.later.popleft()):
                 self.commands.append(command)
@@ -241,7 +251,7 @@ class _Emitter:
             groups = range(h * self.head, (h + 1) * self.head)
             for i, (name, linear) in enumerate((("q", layer.q), ("k", layer.k), ("v", layer.v))):
                 self._linear(name, linear, groups, m=S, operand=row["input"], pitch=S,
-                             parameters=row["wide"] + COLUMN_ROWS * i * self.groups, dst=row[f"{name}{h % 2}"],
+                             parameters=row["wide"] + LINEAR_ROWS * i * self.groups, dst=row[f"{name}{h % 2}"],
                              stride=S if name == "q" else padded)
             if h:
                 self._attention(h - 1)

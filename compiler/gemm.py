@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
+from gemmule.compiler.layout import COLUMN_ROWS, Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
 from gemmule.compiler.place import Cut, cut_off
 from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.compiler.schedule import place_waits
@@ -48,7 +48,7 @@ class GemmProgram(FixedProgram):
         """Weights as stored (with scales), column parameters, inputs and outputs, each moved once."""
         scales = ceil_div(self.k, self.weights.group) * self.n if self.weights.group else 0
         stored = ceil_div(self.k * self.weights.bits, 8) * self.n + scales
-        return stored + 3 * self.n + self.m * self.k + self.m * self.n
+        return stored + COLUMN_ROWS * self.n + self.m * self.k + self.m * self.n
 
     @property
     def dram_bytes(self) -> int:
@@ -161,7 +161,7 @@ class _Emitter:
                 at += groups * self.weights.rows(self.config, deep) * dim
         for panel, (first, width) in enumerate(cut_off(ceil_div(self.n, dim), plan.panel)):
             self._load(f"panel {panel - 2}" if panel >= 2 else "", f"parameters from column {first * dim}",
-                       base=BASE_PARAMETERS, offset=3 * first * dim, bytes=3 * width * dim,
+                       base=BASE_PARAMETERS, offset=COLUMN_ROWS * first * dim, bytes=COLUMN_ROWS * width * dim,
                        row=self.parameters[panel % 2], block_stride=1, rows=1)
             inside = [c for c in self.columns if first <= c[0] < first + width]
             for m0, rows in plan.blocks:
@@ -214,7 +214,7 @@ class _Emitter:
             stage = plan.row[f"stage{buffers % 2}"]
             self.commands.append(Command.make(
                 Unit.VECTOR, op=VOp.REQUANT, note=f"requantise columns {n0 * dim}", src0=acc,
-                src0_stride=plan.m, src1=self.parameters[panel % 2] + 3 * inside,
+                src0_stride=plan.m, src1=self.parameters[panel % 2] + COLUMN_ROWS * inside,
                 dst=stage + staged * plan.m, dst_stride=plan.m, m=rows, n=columns,
                 flags=(RequantFlag.COLUMN,)))
             staged += groups
@@ -249,7 +249,7 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, 
     regions.reserve("program", len(image))
     regions.reserve("a", deep * m * dim)
     regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in cut_off(deep, plan.k)) * wide * dim)
-    regions.reserve("parameters", 3 * wide * dim)
+    regions.reserve("parameters", COLUMN_ROWS * wide * dim)
     regions.reserve("c", wide * m * dim)
     program = GemmProgram(
         config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,

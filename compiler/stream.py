@@ -21,7 +21,7 @@ from gemmule.compiler.decoder_program import (
     LEN_ROWS,
 )
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_columns, pack_gamma, pack_weights
+from gemmule.compiler.layout import COLUMN_ROWS, Regions, pack_columns, pack_gamma, pack_weights
 from gemmule.compiler.place import Cut, cut_evenly, round_up
 from gemmule.compiler.qmodel import Linear, QuantLayer, QuantModel
 from gemmule.config import Config
@@ -151,7 +151,7 @@ class LoadStream:
         for name, group in groups.items():
             unit = shape.head_dim // self.dim if name == "qkv" else 1
             chunks[name] = self._linear(f"{name} {index}", group, at, unit)
-            at += 3 * sum(ceil_div(len(linear.weight), self.dim) for _, linear in group)
+            at += COLUMN_ROWS * sum(ceil_div(len(linear.weight), self.dim) for _, linear in group)
         self.layers.append(chunks)
 
     def _linear(self, label: str, group: list[tuple[str, Linear]], parameter: int, unit: int = 1,
@@ -177,7 +177,7 @@ class LoadStream:
                 low, high = max(first, start), min(first + count, end)
                 if low < high:
                     taken = min((high - start) * self.dim, len(linear.weight)) - (low - start) * self.dim
-                    parts.append(Part(name, low - first, low - start, taken, parameter + 3 * low))
+                    parts.append(Part(name, low - first, low - start, taken, parameter + COLUMN_ROWS * low))
                     columns = (low - first) * self.dim + taken
             slot, freed = self.ring[self.chunks % len(self.ring)], self.chunks - len(self.ring)
             self._blob("" if freed < 0 else f"chunk {freed}", f"{label} columns {first * self.dim}+{columns}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import MOST_DEPTH, WeightFormat
+from gemmule.compiler.layout import COLUMN_ROWS, MOST_DEPTH, WeightFormat
 from gemmule.compiler.place import Plan, cut_off, number
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES
@@ -98,7 +98,7 @@ def _estimate(config: Config, weights: WeightFormat, dataflow: str, m: int, k: i
     mesh = blocks * k * n * slot
     a_times = ceil_div(n, panel) if resident else wide
     b_rows = weights.rows(config, tk)
-    traffic = dim * (a_times * m * k + m * n + blocks * deep * b_rows * n + 3 * n)
+    traffic = dim * (a_times * m * k + m * n + blocks * deep * b_rows * n + COLUMN_ROWS * n)
     commands = blocks * wide * (2 * deep + 2)
     dram = (traffic + COMMAND_BYTES * commands) / rate / (1 - config.dram.refresh_share)
     first = dim * (tm * tk + b_rows * tn) / rate
@@ -139,7 +139,7 @@ def plan_gemm(config: Config, m: int, k: int, n: int, weights: WeightFormat, dat
         **number("a", [banks.a[0] + i * a_tile for i in range(best.a_slots)]),
         **number("b", [banks.b[0] + i * b_tile for i in range(best.b_slots)]),
         **number("stage", [banks.stage[0] + i * best.stage * best.m for i in range(2)]),
-        **number("parameters", [banks.parameters[0] + i * 3 * best.panel for i in range(2)])}
+        **number("parameters", [banks.parameters[0] + i * COLUMN_ROWS * best.panel for i in range(2)])}
     return GemmPlan(
         blocks=cut_off(m, best.m), row=row, accumulators=tuple(i * acc_rows for i in range(acc_slots)), m=best.m,
         n=best.n, k=best.k, panel=best.panel, stage=best.stage, resident=best.resident, cycles=best.cycles)
@@ -166,7 +166,7 @@ def _best(config: Config, weights: WeightFormat, dataflow: str, m: int, k: int, 
     """The cheapest tiles for one split of the banks; the first of equals."""
     dim, best = config.dim, None
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)
-    panel = min(wide, banks.parameters[1] // 2 // 3)
+    panel = min(wide, banks.parameters[1] // 2 // COLUMN_ROWS)
     for tm in _halvings(m, min(m, acc_rows, banks.stage[1] // 2)):
         for tn in _halvings(min(wide, panel), acc_rows // tm):
             stage = min(panel, max(tn, ceil_div(STAGE_BYTES, tm * dim)), banks.stage[1] // 2 // tm)

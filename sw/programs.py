@@ -16,7 +16,7 @@ from gemmule.sim.launch import Launch
 from gemmule.sw.text import InputError, bundled_model
 from gemmule.timing import ceil_div
 
-__all__ = ["Product", "bundled_program", "decode_case", "product"]
+__all__ = ["Product", "bundled_program", "decode_launch", "product"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def bundled_program(name: str, config: Config) -> DecoderProgram:
     return compile_decoder(bundled_model(name), config, tokens=True)
 
 
-def decode_case(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:
+def decode_launch(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:
     """One pass of a bundled model over ``rows`` random tokens, on a random KV cache of ``position`` rows.
 
     Raises:
