@@ -18,36 +18,32 @@ from typing import Any
 import numpy as np
 from common import console, show, write
 
-from gemmule.compiler.attention import AttentionProgram, LayerProgram, compile_attention, exposed_vector
+from gemmule.compiler.attention import AttentionProgram, compile_attention
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, attention, encode, random_layer
+from gemmule.compiler.exposed import exposed_vector
 from gemmule.compiler.online_attention import compile_online_attention, online_attention
+from gemmule.compiler.program import FixedProgram
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.config import Config, load_config
 from gemmule.isa import Unit
-from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sim.verify.verify import verify
 
 
-def launch(name: str, program: LayerProgram, dram: np.ndarray, model: Simulator, rtl: RtlDevice | None,
+def launch(name: str, program: FixedProgram, dram: np.ndarray, simulator: Simulator, rtl: RtlDevice | None,
            seed: int) -> Result:
-    """Verify a program and run it on the model, and on the RTL when there is one."""
-    bases, limits, lengths = program.registers()
-    verify(program.commands, program.config, bases, limits, lengths, program.program_address)
+    """Run a program on the simulator, and on the RTL when there is one."""
+    case = program.launch(name, dram, program.registers(), seed=seed)
     if rtl:
-        report = cosim(Launch(name=name, seed=seed, image=program.image, program=program.program_address, dram=dram,
-                                bases=bases, limits=limits, lengths=lengths), model, rtl)
+        report = cosim(case, simulator, rtl)
         if not report.ok:
             raise SystemExit(report.text)
         return report.expected
-    model.write_dram(0, dram)
-    model.bases[:], model.limits[:], model.lengths[:] = bases, limits, lengths
-    model.load_program(program.image, program.program_address)
-    return model.run()
+    simulator.load(case)
+    return simulator.run()
 
 
 def row(name: str, result: Result, macs: int, cycles: int, config: Config) -> dict[str, Any]:
@@ -57,7 +53,7 @@ def row(name: str, result: Result, macs: int, cycles: int, config: Config) -> di
             "exposed share": exposed / cycles, "DRAM bytes": sum(result.dram_bytes.values())}
 
 
-def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: bool, model: Simulator,
+def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: bool, simulator: Simulator,
                   rtl: RtlDevice | None, seed: int) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     heads, rows, columns = shape.heads, shape.sequence, shape.head_dim
@@ -74,19 +70,19 @@ def run_attention(config: Config, shape: EncoderShape, *, causal: bool, online: 
     else:
         program = compile_attention(config, heads, rows, rows, columns, score=score, scale=scale, causal=causal)
         golden = attention(q, k, v, score, scale, causal=causal)
-    result = launch(name, program, program.fill(q, k, v), model, rtl, seed)
-    if result.fault or not np.array_equal(program.read_output(model.read_dram), golden):
+    result = launch(name, program, program.fill(q, k, v), simulator, rtl, seed)
+    if result.fault or not np.array_equal(program.read_output(simulator.read_dram), golden):
         raise SystemExit(f"{name}: the context differs from the golden")
     first = result.issue[result.units == Unit.MATRIX][0]
     return row(name, result, program.macs, int(result.finish[result.units == Unit.VECTOR][-1] - first + 1), config)
 
 
-def run_layer(config: Config, shape: EncoderShape, model: Simulator, rtl: RtlDevice | None,
+def run_layer(config: Config, shape: EncoderShape, simulator: Simulator, rtl: RtlDevice | None,
               seed: int) -> dict[str, Any]:
     layer, x8, x16 = random_layer(shape, seed)
     program = compile_encoder(layer, config)
-    result = launch("layer", program, program.fill(x8, x16), model, rtl, seed)
-    pairs = zip(program.read_output(model.read_dram), encode(layer, x8, x16))
+    result = launch("layer", program, program.fill(x8, x16), simulator, rtl, seed)
+    pairs = zip(program.read_output(simulator.read_dram), encode(layer, x8, x16))
     if result.fault or not all(np.array_equal(got, wanted) for got, wanted in pairs):
         raise SystemExit("layer: the output differs from the golden")
     return row("encoder layer", result, shape.macs, result.cycles, config)
@@ -105,13 +101,13 @@ def main() -> None:
     config, shape = load_config(args.config), EncoderShape(**dict(zip(
         ("sequence", "heads", "head_dim", "inner"), args.sizes)))
     console.print(f"seed {args.seed}")
-    model, rtl = Simulator(config), RtlDevice(config) if args.backend == "rtl" else None
+    simulator, rtl = Simulator(config), RtlDevice(config) if args.backend == "rtl" else None
     try:
         rows = [
-            *(run_attention(config, size, causal=causal, online=online, model=model, rtl=rtl, seed=args.seed)
+            *(run_attention(config, size, causal=causal, online=online, simulator=simulator, rtl=rtl, seed=args.seed)
               for size, online in ((shape, False), (shape, True), (replace(shape, heads=1, sequence=args.long), True))
               for causal in (False, True)),
-            run_layer(config, shape, model, rtl, args.seed)]
+            run_layer(config, shape, simulator, rtl, args.seed)]
     finally:
         if rtl:
             rtl.close()

@@ -15,6 +15,7 @@ from common import console, show, write
 
 from gemmule.compiler.gemm import compile_gemm
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
@@ -29,10 +30,9 @@ CASES = [
 def measure(config: Config, shape: str, dataflow: str, bits: int, group: int) -> dict[str, Any]:
     m, k, n = map(int, shape.split("x"))
     program = compile_gemm(config, m, k, n, weights=WeightFormat(bits, group), dataflow=dataflow)
-    model = Simulator(config, dram_bytes=1)
-    model.bases[:], model.limits[:], model.lengths[:] = program.registers()
-    model.load_program(program.image, program.program_address)
-    cycles = model.run(timing_only=True).cycles
+    simulator = Simulator(config, dram_bytes=1)
+    simulator.load(program.launch(shape, NO_DRAM, program.registers()))
+    cycles = simulator.run(timing_only=True).cycles
     weights = f"int{bits}" + (f", scale per {group}" if group else "")
     return {"shape": shape, "dataflow": dataflow, "weights": weights, "cycles": cycles,
             "of peak MACs": program.utilization(cycles),

@@ -16,24 +16,27 @@ from typing import Any
 import numpy as np
 from common import console, show, write
 
+from gemmule.compiler.layout import Regions, pack_groups, unpack_groups
+from gemmule.compiler.place import round_up
+from gemmule.compiler.program import FixedProgram
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.sim.simulator import Simulator
-from gemmule.sim.verify.verify import verify
+from gemmule.timing import ceil_div
 
 SHIFT = 12
 
 
-def program(config: Config, m: int, k: int, n: int, dataflow: str) -> list[Command]:
+def compile_resident(config: Config, m: int, k: int, n: int, dataflow: str) -> FixedProgram:
     """Loads of A and B (whole banks), the product, the store of C."""
     dim, bank = config.dim, config.spm_bank_rows
     groups = n // dim
-    b_row = -(-m * k // dim // bank) * bank
-    c_row = b_row + -(-k * groups // bank) * bank
+    b_row = round_up(ceil_div(m * k, dim), bank)
+    c_row = b_row + round_up(k * groups, bank)
     if c_row + m * groups > config.spm_rows:
         raise SystemExit(f"{m}x{k}x{n} int8 operands and result do not fit {config.spm_rows} scratchpad rows")
-    slot = -(-m // config.acc_bank_rows) * config.acc_bank_rows
+    slot = round_up(m, config.acc_bank_rows)
     slots = config.acc_rows // slot
     commands = [
         Command.make(Unit.LOAD, base=0, bytes=m * k, row=0, block_stride=1, rows=1, note="A"),
@@ -47,33 +50,37 @@ def program(config: Config, m: int, k: int, n: int, dataflow: str) -> list[Comma
             k=k, flags=flags))
         commands.append(Command.make(
             Unit.VECTOR, op=VOp.REQUANT, src0=c, src0_stride=m, dst=c_row + group * m, dst_stride=m, m=m, n=dim,
-            mult=1, shift=SHIFT, flags={VectorFlag.RELU}))
+            mult=1, shift=SHIFT, flags={RequantFlag.RELU}))
     commands.append(Command.make(Unit.STORE, base=2, bytes=m * n, row=c_row, block_stride=1, rows=1, note="C"))
-    return place_waits(commands, config, {})
+    commands = place_waits(commands, config, {})
+    image = encode_program(commands)
+    regions = Regions(config)
+    for name, size in (("program", len(image)), ("a", m * k), ("b", k * n), ("c", m * n)):
+        regions.reserve(name, size)
+    program = FixedProgram(
+        config=config, image=image, commands=tuple(commands), base_address=0, size=regions.size,
+        symbols=regions.symbols(0), bases=dict(enumerate("abc")))
+    return program.verified(program.registers())
 
 
 def measure(config: Config, shape: tuple[int, int, int], dataflow: str, seed: int) -> dict[str, Any]:
     m, k, n = shape
     dim = config.dim
-    commands = program(config, m, k, n, dataflow)
+    program = compile_resident(config, m, k, n, dataflow)
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-128, 128, (m, k)).astype(np.int8), rng.integers(-128, 128, (k, n)).astype(np.int8)
-    model = Simulator(config)
-    at = [0, 1 << 20, 2 << 20]
-    model.write_dram(at[0], a.reshape(m, -1, dim).transpose(1, 0, 2).tobytes())
-    model.write_dram(at[1], b.reshape(k, -1, dim).transpose(1, 0, 2).tobytes())
-    model.bases[:3], model.limits[:3] = at, [m * k, k * n, m * n]
-    verify(commands, config, model.bases, model.limits, model.lengths)
-    model.load_program(encode_program(commands), 3 << 20)
-    result = model.run()
-    raw = np.frombuffer(model.read_dram(at[2], m * n), dtype=np.int8)
-    got = raw.reshape(-1, m, dim).transpose(1, 0, 2).reshape(m, n)
+    dram = np.zeros(program.size, dtype=np.uint8)
+    program.put(dram, "a", pack_groups(a, dim))
+    program.put(dram, "b", pack_groups(b, dim))
+    simulator = Simulator(config)
+    simulator.load(program.launch(f"{m}x{k}x{n}", dram, program.registers(), seed=seed))
+    result = simulator.run()
+    got = unpack_groups(program.read(simulator.read_dram, "c").reshape(-1, m, dim), n).view(np.int8)
     exact = np.maximum(a.astype(np.int64) @ b.astype(np.int64) + (1 << SHIFT - 1) >> SHIFT, 0)
     if result.fault or not np.array_equal(got, np.minimum(exact, 127)):
         raise SystemExit(f"{m}x{k}x{n} {dataflow}: the result differs from numpy")
-    units = np.array([command.unit for command in commands])
-    first = result.issue[np.flatnonzero(units == Unit.MATRIX)[0]]
-    cycles = int(result.finish[np.flatnonzero(units == Unit.VECTOR)[-1]] - first + 1)
+    first = result.issue[result.units == Unit.MATRIX][0]
+    cycles = int(result.finish[result.units == Unit.VECTOR][-1] - first + 1)
     ideal = m * k * n // dim ** 2
     return {"shape": f"{m}x{k}x{n}", "dataflow": dataflow, "cycles": cycles, "peak": ideal,
             "utilisation": ideal / cycles}

@@ -24,6 +24,7 @@ from gemmule.numerics.online import online_softmax
 from gemmule.numerics.table import byte_table, interpolate, word_table
 
 LOG2E = 1 / np.log(2)
+INT16_MIN, INT16_MAX, UINT16_MAX = -(1 << 15), (1 << 15) - 1, (1 << 16) - 1
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
@@ -74,7 +75,7 @@ def softmax_rows(rng: np.random.Generator, lengths: list[int]) -> list[dict[str,
         r, length = softmax_reciprocal(total)
         two_pass = (weights @ v) * (r * 2.0 ** (12 - 15 - length))[:, None]
         full = exp2(t.max(axis=1, keepdims=True) - t)
-        planes = np.minimum(65535, rshr(full, 4))
+        planes = np.minimum(UINT16_MAX, rshr(full, 4))
         wide = (planes @ v) * (r * 2.0 ** (4 - 15 - length))[:, None]
         normalised = np.minimum(255, rshr(full * r[:, None], length[:, None] + 7)) @ v / 256
         online = {}
@@ -95,7 +96,7 @@ def softmax_rows(rng: np.random.Generator, lengths: list[int]) -> list[dict[str,
 def norms(rng: np.random.Generator) -> list[dict[str, Any]]:
     rows = []
     for sigma in (2, 30, 2000):
-        x = np.clip(np.round(rng.normal(sigma / 2, sigma, (64, 768))), -32768, 32767).astype(np.int64)
+        x = np.clip(np.round(rng.normal(sigma / 2, sigma, (64, 768))), INT16_MIN, INT16_MAX).astype(np.int64)
         for name, mean in (("LayerNorm", True), ("RMSNorm", False)):
             y = normalize(x, *norm_statistic(x, 0, 0, mean=mean), np.full(768, 1 << 10), 0, bits=32) / (1 << 20)
             centred = x - x.mean(axis=1, keepdims=True) if mean else x
@@ -113,13 +114,13 @@ def norms(rng: np.random.Generator) -> list[dict[str, Any]]:
 
 
 def activations() -> list[dict[str, Any]]:
-    x8, x16, rows = np.arange(-128, 128), np.arange(-32768, 32768), []
+    x8, x16, rows = np.arange(-128, 128), np.arange(INT16_MIN, INT16_MAX + 1), []
     for name, function in (("GELU", gelu), ("SiLU", silu), ("tanh", np.tanh)):
         exact = np.clip(function(x8 / 16) * 16, -128, 127)
         got = byte_table(function, 1 / 16, 1 / 16)[x8 & 255].astype(np.int8)
         rows.append(_row(name, "byte table, LSB of int8", np.abs(got - exact).max(), 0.5))
-        scale = 8 / 32768
-        exact = np.clip(function(x16 * scale) / scale, -32768, 32767)
+        scale = 8 / -INT16_MIN
+        exact = np.clip(function(x16 * scale) / scale, INT16_MIN, INT16_MAX)
         got = interpolate(x16, word_table(function, scale, scale))
         rows.append(_row(name, "16-bit table, LSB, range 8", np.abs(got - exact).max(), 2.0))
     scale = 2.0 ** -14
@@ -154,7 +155,7 @@ def plot(path: Path) -> None:
     scale = 2.0 ** -14
     q = np.round(x / scale).astype(int)
     theirs = i_gelu(q, gelu_constants(scale)) * (scale * -0.2888 * scale ** 2 / 2 * 2 ** 14 / 2)
-    step = 8 / 32768
+    step = 8 / -INT16_MIN
     ours = interpolate(np.round(x / step).astype(int), word_table(gelu, step, step)) * step
     right.semilogy(x, np.abs(theirs - gelu(x)) + 1e-9, lw=0.8, label="i-GELU (I-BERT)")
     right.semilogy(x, np.abs(ours - gelu(x)) + 1e-9, lw=0.8, label="16-bit table")

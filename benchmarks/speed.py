@@ -20,17 +20,9 @@ from gemmule.config import load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import parse_shape
-from gemmule.sw.programs import Product, product
+from gemmule.sw.programs import product
 
 TRAINING = 64, 256, 256
-
-
-def prepare(device: Any, work: Product) -> None:
-    """Operands, registers and program onto a device."""
-    device.write_dram(0, work.case.dram.tobytes())
-    device.bases[:], device.limits[:] = work.case.bases, work.case.limits
-    device.lengths[:] = work.case.lengths
-    device.load_program(work.case.image, work.case.program)
 
 
 def seconds(run: Any) -> tuple[float, int]:
@@ -49,22 +41,22 @@ def main() -> None:
     args = parser.parse_args()
     config = load_config(args.config)
     work = product(config, *parse_shape(args.shape), args.seed)
-    model = Simulator(config, dram_bytes=len(work.case.dram))
+    simulator = Simulator(config, dram_bytes=len(work.case.dram))
     console.print(f"seed {args.seed}; building or loading the simulator")
 
     def train(device: RtlDevice) -> None:
-        prepare(device, product(config, *TRAINING, args.seed))
+        device.load(product(config, *TRAINING, args.seed).case)
         device.run()
 
     with RtlDevice(config, train=train) as rtl:
-        prepare(model, work)
-        prepare(rtl, work)
+        simulator.load(work.case)
+        rtl.load(work.case)
         sides = {
             "RTL (Verilator)": rtl.run,
-            "model, with data": model.run,
-            "model, timing only": lambda: model.run(timing_only=True),
+            "model, with data": simulator.run,
+            "model, timing only": lambda: simulator.run(timing_only=True),
         }
-        for run in (model.run, sides["model, timing only"]):
+        for run in (simulator.run, sides["model, timing only"]):
             run()  # compiles or loads the engine
         times: dict[str, list[float]] = {name: [] for name in sides}
         cycles: set[int] = set()

@@ -8,26 +8,24 @@ contexts of two blocks the other half. Operands lie in DRAM as the device uses t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.footprints import footprints
-from gemmule.compiler.layout import Regions
-from gemmule.compiler.schedule import place_waits
+from gemmule.compiler.hoist import hoist_loads
+from gemmule.compiler.layout import Regions, pack_groups, unpack_groups
+from gemmule.compiler.place import Plan, cut_evenly, place_regions, round_up
+from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.config import Config
-from gemmule.isa import MAX_WAIT, NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
-from gemmule.operands import Memory
-from gemmule.sim.result import Result
+from gemmule.isa import MAX_LENGTH, Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "OPERANDS", "SLOTS", "AttentionPlan", "AttentionProgram", "Block", "Head", "LayerProgram", "addresses", "attend",
-    "check_scalings", "check_sizes", "compile_attention", "exposed_vector", "move_groups", "pack_groups",
-    "place_operands", "place_regions", "plan_attention", "schedule_loads", "unpack_groups",
+    "OPERANDS", "SLOTS", "AttentionPlan", "AttentionProgram", "Block", "Head", "attend", "check_scalings",
+    "check_sizes", "compile_attention", "move_groups", "place_operands", "plan_attention",
 ]
 
 SLOTS = 4
@@ -37,18 +35,17 @@ OPERANDS = ("q", "k", "v", "context")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionPlan:
-    """Blocks of queries as (first, rows), accumulator slots (first rows), how many blocks are in flight."""
+class AttentionPlan(Plan):
+    """Blocks of queries; accumulator slots of scores and of contexts. Its user says where buffers stand (``row``)."""
 
     queries: int
     keys: int
     head_dim: int
     causal: bool
-    blocks: tuple[tuple[int, int], ...]
-    accumulators: tuple[int, ...]
     flight: int
-    weight_rows: int
-    """Scratchpad rows of one block's weights."""
+    """Blocks in flight together."""
+    probability_rows: int
+    """Scratchpad rows of one block's probabilities."""
 
     def seen(self, first: int, rows: int) -> int:
         """Keys that some row of a block of queries sees: the others are skipped."""
@@ -63,8 +60,8 @@ class AttentionPlan:
 def check_sizes(sizes: Mapping[str, int], causal: bool) -> None:
     """Refuse sizes (by name, among them queries and keys) that no plan can have; raises CompileError."""
     for name, value in sizes.items():
-        if not 1 <= value <= 65535:
-            raise CompileError(f"{name} must be from 1 to 65535, not {value}")
+        if not 1 <= value <= MAX_LENGTH:
+            raise CompileError(f"{name} must be from 1 to {MAX_LENGTH}, not {value}")
     if causal and sizes["queries"] > sizes["keys"]:
         raise CompileError(
             f"causal attention takes at most as many queries as keys = {sizes['keys']}, not {sizes['queries']}")
@@ -85,13 +82,12 @@ def plan_attention(config: Config, queries: int, keys: int, head_dim: int, *, ca
             f"a row of scores or context must fit {slot} accumulator rows, not {wide}: use fewer keys or a larger "
             "accumulator (acc_kib)")
     flight = min(2, config.stat_contexts)
-    count = min(ceil_div(ceil_div(queries, most), flight) * flight, queries)
-    edges = [queries * i // count for i in range(count + 1)]
-    blocks = tuple((a, b - a) for a, b in zip(edges, edges[1:]))
+    count = min(round_up(ceil_div(queries, most), flight), queries)
+    blocks = cut_evenly(queries, count)
     return AttentionPlan(
         queries=queries, keys=keys, head_dim=head_dim, causal=causal, blocks=blocks, flight=flight,
         accumulators=tuple(i * slot for i in range(SLOTS)),
-        weight_rows=ceil_div(keys, config.dim) * max(rows for _, rows in blocks))
+        probability_rows=ceil_div(keys, config.dim) * max(rows for _, rows in blocks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +119,9 @@ class Block:
     rows: int
 
 
-def attend(plan: AttentionPlan, blocks: Sequence[Block], weights: Sequence[int]) -> list[Command]:
-    """Commands of up to ``plan.flight`` blocks; ``weights``: scratchpad rows of each block's weights."""
+def attend(plan: AttentionPlan, blocks: Sequence[Block]) -> list[Command]:
+    """Commands of up to ``plan.flight`` blocks; their probabilities stand in slots of that name."""
+    probabilities = plan.slots("probabilities")
     scores, softmax, contexts, results = [], [], [], []
     for i, block in enumerate(blocks):
         head, m, note = block.head, block.rows, f"{block.head.name} rows {block.first}+{block.rows}"
@@ -134,41 +131,23 @@ def attend(plan: AttentionPlan, blocks: Sequence[Block], weights: Sequence[int])
             Unit.MATRIX, note=f"scores {note}", a_row=head.q + block.first, a_stride=head.query_stride, b_row=head.k,
             b_stride=head.key_stride, c_row=acc, c_stride=m, m=m, n=keys, k=plan.head_dim,
             flags=(MatrixFlag.B_TRANSPOSED,)))
-        flags = (VectorFlag.CAUSAL,) if plan.causal else ()
+        flags = (SoftmaxFlag.CAUSAL,) if plan.causal else ()
         source: dict[str, Any] = {
             "src0": acc, "src0_stride": m, "m": m, "n": keys, "mult": head.score[0], "shift": head.score[1],
             "context": i}
         softmax += [
             Command.make(Unit.VECTOR, op=VOp.SOFTMAX_MAX, note=f"maximum {note}", flags=flags, **source),
-            Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, note=f"weights {note}", dst=weights[i], dst_stride=m,
-                         flags=flags, **source)]
+            Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, note=f"probabilities {note}", dst=probabilities[i],
+                         dst_stride=m, flags=flags, **source)]
         contexts.append(Command.make(
-            Unit.MATRIX, note=f"context {note}", a_row=weights[i], a_stride=m, b_row=head.v, b_stride=head.key_stride,
-            c_row=out, c_stride=m, m=m, n=plan.head_dim, k=keys, flags=(MatrixFlag.A_UNSIGNED,)))
+            Unit.MATRIX, note=f"context {note}", a_row=probabilities[i], a_stride=m, b_row=head.v,
+            b_stride=head.key_stride, c_row=out, c_stride=m, m=m, n=plan.head_dim, k=keys,
+            flags=(MatrixFlag.A_UNSIGNED,)))
         results.append(Command.make(
             Unit.VECTOR, op=VOp.REQUANT, note=f"normalise {note}", src0=out, src0_stride=m,
             dst=head.context + block.first, dst_stride=head.context_stride, m=m, n=plan.head_dim, mult=head.scale[0],
-            shift=head.scale[1], context=i, flags=(VectorFlag.ROW,)))
+            shift=head.scale[1], context=i, flags=(RequantFlag.ROW,)))
     return [*scores, *softmax, *contexts, *results]
-
-
-def place_regions(config: Config, groups: Sequence[Sequence[tuple[str, int]]], first: int = 0,
-                  last: int | None = None) -> dict[str, int] | None:
-    """First rows of named regions in rows ``first .. last - 1``: a fresh bank for each group if there are enough.
-
-    Regions begin at multiples of ``config.preload``. None when they do not fit.
-    """
-    last = config.spm_rows if last is None else last
-    for align in (config.spm_bank_rows, config.preload):
-        found, at = {}, first
-        for group in groups:
-            at = ceil_div(at, align) * align
-            for name, rows in group:
-                found[name] = at = ceil_div(at, config.preload) * config.preload
-                at += rows
-        if at <= last:
-            return found
-    return None
 
 
 def move_groups(unit: Unit, note: str, *, base: int, offset: int, pitch: int, rows: int, groups: int, row: int,
@@ -181,136 +160,8 @@ def move_groups(unit: Unit, note: str, *, base: int, offset: int, pitch: int, ro
                         row_stride=stride, block_stride=1, rows=groups)
 
 
-def pack_groups(values: np.ndarray, dim: int) -> np.ndarray:
-    """int8 [..., rows, columns] as the device uses it: uint8 [..., group, rows, dim], zero beyond the columns."""
-    *outer, rows, columns = values.shape
-    padded = np.zeros((*outer, rows, ceil_div(columns, dim) * dim), dtype=np.int8)
-    padded[..., :columns] = values
-    return np.ascontiguousarray(np.moveaxis(padded.reshape(*outer, rows, -1, dim), -2, -3)).view(np.uint8)
-
-
-def unpack_groups(content: np.ndarray, columns: int) -> np.ndarray:
-    """Inverse of :func:`pack_groups`: [..., group, rows, dim] to [..., rows, columns], same dtype."""
-    rows = np.moveaxis(content, -3, -2)
-    return rows.reshape(*rows.shape[:-2], -1)[..., :columns].copy()
-
-
-def schedule_loads(commands: Sequence[Command], config: Config,
-                   spilled: Mapping[int, int] | None = None) -> list[Command]:
-    """Move every load up to where its rows are free, in order, and place all waits.
-
-    ``commands`` are in an order that is right when they run one after another. ``spilled``: base register
-    of loads to that of the stores into the same DRAM region; such a load stays behind, and waits for,
-    the last store that overlaps it.
-    """
-    spilled = spilled or {}
-    touched = {Memory.SPM: np.full(config.spm_rows, -1), Memory.ACC: np.full(config.acc_rows, -1)}
-    keys, latest, stores = [], -1, []
-    for i, command in enumerate(commands):
-        spans = [(touched[part.memory], rows) for part in footprints(command, config, {}) for rows in part.slices()]
-        if command.unit is not Unit.LOAD:
-            for memory, rows in spans:
-                memory[rows] = i
-            stores += [(i, command)] if command.unit is Unit.STORE else []
-            keys.append((i, 0, i))
-            continue
-        latest = max(latest, *(int(memory[rows].max()) for memory, rows in spans))
-        latest = max(latest, _last_store(command, stores, spilled))
-        keys.append((latest, 1, i))
-    ordered = [commands[key[2]] for key in sorted(keys)]
-    return _wait_for_stores(place_waits(ordered, config, {}), spilled)
-
-
-def exposed_vector(result: Result) -> int:
-    """Cycles of a launch in which the vector unit has a command in flight and the matrix unit has none."""
-    edges = np.zeros((2, result.cycles + 2), dtype=np.int64)
-    for row, unit in enumerate((Unit.VECTOR, Unit.MATRIX)):
-        ran = (result.units == unit) & (result.issue >= 0)
-        np.add.at(edges[row], result.issue[ran], 1)
-        np.add.at(edges[row], result.finish[ran] + 1, -1)
-    vector, matrix = edges.cumsum(axis=1) > 0
-    return int(np.count_nonzero(vector & ~matrix))
-
-
-def _span(command: Command) -> tuple[int, int]:
-    f = command.fields
-    return f.get("offset", 0), f.get("offset", 0) + (f["rows_cap"] - 1) * f.get("stride", 0) + f["bytes"]
-
-
-def _last_store(load: Command, stores: Sequence[tuple[int, Command]], spilled: Mapping[int, int]) -> int:
-    """Number of the last store into what the load reads, -1 when there is none."""
-    base, (low, high) = spilled.get(load.fields.get("base", 0)), _span(load)
-    if base is None:
-        return -1
-    return next((i for i, store in reversed(stores) if store.fields.get("base", 0) == base
-                 and _span(store)[0] < high and _span(store)[1] > low), -1)
-
-
-def _wait_for_stores(commands: Sequence[Command], spilled: Mapping[int, int]) -> list[Command]:
-    found: list[Command] = []
-    stores: list[tuple[int, Command]] = []
-    for command in commands:
-        if command.unit is Unit.STORE:
-            stores.append((len(stores), command))
-        number = _last_store(command, stores, spilled) if command.unit is Unit.LOAD else -1
-        if number >= 0:
-            distance = min(len(stores) - number, MAX_WAIT, command.waits.get(Unit.STORE, MAX_WAIT))
-            command = replace(command, waits={**command.waits, Unit.STORE: distance})
-        found.append(command)
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
-class LayerProgram:
-    """A compiled piece of a model; ``symbols``: (address, bytes) of its DRAM regions, among them ``program``."""
-
-    config: Config
-    image: bytes
-    commands: tuple[Command, ...]
-    base_address: int
-    size: int
-    """Bytes of DRAM from ``base_address`` on."""
-    symbols: dict[str, tuple[int, int]]
-    bases: tuple[str, ...]
-    """Region of each base register."""
-
-    @property
-    def program_address(self) -> int:
-        return self.symbols["program"][0]
-
-    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch, int64."""
-        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
-        for register, name in enumerate(self.bases):
-            bases[register], limits[register] = self.symbols[name]
-        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
-        lengths[0] = 65535
-        return bases, limits, lengths
-
-    def put(self, dram: np.ndarray, name: str, content: np.ndarray) -> None:
-        """Write a region's content (uint8) into ``dram``, the bytes from ``base_address`` on."""
-        at = self.symbols[name][0] - self.base_address
-        dram[at:at + content.size] = content.reshape(-1)
-
-
-def addresses(regions: Regions, config: Config, base_address: int) -> tuple[int, dict[str, tuple[int, int]]]:
-    """(bytes, symbols) of regions that stand at ``base_address``.
-
-    Raises:
-        CompileError: the address is not aligned, or the end lies beyond the device's addresses.
-    """
-    if base_address % regions.align:
-        raise CompileError(f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
-    size = ceil_div(regions.size, regions.align) * regions.align
-    if base_address + size > 1 << config.address_bits:
-        raise CompileError(
-            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
-            f"{base_address + size}: raise address_bits")
-    return size, {name: (base_address + at, n) for name, (at, n) in regions.table.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionProgram(LayerProgram):
+class AttentionProgram(FixedProgram):
     """Compiled attention; regions ``q``, ``k``, ``v``, ``context``."""
 
     heads: int
@@ -330,10 +181,10 @@ class AttentionProgram(LayerProgram):
         self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
         return dram
 
-    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> np.ndarray:
+    def read_output(self, read_dram: ReadDram) -> np.ndarray:
         """int8 context [heads, queries, head_dim], read with ``read_dram(address, bytes)``."""
-        raw = np.frombuffer(bytes(read_dram(*self.symbols["context"])), dtype=np.int8)
-        return unpack_groups(raw.reshape(self.heads, -1, self.plan.queries, self.config.dim), self.plan.head_dim)
+        grouped = self.read(read_dram, "context").reshape(self.heads, -1, self.plan.queries, self.config.dim)
+        return unpack_groups(grouped, self.plan.head_dim).view(np.int8)
 
 
 def check_scalings(heads: int, score: np.ndarray, scale: np.ndarray) -> None:
@@ -342,15 +193,14 @@ def check_scalings(heads: int, score: np.ndarray, scale: np.ndarray) -> None:
         raise CompileError(f"score and scale must have shape {(max(heads, 1), 2)}, not {score.shape} and {scale.shape}")
 
 
-def place_operands(config: Config, heads: int, plan: AttentionPlan, program_bytes: int,
-                   base_address: int) -> tuple[int, dict[str, tuple[int, int]]]:
-    """(bytes, symbols) of the program and the four operands in DRAM; raises as :func:`addresses`."""
-    regions = Regions(max(config.burst_bytes, 64))
+def place_operands(config: Config, heads: int, plan: AttentionPlan, program_bytes: int) -> Regions:
+    """The program and the four operands in DRAM."""
+    regions = Regions(config)
     regions.reserve("program", program_bytes)
     for name in OPERANDS:
         rows = plan.keys if name in "kv" else plan.queries
-        regions.reserve(name, heads * ceil_div(plan.head_dim, config.dim) * rows * config.dim)
-    return addresses(regions, config, base_address)
+        regions.reserve(name, heads * round_up(plan.head_dim, config.dim) * rows)
+    return regions
 
 
 def compile_attention(config: Config, heads: int, queries: int, keys: int, head_dim: int, *, score: np.ndarray,
@@ -364,17 +214,18 @@ def compile_attention(config: Config, heads: int, queries: int, keys: int, head_
         CompileError: the shape does not fit the configuration.
     """
     plan, dim, step = plan_attention(config, queries, keys, head_dim, causal=causal), config.dim, config.preload
-    groups, padded = ceil_div(head_dim, dim), ceil_div(keys, step) * step
+    groups, padded = ceil_div(head_dim, dim), round_up(keys, step)
     check_scalings(heads, score, scale)
     rows = {"q": groups * queries, "k": groups * padded, "v": groups * padded, "context": groups * queries}
     slot = place_regions(config, [
-        [("q0", rows["q"]), ("q1", rows["q"]), ("weights0", plan.weight_rows), ("weights1", plan.weight_rows)],
+        [("q0", rows["q"]), ("q1", rows["q"]), *((f"probabilities{i}", plan.probability_rows) for i in range(2))],
         [(f"{name}{i}", rows[name]) for i in range(2) for name in ("k", "v")],
         [("context0", rows["context"]), ("context1", rows["context"])]])
     if slot is None:
         raise CompileError(
             f"two heads of {queries} queries, {keys} keys and {head_dim} columns must fit {config.spm_rows} scratchpad "
             "rows: use a shorter sequence")
+    plan = replace(plan, row=slot)
     lengths = {"q": queries, "k": keys, "v": keys, "context": queries}
     commands: list[Command] = []
 
@@ -392,11 +243,12 @@ def compile_attention(config: Config, heads: int, queries: int, keys: int, head_
     for at in range(0, len(work), plan.flight):
         taken = work[at:at + plan.flight]
         commands += [move(name, h) for h, block in taken if block.first == 0 for name in ("q", "k", "v")]
-        commands += attend(plan, [block for _, block in taken], [slot["weights0"], slot["weights1"]])
+        commands += attend(plan, [block for _, block in taken])
         commands += [move("context", h) for h, block in taken if block.first + block.rows == queries]
-    commands = schedule_loads(commands, config)
+    commands = hoist_loads(commands, config)
     image = encode_program(commands)
-    size, symbols = place_operands(config, heads, plan, len(image), base_address)
-    return AttentionProgram(
-        config=config, heads=heads, plan=plan, image=image, commands=tuple(commands), base_address=base_address,
-        size=size, symbols=symbols, bases=OPERANDS)
+    regions = place_operands(config, heads, plan, len(image))
+    program = AttentionProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate(OPERANDS)), heads=heads, plan=plan)
+    return program.verified(program.registers())

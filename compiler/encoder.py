@@ -10,8 +10,8 @@ queue of their own and are emitted one a product, so the mesh need not wait for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,29 @@ from gemmule.compiler.attention import (
     AttentionPlan,
     Block,
     Head,
-    LayerProgram,
-    addresses,
     attend,
     move_groups,
-    pack_groups,
-    place_regions,
     plan_attention,
-    schedule_loads,
-    unpack_groups,
 )
 from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_columns, pack_planes, pack_weights
+from gemmule.compiler.hoist import hoist_loads
+from gemmule.compiler.layout import (
+    BIAS_ROWS,
+    COLUMN_ROWS,
+    GAMMA_ROWS,
+    Regions,
+    pack_columns,
+    pack_groups,
+    pack_planes,
+    pack_weights,
+    unpack_groups,
+)
+from gemmule.compiler.place import Plan, cut_off, number, place_regions, round_up
+from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
-from gemmule.numerics import join_planes, split_planes
+from gemmule.isa import Command, MatrixFlag, NormFlag, RequantFlag, Unit, VOp, encode_program
+from gemmule.numerics import BYTE_TABLE_ENTRIES, join_planes, split_planes
 from gemmule.timing import ceil_div
 
 __all__ = ["EncoderPlan", "EncoderProgram", "compile_encoder", "plan_encoder"]
@@ -51,23 +58,19 @@ NORM_ROWS = 16
 STORE_PRODUCTS = 5
 """Products in whose time the stores of such rows are done; until then they hold the port that LayerNorm reads from."""
 RING_SLOTS = 5
-COLUMN_ROWS, NORM_PARAMETERS = 7, 6
+LINEAR_ROWS, NORM_PARAMETERS = COLUMN_ROWS + BIAS_ROWS, GAMMA_ROWS + BIAS_ROWS
 """Parameter rows of a column group: mult, shift and bias; gamma and beta."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderPlan:
-    """How a layer is cut and where everything stands in the scratchpad (``row``: first row by name)."""
+class EncoderPlan(Plan):
+    """Row blocks of the last two phases, and the plan of the first one."""
 
-    blocks: tuple[tuple[int, int], ...]
-    """Row blocks of the last two phases: first row, rows."""
     rows: int
     """Rows of the largest block, and the stride of its column groups."""
     depth: int
     """A weight chunk is one column group wide and so many rows deep."""
-    ring: tuple[int, ...]
     attention: AttentionPlan
-    row: dict[str, int]
 
 
 def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: int,
@@ -76,8 +79,8 @@ def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: 
     dim, step, S = config.dim, config.preload, shape.sequence
     groups, head, inner = shape.hidden // dim, shape.head_dim // dim, ceil_div(shape.inner, dim)
     row, at = {}, 0
-    for name, size in (("wide", COLUMN_ROWS * max(3 * groups, inner)), ("table", max(1, 256 // dim)),
-                       ("narrow", COLUMN_ROWS * groups), ("norm", NORM_PARAMETERS * groups)):
+    for name, size in (("wide", LINEAR_ROWS * max(3 * groups, inner)), ("table", BYTE_TABLE_ENTRIES // dim),
+                       ("narrow", LINEAR_ROWS * groups), ("norm", NORM_PARAMETERS * groups)):
         row[name] = at
         at += size
     start = (config.spm_rows - at) // align * align
@@ -85,25 +88,23 @@ def _place(config: Config, shape: EncoderShape, attention: AttentionPlan, rows: 
     pieces = ceil_div(shape.hidden, max(dim, config.spm_bank_rows // RING_SLOTS // dim * dim))
     depth = ceil_div(groups, pieces) * dim
     end = (start - RING_SLOTS * depth) // align * align
-    key, block, stage = head * ceil_div(S, step) * step, groups * rows, groups * min(rows, NORM_ROWS)
+    key, block, stage = head * round_up(S, step), groups * rows, groups * min(rows, NORM_ROWS)
     heads = place_regions(config, [
         [("input", groups * S)],
-        [("q0", head * S), ("q1", head * S), *((f"weights{i}", attention.weight_rows) for i in range(2))],
+        [("q0", head * S), ("q1", head * S), *((f"probabilities{i}", attention.probability_rows) for i in range(2))],
         [("k0", key), ("v0", key), ("k1", key), ("v1", key)], [("context0", head * S), ("context1", head * S)]], 0, end)
 
-    def up(place: int) -> int:
-        return ceil_div(place, align) * align
-
     # The last block's residual outlives its phase; what stands below is free for the inner activations then.
-    row |= {"inner": 0, "residual other": 0, "stage other": 2 * block, "operand last": up(2 * block + stage)}
-    row["residual last"] = up(max(inner * rows, row["operand last"] + block))
+    row |= {"inner": 0, "residual other": 0, "stage other": 2 * block}
+    row["operand last"] = round_up(2 * block + stage, align)
+    row["residual last"] = round_up(max(inner * rows, row["operand last"] + block), align)
     row["stage last"] = row["residual last"] + 2 * block
-    row["operand other"] = up(row["stage last"] + stage)
+    row["operand other"] = round_up(row["stage last"] + stage, align)
     if start < 0 or end < 0 or heads is None or row["operand other"] + block > end:
         return None
     return EncoderPlan(
-        blocks=tuple((i, min(rows, S - i)) for i in range(0, S, rows)), rows=rows, depth=depth,
-        ring=tuple(end + i * depth for i in range(RING_SLOTS)), attention=attention, row=row | heads)
+        blocks=cut_off(S, rows), row=row | heads | number("ring", range(end, end + RING_SLOTS * depth, depth)),
+        accumulators=attention.accumulators, rows=rows, depth=depth, attention=replace(attention, row=heads))
 
 
 def plan_encoder(config: Config, shape: EncoderShape) -> EncoderPlan:
@@ -134,7 +135,7 @@ class _Emitter:
     def __init__(self, config: Config, layer: EncoderLayer, plan: EncoderPlan,
                  static: dict[str, tuple[int, int]]) -> None:
         self.config, self.layer, self.shape, self.plan, self.static = config, layer, layer.shape, plan, static
-        self.dim, self.row = config.dim, plan.row
+        self.dim, self.row, self.ring = config.dim, plan.row, plan.slots("ring")
         self.groups, self.head = self.shape.hidden // self.dim, self.shape.head_dim // self.dim
         self.commands: list[Command] = []
         self.later: deque[Command | None] = deque()
@@ -154,14 +155,14 @@ class _Emitter:
 
     def _product(self, name: str, depth: int, group: int, columns: int, m: int, operand: int, pitch: int) -> int:
         """One column group of a product, chunk by chunk; returns its accumulator row."""
-        plan, slots = self.plan, self.plan.attention.accumulators
+        plan, slots = self.plan, self.plan.accumulators
         acc = slots[self.products % len(slots)]
         self.products += 1
-        padded = ceil_div(depth, self.config.preload) * self.config.preload
+        padded = round_up(depth, self.config.preload)
         for k0 in range(0, depth, plan.depth):
             if self.inputs:
                 self.commands.append(self.inputs.popleft())
-            slot, note = plan.ring[self.chunks % len(plan.ring)], f"{name} columns {group * self.dim} depth {k0}"
+            slot, note = self.ring[self.chunks % len(self.ring)], f"{name} columns {group * self.dim} depth {k0}"
             self.chunks += 1
             self.commands += [
                 Command.make(
@@ -175,7 +176,7 @@ class _Emitter:
         return acc
 
     def _linear(self, name: str, linear: BiasedLinear, groups: Iterable[int], *, m: int, operand: int, pitch: int,
-                parameters: int, dst: int, stride: int, flags: Iterable[VectorFlag] = ()) -> None:
+                parameters: int, dst: int, stride: int, flags: Iterable[RequantFlag] = ()) -> None:
         """Column groups of a linear; a group's result stands ``stride`` rows behind the one before."""
         out, depth = linear.weight.shape
         for i, group in enumerate(groups):
@@ -183,8 +184,8 @@ class _Emitter:
             acc = self._product(name, depth, group, columns, m, operand, pitch)
             self.commands.append(Command.make(
                 Unit.VECTOR, op=VOp.REQUANT, note=f"{name} columns {group * self.dim}", src0=acc, src0_stride=m,
-                src1=parameters + COLUMN_ROWS * group, dst=dst + i * stride, dst_stride=stride, m=m, n=columns,
-                flags=(VectorFlag.COLUMN, VectorFlag.BIAS, *flags)))
+                src1=parameters + LINEAR_ROWS * group, dst=dst + i * stride, dst_stride=stride, m=m, n=columns,
+                flags=(RequantFlag.COLUMN, RequantFlag.BIAS, *flags)))
             if self.later and (command := self.later.popleft()):
                 self.commands.append(command)
 
@@ -214,14 +215,14 @@ class _Emitter:
             m, note = min(step, block[1] - i), f"{narrow} rows {block[0] + i}"
             source: dict[str, Any] = {"src0": residual + i, "src0_stride": 2 * R, "m": m, "n": self.shape.hidden}
             apply = source | {"op": VOp.NORM_APPLY, "src1": self.row["norm"]}
-            flags = (VectorFlag.MEAN, VectorFlag.BIAS)
+            flags = (NormFlag.MEAN, NormFlag.BIAS)
             found += [
                 Command.make(Unit.VECTOR, op=VOp.NORM_STAT, note=f"statistics of {note}", mult=norm.eps_mult,
-                             shift=norm.eps_shift, flags=(VectorFlag.MEAN,), **source),
+                             shift=norm.eps_shift, flags=(NormFlag.MEAN,), **source),
                 Command.make(Unit.VECTOR, note=f"normalise {note}", dst=stage, dst_stride=step, shift=norm.shift,
                              flags=flags, **apply),
                 Command.make(Unit.VECTOR, note=f"normalise {note}, int16", dst=residual + i, dst_stride=2 * R,
-                             shift=norm.wide_shift, flags=(*flags, VectorFlag.WIDE), **apply),
+                             shift=norm.wide_shift, flags=(*flags, NormFlag.WIDE), **apply),
                 *self._rows(Unit.STORE, narrow, block, stage, step, i, m),
                 *self._rows(Unit.STORE, wide, block, residual + i, R, i, m), *[None] * STORE_PRODUCTS]
         return found
@@ -230,12 +231,12 @@ class _Emitter:
         plan, S, row, layer = self.plan.attention, self.shape.sequence, self.row, self.layer
         head = Head(
             name=f"head {h}", q=row[f"q{h % 2}"], query_stride=S, k=row[f"k{h % 2}"], v=row[f"v{h % 2}"],
-            key_stride=ceil_div(S, self.config.preload) * self.config.preload, context=row[f"context{h % 2}"],
+            key_stride=round_up(S, self.config.preload), context=row[f"context{h % 2}"],
             context_stride=S, score=(int(layer.score[h, 0]), int(layer.score[h, 1])),
             scale=(int(layer.context[h, 0]), int(layer.context[h, 1])))
         for at in range(0, len(plan.blocks), plan.flight):
             blocks = [Block(head, *block) for block in plan.blocks[at:at + plan.flight]]
-            self.commands += attend(plan, blocks, [row["weights0"], row["weights1"]])
+            self.commands += attend(plan, blocks)
         self.commands.append(move_groups(
             Unit.STORE, f"context {h}", base=BASES[Unit.STORE, "context"], offset=h * self.head * S * self.dim, pitch=S,
             rows=S, groups=self.head, row=head.context, stride=S, dim=self.dim))
@@ -245,12 +246,12 @@ class _Emitter:
         S, row, layer = self.shape.sequence, self.row, self.layer
         self.commands.append(self._constant("parameters qkv", "wide"))
         self.inputs += self._rows(Unit.LOAD, "x8", (0, S), row["input"], S)
-        padded = ceil_div(S, self.config.preload) * self.config.preload
+        padded = round_up(S, self.config.preload)
         for h in range(self.shape.heads):
             groups = range(h * self.head, (h + 1) * self.head)
             for i, (name, linear) in enumerate((("q", layer.q), ("k", layer.k), ("v", layer.v))):
                 self._linear(name, linear, groups, m=S, operand=row["input"], pitch=S,
-                             parameters=row["wide"] + COLUMN_ROWS * i * self.groups, dst=row[f"{name}{h % 2}"],
+                             parameters=row["wide"] + LINEAR_ROWS * i * self.groups, dst=row[f"{name}{h % 2}"],
                              stride=S if name == "q" else padded)
             if h:
                 self._attention(h - 1)
@@ -283,7 +284,7 @@ class _Emitter:
             slot = self._slot(b)
             self._linear("o", self.layer.o, range(self.groups), m=block[1], operand=row[f"operand {slot}"],
                          pitch=plan.rows, parameters=row["narrow"], dst=row[f"residual {slot}"], stride=2 * plan.rows,
-                         flags=(VectorFlag.RESIDUAL,))
+                         flags=(RequantFlag.RESIDUAL,))
         self._flush()
 
     def _feed_forward(self) -> None:
@@ -302,12 +303,12 @@ class _Emitter:
                     self._flush()
             self.later += [*[None] * STORE_PRODUCTS, *self._rows(Unit.LOAD, "middle16", block, residual, R)]
             self._linear("up", layer.up, inner, m=block[1], operand=operand, pitch=R, parameters=row["wide"],
-                         dst=row["inner"], stride=R, flags=(VectorFlag.LOOKUP,))
+                         dst=row["inner"], stride=R, flags=(RequantFlag.LOOKUP,))
             self._flush()
             if b + 1 < len(blocks):
                 self.later += self._rows(Unit.LOAD, "middle8", blocks[b + 1], operand, R)
             self._linear("down", layer.down, range(self.groups), m=block[1], operand=row["inner"], pitch=R,
-                         parameters=row["narrow"], dst=residual, stride=2 * R, flags=(VectorFlag.RESIDUAL,))
+                         parameters=row["narrow"], dst=residual, stride=2 * R, flags=(RequantFlag.RESIDUAL,))
             norm = self._norm(layer.output_norm, block, "last", *STORED[3:5])
         self._flush()
         self.later += norm
@@ -328,7 +329,7 @@ def _words(values: np.ndarray, dim: int) -> np.ndarray:
 
 def _static(layer: EncoderLayer, config: Config) -> Regions:
     """Weights as they stream, column parameters, norms, the activation table."""
-    regions, dim = Regions(max(config.burst_bytes, 64)), config.dim
+    regions, dim = Regions(config), config.dim
 
     def columns(linear: BiasedLinear) -> np.ndarray:
         return np.concatenate([pack_columns(linear.mult, linear.shift, dim), _words(linear.bias, dim)], axis=1)
@@ -341,13 +342,13 @@ def _static(layer: EncoderLayer, config: Config) -> Regions:
     regions.put("table", layer.table)
     for name, linear in (("q", layer.q), ("k", layer.k), ("v", layer.v), ("o", layer.o), ("up", layer.up),
                          ("down", layer.down)):
-        depth = ceil_div(linear.weight.shape[1], config.preload) * config.preload
+        depth = round_up(linear.weight.shape[1], config.preload)
         regions.put(name, pack_weights(linear.weight, dim, depth))
     return regions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderProgram(LayerProgram):
+class EncoderProgram(FixedProgram):
     """A compiled layer with its DRAM content (``dram``, uint8, at ``base_address``).
 
     Regions: ``static`` (weights and parameters), inputs ``x8``, ``x16``, outputs ``y8``, ``y16``, and what the layer
@@ -370,10 +371,10 @@ class EncoderProgram(LayerProgram):
         self.put(dram, "x16", np.stack(planes, axis=1))  # [group, plane, row, dim]
         return dram
 
-    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def read_output(self, read_dram: ReadDram) -> tuple[np.ndarray, np.ndarray]:
         """(int8, int16) output [sequence, hidden] as int64, read with ``read_dram(address, bytes)``."""
         S, dim, hidden = self.shape.sequence, self.config.dim, self.shape.hidden
-        narrow, wide = (np.frombuffer(bytes(read_dram(*self.symbols[name])), dtype=np.uint8) for name in ("y8", "y16"))
+        narrow, wide = (self.read(read_dram, name) for name in ("y8", "y16"))
         y8 = unpack_groups(narrow.reshape(-1, S, dim).view(np.int8), hidden).astype(np.int64)
         planes = wide.reshape(-1, 2, S, dim)
         return y8, join_planes(*(unpack_groups(planes[:, i], hidden) for i in range(2)))
@@ -387,14 +388,15 @@ def compile_encoder(layer: EncoderLayer, config: Config, base_address: int = 0) 
     """
     shape = layer.shape
     plan, static = plan_encoder(config, shape), _static(layer, config)
-    commands = schedule_loads(_Emitter(config, layer, plan, static.table).emit(), config, SPILLED)
+    commands = hoist_loads(_Emitter(config, layer, plan, static.table).emit(), config, SPILLED)
     image = encode_program(commands)
-    regions = Regions(static.align)
+    regions = Regions(config)
     regions.put("program", np.frombuffer(image, dtype=np.uint8))
     regions.put("static", static.image())
     for name in dict.fromkeys((*LOADED[1:], *STORED)):
         regions.reserve(name, shape.sequence * shape.hidden * (2 if name.endswith("16") else 1))
-    size, symbols = addresses(regions, config, base_address)
-    return EncoderProgram(
-        config=config, shape=shape, plan=plan, image=image, commands=tuple(commands), dram=regions.image(), size=size,
-        base_address=base_address, symbols=symbols, bases=(*LOADED, *STORED))
+    program = EncoderProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate((*LOADED, *STORED))), shape=shape, plan=plan,
+        dram=regions.image())
+    return program.verified(program.registers())

@@ -103,8 +103,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, score: np.ndarray, sc
         acc = q[h].astype(np.int64) @ k[h].T.astype(np.int64)
         t = numerics.scores(acc, int(score[h, 0]), int(score[h, 1]))
         seen = numerics.visible(len(q[h]), len(k[h]), causal)
-        weights, total = numerics.row_weights(t, numerics.row_max(t, seen), seen)
-        context = weights @ v[h].astype(np.int64)
+        probabilities, total = numerics.row_weights(t, numerics.row_max(t, seen), seen)
+        context = probabilities @ v[h].astype(np.int64)
         reciprocal, length = numerics.softmax_reciprocal(total)
         found.append(numerics.saturate(
             numerics.requant_row(context, reciprocal, length, int(scale[h, 0]), int(scale[h, 1])), 8))
@@ -184,7 +184,7 @@ def random_layer(shape: EncoderShape, seed: int) -> tuple[EncoderLayer, np.ndarr
     attention_norm = norm()
     y8, y16 = attention_norm(numerics.requant_store(o(context), residual=x16))
     up = linear(y8, shape.inner, 40)
-    codes = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
+    codes = np.arange(numerics.BYTE_TABLE_ENTRIES).astype(np.uint8).view(np.int8).astype(np.float64)
     table = np.clip(np.rint(_gelu(codes / 40) * 48), -128, 127).astype(np.int8).view(np.uint8)
     inner = numerics.requant_store(up(y8), table=table)
     layer = EncoderLayer(

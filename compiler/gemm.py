@@ -6,46 +6,38 @@ layout of an input. Weights are cut into tiles and packed in the order in which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, WeightFormat, pack_columns
+from gemmule.compiler.layout import COLUMN_ROWS, Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
+from gemmule.compiler.place import Cut, cut_off
+from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.timing import ceil_div
 
 __all__ = ["GemmProgram", "compile_gemm"]
 
 INT8 = WeightFormat()
-BASE_A, BASE_B, BASE_PARAMETERS, BASE_C = 0, 1, 2, 3
+OPERANDS = ("a", "b", "parameters", "c")
+"""DRAM regions by base register."""
+BASE_A, BASE_B, BASE_PARAMETERS, BASE_C = range(len(OPERANDS))
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmProgram:
-    """A compiled product; ``symbols`` (address, bytes): ``program``, ``a``, ``b``, ``parameters``, ``c``."""
+class GemmProgram(FixedProgram):
+    """A compiled product; regions ``a``, ``b``, ``parameters``, ``c``."""
 
-    config: Config
     m: int
     k: int
     n: int
-    image: bytes
-    commands: tuple[Command, ...]
-    base_address: int
-    size: int
-    """Bytes of DRAM from ``base_address`` on."""
-    symbols: dict[str, tuple[int, int]]
     plan: GemmPlan
     weights: WeightFormat
-
-    @property
-    def program_address(self) -> int:
-        return self.symbols["program"][0]
 
     @property
     def macs(self) -> int:
@@ -56,7 +48,7 @@ class GemmProgram:
         """Weights as stored (with scales), column parameters, inputs and outputs, each moved once."""
         scales = ceil_div(self.k, self.weights.group) * self.n if self.weights.group else 0
         stored = ceil_div(self.k * self.weights.bits, 8) * self.n + scales
-        return stored + 3 * self.n + self.m * self.k + self.m * self.n
+        return stored + COLUMN_ROWS * self.n + self.m * self.k + self.m * self.n
 
     @property
     def dram_bytes(self) -> int:
@@ -67,15 +59,6 @@ class GemmProgram:
     def utilization(self, cycles: int) -> float:
         """Multiply-accumulates over what the mesh could do in ``cycles``."""
         return self.macs / (cycles * self.config.dim ** 2)
-
-    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch, int64."""
-        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
-        for register, name in ((BASE_A, "a"), (BASE_B, "b"), (BASE_PARAMETERS, "parameters"), (BASE_C, "c")):
-            bases[register], limits[register] = self.symbols[name]
-        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
-        lengths[0] = 65535
-        return bases, limits, lengths
 
     def fill(self, a: np.ndarray, b: np.ndarray, mult: np.ndarray, shift: np.ndarray,
              scales: np.ndarray | None = None) -> np.ndarray:
@@ -93,17 +76,12 @@ class GemmProgram:
                 raise CompileError(f"{name} must have shape {size}, not {value.shape}")
         dim, plan = self.config.dim, self.plan
         dram = np.zeros(self.size, dtype=np.uint8)
-
-        def put(name: str, content: np.ndarray) -> None:
-            at = self.symbols[name][0] - self.base_address
-            dram[at:at + content.size] = content.reshape(-1)
-
-        put("program", np.frombuffer(self.image, dtype=np.uint8))
-        put("a", _pack_activations(a, dim))
-        put("parameters", pack_columns(mult, shift, dim))
+        self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
+        self.put(dram, "a", pack_groups(a, dim))
+        self.put(dram, "parameters", pack_columns(mult, shift, dim))
         tiles = []
         for n0, wide in _columns(plan, self.n, dim):
-            for k0, deep in _pieces(ceil_div(self.k, dim), plan.k):
+            for k0, deep in cut_off(ceil_div(self.k, dim), plan.k):
                 columns = slice(n0 * dim, (n0 + wide) * dim)
                 part = None
                 if scales is not None:
@@ -111,33 +89,19 @@ class GemmProgram:
                     part = scales[k0 // step:ceil_div(k0 + deep, step), columns]
                 tile = b[k0 * dim:(k0 + deep) * dim, columns]
                 tiles.append(self.weights.pack(self.config, tile, part, deep).reshape(-1))
-        put("b", np.concatenate(tiles))
+        self.put(dram, "b", np.concatenate(tiles))
         return dram
 
-    def read_output(self, read_dram: Callable[[int, int], bytes | np.ndarray]) -> np.ndarray:
+    def read_output(self, read_dram: ReadDram) -> np.ndarray:
         """int8 C [m, n], read with ``read_dram(address, bytes)``."""
-        raw = read_dram(*self.symbols["c"])
-        data = raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
-        grouped = data.reshape(-1, self.m, self.config.dim).transpose(1, 0, 2)  # [m, groups, dim]
-        return grouped.reshape(self.m, -1)[:, :self.n].view(np.int8).copy()
+        grouped = self.read(read_dram, "c").reshape(-1, self.m, self.config.dim)
+        return unpack_groups(grouped, self.n).view(np.int8)
 
 
-def _pack_activations(a: np.ndarray, dim: int) -> np.ndarray:
-    """[rows, columns] to [group][row][dim], zero beyond the last column."""
-    rows, columns = a.shape
-    padded = np.zeros((rows, ceil_div(columns, dim) * dim), dtype=np.int8)
-    padded[:, :columns] = a
-    return np.ascontiguousarray(padded.reshape(rows, -1, dim).transpose(1, 0, 2)).view(np.uint8)
-
-
-def _pieces(total: int, size: int) -> list[tuple[int, int]]:
-    return [(at, min(size, total - at)) for at in range(0, total, size)]
-
-
-def _columns(plan: GemmPlan, n: int, dim: int) -> list[tuple[int, int]]:
+def _columns(plan: GemmPlan, n: int, dim: int) -> list[Cut]:
     """(first, count) of every column tile in groups: panels, tiles within."""
-    return [(panel + first, count) for panel, groups in _pieces(ceil_div(n, dim), plan.panel)
-            for first, count in _pieces(groups, plan.n)]
+    return [(panel + first, count) for panel, groups in cut_off(ceil_div(n, dim), plan.panel)
+            for first, count in cut_off(groups, plan.n)]
 
 
 class _Emitter:
@@ -157,9 +121,9 @@ class _Emitter:
         self.loads: list[tuple[Command, str]] = []
         self.done = {""}
         self.emitted = self.a_count = self.b_count = 0
-        self.deep = ceil_div(k, self.dim)
-        self.depth_tiles = _pieces(self.deep, plan.k)
+        self.depth_tiles = cut_off(ceil_div(k, self.dim), plan.k)
         self.columns = _columns(plan, n, self.dim)
+        self.a, self.b, self.parameters = (plan.slots(name) for name in ("a", "b", "parameters"))
 
     def _load(self, after: str, note: str, **fields: Any) -> None:
         self.loads.append((Command.make(Unit.LOAD, note=note, **fields), after))
@@ -167,7 +131,7 @@ class _Emitter:
     def _load_a(self, m0: int, rows: int, tile: int) -> int:
         """Queue a tile of A; returns its number."""
         k0, groups = self.depth_tiles[tile]
-        number, slots = self.a_count, self.plan.a_rows
+        number, slots = self.a_count, self.a
         self.a_count += 1
         whole = rows == self.m  # then all groups lie one after another
         size = rows * self.dim
@@ -195,19 +159,19 @@ class _Emitter:
             for k0, deep in self.depth_tiles:
                 offset_of[n0, k0] = at
                 at += groups * self.weights.rows(self.config, deep) * dim
-        for panel, (first, width) in enumerate(_pieces(ceil_div(self.n, dim), plan.panel)):
+        for panel, (first, width) in enumerate(cut_off(ceil_div(self.n, dim), plan.panel)):
             self._load(f"panel {panel - 2}" if panel >= 2 else "", f"parameters from column {first * dim}",
-                       base=BASE_PARAMETERS, offset=3 * first * dim, bytes=3 * width * dim,
-                       row=plan.parameter_rows[panel % 2], block_stride=1, rows=1)
+                       base=BASE_PARAMETERS, offset=COLUMN_ROWS * first * dim, bytes=COLUMN_ROWS * width * dim,
+                       row=self.parameters[panel % 2], block_stride=1, rows=1)
             inside = [c for c in self.columns if first <= c[0] < first + width]
-            for m0, rows in _pieces(self.m, plan.m):
+            for m0, rows in plan.blocks:
                 kept: list[int] = []
                 for index, (n0, groups) in enumerate(inside):
                     steps = []
                     for tile, (k0, deep) in enumerate(self.depth_tiles):
                         if index == 0 or not plan.resident:
                             kept = [*kept[:tile], self._load_a(m0, rows, tile), *kept[tile + 1:]]
-                        number, slots = self.b_count, plan.b_rows
+                        number, slots = self.b_count, self.b
                         self.b_count += 1
                         self._load(f"b {number - len(slots)}" if number >= len(slots) else "",
                                    f"B columns {n0 * dim} depth {k0 * dim}", base=BASE_B,
@@ -240,19 +204,19 @@ class _Emitter:
                 k0, deep = self.depth_tiles[step]
                 self.commands.append(Command.make(
                     Unit.MATRIX, note=f"rows {m0}+{rows} columns {n0 * dim} depth {k0 * dim}",
-                    a_row=plan.a_rows[a % len(plan.a_rows)], a_stride=plan.m,
-                    b_row=plan.b_rows[b % len(plan.b_rows)], b_stride=self.weights.rows(self.config, deep),
+                    a_row=self.a[a % len(self.a)], a_stride=plan.m,
+                    b_row=self.b[b % len(self.b)], b_stride=self.weights.rows(self.config, deep),
                     c_row=acc, c_stride=plan.m, m=rows, n=columns, k=min(deep * dim, self.k - k0 * dim),
                     group=self.group, flags=self.flags | ({MatrixFlag.ACCUMULATE} if step else set())))
                 self.done |= {f"b {b}"} | ({f"a {a}"} if last else set())
                 self._pump()
             panel, inside = divmod(n0, plan.panel)
-            stage = plan.stage_rows[buffers % 2]
+            stage = plan.row[f"stage{buffers % 2}"]
             self.commands.append(Command.make(
                 Unit.VECTOR, op=VOp.REQUANT, note=f"requantise columns {n0 * dim}", src0=acc,
-                src0_stride=plan.m, src1=plan.parameter_rows[panel % 2] + 3 * inside,
+                src0_stride=plan.m, src1=self.parameters[panel % 2] + COLUMN_ROWS * inside,
                 dst=stage + staged * plan.m, dst_stride=plan.m, m=rows, n=columns,
-                flags=(VectorFlag.COLUMN,)))
+                flags=(RequantFlag.COLUMN,)))
             staged += groups
             following = work[index + 1] if index + 1 < len(work) else None
             apart = following is None or following[0] != m0 or following[2] != n0 + groups
@@ -281,22 +245,14 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, 
     commands = place_waits(_Emitter(config, m, k, n, plan, weights, dataflow).emit(), config, {})
     image = encode_program(commands)
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)
-    regions = Regions(max(config.burst_bytes, 64))
-    if base_address % regions.align:
-        raise CompileError(
-            f"base_address must be a multiple of {regions.align}, not {base_address}: align it")
+    regions = Regions(config)
     regions.reserve("program", len(image))
     regions.reserve("a", deep * m * dim)
-    regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in _pieces(deep, plan.k)) * wide * dim)
-    regions.reserve("parameters", 3 * wide * dim)
+    regions.reserve("b", sum(weights.rows(config, tiles) for _, tiles in cut_off(deep, plan.k)) * wide * dim)
+    regions.reserve("parameters", COLUMN_ROWS * wide * dim)
     regions.reserve("c", wide * m * dim)
-    size = ceil_div(regions.size, regions.align) * regions.align
-    if base_address + size > 1 << config.address_bits:
-        raise CompileError(
-            f"DRAM addresses must stay below 2**address_bits = {1 << config.address_bits}, not reach "
-            f"{base_address + size}: raise address_bits")
-    return GemmProgram(
-        config=config, m=m, k=k, n=n, image=image, commands=tuple(commands), base_address=base_address,
-        size=size,
-        symbols={name: (base_address + offset, length) for name, (offset, length) in regions.table.items()},
-        plan=plan, weights=weights)
+    program = GemmProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate(OPERANDS)), m=m, k=k, n=n, plan=plan,
+        weights=weights)
+    return program.verified(program.registers())

@@ -12,28 +12,39 @@ from gemmule.numerics import split_planes
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "Region", "Regions", "WeightFormat", "pack_angles", "pack_columns", "pack_gamma", "pack_planes", "pack_weights",
+    "BIAS_ROWS", "COLUMN_ROWS", "GAMMA_ROWS", "MOST_DEPTH", "Region", "Regions", "WeightFormat", "pack_angles",
+    "pack_columns", "pack_gamma", "pack_groups", "pack_planes", "pack_weights", "unpack_groups",
 ]
 
+COLUMN_ROWS, BIAS_ROWS, GAMMA_ROWS = 3, 4, 2
+"""Parameter rows of a column group: multiplier (two) and shift; int32 bias; norm weights."""
+MOST_DEPTH = (1 << 31) // 128 ** 2
+"""Sums of fewer products of two bytes cannot leave int32."""
 Region = tuple[int, int]
-"""(offset, bytes)"""
+"""(offset or address, bytes)"""
 
 
 class Regions:
     """Named DRAM regions, one after another, each aligned to a burst."""
 
-    def __init__(self, align: int) -> None:
-        self.align = align
-        self.size = 0
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.align = max(config.burst_bytes, 64)
+        self._end = 0
         self.table: dict[str, Region] = {}
         self.contents: list[tuple[int, np.ndarray]] = []
 
     def reserve(self, name: str, size: int) -> int:
         """A region without content; returns its offset."""
-        offset = ceil_div(self.size, self.align) * self.align
+        offset = self.size
         self.table[name] = (offset, size)
-        self.size = offset + size
+        self._end = offset + size
         return offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all regions."""
+        return ceil_div(self._end, self.align) * self.align
 
     def put(self, name: str, content: np.ndarray) -> int:
         """A region with content (uint8); returns its offset."""
@@ -43,10 +54,25 @@ class Regions:
 
     def image(self) -> np.ndarray:
         """All regions as bytes; those without content are 0."""
-        dram = np.zeros(ceil_div(self.size, self.align) * self.align, dtype=np.uint8)
+        dram = np.zeros(self.size, dtype=np.uint8)
         for offset, content in self.contents:
             dram[offset:offset + content.size] = content
         return dram
+
+    def symbols(self, base_address: int) -> dict[str, Region]:
+        """(address, bytes) of the regions when the first stands at ``base_address``.
+
+        Raises:
+            CompileError: the address is not aligned, or the end lies beyond the device's addresses.
+        """
+        if base_address % self.align:
+            raise CompileError(f"base_address must be a multiple of {self.align}, not {base_address}: align it")
+        most = 1 << self.config.address_bits
+        if base_address + self.size > most:
+            raise CompileError(
+                f"DRAM addresses must stay below 2**address_bits = {most}, not reach {base_address + self.size}: "
+                "raise address_bits")
+        return {name: (base_address + offset, size) for name, (offset, size) in self.table.items()}
 
 
 def _columns(values: np.ndarray, dim: int) -> np.ndarray:
@@ -57,12 +83,24 @@ def _columns(values: np.ndarray, dim: int) -> np.ndarray:
     return padded.reshape(*values.shape[:-1], -1, dim)
 
 
+def pack_groups(values: np.ndarray, dim: int) -> np.ndarray:
+    """int8 values [..., rows, columns] as the device uses it: uint8 [..., group, rows, dim], zero padded."""
+    grouped = _columns(values.astype(np.int8), dim)  # [..., rows, groups, dim]
+    return np.ascontiguousarray(np.moveaxis(grouped, -2, -3)).view(np.uint8)
+
+
+def unpack_groups(content: np.ndarray, columns: int) -> np.ndarray:
+    """Inverse of :func:`pack_groups`: [..., group, rows, dim] to [..., rows, columns], same dtype."""
+    rows = np.moveaxis(content, -3, -2)
+    return rows.reshape(*rows.shape[:-2], -1)[..., :columns].copy()
+
+
 def pack_weights(weight: np.ndarray, dim: int, depth: int) -> np.ndarray:
     """int8 weights [out, in] as the mesh reads them: [group][depth rows][dim], zero beyond ``in``."""
-    grouped = _columns(np.ascontiguousarray(weight.T), dim)  # [in, groups, dim]
-    packed = np.zeros((grouped.shape[1], depth, dim), dtype=np.int8)
-    packed[:, :weight.shape[1]] = grouped.transpose(1, 0, 2)
-    return packed.view(np.uint8)
+    grouped = pack_groups(weight.T, dim)  # [groups, in, dim]
+    packed = np.zeros((len(grouped), depth, dim), dtype=np.uint8)
+    packed[:, :weight.shape[1]] = grouped
+    return packed
 
 
 def pack_columns(mult: np.ndarray, shift: np.ndarray, dim: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Attention by online softmax: keys in blocks, so that a row of scores need not fit the accumulator.
 
 A piece is one block of keys for one block of queries. Its scores, the running maximum in whole octaves, the
-shift of the context by the maximum's rise, its weights and its part of the context follow FlashAttention (Dao
+shift of the context by the maximum's rise, its probabilities and its part of the context follow FlashAttention (Dao
 et al., 2022) with Softermax's rule (:mod:`gemmule.numerics.online`). The products of neighbouring pieces
 alternate (scores of a piece, context of the one before), so a piece's vector work hides behind two products.
 Nothing but DRAM grows with the sequence: queries, keys and values stream through two slots each.
@@ -24,12 +24,13 @@ from gemmule.compiler.attention import (
     check_sizes,
     move_groups,
     place_operands,
-    place_regions,
-    schedule_loads,
 )
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.hoist import hoist_loads
+from gemmule.compiler.place import cut_evenly, place_regions, round_up
+from gemmule.compiler.program import Registers
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, MatrixFlag, RequantFlag, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.numerics.online import online_softmax
 from gemmule.timing import ceil_div
 
@@ -43,14 +44,12 @@ MOST_BEHIND = 256
 
 @dataclass(frozen=True, kw_only=True)
 class OnlinePlan(AttentionPlan):
-    """As :class:`AttentionPlan`; ``accumulators`` are two of scores and two of contexts, ``weight_rows`` a piece's."""
+    """As :class:`AttentionPlan`; the accumulator slots are two of scores and two of contexts."""
 
     block: int
     """Keys of a block. It changes results, so it belongs to what is computed."""
     key_rows: int
     """Scratchpad rows from one column group of a block of keys or values to the next."""
-    place: dict[str, int]
-    """First scratchpad row of each operand's two slots."""
 
 
 def plan_online_attention(config: Config, queries: int, keys: int, head_dim: int, *, causal: bool = False,
@@ -73,29 +72,30 @@ def plan_online_attention(config: Config, queries: int, keys: int, head_dim: int
             f"a row of a block's scores or of context must fit {slot} accumulator rows, not {wide}: use a smaller "
             "block or a larger accumulator (acc_kib)")
     count = ceil_div(queries, most)
-    edges = [queries * i // count for i in range(count + 1)]
-    rows = max(b - a for a, b in zip(edges, edges[1:]))
+    blocks = cut_evenly(queries, count)
+    rows = max(size for _, size in blocks)
     plans = []
     for room in (block,) if block else range(slot // rows * dim, 0, -dim):
-        even = ceil_div(ceil_div(keys, ceil_div(keys, room)), dim) * dim
+        even = round_up(ceil_div(keys, ceil_div(keys, room)), dim)
         taken = min(block or even, keys)
-        key_rows, weight_rows = ceil_div(taken, config.preload) * config.preload, rows * ceil_div(taken, dim)
-        place = place_regions(config, [
-            [("q0", groups * rows), ("q1", groups * rows)], [("weights0", weight_rows), ("weights1", weight_rows)],
+        key_rows, probability_rows = round_up(taken, config.preload), rows * ceil_div(taken, dim)
+        row = place_regions(config, [
+            [("q0", groups * rows), ("q1", groups * rows)],
+            [("probabilities0", probability_rows), ("probabilities1", probability_rows)],
             [(f"{name}{i}", groups * key_rows) for i in range(2) for name in ("k", "v")],
             [("context0", groups * rows), ("context1", groups * rows)]])
-        if place is not None:
+        if row is not None:
             plans.append(OnlinePlan(
                 queries=queries, keys=keys, head_dim=head_dim, causal=causal,
-                blocks=tuple((a, b - a) for a, b in zip(edges, edges[1:])), flight=min(2, config.stat_contexts),
-                accumulators=tuple(i * slot for i in range(SLOTS)), weight_rows=weight_rows, block=block or even,
-                key_rows=key_rows, place=place))
+                blocks=blocks, row=row,
+                accumulators=tuple(i * slot for i in range(SLOTS)), flight=min(2, config.stat_contexts),
+                probability_rows=probability_rows, block=block or even, key_rows=key_rows))
     if not plans:
         raise CompileError(
             f"two blocks of {rows} queries and of {taken} keys, {head_dim} columns wide, must fit {config.spm_rows} "
             "scratchpad rows: use a smaller block or a larger scratchpad (spm_kib)")
     # Operands in banks of their own are worth a smaller block.
-    return next((plan for plan in plans if plan.place["k0"] % config.spm_bank_rows == 0), plans[0])
+    return next((plan for plan in plans if plan.row["k0"] % config.spm_bank_rows == 0), plans[0])
 
 
 def online_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, score: np.ndarray, scale: np.ndarray, *,
@@ -120,11 +120,8 @@ class OnlineProgram(AttentionProgram):
 
     plan: OnlinePlan
 
-    def registers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch, int64."""
-        bases, limits, lengths = super().registers()
-        lengths[BEHIND] = MOST_BEHIND
-        return bases, limits, lengths
+    def registers(self) -> Registers:
+        return self.place(lengths={BEHIND: MOST_BEHIND}, windows={})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +140,7 @@ class _Piece:
     slot: int
     """Of these keys in the scratchpad."""
     turn: int
-    """Number of the piece; neighbours have different slots for scores and weights."""
+    """Number of the piece; neighbours have different slots for scores and probabilities."""
 
     @property
     def note(self) -> str:
@@ -189,7 +186,7 @@ class _Builder:
         self.commands.append(move_groups(
             Unit.STORE if name == "context" else Unit.LOAD, f"{name} {head} rows {first}+{rows}",
             base=OPERANDS.index(name), offset=(head * groups * length + first) * dim, pitch=length, rows=rows,
-            groups=groups, row=self.plan.place[f"{name}{slot}"], stride=stride, dim=dim))
+            groups=groups, row=self.plan.row[f"{name}{slot}"], stride=stride, dim=dim))
 
     def _begin(self, piece: _Piece) -> None:
         """Scores and softmax of a piece; between them and the shift by the rise the context of the piece before."""
@@ -201,22 +198,22 @@ class _Builder:
             self._move("q", piece.head, piece.number % 2, piece.first, m, m)
         scores, context = plan.accumulators[piece.turn % 2], plan.accumulators[2 + statistics]
         self.commands.append(Command.make(
-            Unit.MATRIX, note=f"scores {piece.note}", a_row=plan.place[f"q{piece.number % 2}"], a_stride=m,
-            b_row=plan.place[f"k{piece.slot}"], b_stride=plan.key_rows, c_row=scores, c_stride=m, m=m, n=piece.count,
+            Unit.MATRIX, note=f"scores {piece.note}", a_row=plan.row[f"q{piece.number % 2}"], a_stride=m,
+            b_row=plan.row[f"k{piece.slot}"], b_stride=plan.key_rows, c_row=scores, c_stride=m, m=m, n=piece.count,
             k=plan.head_dim, flags=(MatrixFlag.B_TRANSPOSED,)))
         # The block's first row sees m - 1 keys fewer than its last one.
         masked = plan.causal and piece.after < m - 1
-        flags = {VectorFlag.ONLINE} | ({VectorFlag.CONTINUE} if piece.start else set())
-        flags |= {VectorFlag.CAUSAL} if masked else set()
-        more = {VectorFlag.MORE} if piece.after else set()
+        flags = {SoftmaxFlag.ONLINE} | ({SoftmaxFlag.CONTINUE} if piece.start else set())
+        flags |= {SoftmaxFlag.CAUSAL} if masked else set()
+        more = {SoftmaxFlag.MORE} if piece.after else set()
         source: dict[str, Any] = {
             "src0": scores, "src0_stride": m, "m": m, "n": piece.count, "mult": int(self.score[piece.head, 0]),
             "shift": int(self.score[piece.head, 1]), "context": statistics,
             "aux": (MOST_BEHIND - piece.after) << 4 | BEHIND if masked else 0}
         self.commands += [
             Command.make(Unit.VECTOR, op=VOp.SOFTMAX_MAX, note=f"maximum {piece.note}", flags=flags, **source),
-            Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, note=f"weights {piece.note}", flags=flags | more,
-                         dst=plan.place[f"weights{piece.turn % 2}"], dst_stride=m, **source)]
+            Command.make(Unit.VECTOR, op=VOp.SOFTMAX_EXP, note=f"probabilities {piece.note}", flags=flags | more,
+                         dst=plan.row[f"probabilities{piece.turn % 2}"], dst_stride=m, **source)]
         self._finish()
         if piece.start:
             self.commands.append(Command.make(
@@ -235,15 +232,15 @@ class _Builder:
         context = plan.accumulators[2 + statistics]
         flags = {MatrixFlag.A_UNSIGNED} | ({MatrixFlag.ACCUMULATE} if piece.start else set())
         self.commands.append(Command.make(
-            Unit.MATRIX, note=f"context {piece.note}", a_row=plan.place[f"weights{piece.turn % 2}"], a_stride=m,
-            b_row=plan.place[f"v{piece.slot}"], b_stride=plan.key_rows, c_row=context, c_stride=m, m=m,
+            Unit.MATRIX, note=f"context {piece.note}", a_row=plan.row[f"probabilities{piece.turn % 2}"], a_stride=m,
+            b_row=plan.row[f"v{piece.slot}"], b_stride=plan.key_rows, c_row=context, c_stride=m, m=m,
             n=plan.head_dim, k=piece.count, flags=flags))
         if piece.after:
             return
         self.commands.append(Command.make(
             Unit.VECTOR, op=VOp.REQUANT, note=f"normalise {piece.note}", src0=context, src0_stride=m,
-            dst=plan.place[f"context{slot}"], dst_stride=m, m=m, n=plan.head_dim, mult=int(self.scale[piece.head, 0]),
-            shift=int(self.scale[piece.head, 1]), context=statistics, flags=(VectorFlag.ROW,)))
+            dst=plan.row[f"context{slot}"], dst_stride=m, m=m, n=plan.head_dim, mult=int(self.scale[piece.head, 0]),
+            shift=int(self.scale[piece.head, 1]), context=statistics, flags=(RequantFlag.ROW,)))
         self._move("context", piece.head, slot, piece.first, m, m)
 
 
@@ -261,9 +258,10 @@ def compile_online_attention(config: Config, heads: int, queries: int, keys: int
     """
     check_scalings(heads, score, scale)
     plan = plan_online_attention(config, queries, keys, head_dim, causal=causal, block=block)
-    commands = schedule_loads(_Builder(config, plan, score, scale).build(heads), config)
+    commands = hoist_loads(_Builder(config, plan, score, scale).build(heads), config)
     image = encode_program(commands)
-    size, symbols = place_operands(config, heads, plan, len(image), base_address)
-    return OnlineProgram(
-        config=config, heads=heads, plan=plan, image=image, commands=tuple(commands), base_address=base_address,
-        size=size, symbols=symbols, bases=OPERANDS)
+    regions = place_operands(config, heads, plan, len(image))
+    program = OnlineProgram(
+        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+        symbols=regions.symbols(base_address), bases=dict(enumerate(OPERANDS)), heads=heads, plan=plan)
+    return program.verified(program.registers())

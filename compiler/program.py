@@ -1,136 +1,97 @@
-"""A compiled decoder: program image, DRAM content and the registers of a launch."""
+"""A compiled program: its image, where everything lies in DRAM, the registers of a launch, and proof that it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from gemmule.compiler.allocate import Plan
-from gemmule.compiler.checkpoint import DecoderShape
-from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import Region
 from gemmule.config import Config
-from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command
-from gemmule.numerics import join_planes
+from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command
+from gemmule.sim.launch import Launch
+from gemmule.sim.verify.verify import verify
 
-__all__ = [
-    "BASE_ANGLES", "BASE_KV", "BASE_KV_NEW", "BASE_LOGITS", "BASE_STATIC", "LEN_CONTEXT", "LEN_FIRST_LOGIT",
-    "LEN_LOGITS", "LEN_ROWS", "LEN_TOTAL", "DecoderProgram",
-]
+__all__ = ["NO_DRAM", "FixedProgram", "Program", "ReadDram", "Registers"]
 
-BASE_STATIC, BASE_ANGLES, BASE_KV, BASE_KV_NEW, BASE_LOGITS = 16, 17, 18, 19, 20
-"""Base registers; 0..15 are the embedding rows of the new tokens."""
-LEN_ROWS, LEN_CONTEXT, LEN_TOTAL, LEN_LOGITS, LEN_FIRST_LOGIT = 1, 2, 3, 4, 5
-"""Length registers: new rows M, positions before them, their sum; rows with logits, the first of them."""
+ReadDram = Callable[[int, int], bytes | np.ndarray]
+"""``read_dram(address, bytes)`` of a device."""
+NO_DRAM = np.zeros(0, dtype=np.uint8)
+"""DRAM content of a launch that goes on with what the device has, or that is only timed."""
+
+
+class Registers(NamedTuple):
+    """Base and limit registers (bytes) and length registers of a launch, int64."""
+
+    bases: np.ndarray
+    limits: np.ndarray
+    lengths: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderProgram:
-    """One program for 1..``max_rows`` new rows at any position.
-
-    ``dram`` (uint8) stands at ``base_address``; ``symbols`` gives (address, bytes) of its regions:
-    ``program``, ``static`` (weights and parameters), ``embedding``, ``angles``, ``kv``, ``logits``.
-    """
+class Program:
+    """Commands and their image, for DRAM regions that stand from ``base_address`` on."""
 
     config: Config
-    shape: DecoderShape
     image: bytes
     commands: tuple[Command, ...]
-    dram: np.ndarray
     base_address: int
-    symbols: dict[str, tuple[int, int]]
-    max_rows: int
-    max_positions: int
-    logit_scale: float
-    logit_pieces: tuple[tuple[int, int], ...]
-    """(first column, columns) of each piece in which logits lie in DRAM: [piece][row][columns]."""
-    plan: Plan
-    tokens: bool
-    """The device stores greedy tokens instead of logits."""
+    size: int
+    """Bytes of DRAM from ``base_address`` on."""
+    symbols: dict[str, Region]
+    """(address, bytes) of every region, among them ``program``."""
+    bases: Mapping[int, str]
+    """The region of each base register that is the same in every launch."""
 
     @property
     def program_address(self) -> int:
         return self.symbols["program"][0]
 
-    @property
-    def kv_row_bytes(self) -> int:
-        """Keys and values of one position in one layer."""
-        return 2 * self.shape.width
+    def place(self, *, lengths: Mapping[int, int], windows: Mapping[int, Region]) -> Registers:
+        """Registers of a launch: base registers at their regions, or at (address, bytes) of ``windows``."""
+        made = Registers(*(np.zeros(count, dtype=np.int64) for count in (NUM_BASES, NUM_BASES, NUM_LENGTHS)))
+        regions = {register: self.symbols[name] for register, name in self.bases.items()}
+        for register, window in (regions | dict(windows)).items():
+            made.bases[register], made.limits[register] = window
+        for register, value in ({0: MAX_LENGTH} | dict(lengths)).items():
+            made.lengths[register] = value
+        return made
 
-    @property
-    def embedding_row_bytes(self) -> int:
-        return self.symbols["embedding"][1] // self.shape.vocab
+    def launch(self, name: str, dram: np.ndarray, registers: Registers, *, seed: int = 0) -> Launch:
+        """One start; ``dram`` (uint8) stands at ``base_address``, with nothing before it."""
+        before = np.zeros(self.base_address if dram.size else 0, dtype=np.uint8)
+        return Launch(
+            name=name, seed=seed, image=self.image, program=self.program_address,
+            dram=np.concatenate([before, dram]) if before.size else dram, **registers._asdict())
 
-    @property
-    def angle_row_bytes(self) -> int:
-        return self.symbols["angles"][1] // self.max_positions
+    def put(self, dram: np.ndarray, name: str, content: np.ndarray) -> None:
+        """Write a region's content (uint8) into ``dram``, the bytes from ``base_address`` on."""
+        at = self.symbols[name][0] - self.base_address
+        dram[at:at + content.size] = content.reshape(-1)
 
-    def registers(self, tokens: Sequence[int], position: int,
-                  logit_rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bases, limits, lengths) of a launch with new ``tokens`` at ``position``, int64.
+    def read(self, read_dram: ReadDram, name: str, first: int = 0, size: int | None = None) -> np.ndarray:
+        """``size`` bytes of a region from byte ``first`` on (all by default), uint8."""
+        address, length = self.symbols[name]
+        found = read_dram(address + first, length - first if size is None else size)
+        return found if isinstance(found, np.ndarray) else np.frombuffer(found, dtype=np.uint8)
 
-        ``logit_rows``: how many of the last rows get logits, by default all; with 0 (prefill) the
-        head's weights are not even loaded.
+    def verified(self, *launches: Registers) -> Self:
+        """This program, which has no race and no fault with the registers of these launches: the end of a compilation.
 
         Raises:
-            CompileError: too many tokens or positions, or an unknown token.
+            ProgramError: it has; the compiler is wrong.
         """
-        rows = len(tokens)
-        if not 1 <= rows <= self.max_rows:
-            raise CompileError(f"a launch takes 1 to {self.max_rows} tokens, not {rows}: launch again")
-        wanted = rows if logit_rows is None else logit_rows
-        if not 0 <= wanted <= rows:
-            raise CompileError(f"logit_rows must be from 0 to {rows} tokens, not {logit_rows}")
-        if position < 0 or position + rows > self.max_positions:
-            raise CompileError(
-                f"position + tokens must be from 0 to {self.max_positions}, not {position} + {rows}: "
-                "shorten the context")
-        if min(tokens) < 0 or max(tokens) >= self.shape.vocab:
-            raise CompileError(f"tokens must be from 0 to {self.shape.vocab - 1}, not {list(tokens)}")
-        bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64)
-        embedding, size = self.symbols["embedding"][0], self.embedding_row_bytes
-        bases[:rows] = embedding + size * np.asarray(tokens, dtype=np.int64)
-        limits[:rows] = size
-        angles, new = position * self.angle_row_bytes, position * self.kv_row_bytes
-        for register, name, skip in (
-            (BASE_STATIC, "static", 0), (BASE_ANGLES, "angles", angles), (BASE_KV, "kv", 0),
-            (BASE_KV_NEW, "kv", new), (BASE_LOGITS, "logits", 0),
-        ):
-            address, length = self.symbols[name]
-            bases[register], limits[register] = address + skip, length - skip
-        lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
-        lengths[[0, LEN_ROWS, LEN_CONTEXT, LEN_TOTAL]] = 65535, rows, position, position + rows
-        lengths[[LEN_LOGITS, LEN_FIRST_LOGIT]] = wanted, rows - max(wanted, 1)
-        return bases, limits, lengths
+        for registers in launches:
+            verify(self.image, self.config, *registers, self.program_address)
+        return self
 
-    def read_logits(self, read_dram: Callable[[int, int], bytes | np.ndarray], rows: int) -> np.ndarray:
-        """int16 logits [rows, vocab] of the last launch, read with ``read_dram(address, bytes)``.
 
-        ``rows`` is the launch's number of rows with logits.
-        """
-        if self.tokens:
-            raise CompileError("this program stores tokens, not logits: compile it with tokens=False")
-        address = self.symbols["logits"][0]
-        found = np.zeros((rows, self.shape.vocab), dtype=np.int16)
-        for first, columns in self.logit_pieces if rows else ():
-            groups = -(-columns // self.config.dim)
-            size = 2 * groups * self.config.dim
-            raw = read_dram(address + 2 * first * self.max_rows, rows * size)
-            data = raw if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
-            planes = data.reshape(rows, groups, 2, self.config.dim)
-            values = join_planes(planes[:, :, 0], planes[:, :, 1]).reshape(rows, -1)
-            found[:, first:first + columns] = values[:, :columns]
-        return found
+@dataclass(frozen=True, kw_only=True)
+class FixedProgram(Program):
+    """A program of which every launch has the same registers."""
 
-    def read_tokens(self, read_dram: Callable[[int, int], bytes | np.ndarray], rows: int) -> list[int]:
-        """Greedy token of each row with logits; ties go to the lowest index."""
-        if not self.tokens:
-            return [int(i) for i in np.argmax(self.read_logits(read_dram, rows), axis=1)] if rows else []
-        return np.frombuffer(bytes(read_dram(self.symbols["logits"][0], 2 * rows)), dtype="<u2").tolist()
-
-    def roofline_bytes(self, rows: int, position: int) -> int:
-        """Bytes a launch must move: weights, parameters, KV, inputs and outputs (program excluded)."""
-        kv = self.shape.layers * self.kv_row_bytes * (position + rows)
-        row = self.embedding_row_bytes + self.angle_row_bytes + 2 * (1 if self.tokens else self.shape.vocab)
-        return self.symbols["static"][1] + kv + rows * row
+    def registers(self) -> Registers:
+        """Registers of a launch."""
+        return self.place(lengths={}, windows={})

@@ -12,7 +12,7 @@ from gemmule.compiler.checkpoint import Checkpoint, LayerWeights
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.qmodel import Linear, Norm, QuantLayer, QuantModel
 from gemmule.compiler.reference import activate, float_forward, rope_angles
-from gemmule.numerics import saturate
+from gemmule.numerics import BYTE_TABLE_ENTRIES, saturate
 
 __all__ = ["ROPE_EXTRA_BITS", "ROPE_SHIFT", "quantize", "to_mult_shift"]
 
@@ -24,6 +24,9 @@ _SAMPLES = 1 << 17
 _CLIPS = np.linspace(0.3, 1.0, 36)
 _ROW_CLIPS = np.linspace(0.7, 1.0, 13)
 _SMOOTHING = 0.5
+_INT16_MAX = (1 << 15) - 1
+_MULT_MAX = (1 << 16) - 1
+"""Largest multiplier of a requantisation."""
 
 
 def to_mult_shift(ratio: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
@@ -33,13 +36,13 @@ def to_mult_shift(ratio: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     """
     ratio = np.atleast_1d(np.asarray(ratio, dtype=np.float64))
     mantissa, exponent = np.frexp(ratio)
-    mult = np.rint(mantissa * 65536).astype(np.int64)
+    mult = np.rint(mantissa * (_MULT_MAX + 1)).astype(np.int64)
     shift = 16 - exponent.astype(np.int64)
-    over = mult == 65536
-    mult, shift = np.where(over, 32768, mult), np.where(over, shift - 1, shift)
+    over = mult > _MULT_MAX
+    mult, shift = np.where(over, mult // 2, mult), np.where(over, shift - 1, shift)
     if not np.all(np.isfinite(ratio)) or (ratio < 0).any() or (shift < 0).any():
         raise CompileError(
-            f"a requantisation ratio must be from 0 to 65535, not {ratio.max()}: check the model's scales")
+            f"a requantisation ratio must be from 0 to {_MULT_MAX}, not {ratio.max()}: check the model's scales")
     excess = np.clip(shift - _MAX_SHIFT, 0, 63)
     return mult >> excess, np.where(ratio == 0, 0, shift - excess)
 
@@ -118,10 +121,10 @@ def _norm(gamma: np.ndarray, step: float, eps: float, residual: float) -> Norm:
     """gamma over the output step as int16 (the normalised value has 10 fraction bits)."""
     ratio = gamma.astype(np.float64) / step
     peak = float(np.abs(ratio).max()) or 1.0
-    shift = int(np.clip(np.floor(np.log2(32767 / peak)), -10, 30))
+    shift = int(np.clip(np.floor(np.log2(_INT16_MAX / peak)), -10, 30))
     # epsilon in units of n * sum(x^2): eps * n^2 / residual^2.
     wanted = eps * len(gamma) ** 2 / residual ** 2
-    eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / 65535))))
+    eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / _MULT_MAX))))
     if eps_shift > 40:
         raise CompileError(f"rms_norm_eps must be small beside the residual scale {residual}, not {eps}")
     return Norm(gamma=saturate(np.rint(ratio * 2.0 ** shift), 16).astype(np.int16), shift=10 + shift,
@@ -148,8 +151,8 @@ def _activation_steps(name: str, before: np.ndarray, peak: float,
                       out_step: float) -> tuple[float, np.ndarray]:
     """Input step of the activation table with the least error after it, and the table."""
     wanted = activate(name, before.astype(np.float64))
-    index = np.arange(256)
-    signed = np.where(index < 128, index, index - 256)
+    index = np.arange(BYTE_TABLE_ENTRIES)
+    signed = np.where(index < 128, index, index - BYTE_TABLE_ENTRIES)
 
     def table(step: float) -> np.ndarray:
         return np.clip(np.rint(activate(name, signed * step) / out_step), -128, 127)
@@ -228,8 +231,8 @@ def quantize(model: Checkpoint, tokens: np.ndarray, *, seed: int = 0) -> QuantMo
     for name, parts in rows.items():
         taps.samples[name + "/rows"] = parts
     # The residual's largest value counts every token's embedding, seen in calibration or not.
-    residual = 1.25 * max(taps.largest["x"], float(np.abs(model.embedding).max())) / 32767
-    logit_scale = 1.5 * taps.largest["logits"] / 32767
+    residual = 1.25 * max(taps.largest["x"], float(np.abs(model.embedding).max())) / _INT16_MAX
+    logit_scale = 1.5 * taps.largest["logits"] / _INT16_MAX
     layers = tuple(_layer(model, index, taps, residual) for index in range(shape.layers))
 
     step = _step(taps.values("norm"), taps.largest["norm"])

@@ -60,8 +60,8 @@ def float_forward(model: Checkpoint, tokens: np.ndarray, observe: Observer | Non
         for name, value in (("q", q), ("k", k), ("v", v)):
             see(f"{index}.{name}", value)
         scores = q @ k.transpose(0, 1, 3, 2) / np.float32(np.sqrt(shape.head_dim)) + mask
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        context = (weights / weights.sum(-1, keepdims=True)) @ v
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        context = (powers / powers.sum(-1, keepdims=True)) @ v
         context = context.transpose(0, 2, 1, 3).reshape(batch, length, shape.width)
         see(f"{index}.ctx", context)
         x = x + context @ layer.o.T

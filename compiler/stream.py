@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.compiler.allocate import Plan
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import Regions, pack_columns, pack_gamma, pack_weights
-from gemmule.compiler.program import (
+from gemmule.compiler.decoder_plan import DecoderPlan
+from gemmule.compiler.decoder_program import (
     BASE_ANGLES,
     BASE_KV,
     BASE_STATIC,
@@ -22,6 +20,9 @@ from gemmule.compiler.program import (
     LEN_LOGITS,
     LEN_ROWS,
 )
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import COLUMN_ROWS, Regions, pack_columns, pack_gamma, pack_weights
+from gemmule.compiler.place import Cut, cut_evenly, round_up
 from gemmule.compiler.qmodel import Linear, QuantLayer, QuantModel
 from gemmule.config import Config
 from gemmule.isa import Command, Length, Unit
@@ -63,15 +64,13 @@ class Load:
     weights: bool
 
 
-def _cuts(total: int, most: int, unit: int) -> list[tuple[int, int]]:
+def _cuts(total: int, most: int, unit: int) -> list[Cut]:
     """(first, count) of nearly equal pieces of ``total`` groups, at most ``most``, in whole units."""
     units = total // unit
-    pieces = ceil_div(units, most // unit)
-    edges = [units * i // pieces * unit for i in range(pieces + 1)]
-    return [(a, b - a) for a, b in zip(edges, edges[1:])]
+    return [(first * unit, count * unit) for first, count in cut_evenly(units, ceil_div(units, most // unit))]
 
 
-def _tail(cuts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _tail(cuts: list[Cut]) -> list[Cut]:
     """Halve the last piece until it is small."""
     while cuts[-1][1] >= 2 * TAIL_GROUPS:
         first, count = cuts.pop()
@@ -90,10 +89,10 @@ class LoadStream:
     static: the DRAM region of weights and parameters.
     """
 
-    def __init__(self, model: QuantModel, config: Config, plan: Plan) -> None:
+    def __init__(self, model: QuantModel, config: Config, plan: DecoderPlan) -> None:
         self.model, self.config, self.plan = model, config, plan
-        self.dim = config.dim
-        self.static = Regions(max(config.burst_bytes, 64))
+        self.dim, self.row, self.ring = config.dim, plan.row, plan.slots("ring")
+        self.static = Regions(config)
         self.loads: list[Load] = []
         self.layers: list[dict[str, list[Chunk]]] = []
         self.chunks = 0
@@ -121,16 +120,16 @@ class LoadStream:
         hidden, head = ceil_div(shape.hidden, dim), shape.head_dim // dim
         for i in reversed(range(plan.rows)):
             # Absent rows first: a load of length zero waits for the unit to be idle.
-            self._load("", f"embedding of row {i}", base=i, bytes=2 * hidden * dim, row=plan.residual + i,
+            self._load("", f"embedding of row {i}", base=i, bytes=2 * hidden * dim, row=self.row["residual"] + i,
                        row_stride=1, block_stride=plan.rows, rows=Length(1, LEN_ROWS, i))
         norms = [n for layer in self.model.layers for n in (layer.attention_norm, layer.mlp_norm)]
-        self._blob("", "gamma", plan.gamma, [pack_gamma(n.gamma, dim) for n in [*norms, self.model.norm]])
+        self._blob("", "gamma", self.row["gamma"], [pack_gamma(n.gamma, dim) for n in [*norms, self.model.norm]])
         self._load("", "angles", base=BASE_ANGLES, stride=4 * head * dim, bytes=4 * head * dim,
-                   row=plan.angles, row_stride=4 * head, block_stride=1, rows=Length(plan.rows, LEN_ROWS))
+                   row=self.row["angles"], row_stride=4 * head, block_stride=1, rows=Length(plan.rows, LEN_ROWS))
 
     def _parameters(self, index: int, name: str, first: list[np.ndarray], linears: list[Linear]) -> int:
         """Column parameters of a layer into one of two buffers; returns its row."""
-        row = self.plan.parameters[index % 2]
+        row = self.row[f"parameters{index % 2}"]
         columns = [pack_columns(linear.mult, linear.shift, self.dim) for linear in linears]
         self._blob(f"layer {index - 2}" if index >= 2 else "", f"parameters {name}", row, [*first, *columns])
         return row
@@ -145,14 +144,14 @@ class LoadStream:
         at = self._parameters(index, str(index), [layer.table], linears) + plan.table_rows
         size = 2 * shape.width
         self._load(f"attention {index - 1}" if index else "", f"keys and values {index}", base=BASE_KV,
-                   offset=index * shape.max_positions * size, stride=size, bytes=size, row=plan.kv,
+                   offset=index * shape.max_positions * size, stride=size, bytes=size, row=self.row["kv"],
                    row_stride=1, block_stride=shape.max_positions,
                    rows=Length(shape.max_positions, LEN_CONTEXT))
         chunks = {}
         for name, group in groups.items():
             unit = shape.head_dim // self.dim if name == "qkv" else 1
             chunks[name] = self._linear(f"{name} {index}", group, at, unit)
-            at += 3 * sum(ceil_div(len(linear.weight), self.dim) for _, linear in group)
+            at += COLUMN_ROWS * sum(ceil_div(len(linear.weight), self.dim) for _, linear in group)
         self.layers.append(chunks)
 
     def _linear(self, label: str, group: list[tuple[str, Linear]], parameter: int, unit: int = 1,
@@ -162,8 +161,7 @@ class LoadStream:
         for _, linear in group:
             starts.append(total)
             total += ceil_div(len(linear.weight), self.dim)
-        step = self.config.preload
-        depth = ceil_div(group[0][1].weight.shape[1], step) * step
+        depth = round_up(group[0][1].weight.shape[1], self.config.preload)
         most = self.plan.chunk_groups(depth, staged=head)
         if most < unit:
             raise CompileError(
@@ -179,11 +177,11 @@ class LoadStream:
                 low, high = max(first, start), min(first + count, end)
                 if low < high:
                     taken = min((high - start) * self.dim, len(linear.weight)) - (low - start) * self.dim
-                    parts.append(Part(name, low - first, low - start, taken, parameter + 3 * low))
+                    parts.append(Part(name, low - first, low - start, taken, parameter + COLUMN_ROWS * low))
                     columns = (low - first) * self.dim + taken
-            slot, freed = self.plan.ring[self.chunks % len(self.plan.ring)], self.chunks - len(self.plan.ring)
+            slot, freed = self.ring[self.chunks % len(self.ring)], self.chunks - len(self.ring)
             self._blob("" if freed < 0 else f"chunk {freed}", f"{label} columns {first * self.dim}+{columns}",
-                       slot.row, [packed[first:first + count]], weights=True,
+                       slot, [packed[first:first + count]], weights=True,
                        rows=Length(1, LEN_LOGITS) if head else 1)
             self.chunks += 1
             made.append(Chunk(label, depth, columns, tuple(parts)))

@@ -30,11 +30,9 @@ from .operations import (
     MoveFlag,
     NormFlag,
     RequantFlag,
-    SelectFlag,
     SoftmaxFlag,
     SOp,
     Unit,
-    VectorFlag,
     VOp,
     flag_name,
     legal_flags,
@@ -44,7 +42,7 @@ __all__ = [
     "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_LENGTH", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS",
     "NUM_PREDICATES", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "ColumnFlag", "Command", "CommitFlag", "CompareFlag",
     "Dyn", "ImportanceFlag", "IsaError", "KeysFlag", "Length", "MatrixFlag", "MoveFlag", "NormFlag", "RequantFlag",
-    "SOp", "SelectFlag", "SoftmaxFlag", "Unit", "VOp", "VectorFlag", "body_of", "decode", "decode_table",
+    "SOp", "SoftmaxFlag", "Unit", "VOp", "body_of", "decode", "decode_table",
     "disassemble", "encode", "encode_program", "field_bits", "legal_flags", "table_row",
 ]
 

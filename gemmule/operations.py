@@ -294,32 +294,3 @@ def flag_name(unit: int, op: int, flags: Collection[int], bit: int) -> str:
         return "rescale"
     known = OPERATIONS[unit, op].flags if (unit, op) in OPERATIONS else ()
     return next((flag.name.lower() for flag in known if flag == bit), f"flag{bit}")
-
-
-# Until every room says which operation's flag it means.
-class VectorFlag(IntEnum):
-    COLUMN = 0
-    ROW = 1
-    WIDE = 2
-    RESIDUAL = 3
-    RELU = 4
-    LOOKUP = 5
-    TREE = 0
-    MEAN = 0
-    ROUND = 1
-    CONTINUE = 1
-    MORE = 3
-    ONLINE = 5
-    CAUSAL = 6
-    CLAMP = 6
-    RESCALE = 6
-    BIAS = 7
-
-
-class SelectFlag(IntEnum):
-    CONTINUE = 0
-    FROM_IMPORTANCE = 0
-    DISCARD = 0
-    INVERT = 0
-    WIDE = 1
-    CLEAR = 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
 from gemmule.config import Config
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
@@ -20,20 +18,15 @@ class DeviceError(RuntimeError):
 
 
 class Device(Protocol):
-    """What a host sees: registers, DRAM, and a launch that runs a program to its interrupt."""
+    """What a host sees: DRAM, and a launch that runs a program to its interrupt."""
 
     config: Config
-    bases: np.ndarray
-    limits: np.ndarray
-    lengths: np.ndarray
 
     def write_dram(self, address: int, data: bytes) -> None: ...
 
     def read_dram(self, address: int, size: int) -> bytes: ...
 
     def load(self, launch: Launch) -> None: ...
-
-    def load_program(self, image: bytes, address: int) -> None: ...
 
     def run(self) -> Result: ...
 

@@ -36,7 +36,7 @@ class Ledger:
     host_cycles: int = 0
     launches: dict[str, int] = field(default_factory=dict)
     by_model: dict[str, int] = field(default_factory=dict)
-    units: dict[str, int] = field(default_factory=lambda: {u.name.lower(): 0 for u in Unit})
+    units: dict[str, int] = field(default_factory=lambda: {u.label: 0 for u in Unit})
     dram_bytes: dict[str, int] = field(default_factory=dict)
     dram_busy_cycles: int = 0
 
@@ -47,7 +47,7 @@ class Ledger:
         self.launches[model] = self.launches.get(model, 0) + 1
         self.by_model[model] = self.by_model.get(model, 0) + result.cycles
         for unit in Unit:
-            self.units[unit.name.lower()] += _busy(result, unit)
+            self.units[unit.label] += _busy(result, unit)
         for purpose, count in result.dram_bytes.items():
             self.dram_bytes[purpose] = self.dram_bytes.get(purpose, 0) + count
         beats = sum(result.dram_bytes.values()) // self.config.bus_bytes

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gemmule.compiler.decoder import compile_decoder
+from gemmule.compiler.decoder_program import DecoderProgram
 from gemmule.compiler.gemm import INT8, GemmProgram, compile_gemm
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.program import DecoderProgram
 from gemmule.config import Config
 from gemmule.numerics import requant, requant_store
 from gemmule.sim.launch import Launch
 from gemmule.sw.text import InputError, bundled_model
 from gemmule.timing import ceil_div
 
-__all__ = ["Product", "bundled_program", "decode_case", "product"]
+__all__ = ["Product", "bundled_program", "decode_launch", "product"]
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,11 @@ def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: Weigh
     mult = rng.integers(1 << 15, 1 << 16, n).astype(np.uint16)
     spread = np.log2(74 * np.sqrt(k) * max(1.0, float(scaled.std())))  # standard deviation of a sum of products
     shift = np.full(n, max(0, round(16 + spread - 5.5)), dtype=np.uint8)
-    dram = np.zeros(program.base_address + program.size, dtype=np.uint8)
-    dram[program.base_address:] = program.fill(a, b, mult, shift, scales)
     acc = (a.astype(np.float64) @ scaled).astype(np.int64)
     expected = requant_store(requant(acc, mult.astype(np.int64), shift)).astype(np.int8)
-    return Product(program, _case(f"gemm {m}x{k}x{n}", seed, program.image, program.program_address, dram,
-                                  program.registers()), expected)
+    case = program.launch(
+        f"gemm {m}x{k}x{n}", program.fill(a, b, mult, shift, scales), program.registers(), seed=seed)
+    return Product(program, case, expected)
 
 
 def bundled_program(name: str, config: Config) -> DecoderProgram:
@@ -61,7 +59,7 @@ def bundled_program(name: str, config: Config) -> DecoderProgram:
     return compile_decoder(bundled_model(name), config, tokens=True)
 
 
-def decode_case(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:
+def decode_launch(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:
     """One pass of a bundled model over ``rows`` random tokens, on a random KV cache of ``position`` rows.
 
     Raises:
@@ -74,14 +72,8 @@ def decode_case(name: str, config: Config, rows: int, position: int, seed: int) 
             f"{program.max_positions} - rows, not {rows} and {position}")
     rng = np.random.default_rng(seed)
     dram = program.dram.copy()
-    address, size = program.symbols["kv"]
-    dram[address:address + size] = rng.integers(0, 256, size, dtype=np.uint8)
+    kv = program.symbols["kv"][1]
+    program.put(dram, "kv", rng.integers(0, 256, kv, dtype=np.uint8))
     tokens = [int(t) for t in rng.integers(2, program.shape.vocab, rows)]
-    return _case(f"{name} rows {rows} position {position}", seed, program.image, program.program_address, dram,
-                 program.registers(tokens, position))
-
-
-def _case(name: str, seed: int, image: bytes, address: int, dram: np.ndarray, registers: Any) -> Launch:
-    bases, limits, lengths = registers
-    return Launch(name=name, seed=seed, image=image, program=address, dram=dram, bases=bases, limits=limits,
-                    lengths=lengths)
+    return program.launch(
+        f"{name} rows {rows} position {position}", dram, program.registers(tokens, position), seed=seed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmule.compiler.program import DecoderProgram
+from gemmule.compiler.decoder_program import DecoderProgram
+from gemmule.compiler.program import NO_DRAM
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
 
@@ -54,9 +55,7 @@ class LoadedModel:
             rows = tokens[start:start + program.max_rows]
             left = len(tokens) - start - len(rows)  # rows of later launches
             here = min(len(rows), max(0, wanted - left))
-            bases, limits, lengths = program.registers(rows, position + start, here)
-            device.bases[:], device.limits[:], device.lengths[:] = bases, limits, lengths
-            device.load_program(program.image, program.program_address)
+            device.load(program.launch(self.name, NO_DRAM, program.registers(rows, position + start, here)))
             result = device.run()
             if result.fault:
                 raise DeviceError(

@@ -8,7 +8,8 @@ from functools import cache
 from types import TracebackType
 
 from gemmule.compiler.decoder import compile_decoder
-from gemmule.compiler.program import DecoderProgram
+from gemmule.compiler.decoder_program import DecoderProgram
+from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
 from gemmule.sw.decoding.generate import Generation, generate
@@ -39,9 +40,9 @@ class _Placed:
 def _place(config: Config) -> _Placed:
     """Both models in one DRAM, one after the other."""
     target = _compiled("target", config, 0)
-    base = -(-len(target.dram) // ALIGN) * ALIGN
+    base = round_up(target.size, ALIGN)
     draft = _compiled("draft", config, base)
-    return _Placed(target, draft, -(-(base + len(draft.dram)) // ALIGN) * ALIGN)
+    return _Placed(target, draft, round_up(base + draft.size, ALIGN))
 
 
 class Session:

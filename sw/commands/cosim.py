@@ -20,7 +20,7 @@ from gemmule.sw.commands.common import (
     read_config,
     write_json,
 )
-from gemmule.sw.programs import decode_case, product
+from gemmule.sw.programs import decode_launch, product
 from gemmule.sw.text import InputError
 
 __all__ = ["cosim"]
@@ -46,12 +46,12 @@ def cosim(
     if program == "gemm":
         case = product(device, *parse_shape(shape), seed).case
     elif program in ("target", "draft"):
-        case = decode_case(program, device, rows, position, seed)
+        case = decode_launch(program, device, rows, position, seed)
     else:
         raise InputError(f"PROGRAM must be gemm, target or draft, not {program!r}")
-    model = Simulator(device, dram_bytes=len(case.dram))
+    simulator = Simulator(device, dram_bytes=len(case.dram))
     with RtlDevice(device) as rtl:
-        report = compare(case, model, rtl)
+        report = compare(case, simulator, rtl)
     if report.text:
         console.print(report.text, markup=False)
     console.print(

@@ -10,8 +10,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from gemmule.compiler.gemm import GemmProgram, compile_gemm
+from gemmule.compiler.gemm import compile_gemm
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.tile import DATAFLOWS
 from gemmule.resolve import FAULTS
 from gemmule.sim.result import Result
@@ -40,11 +41,6 @@ run_app = typer.Typer(help="Run a workload on the device.", no_args_is_help=True
 @run_app.callback()
 def _group() -> None:
     """Run a workload on the device."""
-
-
-def _prepare(target: Device, program: GemmProgram) -> None:
-    target.bases[:], target.limits[:], target.lengths[:] = program.registers()
-    target.load_program(program.image, program.program_address)
 
 
 @run_app.command("gemm")
@@ -79,16 +75,16 @@ def gemm(
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
     if timing_only:
         program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
-        model = Simulator(device, dram_bytes=1)
-        target: Device = model
-        run: Callable[[], Result] = partial(model.run, timing_only=True)
+        case = program.launch(f"gemm {shape}", NO_DRAM, program.registers())
+        simulator = Simulator(device, dram_bytes=1)
+        target: Device = simulator
+        run: Callable[[], Result] = partial(simulator.run, timing_only=True)
     else:
         work = product(device, *sizes, seed, weights=form, dataflow=dataflow)
-        program = work.program
-        target = open_device(backend, device, len(work.case.dram))
-        target.write_dram(0, work.case.dram.tobytes())
+        program, case = work.program, work.case
+        target = open_device(backend, device, len(case.dram))
         run = target.run
-    _prepare(target, program)
+    target.load(case)
     if isinstance(target, Simulator):
         target.run(timing_only=True)  # loads the compiled engine: the second run is timed
     begin = time.perf_counter()

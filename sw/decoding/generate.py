@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.runtime import Forward, LoadedModel
 
 __all__ = ["Generation", "generate"]
 
@@ -42,6 +42,20 @@ class Generation:
         return sum(a for _, a in self.steps) / max(1, sum(d for d, _ in self.steps))
 
 
+def _verify_pass(target: LoadedModel, tree: Tree, position: int) -> Forward:
+    """The target's choice after every candidate, in one pass; row i sees the rows before it, so they must be a chain.
+
+    Raises:
+        ValueError: the tree branches.
+    """
+    branch = tree.branch()
+    if branch is not None:
+        raise ValueError(
+            f"the drafter's candidates must be a chain (the parent of node {branch} is node {branch - 1}), not a tree "
+            f"in which it is {tree.parent[branch]}: programs see rows in order, propose one path a step")
+    return target.forward(tree.tokens, position)
+
+
 def generate(
     target: LoadedModel,
     drafter: Drafter,
@@ -57,7 +71,7 @@ def generate(
     token is pending. A rollback is a shorter cache length, since the next pass overwrites the slots.
 
     Raises:
-        ValueError: the prompt is empty or does not fit the context.
+        ValueError: the prompt is empty or does not fit the context, or the drafter proposes a branching tree.
     """
     context = target.program.max_positions
     if not prompt:
@@ -76,7 +90,7 @@ def generate(
         budget = min(
             max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
         tree = drafter.propose(ids, budget)
-        out = target.forward(tree.tokens, len(ids) - 1)
+        out = _verify_pass(target, tree, len(ids) - 1)
         for result in out.results:
             ledger.launch(target.name, result)
         path, new = greedy(tree, out.argmax)

@@ -26,6 +26,10 @@ class Tree:
     def chain(pending: int, drafted: list[int]) -> Tree:
         return Tree([pending, *drafted], list(range(-1, len(drafted))))
 
+    def branch(self) -> int | None:
+        """The first node that does not follow the one before it; None for a chain."""
+        return next((i for i, parent in enumerate(self.parent) if parent != i - 1), None)
+
     def children(self, node: int) -> list[int]:
         return [i for i, parent in enumerate(self.parent) if parent == node]
 

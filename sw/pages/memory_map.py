@@ -30,8 +30,11 @@ def layout() -> Layout:
     """Of the bundled target on ``base``; the one place here that looks into a compiled program."""
     config = load_config("base")
     program = bundled_program("target", config)
-    return Layout(config, dict(program.plan.banks), dict(program.symbols), program.shape.layers,
-                  program.max_positions, program.shape.width)
+    starts = [0, *(program.plan.row[name] // config.spm_bank_rows for name in ("kv", "normed", "residual"))]
+    counts = (end - start for start, end in zip(starts, [*starts[1:], config.spm_banks]))
+    banks = dict(zip(("ring", "kv", "activations", "state"), counts))
+    return Layout(config, banks, dict(program.symbols), program.shape.layers, program.max_positions,
+                  program.shape.width)
 
 
 _CONTENT = {

@@ -1,4 +1,4 @@
-"""Compiled programs on the model of the device, bit by bit against the integer interpreter."""
+"""Compiled programs on the simulator, bit by bit against the integer interpreter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError, Interpreter, KvCache, compile_decoder, listing
-from gemmule.compiler.allocate import plan_decoder
-from gemmule.compiler.program import DecoderProgram
+from gemmule.compiler.decoder_plan import plan_decoder
+from gemmule.compiler.decoder_program import DecoderProgram
+from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
@@ -25,28 +26,27 @@ BASE16 = Config(address_bits=16)
 
 
 class _Device:
-    """A program on the model, with its cache; every launch is verified and must not fault."""
+    """A program on the simulator, with its cache; every launch is verified and must not fault."""
 
     def __init__(self, program: DecoderProgram) -> None:
         self.program = program
-        self.model = Simulator(program.config, dram_bytes=1 << 20)
-        self.model.memory.write(program.base_address, program.dram)
-        self.model.load_program(program.image, program.program_address)
+        self.simulator = Simulator(program.config, dram_bytes=1 << 20)
+        self.simulator.write_dram(program.base_address, program.dram)
         self.cycles = 0
 
     def launch(self, tokens: list[int], position: int, logit_rows: int | None = None) -> None:
-        program, model = self.program, self.model
+        program, simulator = self.program, self.simulator
         registers = program.registers(tokens, position, logit_rows)
         verify(program.commands, program.config, *registers)
-        model.bases[:], model.limits[:], model.lengths[:] = registers
-        result = model.run()
+        simulator.load(program.launch("test", NO_DRAM, registers))
+        result = simulator.run()
         assert result.fault == 0, program.commands[result.fault_index]
         self.cycles = result.cycles
 
     def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> np.ndarray:
         self.launch(tokens, position, logit_rows)
         rows = len(tokens) if logit_rows is None else logit_rows
-        return self.program.read_logits(self.model.memory.read, rows)
+        return self.program.read_logits(self.simulator.memory.read, rows)
 
 
 CASES = {
@@ -92,7 +92,7 @@ def test_rows_at_once_equal_rows_one_by_one(make_model, rows: int) -> None:
         device.forward(tokens[:9], 0)
     wanted = together.forward(tokens[9:], 9)
     assert np.array_equal(wanted, [alone.forward([t], 9 + i)[0] for i, t in enumerate(tokens[9:])])
-    assert np.array_equal(*(d.model.memory.read(*program.symbols["kv"]) for d in (together, alone)))
+    assert np.array_equal(*(d.simulator.memory.read(*program.symbols["kv"]) for d in (together, alone)))
 
 
 def test_logit_rows(make_model) -> None:
@@ -122,11 +122,11 @@ def test_device_picks_the_greedy_tokens(make_model, name: str) -> None:
         part = tokens[position:position + min(rows, program.max_rows)]
         device.launch(part, position)
         wanted = np.argmax(interpreter.forward(part, position, cache), axis=1).tolist()
-        assert program.read_tokens(device.model.memory.read, len(part)) == wanted
+        assert program.read_tokens(device.simulator.memory.read, len(part)) == wanted
         position += len(part)
     device.launch(tokens[position:position + 1], position, 0)
     with pytest.raises(CompileError, match="stores tokens, not logits"):
-        program.read_logits(device.model.memory.read, 1)
+        program.read_logits(device.simulator.memory.read, 1)
 
 
 def test_decode_is_bound_by_dram(make_model) -> None:
@@ -139,7 +139,7 @@ def test_decode_is_bound_by_dram(make_model) -> None:
     one = device.cycles
     device.forward([1] * 8, 16)
     assert device.cycles <= 1.08 * one
-    share = 1 - 140 / 3900
+    share = 1 - program.config.dram.refresh_share
     assert program.roofline_bytes(1, 16) / 16 / share > 0.93 * one
 
 

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.attention import (
-    compile_attention,
-    exposed_vector,
-    pack_groups,
-    plan_attention,
-    schedule_loads,
-    unpack_groups,
-)
+from gemmule.compiler.attention import compile_attention, plan_attention
 from gemmule.compiler.encoder import SPILLED, EncoderProgram, compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, attention, encode, random_layer
+from gemmule.compiler.exposed import exposed_vector
+from gemmule.compiler.hoist import hoist_loads
+from gemmule.compiler.layout import pack_groups, unpack_groups
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
@@ -47,15 +43,11 @@ def _attention(config: Config, heads: int, queries: int, keys: int, head_dim: in
     score, scale = _scalings(heads, head_dim)
     program = compile_attention(
         config, heads, queries, keys, head_dim, score=score, scale=scale, causal=causal, base_address=1024)
-    model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.write_dram(program.base_address, program.fill(q, k, v))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, config, *registers, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
-    result = model.run()
+    simulator = Simulator(config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("attention", program.fill(q, k, v), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
-    assert np.array_equal(program.read_output(model.read_dram), attention(q, k, v, score, scale, causal=causal))
+    assert np.array_equal(program.read_output(simulator.read_dram), attention(q, k, v, score, scale, causal=causal))
     first = result.issue[result.units == Unit.MATRIX][0]
     last = result.finish[result.units == Unit.VECTOR][-1]
     return result, program.macs / (config.dim ** 2 * (last - first + 1))
@@ -103,15 +95,11 @@ def test_causal_blocks_skip_keys_that_they_do_not_see() -> None:
 def _compiled(config: Config, shape: EncoderShape, seed: int = 3) -> tuple[EncoderProgram, Result]:
     layer, x8, x16 = random_layer(shape, seed)
     program = compile_encoder(layer, config, base_address=1024)
-    model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.write_dram(program.base_address, program.fill(x8, x16))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, config, *registers, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
-    result = model.run()
+    simulator = Simulator(config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("layer", program.fill(x8, x16), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
-    for got, wanted in zip(program.read_output(model.read_dram), encode(layer, x8, x16)):
+    for got, wanted in zip(program.read_output(simulator.read_dram), encode(layer, x8, x16)):
         assert np.array_equal(got, wanted)
     return program, result
 
@@ -171,10 +159,10 @@ def test_loads_move_up_to_where_their_rows_are_free() -> None:
 
     # The third load fills what the first product reads, the fourth what nothing has touched.
     order = [load(0), load(2048), product(0, 2048), product(0, 2048), load(0), load(4096), product(0, 4096)]
-    moved = schedule_loads(order, BASE)
+    moved = hoist_loads(order, BASE)
     assert [c.fields.get("row", -1) for c in moved] == [0, 2048, -1, -1, 0, 4096, -1]
     order[3] = product(16, 2048)
-    moved = schedule_loads(order, BASE)
+    moved = hoist_loads(order, BASE)
     assert [c.fields.get("row", -1) for c in moved] == [0, 2048, -1, 0, 4096, -1, -1]
     assert moved == place_waits(moved, BASE, {})
 

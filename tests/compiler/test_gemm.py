@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmule.compiler import CompileError
+from gemmule.compiler import CompileError, gemm
 from gemmule.compiler.gemm import INT8, compile_gemm
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config, load_config
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sim.verify.verify import verify
 
 TWO_BANKS = Config(name="two", dim=4, bus_bytes=2, spm_kib=2, spm_banks=2, acc_kib=1, acc_banks=1, preload=4,
                    burst_bytes=32, unit_queue=4)
@@ -32,17 +33,13 @@ def _check(config: Config, m: int, k: int, n: int, weights: WeightFormat = INT8,
         for row in range(k):
             exact_b[row] *= scales[row // weights.group]
     mult, shift = random.integers(1 << 15, 1 << 16, n), random.integers(18, 27, n)
-    model = Simulator(config, dram_bytes=program.base_address + program.size)
-    model.memory.write(program.base_address, program.fill(a, b, mult, shift, scales))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, config, *registers)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
-    result = model.run()
+    simulator = Simulator(config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("product", program.fill(a, b, mult, shift, scales), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
     exact = a.astype(np.int64) @ exact_b * mult
     wanted = np.clip((exact + (1 << shift >> 1)) >> shift, -128, 127)
-    assert np.array_equal(program.read_output(model.memory.read), wanted)
+    assert np.array_equal(program.read_output(simulator.memory.read), wanted)
     assert program.dram_bytes >= program.roofline_bytes
     return result
 
@@ -99,14 +96,37 @@ def test_speed_on_base(size: tuple[int, int, int], weights: WeightFormat, datafl
                        roofline: float) -> None:
     config = CONFIGS["base"]
     program = compile_gemm(config, *size, weights=weights, dataflow=dataflow)
-    model = Simulator(config)
-    model.load_program(program.image, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = program.registers()
-    cycles = model.run(timing_only=True).cycles
-    share = 1 - config.dram.refresh_cycles / config.dram.refresh_period
+    simulator = Simulator(config)
+    simulator.load(program.launch("product", NO_DRAM, program.registers()))
+    cycles = simulator.run(timing_only=True).cycles
+    share = 1 - config.dram.refresh_share
     assert program.utilization(cycles) >= utilization
     assert program.roofline_bytes / config.bus_bytes / share / cycles >= roofline
     assert abs(program.plan.cycles / cycles - 1) < 0.05
+
+
+def _timed(config: Config, size: tuple[int, int, int]) -> tuple[int, GemmPlan]:
+    program = compile_gemm(config, *size)
+    simulator = Simulator(config, dram_bytes=1)
+    simulator.load(program.launch("product", NO_DRAM, program.registers()))
+    return simulator.run(timing_only=True).cycles, program.plan
+
+
+@pytest.mark.parametrize(("name", "beat", "size", "most"), [
+    ("tiny", 4, (40, 64, 64), 0.7), ("tiny", 8, (64, 48, 96), 0.75), ("base", 8, (256, 256, 256), 0.8),
+    ("tiny", 2, (20, 33, 17), 0.85),
+])
+def test_slow_dram_takes_tiles_that_move_less(name: str, beat: int, size: tuple[int, int, int], most: float,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tiles than with a beat a cycle, faster on the device, and an estimate that follows the simulator better."""
+    fast = load_config(name)
+    slow = Config(**(fast.model_dump() | {"name": "slow", "dram": fast.dram.model_dump() | {"beat_cycles": beat}}))
+    cycles, plan = _timed(slow, size)
+    monkeypatch.setattr(gemm, "plan_gemm", lambda config, *work: plan_gemm(fast, *work))
+    before, blind = _timed(slow, size)
+    assert (plan.m, plan.n, plan.k) != (blind.m, blind.n, blind.k)
+    assert cycles <= most * before
+    assert abs(plan.cycles / cycles - 1) < 0.25 < abs(blind.cycles / before - 1)
 
 
 def test_errors() -> None:

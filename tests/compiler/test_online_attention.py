@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.attention import compile_attention, exposed_vector
+from gemmule.compiler.attention import compile_attention
 from gemmule.compiler.encoder_reference import attention
+from gemmule.compiler.exposed import exposed_vector
 from gemmule.compiler.online_attention import (
     OnlineProgram,
     compile_online_attention,
@@ -18,7 +19,7 @@ from gemmule.compiler.online_attention import (
 )
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.config import Config, load_config
-from gemmule.isa import Command, Unit, VectorFlag, VOp, encode_program
+from gemmule.isa import Command, SoftmaxFlag, Unit, VOp, encode_program
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import ProgramError, verify
@@ -42,15 +43,11 @@ def _operands(heads: int, queries: int, keys: int, head_dim: int) -> tuple[np.nd
 
 
 def _run(program: OnlineProgram, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[Result, np.ndarray]:
-    model = Simulator(program.config, dram_bytes=program.base_address + program.size)
-    model.write_dram(program.base_address, program.fill(q, k, v))
-    model.load_program(program.image, program.program_address)
-    registers = program.registers()
-    verify(program.commands, program.config, *registers, program.program_address)
-    model.bases[:], model.limits[:], model.lengths[:] = registers
-    result = model.run()
+    simulator = Simulator(program.config, dram_bytes=program.base_address + program.size)
+    simulator.load(program.launch("attention", program.fill(q, k, v), program.registers()))
+    result = simulator.run()
     assert result.fault == 0
-    return result, program.read_output(model.read_dram)
+    return result, program.read_output(simulator.read_dram)
 
 
 def _check(config: Config, heads: int, queries: int, keys: int, head_dim: int, causal: bool,
@@ -119,9 +116,9 @@ def test_rescale_after_the_first_block_only() -> None:
         VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, *[VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.RESCALE] * 3, VOp.REQUANT]
     assert [c.fields["n_cap"] for c in work if c.op == VOp.SOFTMAX_MAX] == [64, 64, 64, 8]
     exponentials = [c.flags for c in work if c.op == VOp.SOFTMAX_EXP]
-    assert [VectorFlag.CONTINUE in flags for flags in exponentials] == [False, True, True, True]
-    assert [VectorFlag.MORE in flags for flags in exponentials] == [True, True, True, False]
-    assert all(VectorFlag.ONLINE in flags for flags in exponentials)
+    assert [SoftmaxFlag.CONTINUE in flags for flags in exponentials] == [False, True, True, True]
+    assert [SoftmaxFlag.MORE in flags for flags in exponentials] == [True, True, True, False]
+    assert all(SoftmaxFlag.ONLINE in flags for flags in exponentials)
 
 
 def test_causal_skips_blocks_and_masks_the_diagonal_alone() -> None:
@@ -131,7 +128,7 @@ def test_causal_skips_blocks_and_masks_the_diagonal_alone() -> None:
     maxima = [c for c in program.commands if c.unit is Unit.VECTOR and c.op == VOp.SOFTMAX_MAX]
     # Of four blocks of 64 keys the blocks of queries see 1, 2, 3, 4; the last one of each is masked.
     assert len(maxima) == 10
-    assert sum(VectorFlag.CAUSAL in c.flags for c in maxima) == 4
+    assert sum(SoftmaxFlag.CAUSAL in c.flags for c in maxima) == 4
 
 
 def test_leaving_out_a_rescale_or_a_wait_shows() -> None:

@@ -11,7 +11,7 @@ from gemmule.compiler import CompileError, compile_decoder
 from gemmule.compiler.footprints import footprints
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import load_config
-from gemmule.isa import Command, Dyn, Length, Unit, VectorFlag, VOp, decode_table
+from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp, decode_table
 from gemmule.operands import Memory
 from gemmule.resolve import resolve
 from gemmule.sim.verify.access import accesses
@@ -73,7 +73,7 @@ def test_implied_waits_are_left_out() -> None:
 def test_dynamic_rows_count_with_their_whole_range() -> None:
     bounds = {1: (1, 4), 2: (2, 10)}
     command = Command.make(Unit.VECTOR, op=VOp.REQUANT, src0=0, src0_stride=16, dst=100, dst_stride=64,
-                           m=Length(8, 1), n=20, flags=(VectorFlag.WIDE,), dyn=(Dyn.DST, 2, 3))
+                           m=Length(8, 1), n=20, flags=(RequantFlag.WIDE,), dyn=(Dyn.DST, 2, 3))
     written = {r for part in footprints(command, BASE, bounds) if part.write
                for rows in part.slices() for r in range(rows.start, rows.stop)}
     wanted = {100 + 3 * x + group * 64 + plane * 32 + row

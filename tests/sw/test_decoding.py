@@ -158,6 +158,34 @@ def test_greedy_walks_a_tree() -> None:
     assert greedy(tree, [5, 0, 0, 0, 0]) == ([0], [5])
 
 
+class TreeDrafter(FixedDrafter):
+    """Proposes the tree of a function of the committed ids."""
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        return self.function(ids)
+
+
+@pytest.mark.parametrize(("parent", "node", "found"), [
+    ([-1, 0, 0], 2, 0),  # two children of the pending token
+    ([-1, 0, 1, 1], 3, 1), ([-1, 0, 1, 0], 3, 0),
+    ([-1, -1], 1, -1),  # two roots
+])
+def test_a_branching_tree_is_refused(parent: list[int], node: int, found: int) -> None:
+    """Rows of a pass see all rows before them: a second branch would see the first, and its tokens would be wrong."""
+    drafter = TreeDrafter(lambda ids: Tree([ids[-1], *range(1, len(parent))], parent))
+    with pytest.raises(ValueError, match="must be a chain") as error:
+        run(drafter)
+    assert f"parent of node {node} is node {node - 1}" in str(error.value)
+    assert f"in which it is {found}:" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_chain_written_as_a_tree_is_taken() -> None:
+    expected, _ = run(Autoregressive())
+    drafter = TreeDrafter(lambda ids: Tree([ids[-1], *oracle(ids)[:1]], [-1, 0]))
+    assert run(drafter)[0].tokens[:12] == expected.tokens
+
+
 def test_cut_at_stop() -> None:
     assert cut_at_stop([4, 5, 6], frozenset({5})) == ([4, 5], True)
     assert cut_at_stop([4, 6], frozenset({5})) == ([4, 6], False)

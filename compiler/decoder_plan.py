@@ -15,94 +15,60 @@ from dataclasses import dataclass
 
 from gemmule.compiler.checkpoint import DecoderShape
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import COLUMN_ROWS, GAMMA_ROWS, MOST_DEPTH
+from gemmule.compiler.place import Cursor, Plan, number, round_up
 from gemmule.config import Config
+from gemmule.numerics import BYTE_TABLE_ENTRIES
 from gemmule.timing import ceil_div
 
-__all__ = ["MAX_ROWS", "Plan", "Slot", "plan_decoder"]
+__all__ = ["MAX_ROWS", "DecoderPlan", "plan_decoder"]
 
 MAX_ROWS = 16
 """Most rows of one launch: one base register each."""
 CHUNK_BYTES = 16 * 1024
 """Wanted size of a weight chunk: long loads, few commands."""
-TABLE_BYTES = 256
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A run of rows."""
-
-    row: int
-    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Rows of every buffer; ``rows`` (R) new tokens fit one launch. Groups are columns over DIM."""
+class DecoderPlan(Plan):
+    """Buffers of a decoder; ``rows`` (R) new tokens fit one launch, in one block. Groups are columns over DIM."""
 
     rows: int
-    ring: tuple[Slot, ...]
-    accumulators: tuple[Slot, ...]
-    heads_in_flight: int
-    kv: int
-    normed: int
-    q: int
-    weights: tuple[int, ...]
-    context: int
-    inner: int
-    gamma: int
-    residual: int
-    angles: int
-    parameters: tuple[int, ...]
-    up: int
-    logits: tuple[int, ...]
+    accumulator_rows: int
+    """Rows of an accumulator slot."""
+    ring_rows: int
+    """Rows of a slot of the weight ring."""
+    flight: int
+    """Heads in flight together."""
+    logit_groups: int
+    """Column groups of a logit buffer."""
     table_rows: int
     """Rows of the activation table at the head of a layer's parameters."""
-    banks: dict[str, int]
 
     def chunk_groups(self, depth_rows: int, *, staged: bool) -> int:
         """Column groups of a chunk with ``depth_rows`` weight rows a group; logits are staged as int16."""
-        groups = min(self.ring[0].rows // depth_rows, self.accumulators[0].rows // self.rows)
+        groups = min(self.ring_rows // depth_rows, self.accumulator_rows // self.rows)
         return min(groups, self.logit_groups) if staged else groups
 
-    @property
-    def logit_groups(self) -> int:
-        return (self.logits[1] - self.logits[0]) // (2 * self.rows)
 
-
-class _Cursor:
-    """Hands out rows one after another."""
-
-    def __init__(self, start: int) -> None:
-        self.next = start
-
-    def take(self, rows: int) -> int:
-        start = self.next
-        self.next += rows
-        return start
-
-
-def _up(value: int, step: int) -> int:
-    return ceil_div(value, step) * step
-
-
-def _ring(first: int, banks: int, depth: int, config: Config) -> tuple[Slot, ...] | None:
-    """Slots of the ring, consecutive ones in different banks; None when one column group does not fit."""
+def _ring(banks: int, depth: int, config: Config) -> tuple[list[int], int]:
+    """(first rows, rows) of the ring's slots, consecutive ones in different banks; no slot when no group fits."""
     bank = config.spm_bank_rows
     if depth > bank:
         span = ceil_div(depth, bank)
-        return tuple(Slot((first + i * span) * bank, span * bank) for i in range(banks // span)) or None
+        return [i * span * bank for i in range(banks // span)], span * bank
     parts = 1
     while (bank // (2 * parts) >= depth and bank // (2 * parts) * config.dim >= CHUNK_BYTES
            or banks * parts < 4 and bank // (2 * parts) >= depth):
         parts *= 2
     size = bank // parts // config.preload * config.preload
-    return tuple(Slot((first + i % banks) * bank + i // banks * size, size) for i in range(parts * banks))
+    return [i % banks * bank + i // banks * size for i in range(parts * banks)], size
 
 
-def _accumulators(need: int, config: Config) -> tuple[Slot, ...]:
-    span = ceil_div(need, config.acc_bank_rows)
-    size = span * config.acc_bank_rows
-    return tuple(Slot(i * size, size) for i in range(config.acc_banks // span))
+def _accumulators(need: int, config: Config) -> tuple[tuple[int, ...], int]:
+    """(first rows, rows) of the accumulator's slots, each of whole banks."""
+    size = round_up(need, config.acc_bank_rows)
+    return tuple(range(0, config.acc_rows - size + 1, size)), size
 
 
 def _check(shape: DecoderShape, config: Config) -> int:
@@ -118,71 +84,69 @@ def _check(shape: DecoderShape, config: Config) -> int:
             f"max_position_embeddings must be a multiple of preload = {config.preload}, "
             f"not {shape.max_positions}: round it up")
     depth = max(shape.hidden, shape.width, shape.inner)
-    if depth * 128 * 128 >= 1 << 31:
+    if depth >= MOST_DEPTH:
         raise CompileError(
-            f"a product's depth must stay below 131072 for int32 sums, not {depth}: split the layer")
+            f"a product's depth must stay below {MOST_DEPTH} for int32 sums, not {depth}: split the layer")
     return ratio
 
 
-def _plan(shape: DecoderShape, config: Config, rows: int) -> Plan | str:
+def _plan(shape: DecoderShape, config: Config, rows: int) -> DecoderPlan | str:
     """The plan for ``rows`` tokens a launch, or what does not fit."""
     dim, bank = config.dim, config.spm_bank_rows
     hidden, width, inner, vocab, context = (ceil_div(n, dim) for n in (
         shape.hidden, shape.width, shape.inner, shape.vocab, shape.max_positions))
     head = shape.head_dim // dim
     need = rows * max(context, head)
-    accumulators = _accumulators(need, config)
+    accumulators, accumulator_rows = _accumulators(need, config)
     if not accumulators:
         return f"scores of {rows} x {shape.max_positions} need {need} accumulator rows of {config.acc_rows}"
     flight = min(2, len(accumulators), config.stat_contexts, shape.heads)
-    table_rows = ceil_div(TABLE_BYTES, dim)
+    table_rows = ceil_div(BYTE_TABLE_ENTRIES, dim)
 
     mlp = inner * rows * (1 if not shape.gated else 2)
     attention = rows * (2 * width + flight * context)
-    active = rows * hidden + max(mlp, attention) + (2 * shape.layers + 1) * 2 * hidden
-    layer = table_rows + 3 * (3 * width + hidden + inner * (2 if shape.gated else 1) + hidden)
-    parameter = max(layer, 3 * vocab)
+    active = rows * hidden + max(mlp, attention) + (2 * shape.layers + 1) * GAMMA_ROWS * hidden
+    layer = table_rows + COLUMN_ROWS * (3 * width + hidden + inner * (2 if shape.gated else 1) + hidden)
+    parameter = max(layer, COLUMN_ROWS * vocab)
     copies = 2  # the next layer's (or the head's) arrive while these are in use
     fixed = rows * (2 * hidden + 4 * head) + parameter * copies
 
     kv_banks = ceil_div(2 * width * shape.max_positions, bank)
     active_banks = ceil_div(active, bank)
-    depth = _up(max(shape.hidden, shape.width, shape.inner), config.preload)
+    depth = round_up(max(shape.hidden, shape.width, shape.inner), config.preload)
 
     def state(groups: int) -> int:
         """Banks with two logit buffers of so many column groups."""
         return ceil_div(fixed + max(4 * groups * rows, inner * rows if shape.gated else 0), bank)
 
-    groups = min(vocab, accumulators[0].rows // rows)
+    groups = min(vocab, accumulator_rows // rows)
     while groups > 1 and state(groups) > state(1):
         groups -= 1
     state_banks = state(groups)
     ring_banks = config.spm_banks - kv_banks - active_banks - state_banks
-    ring = _ring(0, ring_banks, depth, config) if ring_banks >= 1 else None
+    ring, ring_rows = _ring(ring_banks, depth, config) if ring_banks >= 1 else ([], 0)
     if not ring:
         return (f"of {config.spm_banks} scratchpad banks of {bank} rows, keys and values take {kv_banks}, "
                 f"activations {active_banks}, residual and parameters {state_banks}, a weight chunk "
                 f"{ceil_div(depth, bank)}")
     kv = ring_banks * bank
-    at = _Cursor(kv + kv_banks * bank)
-    normed, gamma = at.take(rows * hidden), at.take((2 * shape.layers + 1) * 2 * hidden)
-    shared = at.next
-    q, ctx = at.take(rows * width), at.take(rows * width)
-    weights = tuple(at.take(rows * context) for _ in range(flight))
-    at = _Cursor(kv + (kv_banks + active_banks) * bank)
-    residual, angles = at.take(2 * rows * hidden), at.take(4 * head * rows)
-    parameters = tuple(at.take(parameter) for _ in range(copies))
-    up = at.next
-    logits = (at.take(groups * 2 * rows), at.take(groups * 2 * rows), at.next)
-    return Plan(
-        rows=rows, ring=ring, accumulators=accumulators, heads_in_flight=flight, kv=kv, normed=normed, q=q,
-        weights=weights, context=ctx, inner=shared, gamma=gamma, residual=residual, angles=angles,
-        parameters=parameters, up=up, logits=logits[:2], table_rows=table_rows,
-        banks={"ring": ring_banks, "kv": kv_banks, "activations": active_banks, "state": state_banks},
-    )
+    at = Cursor(kv + kv_banks * bank)
+    row = {"kv": kv, "normed": at.take(rows * hidden), "gamma": at.take((2 * shape.layers + 1) * GAMMA_ROWS * hidden)}
+    row["inner"] = at.next  # of the MLP, which begins when attention is done
+    row |= {"q": at.take(rows * width), "context": at.take(rows * width)}
+    row |= number("probabilities", [at.take(rows * context) for _ in range(flight)])
+    at = Cursor(kv + (kv_banks + active_banks) * bank)
+    row |= {"residual": at.take(2 * rows * hidden), "angles": at.take(4 * head * rows)}
+    row |= number("parameters", [at.take(parameter) for _ in range(copies)])
+    row["up"] = at.next  # done with when logits begin
+    row |= number("logits", [at.take(groups * 2 * rows) for _ in range(2)])
+    return DecoderPlan(
+        blocks=((0, rows),), row=row | number("ring", ring), accumulators=accumulators, rows=rows,
+        accumulator_rows=accumulator_rows, ring_rows=ring_rows, flight=flight, logit_groups=groups,
+        table_rows=table_rows)
 
 
-def plan_decoder(shape: DecoderShape, config: Config, max_rows: int | None = None) -> Plan:
+def plan_decoder(shape: DecoderShape, config: Config, max_rows: int | None = None) -> DecoderPlan:
     """A plan for ``max_rows`` tokens a launch, or by default for the most that fit, up to 16.
 
     Raises:
@@ -197,7 +161,7 @@ def plan_decoder(shape: DecoderShape, config: Config, max_rows: int | None = Non
     choices = [max_rows] if max_rows else [n for n in (16, 8, 4, 2, 1) if n <= config.stat_rows]
     for rows in choices:
         plan = _plan(shape, config, min(rows, shape.max_positions))
-        if isinstance(plan, Plan):
+        if isinstance(plan, DecoderPlan):
             return plan
         reason = plan
     raise CompileError(
