@@ -307,13 +307,11 @@ def test_limits_state_real_numbers() -> None:
 
 def test_how_to_add_an_operation_names_the_places() -> None:
     """Every source file that knows ABSMAX is on the page, and the example is on the accumulator."""
-    page = (DOCS / "how-to-add-an-operation.md").read_text()
     found = linked(DOCS / "how-to-add-an-operation.md")
     for top in ("gemmule", "hw", "sim", "compiler"):
         for path in all_of(f"{top}/**/*.py"):
             knows = re.search(r"\bVOp\.ABSMAX\b|^ +ABSMAX = |\b_ABSMAX\b", path.read_text(), re.M)
             assert not knows or path in found, f"{path.relative_to(ROOT)} knows ABSMAX, the page does not name it"
-    assert "<!-- operands -->" in page
 
 
 def test_glossary_is_in_order() -> None:

@@ -39,25 +39,27 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/matrix", ("matrix", "preload", "unpack", "stream", "edge", "skew", "mesh", "pe", "drain")),
         Folder("hw/vector", ("vector", "sequencer", "ops", "datapath", "lane", "round", "exp", "gelu", "word", "mask",
                              "stats", "sums", "divide", "serial", "contexts")),
-        Folder("hw/select", ("select", "sequencer", "argmax", "radix", "route", "importance", "lists", "memory")),
+        Folder("hw/select", ("select", "sequencer", "argmax", "radix", "route", "importance", "lists",
+                             "group_memory")),
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
-        Folder("sim", ("launch", "simulator", "result", "roofline", "errors")),
+        Folder("sim", ("launch", "simulator", "result", "compiled", "roofline", "errors")),
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
-        Folder("sim/verify", ("access", "verify")),
+        Folder("sim/verify", ("verify", "order", "access")),
         Folder("sim/rtl", ("verilog", "build", "device", "server", "cosim")),
         Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
                             "reveal", "coverage")),
     ),
     "Compiler": (
-        Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "layout", "allocate", "tile",
-                            "stream", "decoder", "encoder", "attention", "online_attention", "gemm", "schedule",
-                            "program", "listing", "interpreter", "encoder_reference", "errors")),
+        Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "layout", "place",
+                            "decoder_plan", "tile", "stream", "decoder", "encoder", "attention", "online_attention",
+                            "gemm", "footprints", "hoist", "schedule", "program", "decoder_program", "listing",
+                            "exposed", "interpreter", "encoder_reference", "errors")),
     ),
     "Software": (
         Folder("sw", ("cli", "session", "text", "device", "runtime", "programs", "ledger", "report")),
@@ -94,6 +96,8 @@ WHERE = (
     ("what a command's integers compute", "[gemmule/numerics](../gemmule/numerics); as a page: "
      "[numerics.md](numerics.md)"),
     ("how long a command takes", "[gemmule/timing.py](../gemmule/timing.py); as a page: [timing.md](timing.md)"),
+    ("which rows a command touches", "[gemmule/operands.py](../gemmule/operands.py); as a page: "
+     "[isa.md](isa.md), section Operands"),
     ("why a command faults", "[gemmule/resolve.py](../gemmule/resolve.py), [limits.md](limits.md)"),
     ("registers and their offsets", "[gemmule/csr.py](../gemmule/csr.py); as a page: [registers.md](registers.md)"),
     ("configuration fields and presets", "[gemmule/config.py](../gemmule/config.py); as a page: "

@@ -7,8 +7,8 @@ import re
 from enum import IntEnum
 
 from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_LENGTH, MAX_WAIT, Dyn
+from gemmule.operands import FIELD_TEXT, OPERANDS, STREAM_UNIT, STREAMS, TERM_TEXT, Operand, Term
 from gemmule.operations import EXPONENTIALS, OPERATIONS, Operation, Unit
-from gemmule.resolve import STREAM_UNIT, STREAMS
 from gemmule.sw.pages.text import wrapped
 
 __all__ = ["flag_meanings", "isa_page"]
@@ -47,6 +47,13 @@ NOTES = (
     "Comparison modes (I_GELU, ROUND, exponentials from 1 on) are illegal on a device without `comparison_modes`.",
     "COMPARE writes predicate `number`, from 1 to 3.",
 )
+
+
+OPERANDS_INTRO = (
+    "What each operation touches, with resolved lengths: runs of consecutive rows (or bytes, or entries), a number of "
+    "them a stride apart. Port claims are the banks from the first row to the last, by stream; matrix.C always claims "
+    "read and write port of its banks. From [gemmule/operands.py](../gemmule/operands.py), the table from which "
+    "resolving, the verifier, the compiler's waits and the fuzzer derive.")
 
 
 MEANINGS = {
@@ -97,6 +104,40 @@ def _operations(unit: Unit) -> list[str]:
     return [*lines, ""]
 
 
+def _term(unit: Unit, term: Term) -> str:
+    return FIELD_TEXT[unit].get(term, TERM_TEXT.get(term, term.name.lower()))
+
+
+def _block(unit: Unit, operand: Operand) -> str:
+    """Where an operand lies: ``from src0: ⌈n/DIM⌉ x m, src0_stride apart; 2 planes, src0_stride/2 apart``."""
+    run = _term(unit, operand.run) if operand.times == 1 else f"{operand.times}·{_term(unit, operand.run)}"
+    text = f"from {_term(unit, operand.first)}: "
+    text += run if operand.count is Term.ONE else (
+        f"{_term(unit, operand.count)} x {run}, {_term(unit, operand.stride)} apart")
+    if operand.planes is Term.TWO:
+        text += f"; 2 planes, {_term(unit, operand.plane_stride)} apart"
+    elif operand.planes is not Term.ONE:
+        text += f"; {_term(unit, operand.planes)} of that, {_term(unit, operand.plane_stride)} apart"
+    return text
+
+
+def _when(operand: Operand) -> str:
+    parts = [flag.name for flag in operand.when] + [f"not {flag.name}" for flag in operand.unless]
+    return ", ".join(parts) or "always"
+
+
+def _operands(unit: Unit) -> list[str]:
+    """What the operations of one unit touch, from the table that everything else derives from."""
+    lines = [f"### {unit.label}: operands", "", "| operation | operand | memory | | stream | place | when |",
+             "|---|---|---|---|---|---|---|"]
+    for (number, op), operands in OPERANDS.items():
+        if number == unit:
+            name = OPERATIONS[number, op].name.upper() or unit.name
+            lines += [f"| {name} | {operand.name} | {operand.memory.label} | {'write' if operand.write else 'read'} | "
+                      f"{operand.stream or '-'} | {_block(unit, operand)} | {_when(operand)} |" for operand in operands]
+    return [*lines, ""]
+
+
 def isa_page() -> str:
     """The whole page."""
     lines = [INTRO, "## Header", ""]
@@ -108,6 +149,9 @@ def isa_page() -> str:
     lines += ["## Operations and flags", "", *(f"- {note}" for note in NOTES), ""]
     for unit in Unit:
         lines += _operations(unit)
+    lines += ["## Operands", "", OPERANDS_INTRO, ""]
+    for unit in Unit:
+        lines += _operands(unit)
     lines += ["## Bodies", ""]
     for unit, layout in BODY.items():
         lines += _table(unit.label, layout, 64)
