@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from common import console, show, write
 
-from gemmule.numerics import exp2, row_weights, rshr, softmax_reciprocal
-from gemmule.numerics.exponential import I_EXP_SCALE, i_exp_weights, softermax
+from gemmule.numerics import exp2, row_probabilities, rshr, softmax_reciprocal
+from gemmule.numerics.exponential import I_EXP_SCALE, i_exp_probabilities, softermax
 from gemmule.numerics.ibert import GELU_SCALE, exp_constants, gelu_constants, i_exp, i_gelu, i_layernorm
 from gemmule.numerics.norm import norm_statistic, normalize
 from gemmule.numerics.online import online_softmax
@@ -51,7 +51,7 @@ def exponentials() -> list[dict[str, Any]]:
         _row("exp2", "relative, within 4 octaves", (np.abs(got - exact) / exact)[near].max(), 1e-4),
         _row("i-exp (I-BERT)", "absolute", i_error, 1.93e-3),
         _row("i-exp, device", "absolute",
-             np.abs(i_exp_weights(d) / (1 << 20) - np.exp(-d * I_EXP_SCALE)).max(), 1.93e-3),
+             np.abs(i_exp_probabilities(d) / (1 << 20) - np.exp(-d * I_EXP_SCALE)).max(), 1.93e-3),
         _row("softermax, device", "relative, within 4 octaves",
              np.abs(softermax(d) / (1 << 20) / exact - 1)[near].max(), 4e-3),
     ]
@@ -71,7 +71,7 @@ def softmax_rows(rng: np.random.Generator, lengths: list[int]) -> list[dict[str,
             return float(np.sqrt(((context - exact) ** 2).mean() / (exact ** 2).mean()))
 
         count = np.full(len(t), n)
-        weights, total = row_weights(t, t.max(axis=1), count)
+        weights, total = row_probabilities(t, t.max(axis=1), count)
         r, length = softmax_reciprocal(total)
         two_pass = (weights @ v) * (r * 2.0 ** (12 - 15 - length))[:, None]
         full = exp2(t.max(axis=1, keepdims=True) - t)

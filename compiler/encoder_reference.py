@@ -103,7 +103,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, score: np.ndarray, sc
         acc = q[h].astype(np.int64) @ k[h].T.astype(np.int64)
         t = numerics.scores(acc, int(score[h, 0]), int(score[h, 1]))
         seen = numerics.visible(len(q[h]), len(k[h]), causal)
-        probabilities, total = numerics.row_weights(t, numerics.row_max(t, seen), seen)
+        probabilities, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
         context = probabilities @ v[h].astype(np.int64)
         reciprocal, length = numerics.softmax_reciprocal(total)
         found.append(numerics.saturate(

@@ -20,7 +20,7 @@ from gemmule.numerics import (
     requant_store,
     rope,
     row_max,
-    row_weights,
+    row_probabilities,
     saturate,
     scores,
     softmax_reciprocal,
@@ -98,7 +98,7 @@ class Interpreter:
             at = slice(head * size, (head + 1) * size)
             keys, values = kv.keys[index, :end, at], kv.values[index, :end, at]
             t = scores(_matmul(q[:, at], keys.T), *(int(v) for v in layer.score[head]))
-            p, total = row_weights(t, row_max(t, count), count)
+            p, total = row_probabilities(t, row_max(t, count), count)
             reciprocal, length = softmax_reciprocal(total)
             mult, shift = (int(v) for v in layer.context[head])
             context[:, at] = requant_store(requant_row(_matmul(p, values), reciprocal, length, mult, shift))

@@ -15,7 +15,7 @@ from .softmax import (
     row_absmax,
     row_max,
     row_normalized,
-    row_weights,
+    row_probabilities,
     scores,
     softmax_reciprocal,
     tree_mask,
@@ -28,6 +28,6 @@ __all__ = [
     "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT",
     "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows", "exp2", "interpolate", "join_planes",
     "lookup", "norm_statistic", "normalize", "octave_max", "own_scale", "product", "requant", "requant_row",
-    "requant_store", "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_weights", "rshr",
+    "requant_store", "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr",
     "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",
 ]

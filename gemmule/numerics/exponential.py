@@ -1,4 +1,4 @@
-"""Exponentials of softmax weights: the device's own, and two from the literature for comparison.
+"""Exponentials of softmax probabilities: the device's own, and two from the literature for comparison.
 
 All take the distance ``d`` of a score from its row's maximum (int64; negative counts as 0) and return UQ1.20
 (21 bits, 1.0 is 2**20). ``EXPONENTIAL[kind]`` is the one that the value ``kind`` of a command's ``period`` chooses.
@@ -12,7 +12,7 @@ import numpy as np
 
 from .fixed import rshr
 
-__all__ = ["EXP2_TABLE", "EXPONENTIAL", "I_EXP_SCALE", "exp2", "i_exp_weights", "softermax"]
+__all__ = ["EXP2_TABLE", "EXPONENTIAL", "I_EXP_SCALE", "exp2", "i_exp_probabilities", "softermax"]
 
 CLAMP = 40 << 10
 EXP2_TABLE = np.array([round(65536 * 2.0 ** (-i / 32)) for i in range(33)], dtype=np.int64)
@@ -48,7 +48,7 @@ def softermax(d: np.ndarray) -> np.ndarray:
     return _interpolated(d, SEGMENTS, 8)
 
 
-def i_exp_weights(d: np.ndarray) -> np.ndarray:
+def i_exp_probabilities(d: np.ndarray) -> np.ndarray:
     """``exp(-d * I_EXP_SCALE)`` as I-BERT makes it (Kim et al., ICML 2021, algorithm 2), on a scale with c = 2**20.
 
     d is limited to 30 * 425; z = d // 425; r = 425 * z - d; p = (r * (r + 1659) + 2**20) >> z (floor).
@@ -60,4 +60,4 @@ def i_exp_weights(d: np.ndarray) -> np.ndarray:
     return (r * (r + I_EXP_B) + (1 << 20)) >> z
 
 
-EXPONENTIAL: tuple[Callable[[np.ndarray], np.ndarray], ...] = (exp2, i_exp_weights, softermax)
+EXPONENTIAL: tuple[Callable[[np.ndarray], np.ndarray], ...] = (exp2, i_exp_probabilities, softermax)

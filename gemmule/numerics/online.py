@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .fixed import rshr
-from .softmax import EMPTY, octave_max, row_weights, softmax_reciprocal
+from .softmax import EMPTY, octave_max, row_probabilities, softmax_reciprocal
 
 __all__ = ["online_softmax", "rescale"]
 
@@ -25,7 +25,7 @@ def online_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, block: int, *
     """(context int32 sums [rows, d], R, L) of scores ``t[rows, n]`` (Q13.10) and int8 ``v[n, d]`` in blocks of columns.
 
     A block: octave' = max(octave, ceil(block maximum)); the sum and the context are shifted by the rise, half up; then
-    the block's full weights p = 2**(t - octave') are added to the sum and its 8-bit weights times v to the context.
+    the block's full probabilities p = 2**(t - octave') are added to the sum and its 8-bit ones times v to the context.
     Masked columns count as nothing. The context is unnormalised like the two-pass one: ``requant_row(context, R, L,
     mult, shift)`` divides. ``kind`` chooses the exponential.
     """
@@ -35,6 +35,6 @@ def online_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, block: int, *
     for at in range(0, t.shape[1], block):
         piece, seen = t[:, at:at + block], mask[:, at:at + block]
         octave, rise = octave_max(piece, seen, octave)
-        weights, total = row_weights(piece, octave, seen, before=rescale(total, rise), kind=kind)
-        context = rescale(context, rise[:, None]) + weights @ v[at:at + block].astype(np.int64)
+        probabilities, total = row_probabilities(piece, octave, seen, before=rescale(total, rise), kind=kind)
+        context = rescale(context, rise[:, None]) + probabilities @ v[at:at + block].astype(np.int64)
     return context, *softmax_reciprocal(total)

@@ -57,11 +57,11 @@ def argmax_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return index, np.asarray(x, dtype=np.int64)[np.arange(len(x)), index]
 
 
-def accumulate_importance(importance: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """``min(importance + column sums of weights, 2**32 - 1)``; unsigned 32 bits ``[n]``, weights ``[rows, n]``.
+def accumulate_importance(importance: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """``min(importance + column sums of probabilities, 2**32 - 1)``; unsigned 32 bits ``[n]``.
 
-    Weights are normalised attention probabilities (unsigned); saturation does not depend on the order of
+    Probabilities ``[rows, n]`` are normalised and unsigned; saturation does not depend on the order of
     rows because every partial sum only grows.
     """
-    total = np.asarray(importance, dtype=np.int64) + np.asarray(weights, dtype=np.int64).sum(axis=0)
+    total = np.asarray(importance, dtype=np.int64) + np.asarray(probabilities, dtype=np.int64).sum(axis=0)
     return np.minimum(total, IMPORTANCE_MAX)

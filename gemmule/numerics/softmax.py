@@ -1,6 +1,6 @@
-"""Exact two-pass softmax: base-2 exponential, unnormalised 8-bit weights, one reciprocal a row.
+"""Exact two-pass softmax: base-2 exponential, unnormalised 8-bit probabilities, one reciprocal a row.
 
-The row sum is kept at full precision and folded into the context's requantisation, because weights
+The row sum is kept at full precision and folded into the context's requantisation, because probabilities
 normalised to 8 bits lose 54 to 88 % of the context on rows of 1024 to 4096 columns.
 """
 
@@ -12,7 +12,7 @@ from .exponential import EXPONENTIAL
 from .fixed import requant, rshr, saturate
 
 __all__ = [
-    "EMPTY", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_weights", "scores",
+    "EMPTY", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_probabilities", "scores",
     "softmax_reciprocal", "tree_mask", "visible",
 ]
 
@@ -79,26 +79,28 @@ def _powers(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, kind: int) ->
     return np.where(_mask(count, t.shape[1]), EXPONENTIAL[kind](maximum[:, None] - t), 0)
 
 
-def row_weights(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, *, wide: bool = False,
+def row_probabilities(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, *, wide: bool = False,
                 before: np.ndarray | int = 0, kind: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Unsigned weights and the sum of the full p, per row: ``min(255, rshr(p, 12))``, wide ``min(65535, rshr(p, 4))``.
+    """Unsigned probabilities and the sum of the full p, per row.
+
+    Probabilities are ``min(255, rshr(p, 12))``, wide ``min(65535, rshr(p, 4))``.
 
     p = EXPONENTIAL[kind](max - t) is 0 on masked columns, which are outside the maximum too. ``count`` as in
     :func:`row_max`; ``before``: sum of the row's pieces before this one (online: shifted by the rise). Weights are
     ``[rows, columns]`` int64 of 8 or 16 bits, sums int64 (37 bits; the sum of pieces wraps).
     """
     p = _powers(t, maximum, count, kind)
-    weights = np.minimum(65535, rshr(p, 4)) if wide else np.minimum(255, rshr(p, 12))
-    return weights, p.sum(axis=1) + before & (1 << SUM_BITS) - 1
+    probabilities = np.minimum(65535, rshr(p, 4)) if wide else np.minimum(255, rshr(p, 12))
+    return probabilities, p.sum(axis=1) + before & (1 << SUM_BITS) - 1
 
 
 def row_normalized(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, reciprocal: np.ndarray,
                    length: np.ndarray, *, wide: bool = False, kind: int = 0) -> np.ndarray:
-    """Normalised weights int64 ``[rows, columns]``: ``min(255, rshr(p * R, L + 7))``, 1.0 is 256.
+    """Normalised probabilities int64 ``[rows, columns]``: ``min(255, rshr(p * R, L + 7))``, 1.0 is 256.
 
     Wide: ``min(65535, rshr(p * R, max(L - 1, 0)))``, 1.0 is 65536. (R, L) of :func:`softmax_reciprocal` per row; all 0
-    where L is 0. p, ``count`` and ``kind`` as in :func:`row_weights`. Half an LSB of rounding; R truncates, so a weight
-    is up to 2**-15 of itself too small.
+    where L is 0. p, ``count`` and ``kind`` as in :func:`row_probabilities`. Half an LSB of rounding; R truncates, so a
+    probability is up to 2**-15 of itself too small.
     """
     length = np.asarray(length, dtype=np.int64)
     shift = np.maximum(length - 1, 0) if wide else length + 7

@@ -13,7 +13,7 @@ from gemmule.hw.select.group_memory import GroupMemory, bank_rows, first_lanes, 
 from gemmule.hw.select.route import KEYED_BITS
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
 from gemmule.isa import CommitFlag, KeysFlag, SOp
-from gemmule.numerics.select import KEY_BITS
+from gemmule.numerics.select import KEY_BITS, MAX_IMPORTANCE_SHIFT
 
 __all__ = ["Importance"]
 
@@ -63,7 +63,7 @@ class Importance(wiring.Component):
         m.d.sync += [
             commit.eq(is_op(held, SOp.COMMIT)), clear.eq(flag(held, CommitFlag.CLEAR)),
             from_importance.eq(flag(held, KeysFlag.FROM_IMPORTANCE)),
-            shift.eq(Mux(held.shift[5], 31, held.shift)),
+            shift.eq(Mux(held.shift[5], MAX_IMPORTANCE_SHIFT, held.shift)),
         ]
 
         # Stage 2, of KEYS stage 1: the group's positions.

@@ -86,8 +86,8 @@ def _top_k(x: _Operands) -> None:
 
 
 def _importance(x: _Operands) -> None:
-    weights = x.words(x.m, signed=False) if x.flag(ImportanceFlag.WIDE) else x.bytes(x.m)
-    x.memory.shadow[x.positions] = numerics.accumulate_importance(x.memory.shadow[x.positions], weights)
+    probabilities = x.words(x.m, signed=False) if x.flag(ImportanceFlag.WIDE) else x.bytes(x.m)
+    x.memory.shadow[x.positions] = numerics.accumulate_importance(x.memory.shadow[x.positions], probabilities)
 
 
 def _commit(x: _Operands) -> None:

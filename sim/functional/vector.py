@@ -186,13 +186,13 @@ def _softmax_exp(x: _Operands) -> None:
         before = memory.total[x.context]
         if x.flag(SoftmaxFlag.ONLINE):
             before = rescale(before, memory.rise[x.context])
-    weights, total = numerics.row_weights(
+    probabilities, total = numerics.row_probabilities(
         value, memory.maximum[x.context], seen, wide=wide, before=before, kind=x.raw[_PERIOD])
     if x.flag(SoftmaxFlag.MORE):
         memory.total[x.context] = total
     else:
         memory.reciprocal[x.context], memory.length[x.context] = numerics.softmax_reciprocal(total)
-    x.store(weights, wide)
+    x.store(probabilities, wide)
 
 
 def _softmax_norm(x: _Operands) -> None:

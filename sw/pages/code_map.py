@@ -112,7 +112,7 @@ WHERE = (
     ("why a program is refused before it runs", "[sim/verify/verify.py](../sim/verify/verify.py)"),
     ("the first differing cycle of RTL and model", "`gemmule cosim`; [sim/rtl/cosim.py](../sim/rtl/cosim.py)"),
     ("what the fuzzer can draw", "[sim/fuzz](../sim/fuzz)"),
-    ("where a compiled program keeps its rows", "[compiler/allocate.py](../compiler/allocate.py), "
+    ("where a compiled program keeps its rows", "[compiler/decoder_plan.py](../compiler/decoder_plan.py), "
      "[the memory map](img/memory.svg)"),
     ("the accept rule of speculative decoding", "[sw/decoding/verify.py](../sw/decoding/verify.py)"),
     ("the loop of every decoding method", "[sw/decoding/generate.py](../sw/decoding/generate.py)"),

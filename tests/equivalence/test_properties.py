@@ -62,7 +62,7 @@ def test_the_row_alone_is_what_the_definitions_say(rtl: RtlDevice) -> None:
     scores, values = rng.integers(-(1 << 30), 1 << 30, 11), rng.integers(-128, 128, (11, 5)).astype(np.int8)
     t, seen = numerics.scores(scores[None], 1, 18), np.array([11])
     maximum = numerics.row_max(t, seen)
-    weights, total = numerics.row_weights(t, maximum, seen)
+    weights, total = numerics.row_probabilities(t, maximum, seen)
     ratio = numerics.softmax_reciprocal(total)
     context = weights @ values.astype(np.int64)
     assert attend(rtl, Place(), scores, values) == Attended(

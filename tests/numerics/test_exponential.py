@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmule.numerics.exponential import EXP2_TABLE, EXPONENTIAL, I_EXP_SCALE, exp2, i_exp_weights, softermax
+from gemmule.numerics.exponential import EXP2_TABLE, EXPONENTIAL, I_EXP_SCALE, exp2, i_exp_probabilities, softermax
 from gemmule.numerics.ibert import exp_constants, i_exp
 
 D = np.arange(0, 41 << 10)
@@ -45,7 +45,7 @@ def test_softermax_error() -> None:
 
 
 def test_i_exp_error() -> None:
-    error = np.abs(i_exp_weights(D) / ONE - np.exp(-D * I_EXP_SCALE))
+    error = np.abs(i_exp_probabilities(D) / ONE - np.exp(-D * I_EXP_SCALE))
     assert 1.9e-3 < error.max() <= 1.93e-3
 
 
@@ -53,7 +53,7 @@ def test_i_exp_is_ibert_truncated() -> None:
     constants = exp_constants(I_EXP_SCALE)
     assert constants == (-425, 1659, ONE)
     # I-BERT keeps 30 fractional bits below c.
-    assert np.array_equal(i_exp_weights(D), i_exp(-D, constants) >> 30)
+    assert np.array_equal(i_exp_probabilities(D), i_exp(-D, constants) >> 30)
 
 
 @given(st.integers(0, 2), st.integers(0, 1 << 24), st.integers(0, 1 << 24))

@@ -37,7 +37,7 @@ def test_softmax_context_error(length: int, bound: float) -> None:
     t = np.round(logits * np.log2(np.e) * 1024).astype(np.int64)
     value = rng.integers(-127, 128, (length, 32))
     count = nm.visible(8, length, causal=False)
-    weights, total = nm.row_weights(t, nm.row_max(t, count), count)
+    weights, total = nm.row_probabilities(t, nm.row_max(t, count), count)
     reciprocal, bits = nm.softmax_reciprocal(total)
     context = nm.requant_row(weights @ value, reciprocal, bits, 1 << 15, 15 - 8) / 256
     p = np.exp(logits - logits.max(1, keepdims=True))
@@ -54,7 +54,7 @@ def test_published_softmax_vector() -> None:
     t = np.round(x * per_step * np.log2(np.e) * 1024).astype(np.int64)
     count = nm.visible(2, 5, causal=False)
     m = nm.row_max(t, count)
-    total = nm.row_weights(t, m, count)[1]
+    total = nm.row_probabilities(t, m, count)[1]
     r, n = nm.softmax_reciprocal(total)
     p = nm.exp2(m[:, None] - t)
     out = np.minimum(255, nm.rshr(p * r[:, None], n[:, None] + 7)) - 128
@@ -67,11 +67,11 @@ def test_softmax_row_does_not_depend_on_masked_or_other_rows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     t = rng.integers(-20000, 20000, (3, 24))
     count = np.array([5, 24, 0])
-    weights, total = nm.row_weights(t, nm.row_max(t, count), count)
+    weights, total = nm.row_probabilities(t, nm.row_max(t, count), count)
     other = t.copy()
     other[0, 5:] = rng.integers(-20000, 20000, 19)
     other[1:] = rng.integers(-20000, 20000, (2, 24))
-    again, total_again = nm.row_weights(other, nm.row_max(other, count), count)
+    again, total_again = nm.row_probabilities(other, nm.row_max(other, count), count)
     assert (again[0] == weights[0]).all()
     assert total_again[0] == total[0]
     assert (weights[0, 5:] == 0).all()

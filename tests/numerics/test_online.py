@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gemmule.numerics import requant_row, softmax_reciprocal
 from gemmule.numerics.exponential import EXPONENTIAL
 from gemmule.numerics.online import online_softmax, rescale
-from gemmule.numerics.softmax import EMPTY, octave_max, row_max, row_weights
+from gemmule.numerics.softmax import EMPTY, octave_max, row_max, row_probabilities
 
 LOW, HIGH = -(1 << 23), (1 << 23) - 1
 SEED = 11
@@ -99,7 +99,7 @@ def test_near_the_two_pass_one(n: int, block: int) -> None:
     mask = rng.random((6, n)) < 0.8
     mask[:, 0] = True
     online = requant_row(*online_softmax(t, v, mask, block), 1 << 12, 12)
-    weights, total = row_weights(t, row_max(t, mask), mask)
+    weights, total = row_probabilities(t, row_max(t, mask), mask)
     assert np.abs(online - requant_row(weights @ v, *softmax_reciprocal(total), 1 << 12, 12)).max() <= 2
 
 
@@ -138,7 +138,7 @@ def test_one_block_is_the_two_pass_softmax_below_a_whole_octave(kind: int) -> No
     t, v = rng.integers(-9000, 9000, (5, 30)), rng.integers(-128, 128, (30, 8))
     seen = np.full(5, 30)
     octave = -(-t.max(axis=1) // 1024) * 1024
-    weights, total = row_weights(t, octave, seen, kind=kind)
+    weights, total = row_probabilities(t, octave, seen, kind=kind)
     context, r, length = online_softmax(t, v, np.ones_like(t, dtype=bool), 30, kind=kind)
     assert np.array_equal(context, weights @ v)
     assert np.array_equal((r, length), softmax_reciprocal(total))
@@ -148,7 +148,7 @@ def test_one_block_is_the_two_pass_softmax_below_a_whole_octave(kind: int) -> No
 def test_weights_of_the_largest_column_fill_the_byte() -> None:
     t = np.arange(-4096, 4096, 7)[:, None]
     maximum, _ = octave_max(t, np.ones(len(t), dtype=np.int64))
-    weights, _ = row_weights(t, maximum, np.ones(len(t), dtype=np.int64))
+    weights, _ = row_probabilities(t, maximum, np.ones(len(t), dtype=np.int64))
     assert weights.min() >= 128
     assert weights.max() == 255
 

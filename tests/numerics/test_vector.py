@@ -97,9 +97,9 @@ def test_softmax_in_two_pieces_is_one(seed: int, rows: int, columns: int, mask: 
     first = sm.row_max(t[:, :cut], parts[0])
     assert (sm.row_max(t[:, cut:], parts[1], first) == maximum).all()
     for wide in (False, True):
-        weights, total = sm.row_weights(t, maximum, whole, wide=wide)
-        low, sums = sm.row_weights(t[:, :cut], maximum, parts[0], wide=wide)
-        high, sums = sm.row_weights(t[:, cut:], maximum, parts[1], wide=wide, before=sums)
+        weights, total = sm.row_probabilities(t, maximum, whole, wide=wide)
+        low, sums = sm.row_probabilities(t[:, :cut], maximum, parts[0], wide=wide)
+        high, sums = sm.row_probabilities(t[:, cut:], maximum, parts[1], wide=wide, before=sums)
         assert (np.concatenate([low, high], axis=1) == weights).all()
         assert (sums == total).all()
 
@@ -113,7 +113,7 @@ def test_normalized_weights_against_float(wide: bool) -> None:
         t = rng.integers(-spread, spread + 1, (20, columns))
         count = np.full(20, columns)
         maximum = sm.row_max(t, count)
-        _, total = sm.row_weights(t, maximum, count)
+        _, total = sm.row_probabilities(t, maximum, count)
         out = sm.row_normalized(t, maximum, count, *sm.softmax_reciprocal(total), wide=wide)
         exact = np.exp2((t - maximum[:, None]) / 1024)
         share = exact / exact.sum(axis=1, keepdims=True)

@@ -186,7 +186,7 @@ class Device:
             return self.wide_rows(c, softmax.row_normalized(
                 scores, self.maximum[context], seen, self.R[context], self.L[context], wide=wide, kind=c["period"]))
         total = self.total[context] if onward else np.zeros(m, dtype=np.int64)
-        weights, total = softmax.row_weights(
+        weights, total = softmax.row_probabilities(
             scores, self.maximum[context], seen, wide=wide, kind=c["period"],
             before=rescale(total, self.rise[context]) if online else total)
         if S.MORE in flags:
