@@ -7,10 +7,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPS = ("gemmule", "hw", "sim", "compiler", "sw")
-CONTRACTS = {"config", "csr", "isa", "numerics", "operations", "resolve", "timing"}
+CONTRACTS = {"config", "csr", "isa", "numerics", "operands", "operations", "resolve", "timing"}
 SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
-SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline")}
+SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled")}
 ALLOWED = {
     "gemmule": CONTRACTS,
     "hw": CONTRACTS,
@@ -19,9 +19,9 @@ ALLOWED = {
     "hw.flow": CONTRACTS | SHARED | UNITS | {"hw.device", "hw.flow"},
     "hw.tb": CONTRACTS,
     "sim": CONTRACTS | SIM | {"sim.timing", "sim.functional"},
-    "sim.timing": CONTRACTS | {"sim.timing"},
+    "sim.timing": CONTRACTS | {"sim.timing", "sim.compiled"},
     "sim.functional": CONTRACTS | {"sim.functional"},
-    "sim.verify": CONTRACTS | {"sim.verify", "sim.errors"},
+    "sim.verify": CONTRACTS | {"sim.verify", "sim.compiled", "sim.errors"},
     "sim.rtl": CONTRACTS | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
     "sim.fuzz": CONTRACTS | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
     "compiler": CONTRACTS | SIM | {"compiler", "sim.verify"},

@@ -60,7 +60,8 @@ def _argmax(x: _Operands) -> None:
     ids = x.first + index & _ID_MASK
     if x.flag(ArgmaxFlag.CONTINUE):
         best, best_ids = memory.best[rows], memory.best_ids[rows]
-        value, ids = np.where(best >= value, best, value), np.where(best >= value, best_ids, ids)
+        stays = best >= value
+        value, ids = np.where(stays, best, value), np.where(stays, best_ids, ids)
     memory.best[rows], memory.best_ids[rows] = value, ids
     memory.list[x.dst:x.dst + x.m] = ids
 
