@@ -34,6 +34,7 @@ from .operations import (
     SOp,
     Unit,
     VOp,
+    field_name,
     flag_name,
     legal_flags,
 )
@@ -261,17 +262,22 @@ def decode_table(image: bytes) -> np.ndarray:
     table = np.zeros((len(words), len(TABLE_FIELDS)), dtype=np.int64)
 
     def fill(layout: tuple[tuple[str, int], ...], shift: int, rows: np.ndarray | slice) -> None:
-        for name, bits in layout:
+        parts = [np.ascontiguousarray(part) for part in words[rows].T]
+        found = np.empty((len(parts[0]), len(layout)), dtype=np.int64)
+        for i, (_, bits) in enumerate(layout):
             word, low = divmod(shift, 64)
-            value = words[rows, word] >> np.uint64(low)
+            value = parts[word] >> np.uint64(low)
             if low + bits > 64:
-                value = value | words[rows, word + 1] << np.uint64(64 - low)
-            table[rows, TABLE_FIELDS.index(name)] = (value & np.uint64((1 << bits) - 1)).astype(np.int64)
+                value |= parts[word + 1] << np.uint64(64 - low)
+            found[:, i] = value & np.uint64((1 << bits) - 1)
             shift += bits
+        columns = [_COLUMN[name] for name, _ in layout]
+        table[rows if isinstance(rows, slice) else rows[:, None], columns] = found
 
     fill(HEADER, 0, slice(None))
+    units = table[:, _COLUMN["unit"]]
     for unit, layout in BODY.items():
-        fill(layout, 64, table[:, TABLE_FIELDS.index("unit")] == unit)
+        fill(layout, 64, np.flatnonzero(units == unit))
     return table
 
 
@@ -284,7 +290,8 @@ def disassemble(command: Command) -> str:
     for length in LENGTHS.get(command.unit, ()):
         reg, offset, cap = (values.pop(f"{length}_{part}", 0) for part in ("reg", "offset", "cap"))
         parts.append(f"{length}={cap}" if reg == 0 else f"{length}=len{reg}-{offset}<={cap}")
-    parts = [f"{key}={value}" for key, value in values.items() if value] + parts
+    names = {key: field_name(command.unit, command.op, command.flags, key) for key in values}
+    parts = [f"{names[key]}={value}" for key, value in values.items() if value] + parts
     if command.dyn[0]:
         parts.append(f"{command.dyn[0].name.lower()}+=len{command.dyn[1]}*{command.dyn[2]}")
     if command.predicate:

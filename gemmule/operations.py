@@ -13,8 +13,8 @@ from enum import IntEnum
 __all__ = [
     "COMPARISON_OPS", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS", "AddFlag",
     "ArgmaxFlag", "ColumnFlag", "CommitFlag", "CompareFlag", "ImportanceFlag", "KeysFlag", "MatrixFlag", "MoveFlag",
-    "NormFlag", "Operation", "RequantFlag", "SOp", "SoftmaxFlag", "Unit", "VOp", "flag_name", "is_comparison",
-    "legal_flags",
+    "NormFlag", "Operation", "RequantFlag", "SOp", "SoftmaxFlag", "Unit", "VOp", "field_name", "flag_name",
+    "is_comparison", "legal_flags",
 ]
 
 
@@ -286,6 +286,22 @@ def is_comparison(op: int, flags: int) -> bool:
     """Whether a vector command needs a device with ``comparison_modes``, whatever its ``period``."""
     known = OPERATIONS.get((Unit.VECTOR, op))
     return op in COMPARISON_OPS or (known is not None and bool(flags & _bits(*known.comparison)))
+
+
+_FIELD_NAMES: dict[tuple[int, int], dict[str, str]] = {
+    (Unit.VECTOR, VOp.REQUANT): {"aux": "limits"}, (Unit.VECTOR, VOp.PRODUCT): {"aux": "src1_stride"},
+    (Unit.VECTOR, VOp.ROPE): {"aux": "angles"}, (Unit.VECTOR, VOp.ADD): {"aux": "mult1"},
+    **{(Unit.VECTOR, op): {"aux": "behind", "period": "exponential"} for op in SOFTMAX_OPS},
+    (Unit.SELECT, SOp.KEYS): {"aux": "sure"}, (Unit.SELECT, SOp.COMPARE): {"aux": "threshold"},
+}
+"""What fields are called whose meaning depends on the operation."""
+
+
+def field_name(unit: int, op: int, flags: Collection[int], field: str) -> str:
+    """Name of a body field in listings: ``aux`` and ``period`` by what the operation takes them for."""
+    if (unit, op, field) == (Unit.VECTOR, VOp.REQUANT, "aux") and RequantFlag.RESIDUAL in flags:
+        return "residual_mult"
+    return _FIELD_NAMES.get((unit, op), {}).get(field, field)
 
 
 def flag_name(unit: int, op: int, flags: Collection[int], bit: int) -> str:

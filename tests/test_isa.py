@@ -1,5 +1,7 @@
 """Encoding round trips and refuses what does not fit."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,9 @@ from gemmule.isa import (
     Dyn,
     IsaError,
     Length,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
     Unit,
     VOp,
     decode,
@@ -20,6 +25,7 @@ from gemmule.isa import (
     encode,
     encode_program,
 )
+from gemmule.operations import OPERATIONS
 
 
 def random_command(rng: np.random.Generator) -> Command:
@@ -83,3 +89,24 @@ def test_listing() -> None:
 def test_program_image_length() -> None:
     with pytest.raises(IsaError, match="multiple of 32 bytes, not 33"):
         decode_table(bytes(33))
+
+
+def test_listings_call_fields_by_what_they_are() -> None:
+    def line(op: int, **fields: Any) -> str:
+        flags = fields.pop("flags", ())
+        return disassemble(Command.make(fields.pop("unit", Unit.VECTOR), op=op, flags=flags, **fields))
+
+    assert "angles=7 period=2" in line(VOp.ROPE, aux=7, period=2)
+    assert "behind=33" in line(VOp.SOFTMAX_MAX, aux=33)
+    assert "exponential=1" in line(VOp.SOFTMAX_EXP, period=1)
+    assert "src1_stride=9" in line(VOp.PRODUCT, aux=9)
+    assert "limits=5" in line(VOp.REQUANT, aux=5)
+    assert "residual_mult=5" in line(VOp.REQUANT, aux=5, flags=[RequantFlag.RESIDUAL])
+    assert "threshold=4" in line(SOp.COMPARE, unit=Unit.SELECT, aux=4)
+
+
+def test_every_flag_has_its_own_name() -> None:
+    assert SoftmaxFlag.TREE.name == "TREE"
+    for (_, _), operation in OPERATIONS.items():
+        assert len({flag.value for flag in operation.flags}) == len(operation.flags)
+        assert len({type(flag) for flag in operation.flags}) <= 1

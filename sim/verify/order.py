@@ -45,10 +45,11 @@ _O_FAULT, _O_UNIT, _O_OP, _O_FLAGS, _O_ZERO, _O_N, _O_ROW2 = (
     OUT[name] for name in ("fault", "unit", "op", "flags", "zero", "n", "row2"))
 _F_WAIT, _F_PREDICATE, _F_C_STRIDE = (TABLE_FIELDS.index(name) for name in ("wait_load", "predicate", "c_stride"))
 _STATIONARY = int(MatrixFlag.OUTPUT_STATIONARY)
+_WROTE, _READ = range(2)
 _GROUP = 5
 """Places are also looked at by groups of 32: most operands are long runs."""
 _MOST = CLASSES.shape[1]
-_EXCLUSIVE, _DATAFLOW, _GUARDED = range(3)
+_MODES = _EXCLUSIVE, _DATAFLOW, _GUARDED, _SAME_ROW, _SAME_STRIDE, _SAME_SINCE = range(6)
 _BURST = 7
 _NUMBER, _FIRST, _RUN, _COUNT, _STRIDE, _LOW, _HIGH = range(_BURST)
 
@@ -56,12 +57,13 @@ _NUMBER, _FIRST, _RUN, _COUNT, _STRIDE, _LOW, _HIGH = range(_BURST)
 class State(NamedTuple):
     """Arrays of one verification."""
 
-    wrote: np.ndarray
-    """int32[unit, place]: the unit's last command that wrote the place, over all shared memories."""
-    read: np.ndarray
-    wrote_groups: np.ndarray
-    """int32[unit, place // 32]: the highest number of the group's places."""
-    read_groups: np.ndarray
+    places: np.ndarray
+    """int32[2, unit, place]: the unit's last command that wrote (0), that read (1) the place, over all shared memories.
+    A command that touches a whole group is noted there instead."""
+    whole: np.ndarray
+    """int32[2, unit, place // 32]: the last command that wrote, that read every place of the group."""
+    groups: np.ndarray
+    """int32[2, unit, place // 32]: the highest number of the group's places."""
     last: np.ndarray
     """int64[2, unit, memory]: the unit's last command that wrote, that read anything of a memory."""
     block: np.ndarray
@@ -76,8 +78,8 @@ class State(NamedTuple):
     taken: np.ndarray
     """int64[unit]: commands so far."""
     mode: np.ndarray
-    """int64[3]: the last load surely runs alone; dataflow of the last product; the last matrix command has a
-    predicate."""
+    """int64[6]: the last load surely runs alone; dataflow of the last product; the last matrix command has a predicate;
+    first row and stride of the C block of the last products, and the first of these."""
     bursts: np.ndarray
     """int64[2, capacity, 7]: loads and stores that may not be ordered yet: number, block, hull."""
     pending: np.ndarray
@@ -94,11 +96,12 @@ def new_state(config: Config, capacity: int = 1024) -> State:
         places += sizes[memory]
     groups = (places >> _GROUP) + 1
     return State(
-        np.zeros((_UNITS, places), np.int32), np.zeros((_UNITS, places), np.int32),
-        np.zeros((_UNITS, groups), np.int32), np.zeros((_UNITS, groups), np.int32),
+        np.zeros((2, _UNITS, places), np.int32), np.zeros((2, _UNITS, groups), np.int32),
+        np.zeros((2, _UNITS, groups), np.int32),
         np.zeros((2, _UNITS, len(Memory)), np.int64),
         np.zeros((2, config.acc_rows), np.int64), np.zeros(places, np.int32), offset,
-        np.zeros((_UNITS, _RING, _UNITS), np.int64), np.zeros(_UNITS, np.int64), np.zeros(3, np.int64),
+        np.zeros((_UNITS, _RING, _UNITS), np.int64), np.zeros(_UNITS, np.int64),
+        np.zeros(len(_MODES), np.int64),
         np.zeros((2, capacity, _BURST), np.int64), np.zeros(3, np.int64))
 
 
@@ -218,26 +221,28 @@ def check_alone(s, out, terms):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _latest(numbers, coarse, u, low, high, clock):  # type: ignore[no-untyped-def]
-    """The highest number of places low .. high - 1, as far as it is above ``clock``; else 0."""
+def _latest(s, kind, u, low, high, clock):  # type: ignore[no-untyped-def]
+    """The unit's last command that wrote (0) or read (1) places low .. high - 1, if it is above ``clock``; else 0."""
     most = 0
-    first, last = low >> _GROUP, (high - 1) >> _GROUP
-    for group in range(first, last + 1):
-        most = max(most, coarse[u, group])
-    if most <= clock:
-        return 0
-    most = 0
-    for group in range(first, last + 1):
-        if coarse[u, group] > clock:
+    for group in range(low >> _GROUP, ((high - 1) >> _GROUP) + 1):
+        if s.groups[kind, u, group] > clock:
+            most = max(most, s.whole[kind, u, group])
             for place in range(max(low, group << _GROUP), min(high, (group + 1) << _GROUP)):
-                most = max(most, numbers[u, place])
+                most = max(most, s.places[kind, u, place])
     return most if most > clock else 0
 
 
 @njit
-def _fill(numbers, u, low, high, number):  # type: ignore[no-untyped-def]
-    for i in range(low, high):
-        numbers[u, i] = number
+def _note(s, kind, u, low, high, number):  # type: ignore[no-untyped-def]
+    """Places low .. high - 1 were written (0) or read (1) by the unit's command ``number``."""
+    for group in range(low >> _GROUP, ((high - 1) >> _GROUP) + 1):
+        first, end = group << _GROUP, (group + 1) << _GROUP
+        s.groups[kind, u, group] = number
+        if low <= first and end <= high:
+            s.whole[kind, u, group] = number
+        else:
+            for place in range(max(low, first), min(high, end)):
+                s.places[kind, u, place] = number
 
 
 @njit
@@ -249,31 +254,34 @@ def _races_rows(s, unit, write, memory, block, out, row, clock, needed):  # type
             low = s.offset[memory] + first + i * stride + j * plane_stride
             high = low + run
             for u in range(_UNITS):
-                if s.last[0, u, memory] <= clock[u] and (not write or s.last[1, u, memory] <= clock[u]):
+                if s.last[_WROTE, u, memory] <= clock[u] and (not write or s.last[_READ, u, memory] <= clock[u]):
                     continue  # all that it did to this memory has finished
                 if u == unit:
                     if u == _MATRIX and memory == _ACC:
                         _races_block(s, low, high, out, row, clock, needed)
                     elif u == _LOAD and not write and memory == _ACC:
                         # ADD reads its rows a cycle before it writes them: the load before may not have.
-                        needed[u] = max(needed[u], _latest(s.wrote, s.wrote_groups, u, low, high, clock[u]))
+                        needed[u] = max(needed[u], _latest(s, _WROTE, u, low, high, clock[u]))
                     continue
-                needed[u] = max(needed[u], _latest(s.wrote, s.wrote_groups, u, low, high, clock[u]))
+                needed[u] = max(needed[u], _latest(s, _WROTE, u, low, high, clock[u]))
                 if write:
-                    needed[u] = max(needed[u], _latest(s.read, s.read_groups, u, low, high, clock[u]))
+                    needed[u] = max(needed[u], _latest(s, _READ, u, low, high, clock[u]))
 
 
 @njit
 def _races_block(s, low, high, out, row, clock, needed):  # type: ignore[no-untyped-def]
     """Products that write the same C block are in order by themselves: visits of a row are a slot apart or more."""
-    base = s.offset[_ACC]
-    if not _latest(s.wrote, s.wrote_groups, _MATRIX, low, high, clock[_MATRIX]):
+    base, same = s.offset[_ACC], s.mode[_SAME_ROW] == out[_O_ROW2] and s.mode[_SAME_STRIDE] == row[_F_C_STRIDE]
+    if same and clock[_MATRIX] >= s.mode[_SAME_SINCE] - 1:  # most products go on with the block of the one before
+        return
+    if not _latest(s, _WROTE, _MATRIX, low, high, clock[_MATRIX]):
         return
     for place in range(low, high):
-        if s.wrote[_MATRIX, place] > clock[_MATRIX]:
+        number = max(s.places[_WROTE, _MATRIX, place], s.whole[_WROTE, _MATRIX, place >> _GROUP])
+        if number > clock[_MATRIX]:
             stride = s.block[1, place - base]
             if s.block[0, place - base] != out[_O_ROW2] or (stride >= 0 and stride != row[_F_C_STRIDE]):
-                needed[_MATRIX] = max(needed[_MATRIX], s.wrote[_MATRIX, place])
+                needed[_MATRIX] = max(needed[_MATRIX], number)
 
 
 @njit
@@ -370,11 +378,15 @@ def push(s, row, out, terms, clock):  # type: ignore[no-untyped-def]
         s.mode[_GUARDED] = 1 if guarded else 0
         if real:
             s.mode[_DATAFLOW] = out[_O_FLAGS] >> _STATIONARY & 1
+            if s.mode[_SAME_ROW] != out[_O_ROW2] or s.mode[_SAME_STRIDE] != row[_F_C_STRIDE] or number == 1:
+                s.mode[_SAME_ROW], s.mode[_SAME_STRIDE] = out[_O_ROW2], row[_F_C_STRIDE]
+                s.mode[_SAME_SINCE] = number
     if not real:
         return True
     if guarded:
         place = s.offset[_PREDICATE] + row[_F_PREDICATE]
-        s.read[unit, place] = s.read_groups[unit, place >> _GROUP] = s.last[1, unit, _PREDICATE] = number
+        _note(s, _READ, unit, place, place + 1, number)
+        s.last[_READ, unit, _PREDICATE] = number
     c = CLASS_OF[unit, out[_O_OP], out[_O_FLAGS]]
     for o in range(_MOST):
         memory = CLASSES[c, o, _C_MEMORY]
@@ -391,18 +403,14 @@ def push(s, row, out, terms, clock):  # type: ignore[no-untyped-def]
             s.pending[unit] += 1
             continue
         write = CLASSES[c, o, _C_WRITE] != 0
-        s.last[0 if write else 1, unit, memory] = number
+        kind = _WROTE if write else _READ
+        s.last[kind, unit, memory] = number
         product = unit == _MATRIX and memory == _ACC and write
         for i in range(count):
             for j in range(planes):
                 at = first + i * stride + j * plane_stride
                 place = s.offset[memory] + at
-                if write:
-                    _fill(s.wrote, unit, place, place + run, number)
-                    _fill(s.wrote_groups, unit, place >> _GROUP, ((place + run - 1) >> _GROUP) + 1, number)
-                else:
-                    _fill(s.read, unit, place, place + run, number)
-                    _fill(s.read_groups, unit, place >> _GROUP, ((place + run - 1) >> _GROUP) + 1, number)
+                _note(s, kind, unit, place, place + run, number)
                 if product:
                     s.block[0, at:at + run] = out[_O_ROW2]
                     s.block[1, at:at + run] = row[_F_C_STRIDE] if terms[CLASSES[c, o, _C_COUNT]] > 1 else -1
