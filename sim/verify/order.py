@@ -168,56 +168,65 @@ def _disjoint(run, count, stride, planes, plane_stride):  # type: ignore[no-unty
 
 
 @njit
+def _hull(block):  # type: ignore[no-untyped-def]
+    """First row of a block, and the one behind its last."""
+    first, run, count, stride, planes, plane_stride = block
+    return first, first + (count - 1) * stride + (planes - 1) * plane_stride + run
+
+
+@njit
+def _mark(s, base, block):  # type: ignore[no-untyped-def]
+    """Mark the places of a block, which forgets other marks; whether it names some place twice."""
+    first, run, count, stride, planes, plane_stride = block
+    s.pending[2] += 1
+    twice = False
+    for i in range(count):
+        for j in range(planes):
+            at = base + first + i * stride + j * plane_stride
+            for place in range(at, at + run):
+                twice = twice or s.mark[place] == s.pending[2]
+                s.mark[place] = s.pending[2]
+    return twice
+
+
+@njit
+def _marked(s, base, block):  # type: ignore[no-untyped-def]
+    """Whether some place of a block is marked."""
+    first, run, count, stride, planes, plane_stride = block
+    for i in range(count):
+        for j in range(planes):
+            at = base + first + i * stride + j * plane_stride
+            for place in range(at, at + run):
+                if s.mark[place] == s.pending[2]:
+                    return True
+    return False
+
+
+@njit
 def check_alone(s, out, terms):  # type: ignore[no-untyped-def]
-    """FINE, TWICE or OVERLAP for one command by itself, and the operand that it is about."""
+    """FINE, TWICE or OVERLAP for one command by itself."""
     c = CLASS_OF[out[_O_UNIT], out[_O_OP], out[_O_FLAGS]]
     for w in range(_MOST):
         memory = CLASSES[c, w, _C_MEMORY]
-        if memory < 0 or not CLASSES[c, w, _C_WRITE] or memory > _PREDICATE:
+        if memory < 0 or memory > _PREDICATE or not CLASSES[c, w, _C_WRITE]:
             continue
-        first, run, count, stride, planes, plane_stride = _block(c, w, terms)
-        apart = _disjoint(run, count, stride, planes, plane_stride)
-        if memory == _DRAM:
-            if not apart:
-                return TWICE, w
-            continue
-        marked = False
-        base = s.offset[memory]
-        if not apart:
-            marked = True
-            s.pending[2] += 1
-            for i in range(count):
-                for j in range(planes):
-                    at = base + first + i * stride + j * plane_stride
-                    for place in range(at, at + run):
-                        if s.mark[place] == s.pending[2]:
-                            return TWICE, w
-                        s.mark[place] = s.pending[2]
-        last = first + (count - 1) * stride + (planes - 1) * plane_stride + run
+        written = _block(c, w, terms)
+        apart = _disjoint(written[1], written[2], written[3], written[4], written[5])
+        if not apart and (memory == _DRAM or _mark(s, s.offset[memory], written)):
+            return TWICE
+        low, high = _hull(written)
         for r in range(_MOST):
-            if CLASSES[c, r, _C_MEMORY] != memory or CLASSES[c, r, _C_WRITE]:
+            if CLASSES[c, r, _C_MEMORY] != memory or CLASSES[c, r, _C_WRITE] or memory == _DRAM:
                 continue
-            rfirst, rrun, rcount, rstride, rplanes, rplane_stride = _block(c, r, terms)
-            same = rfirst == first and terms[CLASSES[c, r, _C_STRIDE]] == terms[CLASSES[c, w, _C_STRIDE]]
-            if CLASSES[c, r, _C_IN_PLACE] and same:
+            read = _block(c, r, terms)
+            same = read[0] == written[0] and terms[CLASSES[c, r, _C_STRIDE]] == terms[CLASSES[c, w, _C_STRIDE]]
+            first, end = _hull(read)
+            if (CLASSES[c, r, _C_IN_PLACE] and same) or first >= high or low >= end:
                 continue
-            rlast = rfirst + (rcount - 1) * rstride + (rplanes - 1) * rplane_stride + rrun
-            if rfirst >= last or first >= rlast:
-                continue
-            if not marked:
-                marked = True
-                s.pending[2] += 1
-                for i in range(count):
-                    for j in range(planes):
-                        at = base + first + i * stride + j * plane_stride
-                        s.mark[at:at + run] = s.pending[2]
-            for i in range(rcount):
-                for j in range(rplanes):
-                    at = base + rfirst + i * rstride + j * rplane_stride
-                    for place in range(at, at + rrun):
-                        if s.mark[place] == s.pending[2]:
-                            return OVERLAP, w
-    return FINE, -1
+            _mark(s, s.offset[memory], written)
+            if _marked(s, s.offset[memory], read):
+                return OVERLAP
+    return FINE
 
 
 @njit
@@ -435,7 +444,7 @@ def step(s, row, out, terms, low, high, clock, needed):  # type: ignore[no-untyp
     if out[_O_FAULT]:
         return FAULT
     if not out[_O_ZERO]:
-        trouble, _ = check_alone(s, out, terms)
+        trouble = check_alone(s, out, terms)
         if trouble != FINE:
             return trouble
         if out[_O_UNIT] == _STORE and low < high and into_program(out, terms, low, high):
@@ -473,7 +482,7 @@ def _entries() -> Any:
         _resolve_row(row, bases, limits, lengths, cfg, out, terms)
         if out[_O_FAULT]:
             return FAULT
-        return FINE if out[_O_ZERO] else check_alone(s, out, terms)[0]
+        return FINE if out[_O_ZERO] else check_alone(s, out, terms)
 
     @njit(cache=True)
     def races_of(s, row, out, terms, needed):  # type: ignore[no-untyped-def]
