@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -215,21 +215,19 @@ COLUMN_ROWS, BIAS_ROWS, GAMMA_ROWS = 3, 4, 2
 
 
 def _move(load: bool) -> tuple[Operand, ...]:
-    stream, access = ("load.w", "read") if load else ("store.r", "write")
-    lines = {"first": T.ROW0, "count": T.M, "stride": T.STRIDE0, "planes": T.BLOCKS, "plane_stride": T.STRIDE1}
-    dram = {"name": "memory", "memory": Memory.DRAM, "write": access == "write", "first": T.ADDRESS, "run": T.BYTES,
-            "stride": T.DRAM_STRIDE}
-    found = [
-        Operand(name="rows", memory=Memory.SPM, write=load, stream=stream, unless=(_F.ACCUMULATOR,), **lines),  # type: ignore[arg-type]
-        Operand(name="rows", memory=Memory.ACC, write=load, stream=stream, when=(_F.ACCUMULATOR,), **lines),  # type: ignore[arg-type]
-    ]
-    if load:
-        found.append(Operand(name="sums", memory=Memory.ACC, stream=stream, in_place=True, when=(_F.ADD,), **lines))  # type: ignore[arg-type]
-    found.append(_plain("list", Memory.LIST, T.LIST, T.M, when=(_F.INDEXED,)))
-    for count, when, unless in ((T.M, (), (_F.ZERO, _F.BROADCAST, _F.INDEXED)), (T.ONE, (_F.BROADCAST,), ()),
-                                (T.INDEX_RANGE, (_F.INDEXED,), ())):
-        found.append(Operand(count=count, when=when, unless=unless, **dram))  # type: ignore[arg-type]
-    return tuple(found)
+    line = partial(Operand, stream="load.w" if load else "store.r", first=T.ROW0, count=T.M, stride=T.STRIDE0,
+                   planes=T.BLOCKS, plane_stride=T.STRIDE1)
+    dram = partial(Operand, name="memory", memory=Memory.DRAM, write=not load, first=T.ADDRESS, run=T.BYTES,
+                   stride=T.DRAM_STRIDE)
+    return (
+        line(name="rows", memory=Memory.SPM, write=load, unless=(_F.ACCUMULATOR,)),
+        line(name="rows", memory=Memory.ACC, write=load, when=(_F.ACCUMULATOR,)),
+        *([line(name="sums", memory=Memory.ACC, in_place=True, when=(_F.ADD,))] if load else []),
+        _plain("list", Memory.LIST, T.LIST, T.M, when=(_F.INDEXED,)),
+        dram(count=T.M, unless=(_F.ZERO, _F.BROADCAST, _F.INDEXED)),
+        dram(count=T.ONE, when=(_F.BROADCAST,)),
+        dram(count=T.INDEX_RANGE, when=(_F.INDEXED,)),
+    )
 
 
 def _b(run: Term, count: Term, when: tuple[IntEnum, ...], unless: tuple[IntEnum, ...]) -> Operand:
@@ -237,8 +235,8 @@ def _b(run: Term, count: Term, when: tuple[IntEnum, ...], unless: tuple[IntEnum,
                    stride=T.STRIDE1, when=when, unless=(_X.REUSE, *unless))
 
 
-_C_BLOCK = {"memory": Memory.ACC, "stream": "matrix.C", "first": T.ROW2, "run": T.M, "count": T.COLUMN_GROUPS,
-            "stride": T.STRIDE2}
+_c = partial(Operand, memory=Memory.ACC, stream="matrix.C", first=T.ROW2, run=T.M, count=T.COLUMN_GROUPS,
+             stride=T.STRIDE2)
 _MATRIX = (
     Operand(name="A", memory=Memory.SPM, stream="matrix.A", first=T.ROW0, run=T.M, count=T.DEPTH_GROUPS,
             stride=T.STRIDE0, unless=(_X.A_TRANSPOSED,)),
@@ -250,8 +248,8 @@ _MATRIX = (
     _b(T.HALF_N, T.DEPTH_GROUPS, (_X.B_INT4, _X.B_TRANSPOSED), ()),
     Operand(name="scales", memory=Memory.SPM, stream="matrix.B", first=T.SCALES_ROW, run=T.SCALE_ROWS,
             count=T.COLUMN_GROUPS, stride=T.STRIDE1, when=(_X.GROUP_SCALES,)),
-    Operand(name="sums", in_place=True, when=(_X.ACCUMULATE,), **_C_BLOCK),  # type: ignore[arg-type]
-    Operand(name="C", write=True, both_ports=True, **_C_BLOCK),  # type: ignore[arg-type]
+    _c(name="sums", in_place=True, when=(_X.ACCUMULATE,)),
+    _c(name="C", write=True, both_ports=True),
     _plain("held", Memory.WEIGHTS, when=(_X.REUSE,)),
     _plain("held", Memory.WEIGHTS, write=True, unless=(_X.REUSE, _X.OUTPUT_STATIONARY)),
 )
@@ -266,13 +264,12 @@ def _src0(memory: Memory, planes: bool = False) -> Operand:
 
 def _dst(wide: Sequence[tuple[IntEnum, ...]] = (), memory: Memory = Memory.SPM) -> tuple[Operand, ...]:
     """The result: one plane, or two where all flags of one set of ``wide`` are set."""
-    block = {"name": "dst", "memory": memory, "write": True, "stream": "vector.w", "first": T.ROW2, "run": T.M,
-             "count": T.COLUMN_GROUPS, "stride": T.STRIDE2}
-    two = {"planes": T.TWO, "plane_stride": T.HALF_STRIDE2}
-    found = [Operand(unless=tuple(flag for flags in wide for flag in flags), **block)]  # type: ignore[arg-type]
+    block = partial(Operand, name="dst", memory=memory, write=True, stream="vector.w", first=T.ROW2, run=T.M,
+                    count=T.COLUMN_GROUPS, stride=T.STRIDE2)
+    found = [block(unless=tuple(flag for flags in wide for flag in flags))]
     taken: tuple[IntEnum, ...] = ()
     for flags in wide:
-        found.append(Operand(when=flags, unless=taken, **block, **two))  # type: ignore[arg-type]
+        found.append(block(when=flags, unless=taken, planes=T.TWO, plane_stride=T.HALF_STRIDE2))
         taken += flags
     return tuple(found)
 
@@ -293,8 +290,8 @@ def _statistics(*, write: bool = False, run: Term = Term.ONE, when: tuple[IntEnu
     return _plain("statistics", Memory.STATISTICS, T.CONTEXT, run, write=write, when=when)
 
 
-_PAIR1 = {"name": "src1", "memory": Memory.SPM, "stream": "vector.r1", "in_place": True, "first": T.ROW1,
-          "run": T.M, "count": T.COLUMN_GROUPS}
+_src1 = partial(Operand, name="src1", memory=Memory.SPM, stream="vector.r1", in_place=True, first=T.ROW1, run=T.M,
+                count=T.COLUMN_GROUPS)
 _BITMAPS = Operand(name="bitmaps", memory=Memory.SPM, stream="vector.r1", first=T.ROW1, run=T.M, when=(_S.TREE,))
 _TABLE_SOURCE = Operand(name="src0", memory=Memory.SPM, stream="vector.r0", first=T.ROW0, run=T.TABLE_ROWS)
 _ACC, _SPM = Memory.ACC, Memory.SPM
@@ -307,8 +304,8 @@ _VECTOR: dict[VOp, tuple[Operand, ...]] = {
                 count=T.COLUMN_GROUPS, stride=T.STRIDE2, planes=T.TWO, plane_stride=T.HALF_STRIDE2,
                 when=(_R.RESIDUAL,)),
         *_dst(((_R.RESIDUAL,), (_R.WIDE,)))),
-    VOp.PRODUCT: (_src0(_SPM), Operand(stride=T.AUX, **_PAIR1), *_dst()),  # type: ignore[arg-type]
-    VOp.ADD: (_src0(_SPM), Operand(stride=T.STRIDE0, **_PAIR1),  # type: ignore[arg-type]
+    VOp.PRODUCT: (_src0(_SPM), _src1(stride=T.AUX), *_dst()),
+    VOp.ADD: (_src0(_SPM), _src1(stride=T.STRIDE0),
               _plain("table", Memory.BYTE_TABLE, when=(_A.LOOKUP,), unless=(_A.WIDE,)), *_dst(((_A.WIDE,),))),
     VOp.ROPE: (_src0(_ACC), *_parameters(_C.COLUMN, _C.BIAS),
                Operand(name="angles", memory=_SPM, stream="vector.r1", first=T.AUX, run=T.ANGLE_ROWS), *_dst()),

@@ -20,7 +20,7 @@ RULES: dict[str, tuple[str, str, str]] = {
     "B of outputs": ("sim.timing.units", "return start, end, end, end +", "return start, start, end, end +"),
     "apart": ("resolve", "elif unit == _MATRIX or (unit", "elif (unit"),
     "apart vector": ("resolve", "unit == _VECTOR and (op in (_PRODUCT, _ADD))", "False"),
-    "claims of add": ("operands", "when=(_F.ADD,), **lines", "when=(_F.ADD, _F.ZERO), **lines"),
+    "claims of add": ("operands", "when=(_F.ADD,))", "when=(_F.ADD, _F.ZERO))"),
     "alone: empty": ("sim.timing.program", "alone[i] = nothing", "alone[i] = 0"),
     "alone: fill, broadcast": ("sim.timing.program", "if long or after_long:", "if after_long:"),
     "alone: after them": ("sim.timing.program", "if long or after_long:", "if long:"),
