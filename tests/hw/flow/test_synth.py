@@ -15,7 +15,8 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
 from gemmule.config import load_config
-from gemmule.hw import synth, synth_tools
+from gemmule.hw.flow import synth
+from gemmule.hw.flow import tools as synth_tools
 from gemmule.hw.flow.route import route, route_of
 from gemmule.hw.flow.rtlil import allow_collisions, split_ports
 from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, synthesize
