@@ -23,7 +23,7 @@ from gemmule.compiler.decoder_program import (
     REGIONS,
     DecoderProgram,
 )
-from gemmule.compiler.layout import GAMMA_ROWS, Regions, pack_angles, pack_planes
+from gemmule.compiler.layout import Regions, pack_angles, pack_planes
 from gemmule.compiler.place import round_up
 from gemmule.compiler.qmodel import Norm, QuantLayer, QuantModel
 from gemmule.compiler.quantize import ROPE_SHIFT
@@ -44,6 +44,7 @@ from gemmule.isa import (
     VOp,
     encode_program,
 )
+from gemmule.operands import GAMMA_ROWS
 from gemmule.timing import ceil_div
 
 __all__ = ["DecoderProgram", "compile_decoder"]

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from gemmule.compiler.checkpoint import DecoderShape
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import COLUMN_ROWS, GAMMA_ROWS, MOST_DEPTH
+from gemmule.compiler.layout import MOST_DEPTH
 from gemmule.compiler.place import Cursor, Plan, number, round_up
 from gemmule.config import Config
 from gemmule.numerics import BYTE_TABLE_ENTRIES
+from gemmule.operands import COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
 __all__ = ["MAX_ROWS", "DecoderPlan", "plan_decoder"]

@@ -27,22 +27,13 @@ from gemmule.compiler.attention import (
 from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.hoist import hoist_loads
-from gemmule.compiler.layout import (
-    BIAS_ROWS,
-    COLUMN_ROWS,
-    GAMMA_ROWS,
-    Regions,
-    pack_columns,
-    pack_groups,
-    pack_planes,
-    pack_weights,
-    unpack_groups,
-)
+from gemmule.compiler.layout import Regions, pack_columns, pack_groups, pack_planes, pack_weights, unpack_groups
 from gemmule.compiler.place import Plan, cut_off, number, place_regions, round_up
 from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, NormFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.numerics import BYTE_TABLE_ENTRIES, join_planes, split_planes
+from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
 __all__ = ["EncoderPlan", "EncoderProgram", "compile_encoder", "plan_encoder"]

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import COLUMN_ROWS, Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
+from gemmule.compiler.layout import Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
 from gemmule.compiler.place import Cut, cut_off
 from gemmule.compiler.program import FixedProgram, ReadDram
 from gemmule.compiler.schedule import place_waits
 from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config
 from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
+from gemmule.operands import COLUMN_ROWS
 from gemmule.timing import ceil_div
 
 __all__ = ["GemmProgram", "compile_gemm"]

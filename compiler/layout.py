@@ -12,12 +12,10 @@ from gemmule.numerics import split_planes
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "BIAS_ROWS", "COLUMN_ROWS", "GAMMA_ROWS", "MOST_DEPTH", "Region", "Regions", "WeightFormat", "pack_angles",
+    "MOST_DEPTH", "Region", "Regions", "WeightFormat", "pack_angles",
     "pack_columns", "pack_gamma", "pack_groups", "pack_planes", "pack_weights", "unpack_groups",
 ]
 
-COLUMN_ROWS, BIAS_ROWS, GAMMA_ROWS = 3, 4, 2
-"""Parameter rows of a column group: multiplier (two) and shift; int32 bias; norm weights."""
 MOST_DEPTH = (1 << 31) // 128 ** 2
 """Sums of fewer products of two bytes cannot leave int32."""
 Region = tuple[int, int]

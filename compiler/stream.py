@@ -21,11 +21,12 @@ from gemmule.compiler.decoder_program import (
     LEN_ROWS,
 )
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import COLUMN_ROWS, Regions, pack_columns, pack_gamma, pack_weights
+from gemmule.compiler.layout import Regions, pack_columns, pack_gamma, pack_weights
 from gemmule.compiler.place import Cut, cut_evenly, round_up
 from gemmule.compiler.qmodel import Linear, QuantLayer, QuantModel
 from gemmule.config import Config
 from gemmule.isa import Command, Length, Unit
+from gemmule.operands import COLUMN_ROWS
 from gemmule.timing import ceil_div
 
 __all__ = ["Chunk", "Load", "LoadStream", "Part"]

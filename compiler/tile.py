@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.layout import COLUMN_ROWS, MOST_DEPTH, WeightFormat
+from gemmule.compiler.layout import MOST_DEPTH, WeightFormat
 from gemmule.compiler.place import Plan, cut_off, number
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES
+from gemmule.operands import COLUMN_ROWS
 from gemmule.timing import Timing, ceil_div, matrix_shape
 
 __all__ = ["DATAFLOWS", "GemmPlan", "plan_gemm"]

@@ -17,17 +17,15 @@ from gemmule.config import Config
 from gemmule.isa import LENGTHS, MAX_LENGTH, MatrixFlag, MoveFlag, Unit, field_bits
 
 __all__ = [
-    "AccRead", "AccWrite", "BIAS_ROWS", "COLUMN_ROWS", "ENTRY_BITS", "FREE", "GAMMA_ROWS", "ListRead", "SpmRead",
-    "SpmWrite", "UnitControl", "axi_read", "axi_write", "matrix_layout", "move_layout", "part", "read_request",
-    "select_layout", "shared_bit", "vector_layout",
+    "AccRead", "AccWrite", "ENTRY_BITS", "FREE", "ListRead", "SpmRead", "SpmWrite", "UnitControl", "axi_read",
+    "axi_write", "matrix_layout", "move_layout", "part", "read_request", "select_layout", "shared_bit",
+    "vector_layout",
 ]
 
 ROW_BITS = field_bits(Unit.LOAD, "row")
 LENGTH_BITS = MAX_LENGTH.bit_length()
 ENTRY_BITS = field_bits(Unit.LOAD, "last_index")
 """An entry of the index lists; also wide enough for the number of one."""
-COLUMN_ROWS, GAMMA_ROWS, BIAS_ROWS = 3, 2, 4
-"""Parameter rows of a column group at src1: multiplier and shift (2 + 1 bytes a column), gamma (2), bias (4)."""
 COUNT_BITS = 24
 """Width of dispatched and finished counters."""
 FREE = {"no_rw_check": 1}

@@ -14,7 +14,7 @@ from amaranth.utils import ceil_log2, exact_log2
 from gemmule.config import Config
 from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
-from gemmule.hw.interfaces import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS, LENGTH_BITS, shared_bit
+from gemmule.hw.interfaces import LENGTH_BITS, shared_bit
 from gemmule.isa import (
     COMMAND_BYTES,
     AddFlag,
@@ -32,6 +32,7 @@ from gemmule.isa import (
     VOp,
 )
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.operations import SOFTMAX_OPS
 
 __all__ = ["Hulls"]

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS, LENGTH_BITS, ROW_BITS, vector_layout
+from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
 from gemmule.hw.vector.ops import (
     WORDS,
     Traits,
@@ -20,6 +20,7 @@ from gemmule.hw.vector.ops import (
 )
 from gemmule.isa import VOp
 from gemmule.numerics import BYTE_TABLE_ENTRIES
+from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 
 __all__ = ["LEFT_BITS", "VectorSequencer"]
 
