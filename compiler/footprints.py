@@ -9,8 +9,9 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import LENGTHS, NUM_BASES, NUM_LENGTHS, Command, Dyn, table_row
-from gemmule.operands import DYNAMIC, OUT_FIELDS, Memory, Operand, Term, operands_of
+from gemmule.operands import DYNAMIC, Memory, Operand, operands_of
 from gemmule.resolve import OUT, TERMS, config_vector, resolve_row
+from gemmule.terms import OUT_FIELDS, Term
 
 __all__ = ["Bounds", "Footprint", "footprints"]
 

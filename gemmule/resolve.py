@@ -12,8 +12,9 @@ import numpy as np
 from .config import Config
 from .isa import MAX_LENGTH, TABLE_FIELDS, Dyn, IsaError, Unit
 from .numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
-from .operands import CLASS_OF, CLASSES, OUT, OUT_FIELDS, STREAM_UNIT, STREAMS, Class, Memory, Term, fill_terms
+from .operands import CLASS_OF, CLASSES, STREAM_UNIT, STREAMS, Class, Memory
 from .operations import EXPONENTIALS, KeysFlag, MatrixFlag, MoveFlag, SoftmaxFlag, SOp, VOp, is_comparison
+from .terms import OUT, OUT_FIELDS, Term, fill_terms
 
 __all__ = [
     "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "TERMS", "check_registers", "config_vector", "resolve",

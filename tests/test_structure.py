@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPS = ("gemmule", "hw", "sim", "compiler", "sw")
-CONTRACTS = {"config", "csr", "isa", "numerics", "operands", "operations", "resolve", "timing"}
+CONTRACTS = {"config", "csr", "isa", "numerics", "operands", "operations", "resolve", "terms",
+             "timing"}
 SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
 SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled")}

@@ -27,7 +27,7 @@ from gemmule.isa import (
     encode_program,
     table_row,
 )
-from gemmule.operands import OUT, Memory
+from gemmule.operands import Memory
 from gemmule.sim.fuzz.commands import draw_command
 from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note
 from gemmule.sim.fuzz.faults import faulty_commands
@@ -35,6 +35,7 @@ from gemmule.sim.fuzz.frame import SOURCE, TARGET, Frame
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.access import accesses
 from gemmule.sim.verify.order import Order, Plan
+from gemmule.terms import OUT
 
 __all__ = ["generate"]
 

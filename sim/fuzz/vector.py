@@ -7,9 +7,10 @@ from typing import Any
 
 from gemmule.isa import Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.numerics import WORD_TABLE_ENTRIES
-from gemmule.operands import Memory, Term, operands_of
+from gemmule.operands import Memory, operands_of
 from gemmule.operations import EXPONENTIALS, SOFTMAX_OPS
 from gemmule.sim.fuzz.draw import Draw, Note, sets_of
+from gemmule.terms import Term
 
 __all__ = ["draw_vector", "word_table_rows"]
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import TABLE_FIELDS
-from gemmule.operands import OUT, Memory, Operand, Term, fill_terms, operands_of
+from gemmule.operands import Memory, Operand, operands_of
+from gemmule.terms import OUT, Term, fill_terms
 
 __all__ = ["Access", "accesses", "common"]
 

@@ -29,11 +29,12 @@ from gemmule.isa import (
     disassemble,
     encode_program,
 )
-from gemmule.operands import OUT_FIELDS
 from gemmule.resolve import FAULTS, OUT, check_registers, config_vector, resolve
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.verify.access import Access, accesses, common
-from gemmule.sim.verify.order import FAULT, FULL, PROGRAM, RACE, WAIT, larger, new_state, walk
+from gemmule.sim.verify.order import walk
+from gemmule.sim.verify.state import FAULT, FULL, PROGRAM, RACE, WAIT, larger, new_state
+from gemmule.terms import OUT_FIELDS
 
 __all__ = ["ProgramError", "check_alone", "verify"]
 

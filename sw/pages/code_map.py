@@ -26,7 +26,7 @@ class Folder:
 
 FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Contracts: what all rooms share": (
-        Folder("gemmule", ("config", "operations", "isa", "csr", "operands", "resolve", "timing")),
+        Folder("gemmule", ("config", "operations", "isa", "csr", "terms", "operands", "resolve", "timing")),
         Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
         Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
                                     "select", "ibert")),
@@ -50,7 +50,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim", ("launch", "simulator", "result", "compiled", "roofline", "errors")),
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
-        Folder("sim/verify", ("verify", "order", "access")),
+        Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "device", "server", "cosim")),
         Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
                             "reveal", "coverage")),

@@ -7,9 +7,10 @@ import re
 from enum import IntEnum
 
 from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_LENGTH, MAX_WAIT, Dyn
-from gemmule.operands import FIELD_TEXT, OPERANDS, STREAM_UNIT, STREAMS, TERM_TEXT, Operand, Term
+from gemmule.operands import OPERANDS, STREAM_UNIT, STREAMS, Operand
 from gemmule.operations import EXPONENTIALS, OPERATIONS, Operation, Unit
 from gemmule.sw.pages.text import wrapped
+from gemmule.terms import FIELD_TEXT, TERM_TEXT, Term
 
 __all__ = ["flag_meanings", "isa_page"]
 

@@ -14,8 +14,8 @@ import numba
 import numpy as np
 
 ENGINE = (
-    "gemmule.timing", "gemmule.operands", "gemmule.resolve", "gemmule.sim.timing.dram", "gemmule.sim.timing.units",
-    "gemmule.sim.timing.program", "gemmule.sim.timing.move", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
+    "gemmule.timing", "gemmule.terms", "gemmule.operands", "gemmule.resolve", "gemmule.sim.timing.dram",
+    "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.move", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
 )
 DATA = (
     "gemmule.sim.functional.matrix", "gemmule.sim.functional.vector", "gemmule.sim.functional.select",

@@ -11,9 +11,10 @@ from gemmule.config import Config, load_config
 from gemmule.hw.command import hulls as hulls_module
 from gemmule.hw.command import resolve as resolve_module
 from gemmule.isa import NUM_LENGTHS, Unit, encode
-from gemmule.operands import OUT, STREAM_UNIT, STREAMS, Memory
+from gemmule.operands import STREAM_UNIT, STREAMS, Memory
 from gemmule.resolve import FAULTS
 from gemmule.sim.verify.access import accesses
+from gemmule.terms import OUT
 
 from ...classes import DRAM_BYTES, Drawn, classes, draw
 from ..bench import run_bench

@@ -8,9 +8,10 @@ import pytest
 from gemmule import operands
 from gemmule.config import Config, load_config
 from gemmule.isa import MoveFlag, Unit, VOp
-from gemmule.operands import Memory, Term
+from gemmule.operands import Memory
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.verify.access import accesses
+from gemmule.terms import OUT, Term
 
 from ...classes import DRAM_BYTES, Drawn, classes, draw
 from .recording import RecordingMemory
@@ -37,7 +38,7 @@ def recorded(drawn: Drawn, config: Config, memory: RecordingMemory) -> Touched:
     execute(memory, drawn.row[None], drawn.out[None], 1)
     # A launch clears the predicates, and every command asks for number 0.
     memory.log[Memory.PREDICATE, False].discard(0)
-    if int(drawn.out[operands.OUT["unit"]]) != Unit.SELECT:
+    if int(drawn.out[OUT["unit"]]) != Unit.SELECT:
         memory.log[Memory.PREDICATE, True].clear()
     return {key: places for key, places in memory.log.items() if places}
 

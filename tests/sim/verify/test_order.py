@@ -7,11 +7,12 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.isa import HEADER, NUM_BASES, NUM_LENGTHS, Command, Unit, decode_table, encode_program
-from gemmule.operands import OUT_FIELDS
 from gemmule.resolve import config_vector
 from gemmule.sim.fuzz.generate import generate
-from gemmule.sim.verify.order import FINE, FULL, new_state, walk
+from gemmule.sim.verify.order import walk
+from gemmule.sim.verify.state import FINE, FULL, new_state
 from gemmule.sim.verify.verify import ProgramError, verify
+from gemmule.terms import OUT_FIELDS
 
 from .reference import first_race
 
