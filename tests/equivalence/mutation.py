@@ -15,7 +15,8 @@ import numpy as np
 
 ENGINE = (
     "gemmule.timing", "gemmule.terms", "gemmule.operands", "gemmule.resolve", "gemmule.sim.timing.dram",
-    "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.move", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
+    "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.move",
+    "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
 )
 DATA = (
     "gemmule.sim.functional.matrix", "gemmule.sim.functional.vector", "gemmule.sim.functional.select",
