@@ -9,24 +9,26 @@ ROOT = Path(__file__).resolve().parents[1]
 TOPS = ("gemmule", "hw", "sim", "compiler", "sw")
 CONTRACTS = {"config", "csr", "isa", "numerics", "operands", "operations", "resolve", "terms",
              "timing"}
+IO = {"io"}
+"""Files, cache folder, progress lines: what knows no device and is no contract."""
 SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
 SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled")}
 ALLOWED = {
-    "gemmule": CONTRACTS,
+    "gemmule": CONTRACTS | IO,
     "hw": CONTRACTS,
     **{unit: CONTRACTS | SHARED | {unit} for unit in UNITS},
     "hw.device": CONTRACTS | SHARED | UNITS | {"hw.device"},
-    "hw.flow": CONTRACTS | SHARED | UNITS | {"hw.device", "hw.flow"},
+    "hw.flow": CONTRACTS | IO | SHARED | UNITS | {"hw.device", "hw.flow"},
     "hw.tb": CONTRACTS,
-    "sim": CONTRACTS | SIM | {"sim.timing", "sim.functional"},
-    "sim.timing": CONTRACTS | {"sim.timing", "sim.compiled"},
+    "sim": CONTRACTS | IO | SIM | {"sim.timing", "sim.functional"},
+    "sim.timing": CONTRACTS | IO | {"sim.timing", "sim.compiled"},
     "sim.functional": CONTRACTS | {"sim.functional"},
-    "sim.verify": CONTRACTS | {"sim.verify", "sim.compiled", "sim.errors"},
-    "sim.rtl": CONTRACTS | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
-    "sim.fuzz": CONTRACTS | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
-    "compiler": CONTRACTS | SIM | {"compiler", "sim.verify"},
-    "sw": CONTRACTS | SIM | {"sw", "compiler", "sim.rtl", "sim.fuzz", "sim.verify", "hw.flow"},
+    "sim.verify": CONTRACTS | IO | {"sim.verify", "sim.compiled", "sim.errors"},
+    "sim.rtl": CONTRACTS | IO | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
+    "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
+    "compiler": CONTRACTS | IO | SIM | {"compiler", "sim.verify"},
+    "sw": CONTRACTS | IO | SIM | {"sw", "compiler", "sim.rtl", "sim.fuzz", "sim.verify", "hw.flow"},
 }
 """By folder what its files may import: contracts by name, files and folders of ``hw`` and ``sim`` by path.
 
@@ -83,7 +85,7 @@ def test_layering(path: Path) -> None:
 def test_every_contract_is_known() -> None:
     files = {path.stem for path in (ROOT / "gemmule").glob("*.py")} - {"__init__"}
     folders = {path.parent.name for path in (ROOT / "gemmule").glob("*/__init__.py") if not path.parent.is_symlink()}
-    assert files | folders == CONTRACTS
+    assert files | folders == CONTRACTS | IO
 
 
 def test_every_folder_has_a_rule_and_names_itself() -> None:

@@ -1,0 +1,49 @@
+"""Words about long work: a line with a spinner and the seconds on a terminal, one line elsewhere.
+
+All of it goes to standard error, so that standard output holds results alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+__all__ = ["say", "stderr", "working"]
+
+stderr = Console(stderr=True, highlight=False)
+"""The console of everything that is not a result. One for all: two live displays would overwrite each other."""
+
+_showing = False
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    stderr.print(text, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def working(text: str, *, least: float = 0.0) -> Iterator[None]:
+    """Say that ``text`` is being done while the block runs.
+
+    On a terminal a line with the seconds, replaced at the end by one that says how long it took (if at least
+    ``least`` seconds); elsewhere one line at the beginning. Inside another live display: one line.
+    """
+    global _showing
+    if _showing or not stderr.is_terminal:
+        say(f"{text} ...")
+        yield
+        return
+    begin, _showing = time.monotonic(), True
+    try:
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=stderr, transient=True) as bar:
+            bar.add_task(text, total=None)
+            yield
+    finally:
+        _showing = False
+    if (seconds := time.monotonic() - begin) >= least:
+        say(f"{text}: {seconds:.0f} s")
