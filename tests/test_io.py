@@ -30,7 +30,8 @@ def test_nothing_is_left_of_a_failed_write(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="space"):
         write_atomically(path, b"new")
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    assert path.read_text() == "old"
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
@@ -38,7 +39,8 @@ def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
     target.write_text("old")
     link.symlink_to(target)
     write_atomically(link, b"new")
-    assert link.is_symlink() and target.read_text() == "new"
+    assert link.is_symlink()
+    assert target.read_text() == "new"
     write_atomically(Path("/dev/null"), b"new")
     assert not Path("/dev/null").is_file()
 
