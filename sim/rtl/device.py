@@ -6,17 +6,14 @@ folder and the testbench's DRAM, launches are one request each; see ``sim/rtl/se
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -32,12 +29,14 @@ from gemmule.csr import (
     limit_offset,
 )
 from gemmule.hw import tb
+from gemmule.io.progress import say
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
 from gemmule.resolve import check_registers
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result, split_counters
-from gemmule.sim.rtl.build import Build, build
+from gemmule.sim.rtl.build import Build, build, discard
+from gemmule.sim.rtl.process import SimulatorDeathError, SimulatorProcess
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.timing import Timing
 
@@ -57,8 +56,17 @@ REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
 """Registers that are read after a launch."""
 
 
+ROOM = 64 << 10
+"""Free bytes below which the files of a run may be cut off."""
+START_SECONDS = 120
+
+
 class RtlError(SimulationError):
     """The simulator failed, the device hung, or it broke a rule of AXI or of its claims."""
+
+
+class ForeignError(RtlError):
+    """The simulator cannot run on this machine, as one that was built on another."""
 
 
 def block_paths(verilog: str) -> dict[str, str]:
@@ -93,26 +101,6 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
                  macros=macros)
 
 
-def simulator_environment(folder: Path) -> dict[str, str]:
-    """What cocotb's runner would set, for a process that we keep."""
-    import cocotb_tools.config
-    import find_libpython
-
-    return os.environ | {
-        "GPI_USERS": f"{find_libpython.find_libpython()};{cocotb_tools.config.pygpi_entry_point()}",
-        "PYGPI_PYTHON_BIN": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "COCOTB_TEST_MODULES": "gemmule.sim.rtl.server",
-        "COCOTB_TOPLEVEL": tb.TOP,
-        "TOPLEVEL_LANG": "verilog",
-        "COCOTB_TRUST_INERTIAL_WRITES": "1",
-        "COCOTB_RESULTS_FILE": str(folder / "results.xml"),
-        "COCOTB_ANSI_OUTPUT": "0",
-        "GEMMULE_RTL_SOCKET": str(folder / "socket"),
-        "PYTHONWARNINGS": "default",
-    }
-
-
 class RtlDevice:
     """The RTL under Verilator.
 
@@ -145,11 +133,20 @@ class RtlDevice:
         if verilog is None:
             verilog = verilog_path(config, self.timing)
         counting = partial(self._count, train) if train else None
-        self._open(build_testbench(config, verilog, dram_bytes=dram_bytes, waves=waves, train=counting))
+        simulator = partial(build_testbench, config, verilog, dram_bytes=dram_bytes, waves=waves, train=counting)
+        self._open(simulator())
+        try:
+            self._greet()
+        except ForeignError as error:
+            say(f"{error}: building it again")
+            discard(self.build)
+            self._open(simulator())
+            self._greet()
 
     def _count(self, train: Callable[[RtlDevice], None], found: Build) -> None:
         """Run ``train`` on a build of its own, which writes what it counted when it stops."""
         self._open(found)
+        self._greet()
         try:
             train(self)
         finally:
@@ -161,80 +158,64 @@ class RtlDevice:
         self.bases = np.zeros(NUM_BASES, dtype=np.int64)
         self.limits = np.zeros(NUM_BASES, dtype=np.int64)
         self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
-        self.folder = Path(tempfile.mkdtemp(prefix="gemmule-rtl-"))
-        self.log = self.folder / "simulator.log"
         self._written: dict[int, int] = {}
         self._program: tuple[int, np.ndarray] = (0, np.zeros(0, dtype=np.int64))
         self._image = b""
-        self._start()
+        arguments = [*self._arguments, *(["--trace"] if found.waves else [])]
+        with self._files():
+            self._run = SimulatorProcess(found, arguments)
+        self.folder = self._run.folder
 
-    def _start(self) -> None:
-        arguments = [str(self.build.executable), f"+dir={self.folder}", *self._arguments]
-        if self.build.waves:
-            arguments.append("--trace")
-        with self.log.open("wb") as log, Listener(str(self.folder / "socket"), family="AF_UNIX") as listener:
-            listener._listener._socket.settimeout(120)  # type: ignore[attr-defined]
-            self._process = subprocess.Popen(
-                arguments, cwd=self.folder, env=simulator_environment(self.folder), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT)
-            try:
-                self._connection: Connection | None = listener.accept()
-            except OSError as error:
-                self._fail(f"simulator did not start ({error})")
-        self._receive()
-
-    def _fail(self, message: str) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._connection = None
-        kept = Path(tempfile.gettempdir()) / f"{self.folder.name}.log"
-        shutil.copyfile(self.log, kept)
-        raise RtlError(f"rtl {self.config.name}: {message}; simulator log: {kept}") from None
-
-    def _receive(self) -> Any:
-        assert self._connection is not None
+    def _greet(self) -> None:
+        """Wait until the simulator speaks."""
         try:
-            status, value = self._connection.recv()
-        except (EOFError, OSError):
-            self._fail("simulator died")
-        if status == "error":
-            self._fail(value)
-        return value
+            self._run.receive(START_SECONDS)
+        except SimulatorDeathError as error:
+            kind = ForeignError if self._run.foreign else RtlError
+            self._fail(f"the simulator {self.build.executable} did not start ({error})", kind)
+
+    @contextlib.contextmanager
+    def _files(self) -> Iterator[None]:
+        """What goes wrong with the files between device and simulator in this block becomes an :class:`RtlError`."""
+        try:
+            yield
+        except OSError as error:
+            raise RtlError(
+                f"rtl {self.config.name}: the temporary folder must have free space and be writable, not "
+                f"{error.filename or tempfile.gettempdir()!r} ({error.strerror or error}); name another in TMPDIR",
+            ) from None
+
+    def _fail(self, message: str, kind: type[RtlError] = RtlError) -> NoReturn:
+        """Stop the simulator, keep its log, raise."""
+        room = shutil.disk_usage(self.folder).free
+        text = self._run.abandon(f"rtl-{self.config.name}")
+        if room < ROOM:
+            message += f", and no space is left in {self.folder.parent}; name another folder in TMPDIR"
+        raise kind(f"rtl {self.config.name}: {message}; {text}") from None
 
     def _request(self, kind: str, **arguments: Any) -> Any:
-        if self._connection is None:
+        if self._run.closed:
             raise RtlError(f"rtl {self.config.name}: the simulator is closed")
         try:
-            self._connection.send({"kind": kind, **arguments})
-        except OSError:
-            self._fail("simulator died")
-        return self._receive()
+            self._run.send({"kind": kind, **arguments})
+            status, value = self._run.receive()
+        except SimulatorDeathError as error:
+            self._fail(f"the simulator died ({error})")
+        if status == "error":
+            self._fail(value)
+        if shutil.disk_usage(self.folder).free < ROOM:
+            self._fail("the files of the simulator are not whole")
+        return value
 
     def close(self) -> None:
         """Stop the simulator and remove its folder (waveforms are kept)."""
-        if self._connection is not None:
-            try:
-                self._connection.send({"kind": "quit"})
-                self._process.wait(timeout=20)
-            except (OSError, subprocess.TimeoutExpired):
-                self._process.kill()
-            self._connection.close()
-            self._connection = None
-        self._process.wait()
-        if not self.build.waves:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self._run.close()
 
     def __enter__(self) -> RtlDevice:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        process = getattr(self, "_process", None)
-        if process is not None and process.poll() is None:
-            process.kill()
-            process.wait()
 
     # Memory ------------------------------------------------------------------------------------
 
@@ -255,7 +236,11 @@ class RtlDevice:
         self._request("host", op=2, word=first, count=count)
         bus = self.config.bus_bytes
         pieces = max(bus, 4)  # a narrower word is written as one 32-bit piece
-        data = np.fromfile(self.folder / "out.bin", dtype=np.uint8).reshape(count, pieces)[:, :bus]
+        with self._files():
+            data = np.fromfile(self.folder / "out.bin", dtype=np.uint8)
+        if len(data) != count * pieces:
+            self._fail(f"the simulator wrote {len(data)} bytes of DRAM instead of {count * pieces}")
+        data = data.reshape(count, pieces)[:, :bus]
         return data.tobytes()[address - first * bus:][:n]
 
     def write_dram(self, address: int, data: bytes | bytearray | memoryview | np.ndarray) -> None:
@@ -271,7 +256,8 @@ class RtlDevice:
         if tail:
             payload += self.read_dram((first + count) * bus - tail, tail)
         words = np.frombuffer(payload, dtype=np.uint8).reshape(count, bus)
-        words[:, ::-1].tofile(self.folder / "in.bin")
+        with self._files():
+            words[:, ::-1].tofile(self.folder / "in.bin")
         self._request("host", op=1, word=first, count=count)
 
     def fill_dram(self, value: int = 0) -> None:

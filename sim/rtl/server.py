@@ -7,7 +7,7 @@ cycle except for the few cycles of an AXI4-Lite access.
 from __future__ import annotations
 
 import os
-from multiprocessing.connection import Client
+from multiprocessing.connection import Connection
 from typing import Any
 
 import cocotb
@@ -117,7 +117,7 @@ async def serve(dut: Any) -> None:
     dut.s_axil_rready.value = 1
     Clock(dut.clk, PERIOD_NS, unit="ns", impl="gpi").start()
     await reset(dut)
-    with Client(os.environ["GEMMULE_RTL_SOCKET"], family="AF_UNIX") as connection:
+    with Connection(int(os.environ["GEMMULE_RTL_SOCKET"])) as connection:
         connection.send(("ok", "ready"))
         while True:
             try:

@@ -30,7 +30,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
         Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
                                     "select", "ibert")),
-        Folder("gemmule/io", ("files", "cache", "progress")),
+        Folder("gemmule/io", ("files", "cache", "locks", "progress")),
     ),
     "Hardware": (
         Folder("hw", ("interfaces", "queue")),
@@ -44,7 +44,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "group_memory")),
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
-        Folder("hw/flow", ("verilog", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
+        Folder("hw/flow", ("verilog", "verilator", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -52,7 +52,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
-        Folder("sim/rtl", ("verilog", "build", "device", "server", "cosim")),
+        Folder("sim/rtl", ("verilog", "build", "verilate", "device", "process", "server", "cosim")),
         Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
                             "reveal", "coverage")),
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmule.config import Config
 from gemmule.hw.flow.verilog import UNITS, text_of
 from gemmule.sim.rtl.build import Build, build, build_root, fingerprint
-from gemmule.sim.rtl.device import simulator_environment
+from gemmule.sim.rtl.process import simulator_environment
 from gemmule.timing import Timing
 
 __all__ = ["Outcome", "Unit", "build_unit", "simulate"]

@@ -64,7 +64,7 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path):
 
 @pytest.mark.rtl
 def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monkeypatch):
-    monkeypatch.setenv("GEMMULE_BUILD", str(tmp_path / "builds"))
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     config, seen = load_config("tiny"), []
 
     def train(device):

@@ -27,7 +27,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             shutil.copy(source, tmp_path / folder)
     (tmp_path / "gemmule/hw").symlink_to("../hw")
     monkeypatch.setattr(verilog, "rtl_sources", lambda: rtl_sources(tmp_path / "gemmule"))
-    monkeypatch.setenv("GEMMULE_BUILD", str(tmp_path / "builds"))
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
