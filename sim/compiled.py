@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numba
+from numba.core import caching, event
 
 import gemmule
+from gemmule.io.cache import cache_root
+from gemmule.io.progress import say, working
 
-__all__ = ["compiled", "stamp"]
+__all__ = ["compiled", "kept", "stamp"]
 
 
 @cache
@@ -34,3 +40,68 @@ def stamp(folder: Path) -> int:
     files = [Path(__file__), *sorted(folder.glob("*.py")), *sorted(contracts.glob("*.py")),
              *sorted((contracts / "numerics").glob("*.py"))]
     return int(hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12], 16)
+
+
+class _Cache(caching.FunctionCache):
+    """numba's cache of one function, of which a damaged or unwritable file costs time and no more."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # whatever reading a pickle may raise
+            say(f"compiled code in {self.cache_path} is damaged ({type(error).__name__}): compiling it again")
+            with contextlib.suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            say(f"compiled code cannot be kept in {self.cache_path} ({error.strerror or error})")
+
+
+class _Speaker(event.Listener):
+    """Says what is being compiled, as numba reports it: only functions that are kept, and were not yet."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self._open: list[contextlib.AbstractContextManager[None]] = []
+
+    def on_start(self, event: event.Event) -> None:
+        if name := self.names.get(id(event.data["dispatcher"])):
+            folder = Path(event.data["dispatcher"].stats.cache_path or "no folder").parent
+            self._open.append(working(f"compiling {name} (10 to 30 s, once; kept in {folder})"))
+            self._open[-1].__enter__()
+
+    def on_end(self, event: event.Event) -> None:
+        if self.names.get(id(event.data["dispatcher"])):
+            self._open.pop().__exit__(None, None, None)
+
+
+_speaker = _Speaker()
+event.register("numba:compile", _speaker)
+
+
+def kept(name: str = "") -> Callable[[FunctionType], Any]:
+    """Compile a function with numba and keep the machine code in the cache folder, or where ``NUMBA_CACHE_DIR`` says.
+
+    ``name`` is for the line that says what is being compiled, if that takes long. Where nothing can be written
+    it is compiled each time.
+    """
+    def decorate(function: FunctionType) -> Any:
+        dispatcher = numba.njit(function)
+        if not hasattr(dispatcher, "enable_caching"):  # numba is switched off
+            return dispatcher
+        named = numba.config.CACHE_DIR
+        try:
+            numba.config.CACHE_DIR = named or os.fspath(cache_root() / "compiled")
+            dispatcher._cache = _Cache(function)
+        except RuntimeError:  # no place for it
+            pass
+        finally:
+            numba.config.CACHE_DIR = named
+        _speaker.names[id(dispatcher)] = name
+        return dispatcher
+
+    return decorate

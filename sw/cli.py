@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
 
 from gemmule.compiler.errors import CompileError
 from gemmule.config import ConfigError
+from gemmule.io.cache import CacheError
 from gemmule.isa import IsaError
 from gemmule.sim.errors import SimulationError
+from gemmule.sw.commands.cache import cache_app
 from gemmule.sw.commands.cosim import cosim
 from gemmule.sw.commands.disasm import disasm
 from gemmule.sw.commands.fuzz import fuzz
@@ -22,7 +25,7 @@ from gemmule.sw.text import InputError
 
 __all__ = ["app", "main"]
 
-ERRORS = (CompileError, ConfigError, DeviceError, InputError, IsaError, SimulationError)
+ERRORS = (CacheError, CompileError, ConfigError, DeviceError, InputError, IsaError, SimulationError)
 
 app = typer.Typer(
     name="gemmule", help="A transformer accelerator, its exact model and quantised speculative decoding.",
@@ -31,10 +34,12 @@ app = typer.Typer(
 for command in (generate, cosim, fuzz, verilog, synth, disasm):
     app.command()(command)
 app.add_typer(run_app, name="run")
+app.add_typer(cache_app, name="cache")
 
 
 def main() -> None:
     """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary folders are removed
     try:
         code = typer.main.get_command(app).main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

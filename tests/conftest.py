@@ -13,13 +13,13 @@ _exclusive = building.exclusive
 
 
 @contextlib.contextmanager
-def _unhurried(path: Path) -> Iterator[None]:
+def _unhurried(path: Path, what: str = "") -> Iterator[None]:
     """:func:`gemmule.sim.rtl.build.exclusive`, which spans every build of Verilog or a simulator and the wait for one,
     with the alarm of pytest-timeout stopped. It goes on with what was left of it.
     """
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
-        with _exclusive(path):
+        with _exclusive(path, what):
             yield
     finally:
         if left:

@@ -23,7 +23,7 @@ ALLOWED = {
     "hw.tb": CONTRACTS,
     "sim": CONTRACTS | IO | SIM | {"sim.timing", "sim.functional"},
     "sim.timing": CONTRACTS | IO | {"sim.timing", "sim.compiled"},
-    "sim.functional": CONTRACTS | {"sim.functional"},
+    "sim.functional": CONTRACTS | {"sim.functional", "sim.compiled"},
     "sim.verify": CONTRACTS | IO | {"sim.verify", "sim.compiled", "sim.errors"},
     "sim.rtl": CONTRACTS | IO | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
     "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},

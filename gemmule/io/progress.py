@@ -6,13 +6,14 @@ All of it goes to standard error, so that standard output holds results alone.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["say", "stderr", "working"]
+__all__ = ["counting", "say", "stderr", "working"]
 
 stderr = Console(stderr=True, highlight=False)
 """The console of everything that is not a result. One for all: two live displays would overwrite each other."""
@@ -40,10 +41,35 @@ def working(text: str, *, least: float = 0.0) -> Iterator[None]:
     begin, _showing = time.monotonic(), True
     try:
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=stderr, transient=True) as bar:
+        with Progress(*columns, console=stderr, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
             bar.add_task(text, total=None)
             yield
     finally:
         _showing = False
     if (seconds := time.monotonic() - begin) >= least:
         say(f"{text}: {seconds:.0f} s")
+
+
+@contextlib.contextmanager
+def counting(text: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """Say how far ``text`` is while the block runs: ``tell(done, note)`` for the function that the block gets.
+
+    On a terminal a live bar with the last note; elsewhere, and inside another live display, ten lines in all.
+    """
+    global _showing
+    if _showing or not stderr.is_terminal:
+        def line(done: int, note: str) -> None:
+            if done * 10 // total > (done - 1) * 10 // total:
+                say(f"  {done}/{total} {text}, {note}")
+
+        yield line
+        return
+    _showing = True
+    try:
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(),
+                   TextColumn("{task.fields[note]}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=stderr, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+            task = bar.add_task(text, total=total, note="")
+            yield lambda done, note: bar.update(task, completed=done, note=note)
+    finally:
+        _showing = False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gemmule.isa import TABLE_FIELDS, MatrixFlag
 from gemmule.resolve import OUT
+from gemmule.sim.compiled import kept
 from gemmule.sim.functional.memory import Memory
 
 __all__ = ["matrix"]
@@ -86,7 +86,7 @@ def _keep(memory: Memory, b: np.ndarray, k: int, n: int) -> None:
     memory.weights[:] = held
 
 
-@njit(cache=True)
+@kept()
 def _unpack(packed, out):  # type: ignore[no-untyped-def]
     """int4 of uint8 ``packed[rows / 2, width]`` to int8 ``out[rows, width]``, the even row in the low nibbles."""
     for i in range(out.shape[0]):
@@ -97,7 +97,7 @@ def _unpack(packed, out):  # type: ignore[no-untyped-def]
 
 # Compiled loops rather than a BLAS product: exact without a limit on K, and no threads to wake for
 # the small products of a decoding step.
-@njit(cache=True)
+@kept()
 def _multiply(a, b, out):  # type: ignore[no-untyped-def]
     """out[m, width] += a[m, k] . b[k, width]; int32, int8, int32. Four rows of b at a time."""
     k, width = b.shape
@@ -112,7 +112,7 @@ def _multiply(a, b, out):  # type: ignore[no-untyped-def]
                 out[i, lane] += a[i, j] * np.int32(b[j, lane])
 
 
-@njit(cache=True)
+@kept()
 def _multiply_transposed(a, b, out):  # type: ignore[no-untyped-def]
     """out[m, n] = a[m, k] . b[n, whole rows of k].T; columns of ``out`` beyond n stay as they are."""
     m, k = a.shape

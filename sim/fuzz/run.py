@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemmule.config import Config
+from gemmule.io.progress import counting
 from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.fuzz.coverage import Coverage
 from gemmule.sim.fuzz.generate import generate
@@ -17,6 +18,12 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
 
 __all__ = ["FuzzSummary", "fuzz"]
+
+
+def rounded(number: float) -> str:
+    """Two significant digits, with commas: ``12,000``."""
+    digits = len(str(int(number))) - 2
+    return f"{round(number, -digits):,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 @dataclass
@@ -51,10 +58,10 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
     summary = FuzzSummary(config.name, seed)
     coverage = Coverage(config)
     progress(f"fuzz {config.name}: {programs} programs of {commands} commands, seeds from {seed}")
-    begin = time.monotonic()
     dram_bytes = len(generate(config, seed, commands).dram)
     model = Simulator(config, dram_bytes=dram_bytes)
-    with RtlDevice(config, watchdog=5_000_000) as rtl:
+    with RtlDevice(config, watchdog=5_000_000) as rtl, counting("programs", programs) as tell:
+        begin = time.monotonic()
         for i in range(programs):
             case = generate(config, seed + i, commands, faults=0.1)
             if not case.faulty:
@@ -67,6 +74,9 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
             summary.cycle_differences += report.cycle_differences
             summary.counter_differences += report.counter_differences
             coverage.add(case, report.expected)
+            rate = summary.cycles / (time.monotonic() - begin)
+            tell(i + 1, f"{summary.commands:,} commands, {summary.cycles:,} cycles, {rounded(rate)} cycles/s, "
+                        f"{len(summary.failures) + (not report.ok)} differing programs")
             if not report.ok:
                 text = report.text
                 if not summary.failures:
@@ -75,10 +85,6 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
                 progress(text)
                 if len(summary.failures) >= stop_after:
                     break
-            if (i + 1) % max(1, programs // 10) == 0:
-                rate = summary.cycles / (time.monotonic() - begin)
-                progress(f"  {i + 1}/{programs} programs, {summary.commands} commands, {summary.cycles} "
-                         f"cycles, {rate:.0f} cycles/s, {len(summary.failures)} differences")
     summary.seconds = round(time.monotonic() - begin, 1)
     summary.coverage = coverage.counts()
     summary.missing = coverage.missing() if enforce else []

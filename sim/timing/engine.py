@@ -16,7 +16,7 @@ from numba import njit
 
 from gemmule.isa import COMMAND_BYTES
 from gemmule.resolve import OUT
-from gemmule.sim.compiled import stamp
+from gemmule.sim.compiled import kept, stamp
 from gemmule.sim.timing.dram import DRAM, reset, serve
 from gemmule.sim.timing.issue import (
     BUSY,
@@ -148,7 +148,7 @@ def _simulate(  # type: ignore[no-untyped-def]
 def _entries():  # type: ignore[no-untyped-def]
     sources = stamp(Path(__file__).parent)
 
-    @njit(cache=True)
+    @kept("the timing engine, part 1 of 2")
     def resolve_program(table, bases, limits, lengths, cfg, resolved):  # type: ignore[no-untyped-def]
         """Fill ``resolved`` up to the first command that faults; the number of commands before it.
 
@@ -157,7 +157,7 @@ def _entries():  # type: ignore[no-untyped-def]
         assert sources >= 0
         return resolve_good(table, bases, limits, lengths, cfg, resolved)
 
-    @njit(cache=True)
+    @kept("the timing engine, part 2 of 2")
     def launch(  # type: ignore[no-untyped-def]
         table, good, skipped, indices, starts, parameters, program, state, resolved, issue, finish, spent, traffic,
     ):

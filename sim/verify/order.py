@@ -17,7 +17,7 @@ from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit
 from gemmule.operands import CLASSES, Memory
 from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import TERMS, config_vector, resolve_row
-from gemmule.sim.compiled import compiled, stamp
+from gemmule.sim.compiled import compiled, kept, stamp
 from gemmule.sim.verify.alone import check_alone
 from gemmule.sim.verify.blocks import COUNTS, MEMORY, MOST, WRITE, block_of, class_of, into_program
 from gemmule.sim.verify.races import find_races
@@ -186,7 +186,7 @@ def step(s, row, out, terms, low, high, clock, needed):  # type: ignore[no-untyp
 def _entries() -> Any:
     sources = stamp(Path(__file__).parent)
 
-    @njit(cache=True)
+    @kept("the verifier")
     def walk(s, table, start, bases, limits, lengths, cfg, low, high, out, needed):  # type: ignore[no-untyped-def]
         """Check commands from ``start`` on: (number of the first that is not fine, how it ends).
 
@@ -202,7 +202,7 @@ def _entries() -> Any:
                 return i, end
         return len(table), FINE
 
-    @njit(cache=True)
+    @kept("the verifier of single commands")
     def plan_row(s, row, bases, limits, lengths, cfg, out, terms):  # type: ignore[no-untyped-def]
         """Resolve a command; how it ends by itself."""
         assert sources >= 0
@@ -211,7 +211,7 @@ def _entries() -> Any:
             return FAULT
         return FINE if out[_ZERO] else check_alone(s, out, terms)
 
-    @njit(cache=True)
+    @kept("the verifier's races")
     def races_of(s, row, out, terms, needed):  # type: ignore[no-untyped-def]
         """The races of a resolved command as the next one; False: it waits for one that does not exist."""
         assert sources >= 0
@@ -221,7 +221,7 @@ def _entries() -> Any:
         find_races(s, row, out, terms, clock, needed)
         return True
 
-    @njit(cache=True)
+    @kept("the verifier's state")
     def take(s, row, out, terms):  # type: ignore[no-untyped-def]
         """Append a resolved command; False when the state must grow first."""
         assert sources >= 0

@@ -23,8 +23,8 @@ endmodule
 
 def test_missing_tool_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "g++" else f"/usr/bin/{tool}")
-    with pytest.raises(BuildError, match=r"^build: g\+\+ is not on PATH; .* apt install g\+\+ make perl"):
-        build([tmp_path / "none.sv"], "none", {}, root=tmp_path)
+    with pytest.raises(BuildError, match=r"^build: g\+\+ is not on PATH; .* apt install g\+\+ make"):
+        build([tmp_path / "none.sv"], "none", {})
 
 
 def test_fingerprint_depends_on_every_part_and_its_borders():
@@ -47,19 +47,20 @@ def test_building_does_not_count_against_the_time_limit(module, tmp_path):
 
 
 @pytest.mark.rtl
-def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path):
+def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     source = tmp_path / "tiny.sv"
     source.write_text(SOURCE)
-    first = build([source], "tiny", {}, root=tmp_path / "builds")
+    first = build([source], "tiny", {})
     stamp = first.executable.stat().st_mtime_ns
-    assert build([source], "tiny", {}, root=tmp_path / "builds").executable.stat().st_mtime_ns == stamp
+    assert build([source], "tiny", {}).executable.stat().st_mtime_ns == stamp
     with pytest.raises(ZeroDivisionError):
-        build([source], "tiny", {}, root=tmp_path / "builds", train=lambda found: 1 / 0)
+        build([source], "tiny", {}, train=lambda found: 1 / 0)
     source.write_text(SOURCE.replace("count + 1", "count + nothing"))
-    with pytest.raises(BuildError, match=r"failed, see .*\.log"):
-        build([source], "tiny", {}, root=tmp_path / "builds")
-    folders = [path for path in (tmp_path / "builds").iterdir() if path.is_dir()]
-    assert folders == [first.folder]
+    with pytest.raises(BuildError, match=r"cannot be built: %Error: /.*/tiny\.sv:3:.*nothing.*; the log is .*\.log"):
+        build([source], "tiny", {})
+    assert list((tmp_path / "cache" / "rtl").iterdir()) == [first.folder]
+    assert len(list((tmp_path / "cache" / "logs").iterdir())) == 1
 
 
 @pytest.mark.rtl
@@ -77,7 +78,7 @@ def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monke
         assert device.read_dram(0, 5) == bytes(5)
         trained = device.build.folder
         assert not list(trained.glob("*.gcda"))
-        assert "-Wmissing-profile" not in trained.with_name(f"{trained.name}.log").read_text()
+        assert "-Wmissing-profile" not in (trained / "build.log").read_text()
     with RtlDevice(config, verilog=STUB, dram_bytes=1 << 16, train=train):
         assert len(seen) == 1
         assert seen[0] != trained
