@@ -83,24 +83,24 @@ _speaker = _Speaker()
 event.register("numba:compile", _speaker)
 
 
-def kept(name: str = "") -> Callable[[FunctionType], Any]:
+def kept(name: str = "") -> Callable[[Callable[..., Any]], Any]:
     """Compile a function with numba and keep the machine code in the cache folder, or where ``NUMBA_CACHE_DIR`` says.
 
     ``name`` is for the line that says what is being compiled, if that takes long. Where nothing can be written
     it is compiled each time.
     """
-    def decorate(function: FunctionType) -> Any:
-        dispatcher = numba.njit(function)
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher: Any = numba.njit(function)
         if not hasattr(dispatcher, "enable_caching"):  # numba is switched off
             return dispatcher
-        named = numba.config.CACHE_DIR
+        settings: Any = numba.config
+        named = settings.CACHE_DIR
+        settings.CACHE_DIR = named or os.fspath(cache_root() / "compiled")
         try:
-            numba.config.CACHE_DIR = named or os.fspath(cache_root() / "compiled")
-            dispatcher._cache = _Cache(function)
-        except RuntimeError:  # no place for it
-            pass
+            with contextlib.suppress(RuntimeError):  # there is no place for it
+                dispatcher._cache = _Cache(function)
         finally:
-            numba.config.CACHE_DIR = named
+            settings.CACHE_DIR = named
         _speaker.names[id(dispatcher)] = name
         return dispatcher
 

@@ -99,8 +99,8 @@ def _why(log: Path, error: Exception) -> str:
     if "No space left on device" in text or shutil.disk_usage(log.parent).free < 1 << 20:
         raise CacheError(f"cache: {str(cache_root())!r} has no space left; clear it (gemmule cache clear), "
                          "or name another folder in GEMMULE_CACHE")
-    found = re.search(r"^(?:%Error.*|.*\berror:.*)$", text, re.MULTILINE)
-    return found.group(0)[:300] if found else str(error)
+    found = re.search(r"^(?:%Error.*|.*\berror:.*|.*\*\*\* .*)$", text, re.MULTILINE)
+    return found.group(0)[:300] if found else str(error).rstrip(".")
 
 
 def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int], macros: Mapping[str, str],
@@ -130,7 +130,8 @@ def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int],
               *(f"-D{name}={value}" for name, value in macros.items()),
               *(f"-G{name}={value}" for name, value in parameters.items()),
               "verilator.cpp", *placed], folder, environment, log)
-        _run(["make", "-j", str(len(os.sched_getaffinity(0))), "-f", "Vtop.mk", "PYTHON3=./python",
+        # Verilator's makefile would refuse a CURDIR with a space.
+        _run(["make", "-j", str(len(os.sched_getaffinity(0))), "-f", "Vtop.mk", "CURDIR=.", "PYTHON3=./python",
               f"VM_TRACE={int(waves)}", *flags], folder, environment, log)
     except subprocess.CalledProcessError as error:
         text = log.read_text(encoding="utf-8", errors="replace")

@@ -9,6 +9,7 @@ import pytest
 
 import gemmule.sim.rtl.build as building
 from gemmule.config import load_config
+from gemmule.hw.flow import verilator
 from gemmule.sim.rtl import verilog
 from gemmule.sim.rtl.build import BuildError, build, fingerprint
 from gemmule.sim.rtl.device import RtlDevice
@@ -47,9 +48,14 @@ def test_building_does_not_count_against_the_time_limit(module, tmp_path):
 
 
 @pytest.mark.rtl
-def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
-    source = tmp_path / "tiny.sv"
+def test_build_is_cached_and_a_broken_source_leaves_no_folder_whatever_the_path(tmp_path, monkeypatch):
+    cache = tmp_path / "it's a #1 $HOME: (cöst) 50%"
+    monkeypatch.setenv("GEMMULE_CACHE", str(cache))
+    tool = tmp_path / "a place" / "verilator"
+    tool.parent.mkdir()
+    tool.symlink_to(verilator.root())
+    monkeypatch.setattr(verilator, "root", lambda: tool)
+    source = tmp_path / "a place" / "tiny.sv"
     source.write_text(SOURCE)
     first = build([source], "tiny", {})
     stamp = first.executable.stat().st_mtime_ns
@@ -59,8 +65,8 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder(tmp_path, monkeypa
     source.write_text(SOURCE.replace("count + 1", "count + nothing"))
     with pytest.raises(BuildError, match=r"cannot be built: %Error: /.*/tiny\.sv:3:.*nothing.*; the log is .*\.log"):
         build([source], "tiny", {})
-    assert list((tmp_path / "cache" / "rtl").iterdir()) == [first.folder]
-    assert len(list((tmp_path / "cache" / "logs").iterdir())) == 1
+    assert list((cache / "rtl").iterdir()) == [first.folder]
+    assert len(list((cache / "logs").iterdir())) == 1
 
 
 @pytest.mark.rtl
