@@ -1,8 +1,10 @@
-"""What the benchmarks share: a table, JSON through a rename."""
+"""What the benchmarks share: a table, JSON through a rename, the machine that times were taken on."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from rich.table import Table
 
 from gemmule.io.files import write_atomically
 
-__all__ = ["console", "show", "write"]
+__all__ = ["console", "machine", "show", "write"]
 
 console = Console(highlight=False)
 
@@ -30,3 +32,12 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
 def write(path: Path, data: Any) -> None:
     """Write JSON, whole or not at all."""
     write_atomically(path, json.dumps(data, indent=1) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """What a time depends on: processor, cores, other load (jobs waiting, mean of five minutes), Python."""
+    cpuinfo = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines()
+              if line.startswith("model name")] if cpuinfo.exists() else []
+    return {"processor": models[0] if models else platform.machine(), "cores": os.cpu_count(),
+            "load_average": round(os.getloadavg()[1], 2), "python": platform.python_version()}

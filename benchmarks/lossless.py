@@ -78,18 +78,16 @@ def summary(rows: list[dict[str, Any]], length: int) -> dict[str, Any]:
 
 def print_summaries(title: str, found: list[dict[str, Any]], distinct: list[float]) -> None:
     """The tables."""
-    def gain(part: dict[str, Any]) -> str:
-        return f"{part['mean']:.2f}x ({part['prompts']})"
-
     show(title, [{
         "drafts": s["draft_length"], "equal": f"{s['equal']} of {s['prompts']}", "mean": f"{s['mean']:.2f}x",
-        "median": f"{s['median']:.2f}x", "range": f"{s['min']:.2f}x to {s['max']:.2f}x",
-        "slower than ar": f"{s['slower'] / s['prompts']:.0%}", "tokens per step": f"{s['tokens_per_step']:.2f}",
+        "median": f"{s['median']:.2f}x", "least": f"{s['min']:.2f}x", "most": f"{s['max']:.2f}x",
+        "slower": f"{s['slower'] / s['prompts']:.0%}", "tokens a step": f"{s['tokens_per_step']:.2f}",
         "acceptance": f"{s['acceptance']:.1%}"} for s in found])
     console.print(
         f"distinct 4-grams: median {statistics.median(distinct):.0%}, {min(distinct):.0%} to {max(distinct):.0%}")
-    show("mean speed-up by kind of text (prompts), and correlation with the share of distinct 4-grams", [
-        {"drafts": s["draft_length"]} | {name: gain(part) for name, part in s["parts"].items()}
+    show("mean speed-up by kind of text (prompts); correlation with the share of distinct 4-grams", [
+        {"drafts": s["draft_length"]}
+        | {name: f"{part['mean']:.2f}x ({part['prompts']})" for name, part in s["parts"].items()}
         | {"correlation": "-" if s["correlation_with_distinct_4grams"] is None
            else f"{s['correlation_with_distinct_4grams']:.2f}"} for s in found])
 
