@@ -33,6 +33,7 @@ class LinksHook(BuildHookInterface):
             top = old.getmembers()[0]
             for link in LINKS:
                 member = tarfile.TarInfo(f"{top.name.split('/')[0]}/{link}")
-                member.type, member.linkname, member.mtime = tarfile.SYMTYPE, os.readlink(Path(self.root, link)), top.mtime
+                member.type, member.mtime = tarfile.SYMTYPE, top.mtime
+                member.linkname = os.readlink(Path(self.root, link))
                 new.addfile(member)
         part.replace(archive)

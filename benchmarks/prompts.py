@@ -31,14 +31,15 @@ from gemmule.sw.training.corpus import Corpus, load_corpus
 FILE = Path(__file__).with_name("prompts.json")
 COUNT = 50
 MIN_LINES, MAX_LINES = 2, 8
-LICENCE = ("Excerpts of CPython's standard library, Copyright (c) 2001-2023 Python Software Foundation and, where a text "
-           "names them, its authors; Python Software Foundation License Version 2, https://docs.python.org/3/license.html")
+LICENCE = (
+    "Excerpts of CPython's standard library, Copyright (c) 2001-2023 Python Software Foundation and, where a text "
+    "names them, its authors; Python Software Foundation License Version 2, https://docs.python.org/3/license.html")
 _DEFINITION = re.compile(r"^\s*(async def|def|class) ", re.M)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """``kind``: ``beginning`` of a file, a text with a ``definition`` in it, or one from the ``middle`` of something."""
+    """``kind``: ``beginning`` of a file, text with a ``definition`` in it, or from the ``middle`` of something."""
 
     name: str
     kind: str

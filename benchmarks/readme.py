@@ -47,9 +47,9 @@ def headline() -> str:
     found = load("lossless")
     best = next(s for s in found["summaries"] if s["draft_length"] == 3)
     return wrapped(
-        f"**On {best['prompts']} held-out prompts, three drafts a step are {best['mean']:.2f}x as fast as autoregressive "
-        f"decoding in the mean, {best['median']:.2f}x in the median, {best['min']:.2f}x to {best['max']:.2f}x, slower on "
-        f"{best['slower']} of {best['prompts']}.**")
+        f"**On {best['prompts']} held-out prompts, three drafts a step are {best['mean']:.2f}x as fast as "
+        f"autoregressive decoding in the mean, {best['median']:.2f}x in the median, {best['min']:.2f}x to "
+        f"{best['max']:.2f}x, slower on {best['slower']} of {best['prompts']}.**")
 
 
 def numbers() -> str:
@@ -88,7 +88,8 @@ def _fuzzing() -> list[tuple[str, ...]]:
     found = [load(path.stem) for path in sorted((ROOT / "docs" / "results").glob("fuzz_*.json"))]
     names = ", ".join(f"`{f['config']}` {f['commands']:,}" for f in found)
     return [("RTL against model: bytes and cycles that differ",
-             f"{found[0]['programs']} random programs on each configuration, seed {found[0]['seed']}; commands: {names}",
+             f"{found[0]['programs']} random programs on each configuration, seed {found[0]['seed']}; "
+             f"commands: {names}",
              f"{sum(f['byte_differences'] for f in found)} and {sum(f['cycle_differences'] for f in found)} in "
              f"{sum(f['commands'] for f in found):,} commands", "`make fuzz`: [fuzz_*](docs/results)")]
 
@@ -171,9 +172,9 @@ def drafting() -> str:
     loops = found["summaries"][0]["parts"]["looping"]["prompts"]
     return wrapped(
         f"{every}\n\nDistinct 4-grams of the {len(distinct)} texts: median {statistics.median(distinct):.0%}, "
-        f"{min(distinct):.0%} to {max(distinct):.0%}; below half in {loops} of them, which count as looping. Mean speed-up "
-        f"by kind of text and of prompt (how many), and correlation of speed-up with the share of distinct 4-grams:"
-        f"\n\n{kinds}")
+        f"{min(distinct):.0%} to {max(distinct):.0%}; below half in {loops} of them, which count as looping. Mean "
+        f"speed-up by kind of text and of prompt (how many), and correlation of speed-up with the share of distinct "
+        f"4-grams:\n\n{kinds}")
 
 
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},

@@ -1,4 +1,4 @@
-"""What a newcomer gets: archives with everything in them, a help that names every target, examples that say the truth."""
+"""What a newcomer gets: archives with everything in them, a help that names every target, true examples."""
 
 import os
 import re
@@ -40,7 +40,8 @@ def tree() -> set[str]:
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Source archive and wheel of a project folder, without network."""
-    subprocess.run([sys.executable, "-c", BUILD], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", BUILD], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return next((folder / "dist").glob("*.tar.gz")), next((folder / "dist").glob("*.whl"))
 
 
