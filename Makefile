@@ -1,18 +1,30 @@
 # Gemmule: `make demo` and `make test` set up everything they need. Only set-up uses the network.
+#: PYTHON  Python 3.11 or later that makes the virtual environment
 PYTHON ?= python3
+#: VENV    folder of the virtual environment
 VENV   ?= .venv
+#: BUILD   folder of generated files
+BUILD  ?= build
+#: SEED    seed of `make fuzz`
+SEED   ?= 1
+#: FUZZ    configurations of `make fuzz`, presets or YAML files
+FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
+#: SHAPE   MxKxN of the product of `make perf` and `make perf-scalesim`
+SHAPE  ?= 512x768x3072
+#: SYNTH   more options of `make route`, such as --native
+SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-BUILD  ?= build
-SEED   ?= 1
-FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
-SHAPE  ?= 512x768x3072
-SYNTH  ?=
 
-.PHONY: help setup demo test lint types rtl perf perf-scalesim figures pages fuzz synth route fourstate train clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz synth route fourstate train clean
 
-help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
+help:  ## list targets and variables
+	@echo 'make TARGET [VARIABLE=value ..]'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | sort | \
+	  while IFS="$$(printf '\t')" read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
+	@echo 'variables, with what they are here'
+	@$(foreach name,PYTHON VENV BUILD SEED FUZZ SHAPE SYNTH,printf '  %-13s %s\n' '$(name)' \
+	  "$$(sed -nE 's/^#: $(name) +//p' Makefile) [$($(name))]";)
 
 setup: $(STAMP)  ## create the virtual environment with everything installed
 
@@ -37,19 +49,23 @@ types: setup  ## static types
 	$(BIN)/mypy -p gemmule
 
 rtl: setup  ## Verilog of all presets and the tests that simulate it
-	$(BIN)/gemmule verilog --config base --out $(BUILD)/verilog
+	for config in tiny edge base; do $(BIN)/gemmule verilog --config $$config --out $(BUILD)/verilog || exit 1; done
 	$(BIN)/python -m pytest -m rtl
 
-fuzz: setup  ## differential fuzzing of RTL against model (SEED=n)
+fuzz: setup  ## differential fuzzing of RTL against model (FUZZ, SEED) into docs/results
 	for config in $(FUZZ); do \
 	  $(BIN)/gemmule fuzz --config $$config --programs 500 --seed $(SEED) \
 	    --json docs/results/fuzz_$$(basename $$config .yaml).json || exit 1; done
 
-perf: setup  ## speed tables into docs/results
+perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times this machine)
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
 	$(BIN)/python benchmarks/encoder.py --out docs/results
+	$(BIN)/python benchmarks/decode.py --out docs/results
+
+drafting: setup  ## speed-up by drafting, and equal tokens, on 50 held-out prompts, into docs/results
+	$(BIN)/python benchmarks/lossless.py --out docs/results/lossless.json
 
 synth: setup  ## area of every unit on an FPGA into docs/results (an hour or more)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
@@ -57,7 +73,7 @@ synth: setup  ## area of every unit on an FPGA into docs/results (an hour or mor
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
 	$(BIN)/gemmule synth --config edge --unit all --json docs/results/synth_edge.json
 
-route: setup  ## place and route edge: Fmax into docs/results (half an hour with SYNTH=--native)
+route: setup  ## place and route edge: Fmax into docs/results (SYNTH; half an hour with SYNTH=--native)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule synth --config edge --route $(SYNTH) --json docs/results/synth_edge_routed.json
 
@@ -73,7 +89,7 @@ figures: setup  ## the plot of docs/numerics.md and the error table
 pages: setup  ## the generated pages and figures of docs/
 	$(BIN)/python -m gemmule.sw.pages
 
-perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (half an hour, 11 GB)
+perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (SHAPE; half an hour, 11 GB)
 	$(PYTHON) -m venv $(BUILD)/scalesim
 	$(BUILD)/scalesim/bin/python -m pip install --quiet --disable-pip-version-check 'scalesim==3.0.0' 'numpy<2.3'
 	$(BUILD)/scalesim/bin/python benchmarks/scalesim_product.py --shape $(SHAPE) --out docs/results/scalesim.json
@@ -83,5 +99,5 @@ train: setup  ## train and quantise the bundled models (CPU, about an hour)
 	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train
 	$(BIN)/python -m gemmule.sw.training.bundle --train $(BUILD)/train --out sw/models
 
-clean:  ## remove everything that is generated
+clean:  ## remove everything that is generated here (the cache of simulators: gemmule cache clear)
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

@@ -1,18 +1,19 @@
-"""What the benchmarks share: a table, JSON through a rename, prompts from the standard library."""
+"""What the benchmarks share: a table, JSON through a rename, the machine that times were taken on."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import sysconfig
+import platform
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "prompts", "show", "write"]
+from gemmule.io.files import write_atomically
+
+__all__ = ["console", "machine", "show", "write"]
 
 console = Console(highlight=False)
 
@@ -29,22 +30,14 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def write(path: Path, data: Any) -> None:
-    """Write JSON through a temporary file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(data, indent=1) + "\n")
-    os.replace(part, path)
+    """Write JSON, whole or not at all."""
+    write_atomically(path, json.dumps(data, indent=1) + "\n")
 
 
-def prompts(count: int) -> list[tuple[str, str]]:
-    """``count`` (name, text) prompts: beginnings and middles of standard library files, in a fixed order."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    files = sorted(
-        (p for p in root.glob("*.py") if 2000 < p.stat().st_size < 80000),
-        key=lambda p: hashlib.md5(p.name.encode()).hexdigest())
-    found = []
-    for i, path in enumerate(files[:count]):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        start = 0 if i % 3 == 0 else (len(lines) * (i % 7 + 1)) // 9
-        found.append((f"{path.name}:{start + 1}", "".join(lines[start:start + 1 + i % 5]) or "\n"))
-    return found
+def machine() -> dict[str, Any]:
+    """What a time depends on: processor, cores, other load (jobs waiting, mean of five minutes), Python."""
+    cpuinfo = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines()
+              if line.startswith("model name")] if cpuinfo.exists() else []
+    return {"processor": models[0] if models else platform.machine(), "cores": os.cpu_count(),
+            "load_average": round(os.getloadavg()[1], 2), "python": platform.python_version()}

@@ -1,6 +1,8 @@
-"""Fill README.md from real output: the demo and the table of numbers in docs/results.
+"""Fill pages from real output: the demo and the numbers in README.md, drafting in docs/models.md.
 
     python benchmarks/readme.py
+
+Numbers come from docs/results, where the other benchmarks wrote them.
 """
 
 from __future__ import annotations
@@ -8,86 +10,197 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from gemmule.io.files import write_atomically
+from gemmule.sw.pages.text import wrapped
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = [sys.executable, "-c", "from gemmule.sw.cli import main; main()", "generate", "--max-new-tokens", "96"]
 
 
+def load(name: str) -> dict[str, Any]:
+    """One of docs/results."""
+    record: dict[str, Any] = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
+    return record
+
+
+def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in [head, ("---",) * len(head), *rows]]
+    return "\n".join(lines).replace("| --- ", "|---").replace("--- |", "---|")
+
+
 def demo() -> str:
     """Output of the demo's command, 100 columns wide."""
     done = subprocess.run(DEMO, capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "100"})
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip()
+    lines = "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip()
+    return f"```\n{lines}\n```"
+
+
+def headline() -> str:
+    """What drafting gains, in a sentence."""
+    found = load("lossless")
+    best = next(s for s in found["summaries"] if s["draft_length"] == 3)
+    return wrapped(
+        f"**On {best['prompts']} held-out prompts, three drafts a step are {best['mean']:.2f}x as fast as "
+        f"autoregressive decoding in the mean, {best['median']:.2f}x in the median, {best['min']:.2f}x to "
+        f"{best['max']:.2f}x, slower on {best['slower']} of {best['prompts']}.**")
 
 
 def numbers() -> str:
-    """The table, from the results that the other benchmarks wrote."""
-    def load(name: str) -> dict:
-        return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
+    """The table of README.md: what was measured, on what, the value, the command."""
+    return table(("what", "taken on", "value", "command, result"),
+                 [*_decoding(), *_fuzzing(), *_utilisation(), *_speed(), _quality()])
 
-    speed = {row["side"]: row for row in load("speed_base")["rows"]}
-    lossless, decode, quality = load("lossless"), load("decode_base")["rows"], json.loads(
-        (ROOT / "sw" / "models" / "quality.json").read_text())
-    cells = [row["3"] for row in lossless["rows"]]
-    all_cells = [row[str(n)] for row in lossless["rows"] for n in lossless["conditions"]["lengths"]]
-    eight = max(row["over 1 row"] for row in decode if row["rows"] == 8)
-    busy = [row["DRAM bus busy"] for row in decode if row["rows"] == 1]
-    fuzz = [json.loads(path.read_text()) for path in sorted((ROOT / "docs" / "results").glob("fuzz_*.json"))]
+
+def _by(command: str, result: str) -> str:
+    return f"`{command}`: [{result}](docs/results/{result}.json)"
+
+
+def _decoding() -> list[tuple[str, ...]]:
+    found, command = load("lossless"), _by("make drafting", "lossless")
+    conditions, summaries = found["conditions"], {s["draft_length"]: s for s in found["summaries"]}
+    prompts = (f"{len(found['rows'])} prompts of 2 to 8 lines from files that the models did not see "
+               f"([prompts](benchmarks/prompts.json)), {conditions['new_tokens']} new tokens, `{conditions['config']}`")
+    lengths = ", ".join(map(str, conditions["lengths"]))
+    rows = [("runs with tokens equal to autoregressive decoding", f"{prompts}; draft lengths {lengths}",
+             f"{sum(s['equal'] for s in summaries.values())} of {sum(s['prompts'] for s in summaries.values())}",
+             command)]
+    for length in (3, max(summaries)):
+        s = summaries[length]
+        rows.append((f"speed-up by drafting {length} tokens a step, prefill and host counted", "the same",
+                     f"mean {s['mean']:.2f}x, median {s['median']:.2f}x, {s['min']:.2f}x to {s['max']:.2f}x; "
+                     f"slower on {s['slower']} of {s['prompts']}", command))
+    loops, others = (summaries[3]["parts"][kind] for kind in ("looping", "not looping"))
+    rows.append(("the same of 3 drafts, texts that loop; texts that do not",
+                 "the same; a text loops with less than half of its 4-grams distinct",
+                 f"mean {loops['mean']:.2f}x of {loops['prompts']}; mean {others['mean']:.2f}x of {others['prompts']}",
+                 command))
+    return rows
+
+
+def _fuzzing() -> list[tuple[str, ...]]:
+    found = [load(path.stem) for path in sorted((ROOT / "docs" / "results").glob("fuzz_*.json"))]
+    names = ", ".join(f"`{f['config']}` {f['commands']:,}" for f in found)
+    return [("RTL against model: bytes and cycles that differ",
+             f"{found[0]['programs']} random programs on each configuration, seed {found[0]['seed']}; "
+             f"commands: {names}",
+             f"{sum(f['byte_differences'] for f in found)} and {sum(f['cycle_differences'] for f in found)} in "
+             f"{sum(f['commands'] for f in found):,} commands", "`make fuzz`: [fuzz_*](docs/results)")]
+
+
+def _utilisation() -> list[tuple[str, ...]]:
     gemm = {(row["shape"], row["dataflow"], row["weights"]): row for row in load("gemm_base")["rows"]}
     whole, one, many, packed = (gemm[key] for key in (
         ("512x768x3072", "ws", "int8"), ("1x768x3072", "ws", "int8"), ("16x768x3072", "ws", "int8"),
         ("1x768x3072", "ws", "int4")))
-    resident = load("matrix_base")["rows"]
+    resident, decode = load("matrix_base")["rows"], load("decode_base")["rows"]
     encoder = {row["program"]: row for row in load("encoder_base")["rows"]}
-    rows = [
-        ("runs with tokens equal to autoregressive decoding (50 prompts, draft lengths 1, 3, 7)",
-         f"{sum(c['equal'] for c in all_cells)} of {len(all_cells)}", "`python benchmarks/lossless.py`"),
-        ("mean speed-up by drafting 3 tokens, host counted",
-         f"{sum(c['speedup'] for c in cells) / len(cells):.2f}x", "the same"),
-        ("RTL against model: byte / cycle differences",
-         "; ".join(f"{f['config']}: {f['byte_differences']} / {f['cycle_differences']} in {f['commands']:,} commands"
-                   for f in fuzz), "`make fuzz`"),
-        ("512x768x3072 from DRAM and back, of peak MACs", f"{whole['of peak MACs']:.1%}", "`make perf`"),
-        ("1x768x3072, of the memory roofline", f"{one['of roofline']:.1%}", "the same"),
-        ("cycles of 16 rows / of 1 row; of int8 / of int4 weights",
-         f"{many['cycles'] / one['cycles']:.3f}; {one['cycles'] / packed['cycles']:.2f}", "the same"),
-        ("matrix unit, operands resident, both dataflows, of peak",
-         f"at least {min(row['utilisation'] for row in resident):.1%}", "the same"),
-        ("a pass over 8 rows / over 1 row, cycles", f"at most {eight:.3f}", "`python benchmarks/decode.py`"),
-        ("DRAM bus busy in a one-row pass", f"{min(busy):.1%} to {max(busy):.1%}", "the same"),
-        ("attention of 12 heads; whole BERT-base layer, sequence 128, of peak MACs",
-         "; ".join(f"{encoder[name]['share of peak']:.1%}" for name in ("attention", "encoder layer")), "the same"),
-        ("timing-only model, simulated cycles per second",
-         f"{speed['model, timing only']['cycles per second']:,}", "`make perf`"),
-        (f"timing-only model over RTL simulation, {load('speed_base')['shape']}",
-         f"{speed['model, timing only']['over RTL']:,.0f}x", "`make perf`"),
-        ("RTL simulation (Verilator), cycles per second", f"{speed['RTL (Verilator)']['cycles per second']:,}",
-         "the same"),
-        (f"SCALE-Sim 3, {load('scalesim')['shape']}, cycles per CPU-second",
-         f"{load('scalesim')['cycles_per_second']:,.0f}", "`make perf-scalesim`"),
-        ("target on held-out files, bits per byte: float, int8",
-         f"{quality['target']['bits_per_byte_float']:.3f}, {quality['target']['bits_per_byte_int8']:.3f}",
-         "`python -m gemmule.sw.training.bundle`"),
+    eight = max(row["over 1 row"] for row in decode if row["rows"] == 8)
+    busy = [row["DRAM bus busy"] for row in decode if row["rows"] == 1]
+    contexts = ", ".join(str(row["context"]) for row in decode if row["rows"] == 1)
+    product, passes = _by("make perf", "gemm_base"), _by("make perf", "decode_base")
+    layer = _by("make perf", "encoder_base")
+    shapes = ", ".join(dict.fromkeys(row["shape"] for row in resident))
+    return [
+        ("share of peak MACs, from DRAM and back", "product 512x768x3072, int8, weight-stationary, `base`",
+         f"{whole['of peak MACs']:.1%}", product),
+        ("share of the memory roofline", "product 1x768x3072, the same", f"{one['of roofline']:.1%}", product),
+        ("cycles of 16 rows over cycles of 1 row", "products 16x768x3072 and 1x768x3072, the same",
+         f"{many['cycles'] / one['cycles']:.3f}", product),
+        ("cycles of int8 over cycles of int4 weights", "product 1x768x3072, the same",
+         f"{one['cycles'] / packed['cycles']:.2f}", product),
+        ("share of peak MACs of the matrix unit, operands resident", f"products {shapes}, both dataflows, `base`",
+         f"at least {min(row['utilisation'] for row in resident):.1%}", _by("make perf", "matrix_base")),
+        ("cycles of a pass over 8 rows over those of 1 row", f"bundled target, contexts {contexts}, `base`",
+         f"at most {eight:.3f}", passes),
+        ("DRAM bus busy in a pass over 1 row", "the same", f"{min(busy):.1%} to {max(busy):.1%}", passes),
+        ("share of peak MACs, attention", "12 heads of 64, sequence 128, exact softmax, random data, `base`",
+         f"{encoder['attention']['share of peak']:.1%}", layer),
+        ("share of peak MACs, whole encoder layer", "BERT-base sizes, sequence 128, random data, `base`",
+         f"{encoder['encoder layer']['share of peak']:.1%}", layer),
     ]
-    lines = ["| what | value | command |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {a} | {b} | {c} |" for a, b, c in rows])
+
+
+def _speed() -> list[tuple[str, ...]]:
+    found, other = load("speed_base"), load("scalesim")
+    side = {row["side"]: row for row in found["rows"]}
+    made = found.get("machine")
+    where = (f"one core of {made['cores']}, {made['processor']}, load {made['load_average']}" if made else
+             "one core, machine not recorded")
+    product, command = f"product {found['shape']}, `base`; wall clock, {where}", _by("make perf", "speed_base")
+    return [
+        ("simulated cycles per second, timing-only model", product,
+         f"{side['model, timing only']['cycles per second']:,}", command),
+        ("the same, model with data", "the same", f"{side['model, with data']['cycles per second']:,}", command),
+        ("the same, RTL under Verilator", "the same", f"{side['RTL (Verilator)']['cycles per second']:,}", command),
+        ("timing-only model over RTL", "the same", f"{side['model, timing only']['over RTL']:,.0f}x", command),
+        ("the same, SCALE-Sim 3 (no data)", f"product {other['shape']}, 16 x 16, CPU time, machine not recorded",
+         f"{other['cycles_per_second']:,.0f}", _by("make perf-scalesim", "scalesim")),
+    ]
+
+
+def _quality() -> tuple[str, ...]:
+    quality = json.loads((ROOT / "sw" / "models" / "quality.json").read_text())
+    target = quality["target"]
+    return ("bits per byte of the target: float, int8",
+            f"all {quality['held_out_bytes']:,} bytes of the files that it did not see",
+            f"{target['bits_per_byte_float']:.3f}, {target['bits_per_byte_int8']:.3f}",
+            "`make train`: [quality](sw/models/quality.json)")
+
+
+def drafting() -> str:
+    """The tables of docs/models.md."""
+    found = load("lossless")
+    distinct = [row["distinct_4grams"] for row in found["rows"]]
+    every = table(
+        ("drafts a step", "mean", "median", "range", "slower than `ar`", "tokens per step", "acceptance"),
+        [(s["draft_length"], f"{s['mean']:.2f}x", f"{s['median']:.2f}x", f"{s['min']:.2f}x to {s['max']:.2f}x",
+          f"{s['slower'] / s['prompts']:.0%}", f"{s['tokens_per_step']:.2f}", f"{s['acceptance']:.1%}")
+         for s in found["summaries"]])
+    parts = list(found["summaries"][0]["parts"])
+    kinds = table(
+        ("drafts a step", *(f"{name} ({found['summaries'][0]['parts'][name]['prompts']})" for name in parts),
+         "correlation"),
+        [(s["draft_length"], *(f"{s['parts'][name]['mean']:.2f}x" for name in parts),
+          f"{s['correlation_with_distinct_4grams']:.2f}") for s in found["summaries"]])
+    loops = found["summaries"][0]["parts"]["looping"]["prompts"]
+    return wrapped(
+        f"{every}\n\nDistinct 4-grams of the {len(distinct)} texts: median {statistics.median(distinct):.0%}, "
+        f"{min(distinct):.0%} to {max(distinct):.0%}; below half in {loops} of them, which count as looping. Mean "
+        f"speed-up by kind of text and of prompt (how many), and correlation of speed-up with the share of distinct "
+        f"4-grams:\n\n{kinds}")
+
+
+PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
+         "docs/models.md": {"drafting": drafting}}
+"""By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 
 def fill(text: str, marker: str, content: str) -> str:
-    """Replace what stands between the marker and its end."""
-    return re.sub(rf"(<!-- {marker} -->\n).*?(<!-- end -->)", lambda m: m[1] + content + "\n" + m[2], text,
-                  count=1, flags=re.DOTALL)
+    """Replace what stands between the marker and its end.
+
+    Raises:
+        ValueError: the page has no such marker.
+    """
+    text, count = re.subn(rf"(<!-- {marker} -->\n).*?(<!-- end -->)", lambda m: m[1] + content + "\n" + m[2], text,
+                          count=1, flags=re.DOTALL)
+    if not count:
+        raise ValueError(f"the page must have <!-- {marker} --> .. <!-- end -->, and has none")
+    return text
 
 
 def main() -> None:
-    page = ROOT / "README.md"
-    text = fill(page.read_text(), "demo", f"```\n{demo()}\n```")
-    text = fill(text, "numbers", numbers())
-    part = page.with_suffix(".part")
-    part.write_text(text)
-    os.replace(part, page)
+    for name, parts in PARTS.items():
+        text = (ROOT / name).read_text()
+        for marker, content in parts.items():
+            text = fill(text, marker, content())
+        write_atomically(ROOT / name, text)
 
 
 if __name__ == "__main__":

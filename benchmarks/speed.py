@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import console, show, write
+from common import console, machine, show, write
 
 from gemmule.config import load_config
 from gemmule.sim.rtl.device import RtlDevice
@@ -77,7 +77,7 @@ def main() -> None:
     show(f"{args.shape} on {config.name}: {total:,} cycles, median of {args.repeats}", rows)
     write(args.out / f"speed_{config.name}.json", {
         "command": f"python benchmarks/speed.py --shape {args.shape} --config {args.config} --repeats {args.repeats}",
-        "shape": args.shape, "cycles": total, "rows": rows, "seconds": times,
+        "machine": machine(), "shape": args.shape, "cycles": total, "rows": rows, "seconds": times,
     })
 
 

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
 
+from common import console, machine, write
 from rich.table import Table
 
 from gemmule.compiler.gemm import compile_gemm
@@ -20,7 +20,6 @@ from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.verify import verify
-from gemmule.sw.commands.common import console
 from gemmule.sw.programs import decode_launch
 
 RUNS = 15
@@ -58,7 +57,7 @@ def main() -> None:
         table.add_row(name, f"{count:,}", f"{median:,.0f}", f"{best:,.0f}")
     console.print(table)
     if arguments.out:
-        (arguments.out / "verify.json").write_text(json.dumps(record, indent=1) + "\n")
+        write(arguments.out / "verify.json", {"machine": machine(), "programs": record})
 
 
 if __name__ == "__main__":

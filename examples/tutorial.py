@@ -1,21 +1,56 @@
-"""Run the code of docs/tutorial.md, block by block: ``python examples/tutorial.py``."""
+"""Run the code of docs/tutorial.md, block by block, and print what each block prints.
 
+    python examples/tutorial.py            # run it
+    python examples/tutorial.py --write    # and put the outputs into the page, behind their blocks
+"""
+
+import argparse
+import contextlib
+import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 TUTORIAL = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
+BLOCK = re.compile(r"(```python\n)(.*?)```\n(?:\n```text\n.*?```\n)?", re.DOTALL)
 
 
-def blocks() -> list[str]:
+def blocks(page: str) -> list[str]:
     """The Python blocks of the page, in order."""
-    return re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(), flags=re.DOTALL)
+    return [found[2] for found in BLOCK.finditer(page)]
+
+
+def outputs(page: str) -> Iterator[str]:
+    """What each block prints, all in one session."""
+    namespace: dict[str, object] = {}
+    for number, block in enumerate(blocks(page), 1):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, f"{TUTORIAL.name} block {number}", "exec"), namespace)
+        yield printed.getvalue()
+
+
+def filled(page: str, printed: list[str]) -> str:
+    """The page with every block's output behind it; a block that prints nothing has none."""
+    left = iter(printed)
+
+    def with_output(found: re.Match[str]) -> str:
+        output = next(left)
+        return f"{found[1]}{found[2]}```\n" + (f"\n```text\n{output}```\n" if output else "")
+
+    return BLOCK.sub(with_output, page)
 
 
 def main() -> None:
-    namespace: dict[str, object] = {}
-    for number, block in enumerate(blocks(), 1):
-        print(f"--- block {number}")
-        exec(compile(block, f"{TUTORIAL.name} block {number}", "exec"), namespace)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the outputs into the page")
+    args = parser.parse_args()
+    page, printed = TUTORIAL.read_text(), []
+    for number, output in enumerate(outputs(page), 1):
+        print(f"--- block {number}\n{output}", end="", flush=True)
+        printed.append(output)
+    if args.write:
+        TUTORIAL.write_text(filled(page, printed))
 
 
 if __name__ == "__main__":

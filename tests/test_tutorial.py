@@ -1,11 +1,23 @@
-"""The tutorial's code runs as printed, and its claims hold (it asserts them)."""
+"""The tutorial's code runs as printed and prints what the page shows; its claims hold (it asserts them)."""
 
 import runpy
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIAL = runpy.run_path(str(ROOT / "examples" / "tutorial.py"))
 
-def test_tutorial(capsys) -> None:
-    module = runpy.run_path(str(Path(__file__).resolve().parents[1] / "examples" / "tutorial.py"))
-    assert len(module["blocks"]()) >= 6
-    module["main"]()
-    assert "faster" in capsys.readouterr().out
+
+def test_page_shows_what_its_code_prints() -> None:
+    page = TUTORIAL["TUTORIAL"].read_text()
+    assert len(TUTORIAL["blocks"](page)) >= 12
+    printed = list(TUTORIAL["outputs"](page))
+    assert TUTORIAL["filled"](page, printed) == page, "run: python examples/tutorial.py --write"
+
+
+def test_outputs_go_behind_their_blocks() -> None:
+    page = "a\n\n```python\nx = 2\n```\n\nb\n\n```python\nprint(x + 1)\n```\n\n```text\n7\n```\n\nc\n"
+    printed = list(TUTORIAL["outputs"](page))
+    assert printed == ["", "3\n"]
+    made = TUTORIAL["filled"](page, printed)
+    assert made == page.replace("7", "3")
+    assert TUTORIAL["filled"](made, printed) == made
