@@ -99,5 +99,5 @@ train: setup  ## train and quantise the bundled models (CPU, about an hour)
 	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train
 	$(BIN)/python -m gemmule.sw.training.bundle --train $(BUILD)/train --out sw/models
 
-clean:  ## remove everything that is generated here (the cache of simulators: gemmule cache clear)
+clean:  ## remove everything that is generated here (not the cache: gemmule cache clear)
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

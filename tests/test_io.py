@@ -2,13 +2,16 @@
 
 import os
 import stat
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from gemmule.io.cache import cache_root
+from gemmule.io.cache import CacheError, cache_folder, cache_root, keep_log
 from gemmule.io.files import write_atomically
-from gemmule.io.progress import working
+from gemmule.io.locks import acquire
+from gemmule.io.progress import counting, working
 
 
 def test_a_file_appears_whole_with_ordinary_rights(tmp_path: Path) -> None:
@@ -58,3 +61,59 @@ def test_long_work_speaks_once_on_standard_error(capsys: pytest.CaptureFixture[s
         pass
     seen = capsys.readouterr()
     assert (seen.out, seen.err) == ("", "building ...\ninner ...\n")
+
+
+def test_counting_speaks_ten_times(capsys: pytest.CaptureFixture[str]) -> None:
+    for total in (7, 10, 95):
+        with counting("programs", total) as tell:
+            for i in range(total):
+                tell(i + 1, f"{i} before")
+        seen = capsys.readouterr()
+        lines = seen.err.splitlines()
+        assert (seen.out, len(lines)) == ("", min(total, 10))
+        assert lines[-1] == f"  {total}/{total} programs, {total - 1} before"
+
+
+def test_a_lock_is_one_processs_until_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    first = acquire(path)
+    assert first is not None
+    assert acquire(path, wait=False) is None
+    assert acquire(path, wait=False, shared=True) is None
+    first.close()
+    readers = [acquire(path, shared=True, wait=False), acquire(path, shared=True, wait=False)]
+    assert all(readers)
+    assert acquire(path, wait=False) is None
+    del readers
+    assert acquire(path, wait=False)
+    assert acquire(tmp_path / "none", create=False) is None
+    assert acquire(tmp_path, create=False)  # a folder
+
+
+def test_who_waited_for_a_removed_lock_file_takes_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    first, found = acquire(path), []
+    waiting = threading.Thread(target=lambda: found.append(acquire(path)))
+    waiting.start()
+    time.sleep(0.2)
+    assert first is not None
+    path.unlink()
+    first.close()
+    waiting.join()
+    assert path.exists()
+    assert acquire(path, wait=False) is None
+    assert found[0]
+
+
+def test_logs_of_failures_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "log").write_text("text")
+    kept = [keep_log(tmp_path / "log", "rtl-tiny") for _ in range(30)]
+    assert len(list((tmp_path / "cache/logs").iterdir())) == 20
+    assert kept[-1]
+    assert kept[-1].read_text() == "text"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "file"))
+    assert keep_log(tmp_path / "log", "rtl-tiny") is None
+    with pytest.raises(CacheError, match=r"must be a folder .*Not a directory"):
+        cache_folder("rtl")

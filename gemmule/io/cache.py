@@ -63,7 +63,8 @@ def keep_log(source: Path, name: str) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, path)
     except OSError:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
         return None
     ages = {}
     for log in folder.glob("*.log"):
