@@ -52,7 +52,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
-        Folder("sim/rtl", ("verilog", "build", "verilate", "device", "process", "server", "cosim")),
+        Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "device", "process", "server", "cosim")),
         Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
                             "reveal", "coverage")),
     ),
