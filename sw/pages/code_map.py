@@ -30,7 +30,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
         Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
                                     "select", "ibert")),
-        Folder("gemmule/io", ("files", "cache", "progress")),
+        Folder("gemmule/io", ("files", "reading", "yaml_file", "fields", "cache", "progress")),
     ),
     "Hardware": (
         Folder("hw", ("interfaces", "queue")),
