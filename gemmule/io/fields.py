@@ -43,6 +43,8 @@ def first_problem(error: ValidationError, record: type[BaseModel]) -> tuple[str,
         if near:
             return name, f"{name}: unknown key; did you mean {near[0]}?"
         return name, f"{name}: unknown key; known keys: {', '.join(known)}"
+    if kind == "literal_error":
+        return name, f"{name} must be {context['expected']}, not {shown(value)}"
     if kind in _BOUNDS:
         word, key = _BOUNDS[kind]
         return name, f"{name} must be {word} {_bound(context[key])}, not {shown(value)}"

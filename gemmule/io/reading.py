@@ -52,8 +52,10 @@ def named(path: str | Path, line: int | None = None) -> str:
     return text if line is None else f"{text}:{line}"
 
 
-def read_regular(path: str | Path, most: int) -> bytes:
+def read_regular(path: str | Path, most: int, *, whole: bool = True) -> bytes:
     """All bytes of a regular file of at most ``most``; never waits for a pipe, never reads a device.
+
+    Not ``whole``: its first ``most`` bytes.
 
     Raises:
         ReadError: it is missing, unreadable, no regular file, or larger.
@@ -73,9 +75,9 @@ def read_regular(path: str | Path, most: int) -> bytes:
         if isinstance(error, ReadError):
             raise
         raise ReadError(f"cannot be read: {getattr(error, 'strerror', None) or brief(str(error))}") from None
-    if len(content) > most:
+    if whole and len(content) > most:
         raise ReadError(f"must hold at most {most:,} bytes, not {max(status.st_size, len(content)):,}")
-    return content
+    return content[:most]
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
