@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from safetensors.numpy import load_file
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.layout import MOST_DEPTH
+from gemmule.compiler.tensors import Expected, TensorFile, open_tensors
+from gemmule.io.fields import first_problem
+from gemmule.io.reading import ReadError, named, read_json, shown
 
-__all__ = ["ACTIVATIONS", "Checkpoint", "DecoderShape", "LayerWeights", "load_checkpoint"]
+__all__ = ["Checkpoint", "DecoderShape", "DecoderSizes", "LayerWeights", "load_checkpoint"]
 
-ACTIVATIONS = ("gelu_pytorch_tanh", "gelu_new", "silu", "relu")
+MOST_CONFIG = 1 << 20
+"""Bytes of a config.json."""
+_Depth = Annotated[int, Field(ge=1, lt=MOST_DEPTH)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,37 @@ class DecoderShape:
     def width(self) -> int:
         """Columns of q, of k and of v."""
         return self.heads * self.head_dim
+
+
+class DecoderSizes(BaseModel):
+    """A :class:`DecoderShape` as a file states it, checked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    hidden: _Depth
+    inner: _Depth
+    layers: int = Field(ge=1, le=1024)
+    heads: int = Field(ge=1, le=1024)
+    head_dim: int = Field(ge=2, le=8192, multiple_of=2)
+    vocab: int = Field(ge=1, le=1 << 16)
+    """Token ids have 16 bits on the device."""
+    max_positions: int = Field(ge=1, lt=1 << 16)
+    rms_eps: float = Field(gt=0, lt=1, allow_inf_nan=False)
+    rope_theta: float = Field(ge=1, le=1e12, allow_inf_nan=False)
+    activation: Literal["gelu_pytorch_tanh", "gelu_new", "silu", "relu"]
+    gated: bool
+    tied: bool
+
+    @model_validator(mode="after")
+    def _check(self) -> DecoderSizes:
+        if self.heads * self.head_dim >= MOST_DEPTH:
+            raise ValueError(f"heads * head_dim must be less than {MOST_DEPTH:,}, not {self.heads * self.head_dim:,}")
+        return self
+
+    @property
+    def decoder_shape(self) -> DecoderShape:
+        """The checked sizes, as the compiler takes them."""
+        return DecoderShape(**self.model_dump())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,40 +102,67 @@ class Checkpoint:
     head: np.ndarray
 
 
-_REQUIRED = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
-    "max_position_embeddings",
-)
+_KEYS = {
+    "hidden": "hidden_size", "inner": "intermediate_size", "layers": "num_hidden_layers",
+    "heads": "num_attention_heads", "head_dim": "head_dim", "vocab": "vocab_size",
+    "max_positions": "max_position_embeddings", "rms_eps": "rms_norm_eps", "rope_theta": "rope_theta",
+    "activation": "hidden_act", "tied": "tie_word_embeddings",
+}
+"""Sizes by their keys in config.json."""
+_DEFAULTS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
 
 
 def parse_shape(config: dict[str, Any], gated: bool) -> DecoderShape:
-    """The shape that the keys of config.json describe, checked."""
-    missing = [key for key in _REQUIRED if key not in config]
-    if missing:
-        raise CompileError(f"config.json lacks {missing[0]!r}: add it (an integer)")
-    heads = config["num_attention_heads"]
-    if config.get("num_key_value_heads", heads) != heads:
-        raise CompileError(
-            f"num_key_value_heads must equal num_attention_heads = {heads}, not "
-            f"{config['num_key_value_heads']}: grouped-query attention is not supported")
-    activation = config.get("hidden_act", "silu")
-    if activation not in ACTIVATIONS:
-        raise CompileError(f"hidden_act must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
+    """The shape that the keys of config.json describe, checked.
+
+    Raises:
+        CompileError: a key is missing, of the wrong type or out of range, or asks for what is not supported.
+    """
     for bias in ("attention_bias", "mlp_bias"):
         if config.get(bias):
             raise CompileError(f"{bias} must be false: linear layers with a bias are not supported")
     if config.get("rope_scaling"):
         raise CompileError("rope_scaling must be absent: only plain rotary positions are supported")
-    head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    if head_dim % 2:
-        raise CompileError(f"head_dim must be even for rotary positions, not {head_dim}")
-    return DecoderShape(
-        hidden=config["hidden_size"], inner=config["intermediate_size"], layers=config["num_hidden_layers"],
-        heads=heads, head_dim=head_dim, vocab=config["vocab_size"],
-        max_positions=config["max_position_embeddings"], rms_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(config.get("rope_theta", 10000.0)), activation=activation, gated=gated,
-        tied=bool(config.get("tie_word_embeddings", False)),
-    )
+    if not isinstance(config.get("rope_interleaved", False), bool):
+        raise CompileError(f"rope_interleaved must be true or false, not {shown(config['rope_interleaved'])}")
+    known = _DEFAULTS | {key: value for key, value in config.items() if value is not None}
+    heads, hidden = known.get("num_attention_heads"), known.get("hidden_size")
+    if known.get("num_key_value_heads", heads) != heads:
+        raise CompileError(
+            f"num_key_value_heads must equal num_attention_heads = {shown(heads)}, not "
+            f"{shown(known['num_key_value_heads'])}: grouped-query attention is not supported")
+    if "head_dim" not in known and isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
+        if hidden % heads:
+            raise CompileError(
+                f"hidden_size must be a multiple of num_attention_heads = {heads} where head_dim is not given, "
+                f"not {shown(hidden)}")
+        known["head_dim"] = hidden // heads
+    try:
+        return DecoderSizes.model_validate(
+            {name: known[key] for name, key in _KEYS.items() if key in known} | {"gated": gated}).decoder_shape
+    except ValidationError as error:
+        name, text = first_problem(error, DecoderSizes)
+        raise CompileError(text.replace(name, _KEYS[name], 1) if name else text) from None
+
+
+def _expected(shape: DecoderShape) -> dict[str, Expected]:
+    """Every tensor by name."""
+    def weight(*size: int, optional: bool = False) -> Expected:
+        return Expected(shape=size, dtypes=("F32", "F16", "F64"), optional=optional)
+
+    hidden, inner, width = shape.hidden, shape.inner, shape.width
+    found = {"model.embed_tokens.weight": weight(shape.vocab, hidden), "model.norm.weight": weight(hidden),
+             "lm_head.weight": weight(shape.vocab, hidden, optional=shape.tied)}
+    for at in (f"model.layers.{index}." for index in range(shape.layers)):
+        found |= {f"{at}{name}_layernorm.weight": weight(hidden) for name in ("input", "post_attention")}
+        found |= {f"{at}self_attn.{name}_proj.weight": weight(width, hidden) for name in "qkv"}
+        found |= {at + "self_attn.o_proj.weight": weight(hidden, width),
+                  at + "mlp.up_proj.weight": weight(inner, hidden), at + "mlp.down_proj.weight": weight(hidden, inner),
+                  # what old exporters write beside: angles, computed here
+                  at + "self_attn.rotary_emb.inv_freq": weight(shape.head_dim // 2, optional=True)}
+        if shape.gated:
+            found[at + "mlp.gate_proj.weight"] = weight(inner, hidden)
+    return found
 
 
 def _adjacent_pairs(weight: np.ndarray, shape: DecoderShape) -> np.ndarray:
@@ -112,43 +175,52 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     """Read a checkpoint directory; half-split rotary columns are permuted to adjacent pairs.
 
     Raises:
-        CompileError: a file, key or tensor is missing or has the wrong shape.
+        CompileError: a file, key or tensor is missing, unknown, or not what it must be.
     """
     folder = Path(folder)
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise CompileError(f"{folder} has no {name}: give a directory in the Hugging Face layout")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    tensors = load_file(folder / "model.safetensors")
-    shape = parse_shape(config, "model.layers.0.mlp.gate_proj.weight" in tensors)
+            raise CompileError(f"{named(folder)} has no {name}: give a directory in the Hugging Face layout")
+    at = folder / "config.json"
+    try:
+        config = read_json(at, MOST_CONFIG)
+    except ReadError as error:
+        raise CompileError(f"{named(at, error.line)}: {error}") from None
+    with open_tensors(folder / "model.safetensors") as file:
+        try:
+            shape = parse_shape(config, "model.layers.0.mlp.gate_proj.weight" in file.names)
+        except CompileError as error:
+            raise CompileError(f"{named(at)}: {error}") from None
+        return _checkpoint(file, shape, config.get("rope_interleaved", False))
 
-    def take(name: str, *size: int) -> np.ndarray:
-        if name not in tensors:
-            raise CompileError(f"{folder / 'model.safetensors'} lacks the tensor {name!r}")
-        if tensors[name].shape != size:
-            raise CompileError(f"{name} must have shape {size}, not {tensors[name].shape}")
-        return np.asarray(tensors[name], dtype=np.float32)
 
-    interleaved = config.get("rope_interleaved", False)
+def _checkpoint(file: TensorFile, shape: DecoderShape, interleaved: bool) -> Checkpoint:
+    tensors = file.read(_expected(shape))
+
+    def take(name: str) -> np.ndarray:
+        value = tensors.pop(name)
+        if value.dtype == np.float64 and np.abs(value).max(initial=0) > np.finfo(np.float32).max:
+            raise CompileError(f"{file.path}: {name} must hold numbers of float32, not {np.abs(value).max():.3g}")
+        return np.asarray(value, dtype=np.float32)
 
     def rotary(name: str) -> np.ndarray:
-        weight = take(name, shape.width, shape.hidden)
+        weight = take(name)
         return weight if interleaved else _adjacent_pairs(weight, shape)
 
     layers = []
-    for index in range(shape.layers):
-        at = f"model.layers.{index}."
+    for at in (f"model.layers.{index}." for index in range(shape.layers)):
         layers.append(LayerWeights(
-            attention_norm=take(at + "input_layernorm.weight", shape.hidden),
+            attention_norm=take(at + "input_layernorm.weight"),
             q=rotary(at + "self_attn.q_proj.weight"), k=rotary(at + "self_attn.k_proj.weight"),
-            v=take(at + "self_attn.v_proj.weight", shape.width, shape.hidden),
-            o=take(at + "self_attn.o_proj.weight", shape.hidden, shape.width),
-            mlp_norm=take(at + "post_attention_layernorm.weight", shape.hidden),
-            gate=take(at + "mlp.gate_proj.weight", shape.inner, shape.hidden) if shape.gated else None,
-            up=take(at + "mlp.up_proj.weight", shape.inner, shape.hidden),
-            down=take(at + "mlp.down_proj.weight", shape.hidden, shape.inner),
+            v=take(at + "self_attn.v_proj.weight"), o=take(at + "self_attn.o_proj.weight"),
+            mlp_norm=take(at + "post_attention_layernorm.weight"),
+            gate=take(at + "mlp.gate_proj.weight") if shape.gated else None,
+            up=take(at + "mlp.up_proj.weight"), down=take(at + "mlp.down_proj.weight"),
         ))
-    embedding = take("model.embed_tokens.weight", shape.vocab, shape.hidden)
-    head = embedding if shape.tied else take("lm_head.weight", shape.vocab, shape.hidden)
-    return Checkpoint(shape=shape, embedding=embedding, layers=tuple(layers),
-                      norm=take("model.norm.weight", shape.hidden), head=head)
+    embedding = take("model.embed_tokens.weight")
+    head = take("lm_head.weight") if "lm_head.weight" in tensors else embedding
+    if shape.tied and not np.array_equal(head, embedding):
+        raise CompileError(f"{file.path}: lm_head.weight must equal model.embed_tokens.weight, or "
+                           "tie_word_embeddings be false")
+    return Checkpoint(shape=shape, embedding=embedding, layers=tuple(layers), norm=take("model.norm.weight"),
+                      head=embedding if shape.tied else head)

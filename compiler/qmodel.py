@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from pydantic import ValidationError
 from safetensors.numpy import save
 
-from gemmule.compiler.checkpoint import DecoderShape
+from gemmule.compiler.checkpoint import DecoderShape, DecoderSizes
+from gemmule.compiler.decoder_file import LINEARS, Header, expected_tensors
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.reference import rope_angles
+from gemmule.compiler.tensors import TensorFile, open_tensors
+from gemmule.io.fields import first_problem
+from gemmule.io.files import write_atomically
+from gemmule.io.reading import ReadError, named, parse_json
 from gemmule.numerics import rshr, saturate
 
-__all__ = ["Linear", "Norm", "QuantLayer", "QuantModel", "load_quantized", "save_quantized"]
-
-FORMAT = "gemmule-decoder-1"
+__all__ = ["Linear", "Norm", "QuantLayer", "QuantModel", "load_quantized", "rope_tables", "save_quantized"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,73 +103,86 @@ class QuantModel:
         save_quantized(self, path)
 
 
-_LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
+def rope_tables(shape: DecoderShape) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine of every position and pair, int16 Q1.14  # each [max_positions, head_dim / 2]."""
+    cosine, sine = (np.rint(t * 16384).astype(np.int16) for t in rope_angles(shape))
+    return cosine, sine
+
+
+_DTYPES = {"I8": np.int8, "U8": np.uint8, "I16": np.int16, "U16": np.uint16, "I32": np.int32}
 
 
 def _put_linear(tensors: dict[str, np.ndarray], name: str, value: Linear) -> None:
-    tensors[name + ".weight"] = value.weight.astype(np.int8)
-    tensors[name + ".mult"] = value.mult.astype(np.uint16)
-    tensors[name + ".shift"] = value.shift.astype(np.uint8)
+    tensors[name + ".weight"], tensors[name + ".mult"], tensors[name + ".shift"] = value.weight, value.mult, value.shift
 
 
 def _put_norm(tensors: dict[str, np.ndarray], name: str, value: Norm) -> None:
-    tensors[name + ".gamma"] = value.gamma.astype(np.int16)
-    tensors[name + ".scalars"] = np.array([value.shift, value.eps_mult, value.eps_shift], dtype=np.int32)
+    tensors[name + ".gamma"] = value.gamma
+    tensors[name + ".scalars"] = np.array([value.shift, value.eps_mult, value.eps_shift])
 
 
 def save_quantized(model: QuantModel, path: str | Path) -> None:
-    """Write the model atomically; equal models give equal bytes."""
+    """Write the model atomically; equal models give equal bytes.
+
+    Raises:
+        CompileError: its shape is one that could not be loaded again.
+    """
+    try:
+        header = Header(format="gemmule-decoder-1", shape=DecoderSizes(**asdict(model.shape)),
+                        residual_scale=model.residual_scale, logit_scale=model.logit_scale)
+    except ValidationError as error:
+        raise CompileError(f"{named(path)}: {first_problem(error, Header)[1]}") from None
     tensors: dict[str, np.ndarray] = {
-        "embedding.mult": model.embedding_mult.astype(np.uint16),
-        "embedding.shift": model.embedding_shift.astype(np.uint8),
-        "rope.cosine": model.cosine.astype(np.int16), "rope.sine": model.sine.astype(np.int16),
+        "embedding.mult": model.embedding_mult, "embedding.shift": model.embedding_shift,
+        "rope.cosine": model.cosine, "rope.sine": model.sine,
     }
     if model.embedding_codes is not None:
-        tensors["embedding.codes"] = model.embedding_codes.astype(np.int8)
+        tensors["embedding.codes"] = model.embedding_codes
     for index, layer in enumerate(model.layers):
         at = f"layers.{index}."
         _put_norm(tensors, at + "attention_norm", layer.attention_norm)
         _put_norm(tensors, at + "mlp_norm", layer.mlp_norm)
-        for name in _LINEARS:
+        for name in LINEARS:
             if getattr(layer, name) is not None:
                 _put_linear(tensors, at + name, getattr(layer, name))
-        tensors[at + "score"] = layer.score.astype(np.int32)
-        tensors[at + "context"] = layer.context.astype(np.int32)
-        tensors[at + "table"] = layer.table.astype(np.uint8)
-        tensors[at + "product"] = np.array(layer.product, dtype=np.int32)
+        tensors |= {at + "score": layer.score, at + "context": layer.context, at + "table": layer.table,
+                    at + "product": np.array(layer.product)}
     _put_norm(tensors, "norm", model.norm)
     _put_linear(tensors, "head", model.head)
-    header = {"format": FORMAT, "shape": asdict(model.shape),
-              "residual_scale": model.residual_scale, "logit_scale": model.logit_scale}
     # One metadata key: the library keeps metadata in a hash map, whose order would vary.
-    data = save({name: np.ascontiguousarray(value) for name, value in tensors.items()},
-                metadata={"gemmule": json.dumps(header, sort_keys=True)})
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    data = save({name: np.ascontiguousarray(tensors[name], dtype=_DTYPES[expected.dtypes[0]])
+                 for name, expected in expected_tensors(model.shape).items()},
+                metadata={"gemmule": json.dumps(header.model_dump(), sort_keys=True)})
+    write_atomically(Path(path), data)
 
 
 def load_quantized(path: str | Path) -> QuantModel:
-    """Read what :func:`save_quantized` wrote.
+    """Read what :func:`save_quantized` wrote, checked as a whole: header, names, shapes, dtypes, ranges, angles.
 
     Raises:
-        CompileError: the file is missing or is not a quantised decoder.
+        CompileError: the file is missing or is not a quantised decoder; the message begins with its path.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise CompileError(f"{path} is not a file: quantise a checkpoint first")
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # the library raises its own type for malformed files
-        raise CompileError(f"{path} is not a safetensors file: {error}") from None
-    header: dict[str, Any] = json.loads(metadata.get("gemmule", "{}"))
-    if header.get("format") != FORMAT:
-        raise CompileError(f"{path} has format {header.get('format')!r}, not {FORMAT!r}: quantise it again")
+    with open_tensors(Path(path)) as file:
+        try:
+            header = Header.model_validate(parse_json(file.metadata.get("gemmule", "{}")))
+        except ReadError as error:
+            raise CompileError(f"{file.path}: its metadata {error}: quantise it again") from None
+        except ValidationError as error:
+            raise CompileError(f"{file.path}: {first_problem(error, Header)[1]}: quantise it again") from None
+        shape = header.shape.decoder_shape
+        tensors = file.read(expected_tensors(shape))
+        _check_angles(file, shape, tensors)
+    return _model(shape, header, tensors)
 
+
+def _check_angles(file: TensorFile, shape: DecoderShape, tensors: dict[str, np.ndarray]) -> None:
+    for name, wanted in zip(("rope.cosine", "rope.sine"), rope_tables(shape), strict=True):
+        if np.abs(tensors[name].astype(np.int32) - wanted).max() > 1:  # a library's last bit
+            raise CompileError(f"{file.path}: {name} must be that of rope_theta = {shape.rope_theta:g}: "
+                               "quantise it again")
+
+
+def _model(shape: DecoderShape, header: Header, tensors: dict[str, np.ndarray]) -> QuantModel:
     def linear(name: str) -> Linear:
         return Linear(weight=tensors[name + ".weight"], mult=tensors[name + ".mult"],
                       shift=tensors[name + ".shift"])
@@ -176,10 +191,8 @@ def load_quantized(path: str | Path) -> QuantModel:
         shift, eps_mult, eps_shift = (int(v) for v in tensors[name + ".scalars"])
         return Norm(gamma=tensors[name + ".gamma"], shift=shift, eps_mult=eps_mult, eps_shift=eps_shift)
 
-    shape = DecoderShape(**header["shape"])
     layers = []
-    for index in range(shape.layers):
-        at = f"layers.{index}."
+    for at in (f"layers.{index}." for index in range(shape.layers)):
         first, second = (int(v) for v in tensors[at + "product"])
         layers.append(QuantLayer(
             attention_norm=norm(at + "attention_norm"), mlp_norm=norm(at + "mlp_norm"),
@@ -193,5 +206,5 @@ def load_quantized(path: str | Path) -> QuantModel:
         embedding_mult=tensors["embedding.mult"], embedding_shift=tensors["embedding.shift"],
         cosine=tensors["rope.cosine"], sine=tensors["rope.sine"], layers=tuple(layers),
         norm=norm("norm"), head=linear("head"),
-        residual_scale=header["residual_scale"], logit_scale=header["logit_scale"],
+        residual_scale=header.residual_scale, logit_scale=header.logit_scale,
     )

@@ -10,8 +10,8 @@ import numpy as np
 
 from gemmule.compiler.checkpoint import Checkpoint, LayerWeights
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.qmodel import Linear, Norm, QuantLayer, QuantModel
-from gemmule.compiler.reference import activate, float_forward, rope_angles
+from gemmule.compiler.qmodel import Linear, Norm, QuantLayer, QuantModel, rope_tables
+from gemmule.compiler.reference import activate, float_forward
 from gemmule.numerics import BYTE_TABLE_ENTRIES, saturate
 
 __all__ = ["ROPE_EXTRA_BITS", "ROPE_SHIFT", "quantize", "to_mult_shift"]
@@ -243,7 +243,7 @@ def quantize(model: Checkpoint, tokens: np.ndarray, *, seed: int = 0) -> QuantMo
     else:
         codes, code_step = _codes(model.embedding, np.ones(shape.hidden))
     embedding_mult, embedding_shift = to_mult_shift(code_step / residual)
-    cosine, sine = (np.rint(t * 16384).astype(np.int16) for t in rope_angles(shape))
+    cosine, sine = rope_tables(shape)
     return QuantModel(
         shape=shape, embedding_codes=codes, embedding_mult=embedding_mult.astype(np.uint16),
         embedding_shift=embedding_shift.astype(np.uint8), cosine=cosine, sine=sine, layers=layers,

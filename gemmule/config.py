@@ -5,18 +5,23 @@ Sizes are bytes unless the name says otherwise; times are cycles of the device c
 
 from __future__ import annotations
 
+import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from .io.fields import first_problem
+from .io.reading import ReadError, named, shown
+from .io.yaml_file import read_yaml
 from .isa import COMMAND_BYTES
 
 __all__ = ["Config", "ConfigError", "Dram", "Host", "PRESETS", "load_config"]
 
 PRESETS = ("tiny", "edge", "base")
+NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
 class ConfigError(ValueError):
@@ -123,9 +128,9 @@ class Config(_Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Config:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", self.name):
+        if not NAME.fullmatch(self.name):
             raise ValueError(
-                f"name must be 1 to 32 letters, digits, '_' or '-' (it names files), not {self.name!r}")
+                f"name must be 1 to 32 letters, digits, '_' or '-' (it names files), not {shown(self.name)}")
         _power_of_two("dim", self.dim, 2, 64)
         _power_of_two("bus_bytes", self.bus_bytes, 2, 64)
         if self.bus_bytes > self.dim:
@@ -213,48 +218,52 @@ class Config(_Frozen):
         return 2 * self.spm_banks + 2 * self.acc_banks
 
 
-def _message(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    text = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        nested: dict[str, type[BaseModel]] = {"dram": Dram, "host": Host}
-        part = nested.get(str(first["loc"][0]), Config) if len(first["loc"]) > 1 else Config
-        text = f"unknown key; known keys: {', '.join(part.model_fields)}"
-    elif where:
-        text = f"{text}, not {first['input']!r}"
-    return f"config: {where + ': ' if where else ''}{text}"
+def _checked(data: dict[str, Any], path: Path | None = None, lines: dict[str, int] | None = None) -> Config:
+    """The configuration of a mapping; an error names the line of the field, or of one that the rule names."""
+    try:
+        config, words, text = Config.model_validate(data), ["name"], ""
+    except ValidationError as error:
+        field, text = first_problem(error, Config)
+        words = [field, *re.findall(r"[a-z_]+(?:\.[a-z_]+)?", text)]
+    else:
+        preset = config.name.lower()
+        if preset not in PRESETS or config == _preset(preset):
+            return config
+        text = f"name must not be {config.name}, a preset with other fields than these: call it {preset}-mine"
+    line = next((lines[word] for word in words if word in lines), None) if lines else None
+    raise ConfigError(f"config: {f'{named(path, line)}: ' if path else ''}{text}")
+
+
+@cache
+def _preset(name: str) -> Config:
+    return Config.model_validate(read_yaml(Path(__file__).resolve().parent / "presets" / f"{name}.yaml").values)
 
 
 def load_config(source: str | Path | dict[str, Any]) -> Config:
     """Return a preset by name, a YAML file by path, or a mapping, checked.
 
+    A file without ``name`` is named like the file where that is a legal name and no preset's.
+
     Raises:
-        ConfigError: with one sentence that names the value, the rule and the fix.
+        ConfigError: with one sentence that names the file and line, the value, the rule and the fix.
     """
     if isinstance(source, dict):
-        data: Any = source
-    else:
-        path = Path(source)
-        if str(source) in PRESETS:
-            path = Path(__file__).resolve().parent / "presets" / f"{source}.yaml"
-        if not path.is_file():
-            raise ConfigError(
-                f"config: {str(source)!r} is neither a preset ({', '.join(PRESETS)}) nor a YAML "
-                "file; give one of these names or a path"
-            )
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"config: {path} cannot be read as UTF-8 text: {error}") from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"config: {path} is not YAML: {str(error).splitlines()[0]}") from None
-    if isinstance(data, dict) and not all(isinstance(key, str) for key in data):
-        wrong = next(key for key in data if not isinstance(key, str))
-        raise ConfigError(f"config: {source!s}: keys must be field names, not {wrong!r}")
-    if not isinstance(data, dict):
-        raise ConfigError(f"config: {source!s} must hold a mapping of fields, not {data!r}")
+        if not all(isinstance(key, str) for key in source):
+            wrong = next(key for key in source if not isinstance(key, str))
+            raise ConfigError(f"config: keys must be field names, not {shown(wrong)}")
+        return _checked(source)
+    if str(source) in PRESETS:
+        return _preset(str(source))
+    path = Path(source)
+    if not os.path.lexists(path):
+        raise ConfigError(
+            f"config: {shown(str(source))} is neither a preset ({', '.join(PRESETS)}) nor a YAML "
+            "file; give one of these names or a path")
     try:
-        return Config(**data)
-    except ValidationError as error:
-        raise ConfigError(_message(error)) from None
+        file = read_yaml(path)
+    except ReadError as error:
+        raise ConfigError(f"config: {named(path, error.line)}: {error}") from None
+    values = file.values
+    if "name" not in values and NAME.fullmatch(path.stem) and path.stem.lower() not in PRESETS:
+        values["name"] = path.stem
+    return _checked(values, path, file.lines)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.qmodel import QuantModel
+from gemmule.io.reading import shown
+from gemmule.sw.bundled import FILES, bundled_file
 from gemmule.sw.training.tokenizer import load_tokenizer
 
 __all__ = ["EOS", "InputError", "bundled_model", "decode", "encode"]
@@ -23,7 +26,11 @@ class InputError(ValueError):
 
 @cache
 def _tokenizer() -> Tokenizer:
-    return load_tokenizer(MODELS / "tokenizer.json")
+    path = bundled_file(MODELS, "tokenizer")
+    try:
+        return load_tokenizer(path)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
 
 
 def encode(text: str) -> list[int]:
@@ -35,7 +42,7 @@ def encode(text: str) -> list[int]:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError(f"--prompt must be UTF-8 text, not {text!r}") from None
+        raise InputError(f"--prompt must be UTF-8 text, not {shown(text)}") from None
     ids = _tokenizer().encode(text, add_special_tokens=False).ids
     if not ids:
         raise InputError("--prompt must hold at least one character, not ''; give some text")
@@ -49,5 +56,14 @@ def decode(ids: list[int]) -> str:
 
 @cache
 def bundled_model(name: str) -> QuantModel:
-    """The bundled quantised model ``target`` or ``draft``."""
-    return QuantModel.load(MODELS / f"{name}.safetensors")
+    """The bundled quantised model ``target`` or ``draft``.
+
+    Raises:
+        CompileError: a file is missing, damaged, or not for this tokenizer.
+    """
+    model = QuantModel.load(bundled_file(MODELS, name))
+    if (vocab := _tokenizer().get_vocab_size()) != model.shape.vocab:
+        raise CompileError(
+            f"{FILES[name]} must have the {vocab:,} tokens of {FILES['tokenizer']}, not {model.shape.vocab:,}: "
+            "quantise a model of this tokenizer")
+    return model

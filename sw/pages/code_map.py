@@ -30,7 +30,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
         Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
                                     "select", "ibert")),
-        Folder("gemmule/io", ("files", "cache", "locks", "progress")),
+        Folder("gemmule/io", ("files", "reading", "yaml_file", "fields", "cache", "locks", "progress")),
     ),
     "Hardware": (
         Folder("hw", ("interfaces", "queue")),
@@ -57,13 +57,13 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                             "reveal", "coverage")),
     ),
     "Compiler": (
-        Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "layout", "place",
-                            "decoder_plan", "tile", "stream", "decoder", "encoder", "attention", "online_attention",
-                            "gemm", "footprints", "hoist", "schedule", "program", "decoder_program", "listing",
-                            "exposed", "interpreter", "encoder_reference", "errors")),
+        Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",
+                            "layout", "place", "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
+                            "online_attention", "gemm", "footprints", "hoist", "schedule", "program",
+                            "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
     ),
     "Software": (
-        Folder("sw", ("cli", "session", "text", "device", "runtime", "programs", "ledger", "report")),
+        Folder("sw", ("cli", "session", "text", "bundled", "device", "runtime", "programs", "ledger", "report")),
         Folder("sw/commands", ("common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
         Folder("sw/models"),

@@ -40,7 +40,8 @@ class Field:
 
 FIELDS: dict[str, tuple[Field, ...]] = {
     "Array and bus": (
-        Field("name", "", "name in reports and of generated files", "none", rule="1 to 32 letters, digits, `_`, `-`"),
+        Field("name", "", "name in reports and of generated files", "none",
+              rule="1 to 32 letters, digits, `_`, `-`; a preset's only for it"),
         Field("dim", "PEs, lanes", "DIM: rows and columns of the mesh, elements of a memory row",
               "peak of DIM² products a cycle; tiles are DIM x DIM", 2, 64, power=True),
         Field("bus_bytes", "bytes", "width of the AXI4 data bus", "DRAM bandwidth: `bus_bytes / dram.beat_cycles`",
@@ -139,9 +140,14 @@ dram:
   latency: 100
 ```
 
+Of YAML a file may use what every version of YAML reads alike: fields, decimal integers (`8`, not
+`010`, `0x8`, `8.0` or `1_000`), `true` and `false` (not `yes` or `on`), text, comments. Anchors,
+tags, lists, several documents and a field given twice are refused, as are files of more than 64
+KiB. A file without `name` is named like itself, `my` here; a preset's name is for that preset.
+
 The presets are in [gemmule/presets](../gemmule/presets); more examples, which the fuzzer runs too,
-in [examples/configs](../examples/configs). The message for a value outside its range names the
-field, the rule and the value: see [limits.md](limits.md).
+in [examples/configs](../examples/configs). The message for a value outside its range names file
+and line, the field, the rule and the value: see [limits.md](limits.md).
 """
 
 OUTRO = """\

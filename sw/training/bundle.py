@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 from pathlib import Path
 
 from gemmule.compiler.checkpoint import load_checkpoint
 from gemmule.compiler.quality import bits_per_byte, float_predictor, integer_predictor
 from gemmule.compiler.quantize import quantize
+from gemmule.io.files import write_atomically
+from gemmule.sw.bundled import FILES, write_manifest
 from gemmule.sw.training.corpus import Corpus, load_corpus
 from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, token_stream
 
@@ -24,7 +24,7 @@ MODELS = ("target", "draft")
 
 
 def bundle(train: Path, out: Path, corpus: Corpus, *, windows: int, eval_tokens: int, seed: int) -> dict[str, object]:
-    """Write ``<model>.safetensors`` and ``tokenizer.json`` to ``out``; return the quality numbers."""
+    """Write ``<model>.safetensors``, ``tokenizer.json`` and their manifest to ``out``; return the quality numbers."""
     tokenizer = load_tokenizer(train / "tokenizer.json")
     calibration = draw_windows(token_stream(tokenizer, corpus.calibration), windows, 256, (seed, 0))
     held_out = token_stream(tokenizer, corpus.held_out)[:eval_tokens]
@@ -34,17 +34,16 @@ def bundle(train: Path, out: Path, corpus: Corpus, *, windows: int, eval_tokens:
     for name in MODELS:
         checkpoint = load_checkpoint(train / name)
         model = quantize(checkpoint, calibration, seed=seed)
-        model.save(out / f"{name}.safetensors")
+        model.save(out / FILES[name])
         exact = bits_per_byte(float_predictor(checkpoint), held_out, held_bytes)
         integer = bits_per_byte(integer_predictor(model), held_out, held_bytes)
         numbers[name] = {
             "bits_per_byte_float": exact, "bits_per_byte_int8": integer, "loss": integer / exact - 1,
-            "file_bytes": (out / f"{name}.safetensors").stat().st_size,
+            "file_bytes": (out / FILES[name]).stat().st_size,
         }
         print(f"{name}: {exact:.4f} bits per byte in float, {integer:.4f} in int8 ({integer / exact - 1:+.2%})")
-    part = out / "tokenizer.json.part"
-    shutil.copyfile(train / "tokenizer.json", part)
-    os.replace(part, out / "tokenizer.json")
+    write_atomically(out / FILES["tokenizer"], (train / "tokenizer.json").read_bytes())
+    write_manifest(out)
     return numbers
 
 
@@ -60,7 +59,7 @@ def main() -> None:
     print(f"seed {args.seed}")
     numbers = bundle(args.train, args.out, load_corpus(), windows=args.windows, eval_tokens=args.eval_tokens,
                      seed=args.seed)
-    (args.out / "quality.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    write_atomically(args.out / "quality.json", json.dumps(numbers, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Free of torch, so that other code can share the shapes and the file format.
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
+from gemmule.io.files import write_atomically
 from gemmule.sw.training.tokenizer import EOS_ID, PAD_ID, VOCAB_SIZE
 
 
@@ -77,9 +77,7 @@ DRAFT = ModelShape(hidden_size=64, intermediate_size=256, num_layers=1, num_head
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Write JSON atomically: a reader sees the old file or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
 def check_weights(shape: ModelShape, weights: dict[str, NDArray[np.float32]]) -> None:
@@ -95,12 +93,8 @@ def save_checkpoint(folder: Path, shape: ModelShape, weights: dict[str, NDArray[
     """Write config.json and model.safetensors (float32), each atomically."""
     contiguous = {name: np.ascontiguousarray(weight, dtype=np.float32) for name, weight in weights.items()}
     check_weights(shape, contiguous)
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", shape.config())
-    temporary = folder / "model.safetensors.tmp"
-    # save_file would make the file private to its owner; write_bytes follows the umask.
-    temporary.write_bytes(save(contiguous, metadata={"format": "pt"}))
-    os.replace(temporary, folder / "model.safetensors")
+    write_atomically(folder / "model.safetensors", save(contiguous, metadata={"format": "pt"}))
 
 
 def load_checkpoint(folder: Path, shape: ModelShape) -> dict[str, NDArray[np.float32]]:

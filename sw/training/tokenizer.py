@@ -3,17 +3,23 @@
 The alphabet holds all 256 bytes, so every text round-trips exactly and no unknown token exists.
 """
 
-import os
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from gemmule.io.files import write_atomically
+from gemmule.io.reading import ReadError, brief, named, read_json, shown
 from gemmule.sw.training.corpus import Document
 
 VOCAB_SIZE = 1024
+MOST_VOCAB = 1 << 16
+MOST_BYTES = 1 << 23
+"""Bytes of a tokenizer.json."""
 PAD_TOKEN, PAD_ID = "<pad>", 0
 EOS_TOKEN, EOS_ID = "<eos>", 1
 
@@ -49,18 +55,54 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     """Write tokenizer.json atomically."""
-    temporary = path.with_name(path.name + ".tmp")
-    tokenizer.save(str(temporary))
-    os.replace(temporary, path)
+    write_atomically(path, tokenizer.to_str(pretty=True))
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read tokenizer.json and check the ids that the models rely on."""
-    tokenizer = Tokenizer.from_file(str(path))
+    """Read tokenizer.json, checked for what the models rely on.
+
+    Raises:
+        ValueError: it cannot be read or is another kind of tokenizer; the message begins with its path.
+    """
+    try:
+        data = read_json(path, MOST_BYTES)
+    except ReadError as error:
+        raise ValueError(f"{named(path, error.line)} {error}") from None
+    if problem := _problem(data):
+        raise ValueError(f"{named(path)}: {problem}")
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(data))
+    except Exception as error:  # the library has no type of its own
+        raise ValueError(f"{named(path)} is not a tokenizer: {brief(str(error), 120)}") from None
     found = (tokenizer.token_to_id(PAD_TOKEN), tokenizer.token_to_id(EOS_TOKEN))
     if found != (PAD_ID, EOS_ID):
-        raise ValueError(f"{path} must map {PAD_TOKEN}, {EOS_TOKEN} to {PAD_ID}, {EOS_ID}, not {found}")
+        raise ValueError(f"{named(path)} must map {PAD_TOKEN}, {EOS_TOKEN} to {PAD_ID}, {EOS_ID}, not {found}")
     return as_plain_text(tokenizer)
+
+
+def _problem(data: dict[str, Any]) -> str | None:
+    """What makes a tokenizer.json another than a byte-level BPE in which every text round-trips."""
+    for name in ("truncation", "padding", "normalizer", "post_processor"):
+        if data.get(name) is not None:
+            return f"{name} must be null, not {shown(data[name])}: it would change the text"
+    model = data.get("model")
+    for name, part, kind in (("model", model, "BPE"), ("pre_tokenizer", data.get("pre_tokenizer"), "ByteLevel"),
+                             ("decoder", data.get("decoder"), "ByteLevel")):
+        if not isinstance(part, dict) or part.get("type") != kind:
+            what = part.get("type") if isinstance(part, dict) else part
+            return f"{name} must be of type {kind}, not {shown(what)}"
+    assert isinstance(model, dict)
+    if model.get("dropout") is not None:
+        return f"model.dropout must be null, not {shown(model['dropout'])}: it would make tokens random"
+    vocab = model.get("vocab")
+    if not isinstance(vocab, dict) or not 0 < len(vocab) <= MOST_VOCAB:
+        return f"model.vocab must map 1 to {MOST_VOCAB:,} tokens to ids, not be {shown(vocab)}"
+    ids = {value for value in vocab.values() if type(value) is int}
+    if ids != set(range(len(vocab))):
+        return f"model.vocab must number its tokens from 0 to {len(vocab) - 1:,}, each once"
+    if lost := sorted(set(pre_tokenizers.ByteLevel.alphabet()) - vocab.keys()):
+        return f"model.vocab must hold every byte; it lacks {len(lost)}, the first as {shown(lost[0])}"
+    return None
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
