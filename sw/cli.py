@@ -1,52 +1,133 @@
-"""The ``gemmule`` command: every error of the user's is one line and exit code 2."""
+"""The entry of ``gemmule``: exit codes, signals, output that cannot be written; light to import.
+
+Every error of the user's is one line and exit code 2; an interrupt is one line at any moment, imports included.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import signal
 import sys
+from types import FrameType
+from typing import Any, TextIO
 
-import typer
+__all__ = ["main"]
 
-from gemmule.compiler.errors import CompileError
-from gemmule.config import ConfigError
-from gemmule.isa import IsaError
-from gemmule.sim.errors import SimulationError
-from gemmule.sw.commands.cosim import cosim
-from gemmule.sw.commands.disasm import disasm
-from gemmule.sw.commands.fuzz import fuzz
-from gemmule.sw.commands.generate import generate
-from gemmule.sw.commands.run import run_app
-from gemmule.sw.commands.synth import synth
-from gemmule.sw.commands.verilog import verilog
-from gemmule.sw.device import DeviceError
-from gemmule.sw.text import InputError
-
-__all__ = ["app", "main"]
-
-ERRORS = (CompileError, ConfigError, DeviceError, InputError, IsaError, SimulationError)
-
-app = typer.Typer(
-    name="gemmule", help="A transformer accelerator, its exact model and quantised speculative decoding.",
-    no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False,
+ERRORS = {
+    "gemmule.compiler.errors": "CompileError", "gemmule.config": "ConfigError", "gemmule.isa": "IsaError",
+    "gemmule.sim.errors": "SimulationError", "gemmule.sw.device": "DeviceError", "gemmule.sw.errors": "InputError",
+}
+"""Errors that a user can mend, by module. What is not loaded has not been raised, and is not loaded for this."""
+OF_THE_MACHINE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO,
+    errno.ENAMETOOLONG, errno.ENOMEM,
 )
-for command in (generate, cosim, fuzz, verilog, synth, disasm):
-    app.command()(command)
-app.add_typer(run_app, name="run")
+FAILED, REFUSED, CLOSED_PIPE = 1, 2, 128 + signal.SIGPIPE
 
 
 def main() -> None:
     """Entry point of the console script."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (>&-)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        for number, handler in before.items():
+            if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
+                signal.signal(number, _terminate)
+        code = _guarded(sys.argv[1:])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _settle(sys.stdout)
+        _settle(sys.stderr)
+    sys.exit(code)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """Leave by an exception, so that simulators and temporary folders go too."""
+    raise SystemExit(128 + number)
+
+
+def _guarded(arguments: list[str]) -> int:
+    """Exit code of the command, or of the error that ended it; its line is on standard error."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the end
+        return _end(128 + signal.SIGINT, "interrupted")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
+    except MemoryError:
+        return _end(REFUSED, "error: not enough memory; use a smaller shape or --timing-only")
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # click's errors, whichever copy of click Typer carries
-        if usage is None:
+        words = _words(error)
+        if words is None:
             raise
-        print(f"error: {usage()}", file=sys.stderr)
-        sys.exit(2)
+        return _end(*words)
+
+
+def _run(arguments: list[str]) -> int:
+    import typer
+
+    from gemmule.sw.commands.group import app
+
+    command: Any = typer.main.get_command(app)
+    if "_GEMMULE_COMPLETE" in os.environ:
+        command.main(arguments, prog_name="gemmule")
+    try:
+        with command.make_context("gemmule", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return 0
+
+
+def _words(error: Exception) -> tuple[int, str] | None:
+    """Exit code and line of an error; None: a mistake of ours, to be shown with its traceback."""
+    broken = _broken_output()
+    if broken is not None and isinstance(error, OSError):
+        if isinstance(broken, BrokenPipeError):
+            return CLOSED_PIPE, ""
+        return REFUSED, f"error: standard output cannot be written: {broken.strerror}"
+    known = tuple(getattr(sys.modules[module], name) for module, name in ERRORS.items() if module in sys.modules)
+    if isinstance(error, known):
+        return REFUSED, f"error: {error}"
+    if isinstance(error, OSError) and (error.errno is None or error.errno in OF_THE_MACHINE):
+        name = f"{error.filename}: " if error.filename else ""
+        return REFUSED, f"error: {name}{error.strerror or error}"
+    usage = getattr(error, "format_message", None)  # click's errors, whichever copy of click Typer carries
+    if usage is None:
+        return None
+    return REFUSED, f"error: {usage()}"
+
+
+def _broken_output() -> OSError | None:
+    """Why standard output does not take what it was given; what failed once is still in its buffer."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return error
+    return None
+
+
+def _end(code: int, line: str) -> int:
+    if line:
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(line.split()))
+        with contextlib.suppress(OSError):  # nobody listens
+            print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def _settle(stream: TextIO) -> None:
+    """Write what is left; if it cannot be, lose it now and not with a complaint of the interpreter at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -8,17 +8,14 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from gemmule.compiler.qmodel import QuantModel
+from gemmule.sw.errors import InputError
 from gemmule.sw.training.tokenizer import load_tokenizer
 
-__all__ = ["EOS", "InputError", "bundled_model", "decode", "encode"]
+__all__ = ["EOS", "bundled_model", "decode", "encode"]
 
 MODELS = Path(__file__).resolve().parent / "models"
 EOS = 1
 """End of a file in the training text; stops generation."""
-
-
-class InputError(ValueError):
-    """Wrong input from the user; the message names value, rule and fix."""
 
 
 @cache

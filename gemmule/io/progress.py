@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["say", "stderr", "working"]
+__all__ = ["bar", "say", "stderr", "working"]
 
 stderr = Console(stderr=True, highlight=False)
 """The console of everything that is not a result. One for all: two live displays would overwrite each other."""
@@ -47,3 +47,21 @@ def working(text: str, *, least: float = 0.0) -> Iterator[None]:
         _showing = False
     if (seconds := time.monotonic() - begin) >= least:
         say(f"{text}: {seconds:.0f} s")
+
+
+@contextlib.contextmanager
+def bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Count to ``total`` on a terminal while the block runs; what it gives adds to the count. Silent elsewhere."""
+    global _showing
+    if _showing or not stderr.is_terminal:
+        yield lambda count: None
+        return
+    _showing = True
+    try:
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+                   TimeElapsedColumn())
+        with Progress(*columns, console=stderr, transient=True) as shown:
+            task = shown.add_task(text, total=total)
+            yield lambda count: shown.advance(task, count)
+    finally:
+        _showing = False
