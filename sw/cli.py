@@ -1,17 +1,19 @@
-"""The entry of ``gemmule``: exit codes, signals, output that cannot be written; light to import.
+"""The entry of ``gemmule``: exit codes, signals, output that cannot be written.
 
-Every error of the user's is one line and exit code 2; an interrupt is one line at any moment, imports included.
+Every error of the user's is one line and exit code 2. An interrupt is one line at any moment: this file loads nothing
+that the interpreter has not loaded, all else comes inside ``main``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import signal
 import sys
-from types import FrameType
-from typing import Any, TextIO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, TextIO
 
 __all__ = ["main"]
 
@@ -24,26 +26,69 @@ OF_THE_MACHINE = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO,
     errno.ENAMETOOLONG, errno.ENOMEM,
 )
-FAILED, REFUSED, CLOSED_PIPE = 1, 2, 128 + signal.SIGPIPE
+FAILED, REFUSED, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
+"""Exit codes; the last two are what a shell says of a program that SIGINT or SIGPIPE ended."""
+
+
+class _Watched:
+    """A stream that remembers why it could not be written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        try:
+            return self.stream.write(text)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except OSError as error:
+            self.error = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def main() -> None:
     """Entry point of the console script."""
+    try:
+        code = _main(sys.argv[1:])
+    except KeyboardInterrupt:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the end
+        code = _end(INTERRUPTED, "interrupted")
+    sys.exit(code)
+
+
+def _main(arguments: list[str]) -> int:
+    """Exit code of the command, with signals and standard output looked after."""
+    import signal
+
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (>&-)
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    stdout = sys.stdout
+    watched = _Watched(stdout)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         for number, handler in before.items():
             if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
                 signal.signal(number, _terminate)
-        code = _guarded(sys.argv[1:])
+        sys.stdout = watched  # type: ignore[assignment]
+        return _guarded(arguments, watched)
     finally:
+        sys.stdout = stdout
         for number, handler in before.items():
             signal.signal(number, handler)
-        _settle(sys.stdout)
-        _settle(sys.stderr)
-    sys.exit(code)
+        for stream in (sys.stdout, sys.stderr):
+            _settle(stream)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -51,21 +96,18 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _guarded(arguments: list[str]) -> int:
+def _guarded(arguments: list[str], output: _Watched) -> int:
     """Exit code of the command, or of the error that ended it; its line is on standard error."""
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        output.flush()
         return code
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the end
-        return _end(128 + signal.SIGINT, "interrupted")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
     except MemoryError:
         return _end(REFUSED, "error: not enough memory; use a smaller shape or --timing-only")
     except Exception as error:
-        words = _words(error)
+        words = _words(error, output.error)
         if words is None:
             raise
         return _end(*words)
@@ -89,10 +131,12 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _words(error: Exception) -> tuple[int, str] | None:
-    """Exit code and line of an error; None: a mistake of ours, to be shown with its traceback."""
-    broken = _broken_output()
-    if broken is not None and isinstance(error, OSError):
+def _words(error: Exception, broken: OSError | None) -> tuple[int, str] | None:
+    """Exit code and line of an error; None: a mistake of ours, to be shown with its traceback.
+
+    ``broken`` is why standard output could not be written.
+    """
+    if broken is not None:
         if isinstance(broken, BrokenPipeError):
             return CLOSED_PIPE, ""
         return REFUSED, f"error: standard output cannot be written: {broken.strerror}"
@@ -108,20 +152,13 @@ def _words(error: Exception) -> tuple[int, str] | None:
     return REFUSED, f"error: {usage()}"
 
 
-def _broken_output() -> OSError | None:
-    """Why standard output does not take what it was given; what failed once is still in its buffer."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        return error
-    return None
-
-
 def _end(code: int, line: str) -> int:
     if line:
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(line.split()))
-        with contextlib.suppress(OSError):  # nobody listens
+        try:
             print(text, file=sys.stderr, flush=True)
+        except OSError:
+            return code  # nobody listens
     return code
 
 

@@ -68,9 +68,9 @@ def generate(
     """
     if method == "ar":
         for option, given in (("--num-speculative-tokens", num_speculative_tokens is not None),
-                              ("--baseline and --no-baseline", baseline is not None)):
+                              ("--baseline" if baseline else "--no-baseline", baseline is not None)):
             if given:
-                raise InputError(f"{option} must not stand beside --method ar, which drafts nothing: drop one of the two")
+                raise InputError(f"{option} needs a draft model, not --method ar: drop one of the two")
     out = Output(json)
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
