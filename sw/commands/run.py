@@ -125,7 +125,7 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
             correct = bool(np.array_equal(program.read_output(target.read_dram), work.expected))
     finally:
         target.close()
-    say(f"simulated in {seconds:.2g} s ({result.cycles / seconds:.2g} cycles per second)")
+    say(f"simulated in {float(f'{seconds:.2g}'):g} s ({float(f'{result.cycles / seconds:.2g}'):,.0f} cycles per second)")
     return program, result, seconds, correct
 
 
