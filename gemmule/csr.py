@@ -12,8 +12,8 @@ from enum import IntEnum, IntFlag
 from .operations import Unit
 
 __all__ = [
-    "CAUSES", "COUNTERS", "COUNTER_BITS", "CSR_BITS", "FAULT_SHIFT", "TRAFFIC", "WATCHDOG_CYCLES", "Control", "Csr",
-    "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
+    "CAUSES", "CAUSE_MEANING", "COUNTERS", "COUNTER_BITS", "CSR_BITS", "FAULT_SHIFT", "TRAFFIC", "WATCHDOG_CYCLES",
+    "Control", "Csr", "Status", "base_offset", "counter_offset", "length_offset", "limit_offset",
 ]
 
 CSR_BITS = 12
@@ -24,6 +24,11 @@ FAULT_SHIFT = 8
 
 CAUSES = ("busy", "dram", "empty", "waiting", "ports")
 """Where a unit's cycles go (docs/timing.md, section Counters)."""
+CAUSE_MEANING = {
+    "busy": "a command in flight (load, store: and data move)", "dram": "load and store: in flight, no data move",
+    "empty": "nothing in flight, nothing in the queue", "waiting": "the queue's head waits for other units' commands",
+    "ports": "the head waits for a port that another stream holds, or another unit issued",
+}
 TRAFFIC = (
     "program_bytes", "load_bytes", "store_bytes", "program_bursts", "load_bursts", "store_bursts",
 )

@@ -1,57 +1,171 @@
-"""The ``gemmule`` command: every error of the user's is one line and exit code 2."""
+"""The entry of ``gemmule``: exit codes, signals, output that cannot be written.
+
+Every error of the user's is one line and exit code 2. An interrupt is one line at any moment: this file loads nothing
+that the interpreter has not loaded, all else comes inside ``main``.
+"""
 
 from __future__ import annotations
 
-import signal
+import errno
+import os
 import sys
 
-import typer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, TextIO
 
-from gemmule.compiler.errors import CompileError
-from gemmule.config import ConfigError
-from gemmule.io.cache import CacheError
-from gemmule.isa import IsaError
-from gemmule.sim.errors import SimulationError
-from gemmule.sw.commands.cache import cache_app
-from gemmule.sw.commands.cosim import cosim
-from gemmule.sw.commands.disasm import disasm
-from gemmule.sw.commands.fuzz import fuzz
-from gemmule.sw.commands.generate import generate
-from gemmule.sw.commands.run import run_app
-from gemmule.sw.commands.synth import synth
-from gemmule.sw.commands.verilog import verilog
-from gemmule.sw.device import DeviceError
-from gemmule.sw.text import InputError
+__all__ = ["main"]
 
-__all__ = ["app", "main"]
-
-ERRORS = (CacheError, CompileError, ConfigError, DeviceError, InputError, IsaError, SimulationError)
-
-app = typer.Typer(
-    name="gemmule", help="A transformer accelerator, its exact model and quantised speculative decoding.",
-    no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False,
+ERRORS = {
+    "gemmule.compiler.errors": "CompileError", "gemmule.config": "ConfigError", "gemmule.io.cache": "CacheError",
+    "gemmule.isa": "IsaError", "gemmule.sim.errors": "SimulationError", "gemmule.sw.device": "DeviceError",
+    "gemmule.sw.errors": "InputError",
+}
+"""Errors that a user can mend, by module. What is not loaded has not been raised, and is not loaded for this."""
+OF_THE_MACHINE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO,
+    errno.ENAMETOOLONG, errno.ENOMEM,
 )
-for command in (generate, cosim, fuzz, verilog, synth, disasm):
-    app.command()(command)
-app.add_typer(run_app, name="run")
-app.add_typer(cache_app, name="cache")
+FAILED, REFUSED, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
+"""Exit codes; the last two are what a shell says of a program that SIGINT or SIGPIPE ended."""
+
+
+class _Watched:
+    """A stream that remembers why it could not be written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        try:
+            return self.stream.write(text)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except OSError as error:
+            self.error = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary folders are removed
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        code = _main(sys.argv[1:])
+    except KeyboardInterrupt:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the end
+        code = _end(INTERRUPTED, "interrupted")
+    sys.exit(code)
+
+
+def _main(arguments: list[str]) -> int:
+    """Exit code of the command, with signals and standard output looked after."""
+    import signal
+
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (>&-)
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    stdout = sys.stdout
+    watched = _Watched(stdout)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number, handler in before.items():
+            if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
+                signal.signal(number, _terminate)
+        sys.stdout = watched  # type: ignore[assignment]
+        return _guarded(arguments, watched)
+    finally:
+        sys.stdout = stdout
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for stream in (sys.stdout, sys.stderr):
+            _settle(stream)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """Leave by an exception, so that simulators and temporary folders go too."""
+    raise SystemExit(128 + number)
+
+
+def _guarded(arguments: list[str], output: _Watched) -> int:
+    """Exit code of the command, or of the error that ended it; its line is on standard error."""
+    try:
+        code = _run(arguments)
+        output.flush()
+        return code
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
+    except MemoryError:
+        return _end(REFUSED, "error: not enough memory; use a smaller shape or --timing-only")
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # click's errors, whichever copy of click Typer carries
-        if usage is None:
+        words = _words(error, output.error)
+        if words is None:
             raise
-        print(f"error: {usage()}", file=sys.stderr)
-        sys.exit(2)
+        return _end(*words)
+
+
+def _run(arguments: list[str]) -> int:
+    import typer
+
+    from gemmule.sw.commands.group import app
+
+    command: Any = typer.main.get_command(app)
+    if "_GEMMULE_COMPLETE" in os.environ:
+        command.main(arguments, prog_name="gemmule")
+    try:
+        with command.make_context("gemmule", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return 0
+
+
+def _words(error: Exception, broken: OSError | None) -> tuple[int, str] | None:
+    """Exit code and line of an error; None: a mistake of ours, to be shown with its traceback.
+
+    ``broken`` is why standard output could not be written.
+    """
+    if broken is not None:
+        if isinstance(broken, BrokenPipeError):
+            return CLOSED_PIPE, ""
+        return REFUSED, f"error: standard output cannot be written: {broken.strerror}"
+    known = tuple(getattr(sys.modules[module], name) for module, name in ERRORS.items() if module in sys.modules)
+    if isinstance(error, known):
+        return REFUSED, f"error: {error}"
+    if isinstance(error, OSError) and (error.errno is None or error.errno in OF_THE_MACHINE):
+        name = f"{error.filename}: " if error.filename else ""
+        return REFUSED, f"error: {name}{error.strerror or error}"
+    usage = getattr(error, "format_message", None)  # click's errors, whichever copy of click Typer carries
+    if usage is None:
+        return None
+    return REFUSED, f"error: {usage()}"
+
+
+def _end(code: int, line: str) -> int:
+    if line:
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(line.split()))
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except OSError:
+            return code  # nobody listens
+    return code
+
+
+def _settle(stream: TextIO) -> None:
+    """Write what is left; if it cannot be, lose it now and not with a complaint of the interpreter at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

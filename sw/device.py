@@ -7,10 +7,12 @@ from typing import Protocol
 from gemmule.config import Config
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
+from gemmule.sw.limits import BACKENDS
 
-__all__ = ["BACKENDS", "Device", "DeviceError", "open_device"]
+__all__ = ["RTL_DRAM_BYTES", "Device", "DeviceError", "open_device"]
 
-BACKENDS = ("model", "rtl")
+RTL_DRAM_BYTES = 64 << 20
+"""One size for all, so that one build serves all."""
 
 
 class DeviceError(RuntimeError):
@@ -37,7 +39,7 @@ def open_device(backend: str, config: Config, dram_bytes: int) -> Device:
     """A fresh device with zeroed DRAM of ``dram_bytes``.
 
     Raises:
-        DeviceError: the back end is unknown.
+        DeviceError: the back end is unknown, or its DRAM is smaller.
     """
     if backend == "model":
         from gemmule.sim.simulator import Simulator
@@ -46,5 +48,8 @@ def open_device(backend: str, config: Config, dram_bytes: int) -> Device:
     if backend == "rtl":
         from gemmule.sim.rtl.device import RtlDevice
 
-        return RtlDevice(config)  # one size for all, so that one build serves all
+        if dram_bytes > RTL_DRAM_BYTES:
+            raise DeviceError(
+                f"--backend rtl has {RTL_DRAM_BYTES} bytes of DRAM, not {dram_bytes}; use --backend model")
+        return RtlDevice(config, dram_bytes=RTL_DRAM_BYTES)
     raise DeviceError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from gemmule.compiler.decoder import compile_decoder
+from gemmule.compiler.decoder_plan import plan_decoder
 from gemmule.compiler.decoder_program import DecoderProgram
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.gemm import INT8, GemmProgram, compile_gemm
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
+from gemmule.io.progress import working
 from gemmule.numerics import requant, requant_store
 from gemmule.sim.launch import Launch
-from gemmule.sw.text import InputError, bundled_model
+from gemmule.sw.errors import InputError
+from gemmule.sw.text import bundled_model
 from gemmule.timing import ceil_div
 
 __all__ = ["Product", "bundled_program", "decode_launch", "product"]
@@ -54,9 +59,21 @@ def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: Weigh
     return Product(program, case, expected)
 
 
-def bundled_program(name: str, config: Config) -> DecoderProgram:
-    """The compiled program of a bundled model."""
-    return compile_decoder(bundled_model(name), config, tokens=True)
+@cache
+def bundled_program(name: str, config: Config, base_address: int = 0) -> DecoderProgram:
+    """The compiled program of a bundled model, placed from ``base_address`` of the DRAM.
+
+    Raises:
+        InputError: it does not fit the configuration.
+    """
+    model = bundled_model(name)
+    try:
+        plan_decoder(model.shape, config)
+    except CompileError as error:
+        raise InputError(f"the bundled model {name} does not run on config {config.name!r}: use --config base or edge "
+                         f"({error})") from None
+    with working(f"compiling {name} for {config.name}", least=1.0):
+        return compile_decoder(model, config, base_address=base_address, tokens=True)
 
 
 def decode_launch(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:

@@ -1,29 +1,43 @@
-"""The report of a generation: acceptance, cycles by unit, DRAM bytes, speed-up."""
+"""Reports as people read them: a generation (acceptance, cycles, speed-up), and a launch's counters."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from gemmule.csr import CAUSE_MEANING, CAUSES
+from gemmule.isa import Unit
 from gemmule.sw import text
 from gemmule.sw.decoding.generate import Generation
 
-__all__ = ["generation_json", "print_generation"]
+__all__ = ["counters_table", "generation_json", "print_generation"]
+
+ENDED = {
+    "length": "ended at --max-new-tokens", "stop": "ended at the end-of-file token",
+    "context": "ended because the context is full",
+}
+UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
 def generation_json(run: Generation, reference: Generation | None) -> dict[str, Any]:
     """The numbers of a run; ``speedup_over_ar`` is whole-run cycles of autoregressive decoding over
     this run's, host and prefill counted on both sides (None without a reference)."""
     ledger = run.ledger
+    clock = ledger.config.host.clock_mhz
+    matrix = ledger.units[Unit.MATRIX.label] / max(1, ledger.device_cycles)
     return {
         "tokens": run.tokens,
         "text": text.decode(run.tokens),
-        "stopped": run.stopped,
+        "finish_reason": run.finish_reason,
+        "clock_mhz": clock,
         "cycles": ledger.cycles,
+        "milliseconds": ledger.cycles / clock / 1000,
+        "tokens_per_second": len(run.tokens) * clock * 1e6 / ledger.cycles,
         "device_cycles": ledger.device_cycles,
         "host_cycles": ledger.host_cycles,
         "prefill_cycles": run.prefill_cycles,
@@ -39,6 +53,7 @@ def generation_json(run: Generation, reference: Generation | None) -> dict[str, 
         "dram_bytes": sum(ledger.dram_bytes.values()),
         "dram_bytes_by_purpose": ledger.dram_bytes,
         "dram_bound": ledger.dram_bound,
+        "bound": "memory" if ledger.dram_bound >= matrix else "compute",
         "distinct_4grams": _distinct(run.tokens, 4),
         "speedup_over_ar": reference.ledger.cycles / ledger.cycles if reference else None,
         "same_tokens_as_ar": reference.tokens == run.tokens if reference else None,
@@ -49,7 +64,7 @@ def _histogram(run: Generation) -> dict[str, int]:
     counts: dict[str, int] = {}
     for _, accepted in run.steps:
         counts[str(accepted)] = counts.get(str(accepted), 0) + 1
-    return dict(sorted(counts.items()))
+    return dict(sorted(counts.items(), key=lambda item: int(item[0])))
 
 
 def _distinct(tokens: list[int], n: int) -> float:
@@ -58,44 +73,22 @@ def _distinct(tokens: list[int], n: int) -> float:
     return len(set(grams)) / max(1, len(grams))
 
 
-def print_generation(console: Console, prompt: str, run: Generation, reference: Generation | None,
+def print_generation(console: Console, prompt: str, ids: list[int], run: Generation, reference: Generation | None,
                      method: str, backend: str) -> None:
     """Print the text and the table."""
     record = generation_json(run, reference)
     body = Text(_printable(prompt), style="dim")
     body.append(_printable(record["text"]), style="bold")
-    console.print(Panel(body, title=f"{method} on {backend}, {len(run.tokens)} new tokens"))
+    console.print(Panel(body, title=f"{method} on {backend}: {len(ids)} prompt tokens, {len(run.tokens)} new tokens"))
+    console.print(f"{ENDED[run.finish_reason]}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
+                  f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second")
 
-    runs = [(method, run)]
+    runs = {method: record}
     if reference is not None and reference is not run:
-        runs.append(("ar", reference))
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name, _ in runs:
-        table.add_column(name, justify="right")
-
-    def row(label: str, values: list[str]) -> None:
-        table.add_row(label, *values)
-
-    records = [generation_json(r, None) for _, r in runs]
-    row("tokens per step", [f"{r['tokens_per_step']:.2f}" for r in records])
-    row("acceptance", [f"{r['acceptance']:.1%}" if r["draft_passes"] else "-" for r in records])
-    row("accepted per step (count: steps)",
-        [" ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()) for r in records])
-    row("target / draft passes", [f"{r['target_passes']} / {r['draft_passes']}" for r in records])
-    row("distinct 4-grams", [f"{r['distinct_4grams']:.0%}" for r in records])
-    row("cycles", [f"{r['cycles']:,}" for r in records])
-    row("  of them prefill", [f"{r['prefill_cycles']:,}" for r in records])
-    row("cycles per token", [f"{r['cycles_per_token']:,.0f}" for r in records])
-    for model in ("target", "draft"):
-        row(f"  {model} passes", [_per_token(r, r["cycles_by_model"].get(model, 0)) for r in records])
-    row("  host", [_per_token(r, r["host_cycles"]) for r in records])
-    row("busy cycles per token by unit (they overlap)", ["" for _ in records])
-    for unit in ("load", "store", "matrix", "vector"):
-        row(f"  {unit}", [_per_token(r, r["cycles_by_unit"][unit]) for r in records])
-    row("DRAM bytes per token", [_per_token(r, r["dram_bytes"]) for r in records])
-    row("DRAM bus busy, of device cycles", [f"{r['dram_bound']:.1%}" for r in records])
-    console.print(table)
+        runs["ar"] = generation_json(reference, None)
+    console.print(_table(runs))
+    console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
+                  f"cycles, the matrix unit in {_share(record, 'matrix')}")
     if reference is not None and reference is not run:
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
         console.print(
@@ -103,10 +96,55 @@ def print_generation(console: Console, prompt: str, run: Generation, reference: 
             f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; text {same} autoregressive decoding")
 
 
+def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
+    """One column a method."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in runs:
+        table.add_column(name, justify="right")
+
+    def row(label: str, value: Callable[[dict[str, Any]], str]) -> None:
+        table.add_row(label, *(value(record) for record in runs.values()))
+
+    def per_token(count: Callable[[dict[str, Any]], int]) -> Callable[[dict[str, Any]], str]:
+        return lambda r: f"{count(r) / max(1, len(r['tokens'])):,.0f}"
+
+    row("tokens per step", lambda r: f"{r['tokens_per_step']:.2f}")
+    row("acceptance", lambda r: f"{r['acceptance']:.1%}" if r["draft_passes"] else "-")
+    row("accepted per step (count: steps)",
+        lambda r: " ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()))
+    row("target / draft passes", lambda r: f"{r['target_passes']} / {r['draft_passes']}")
+    row("distinct 4-grams", lambda r: f"{r['distinct_4grams']:.0%}")
+    row("tokens per second", lambda r: f"{r['tokens_per_second']:,.0f}")
+    row("cycles", lambda r: f"{r['cycles']:,}")
+    row("  of them prefill (the prompt)", lambda r: f"{r['prefill_cycles']:,}")
+    row("cycles per token", lambda r: f"{r['cycles_per_token']:,.0f}")
+    for model in ("target", "draft"):
+        row(f"  {model} passes", per_token(lambda r, model=model: r["cycles_by_model"].get(model, 0)))  # type: ignore[misc]
+    row("  host (launches, accepting)", per_token(lambda r: r["host_cycles"]))
+    row("busy cycles per token by unit (they overlap)", lambda r: "")
+    for unit in UNITS:
+        row(f"  {unit.label}", per_token(lambda r, unit=unit: r["cycles_by_unit"][unit.label]))  # type: ignore[misc]
+    row("DRAM bytes per token", per_token(lambda r: r["dram_bytes"]))
+    row("DRAM bus busy, of device cycles", lambda r: f"{r['dram_bound']:.1%}")
+    return table
+
+
+def _share(record: dict[str, Any], unit: str) -> str:
+    return f"{record['cycles_by_unit'][unit] / max(1, record['device_cycles']):.1%}"
+
+
 def _printable(content: str) -> str:
     """Control characters would reach the terminal: show them as U+FFFD."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in content)
 
 
-def _per_token(record: dict[str, Any], value: int) -> str:
-    return f"{value / max(1, len(record['tokens'])):,.0f}"
+def counters_table(counters: Mapping[str, Mapping[str, int]]) -> Group:
+    """A launch's cycles by unit and cause, and what the causes mean."""
+    table = Table("cycles of", *CAUSES, box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for unit, split in counters.items():
+        table.add_row(unit, *(f"{split[cause]:,}" for cause in CAUSES))
+    legend = "; ".join(f"{cause}: {CAUSE_MEANING[cause]}" for cause in CAUSES)
+    return Group(table, Text(legend, style="dim"))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from types import TracebackType
 
-from gemmule.compiler.decoder import compile_decoder
 from gemmule.compiler.decoder_program import DecoderProgram
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
@@ -15,19 +13,15 @@ from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
 from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.device import Device, open_device
+from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
+from gemmule.sw.limits import DRAFTS_DEFAULT, METHODS, check_choice
+from gemmule.sw.programs import bundled_program
 from gemmule.sw.runtime import LoadedModel
-from gemmule.sw.text import InputError, bundled_model
 
-__all__ = ["METHODS", "Session"]
+__all__ = ["Session"]
 
-METHODS = ("ar", "draft")
 ALIGN = 1 << 16
-
-
-@cache
-def _compiled(name: str, config: Config, base_address: int) -> DecoderProgram:
-    return compile_decoder(bundled_model(name), config, base_address=base_address, tokens=True)
 
 
 @dataclass(frozen=True)
@@ -39,9 +33,9 @@ class _Placed:
 
 def _place(config: Config) -> _Placed:
     """Both models in one DRAM, one after the other."""
-    target = _compiled("target", config, 0)
+    target = bundled_program("target", config)
     base = round_up(target.size, ALIGN)
-    draft = _compiled("draft", config, base)
+    draft = bundled_program("draft", config, base)
     return _Placed(target, draft, round_up(base + draft.size, ALIGN))
 
 
@@ -59,20 +53,19 @@ class Session:
         self.draft = LoadedModel("draft", placed.draft, self.device)
 
     def generate(
-        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int = 3,
+        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int = DRAFTS_DEFAULT,
         stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
     ) -> Generation:
-        """Generate with ``method`` (``ar`` or ``draft``), from an empty KV cache.
+        """Generate with ``method`` (``ar`` or ``draft``), from an empty KV cache; ``ar`` drafts nothing.
 
         Raises:
             InputError: an option is outside its range.
         """
-        if method not in METHODS:
-            raise InputError(f"--method must be one of {', '.join(METHODS)}, not {method!r}")
+        check_choice("--method", method, METHODS)
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
         most = self.target.program.max_rows - 1
-        if not 1 <= num_speculative_tokens <= most:
+        if method == "draft" and not 1 <= num_speculative_tokens <= most:
             raise InputError(
                 f"--num-speculative-tokens must be from 1 to {most} (one pass verifies "
                 f"{most + 1} rows), not {num_speculative_tokens}")

@@ -11,17 +11,14 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.qmodel import QuantModel
 from gemmule.io.reading import shown
 from gemmule.sw.bundled import FILES, bundled_file
+from gemmule.sw.errors import InputError
 from gemmule.sw.training.tokenizer import load_tokenizer
 
-__all__ = ["EOS", "InputError", "bundled_model", "decode", "encode"]
+__all__ = ["EOS", "bundled_model", "decode", "encode"]
 
 MODELS = Path(__file__).resolve().parent / "models"
 EOS = 1
 """End of a file in the training text; stops generation."""
-
-
-class InputError(ValueError):
-    """Wrong input from the user; the message names value, rule and fix."""
 
 
 @cache

@@ -51,15 +51,16 @@ def working(text: str, *, least: float = 0.0) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting(text: str, total: int) -> Iterator[Callable[[int, str], None]]:
+def counting(text: str, total: int, *, lines: bool = True) -> Iterator[Callable[[int, str], None]]:
     """Say how far ``text`` is while the block runs: ``tell(done, note)`` for the function that the block gets.
 
-    On a terminal a live bar with the last note; elsewhere, and inside another live display, ten lines in all.
+    On a terminal a live bar with the last note; elsewhere, and inside another live display, ten lines in all, or with
+    ``lines`` false none.
     """
     global _showing
     if _showing or not stderr.is_terminal:
         def line(done: int, note: str) -> None:
-            if done * 10 // total > (done - 1) * 10 // total:
+            if lines and done * 10 // total > (done - 1) * 10 // total:
                 say(f"  {done}/{total} {text}, {note}")
 
         yield line

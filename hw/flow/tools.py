@@ -22,6 +22,12 @@ PROGRAMS = {"yosys": ("yosys", "-V"), "nextpnr": ("nextpnr-ecp5", "--version")}
 Progress = Callable[[str], None]
 
 
+def _install_line() -> str:
+    """What installs the extra: from a clone by its folder, else by name."""
+    clone = (Path(__file__).resolve().parents[2] / "pyproject.toml").is_file()
+    return "pip install -e '.[synth]'" if clone else "pip install 'gemmule[synth]'"
+
+
 class SynthError(RuntimeError):
     """A tool is missing or failed, or the design does not fit; one line."""
 
@@ -45,7 +51,7 @@ class Tools:
             if self.native and shutil.which(PROGRAMS[tool][0]) is None:
                 raise SynthError(f"synth: {PROGRAMS[tool][0]} is not on PATH; install it or leave out --native")
             if not self.native and importlib.util.find_spec(ENTRIES[tool][0]) is None:
-                raise SynthError(f"synth: {PACKAGES[tool]} is not installed; pip install 'gemmule[synth]'")
+                raise SynthError(f"synth: {PACKAGES[tool]} is not installed; {_install_line()}")
 
     def version(self, tool: str) -> str | None:
         """Name and version, None if the tool is not there."""

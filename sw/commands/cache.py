@@ -19,11 +19,11 @@ from gemmule.io.locks import acquire
 from gemmule.sim.rtl.build import MANIFEST, sweep_builds
 from gemmule.sim.rtl.process import sweep_runs
 from gemmule.sw.commands.common import JsonOption, console, write_json
-from gemmule.sw.text import InputError
+from gemmule.sw.errors import InputError
 
-__all__ = ["cache_app"]
+__all__ = ["cache"]
 
-cache_app = typer.Typer(help="Show or clear what is kept: Verilog, simulators, compiled code, logs of failures.",
+cache = typer.Typer(help="Show or clear what is kept: Verilog, simulators, compiled code, logs of failures.",
                         no_args_is_help=True)
 
 
@@ -134,7 +134,7 @@ def _record(entry: Entry) -> dict[str, object]:
             "age_days": round(entry.age, 4), "in_use": entry.busy}
 
 
-@cache_app.command()
+@cache.command()
 def show(json: JsonOption = None) -> None:
     """List what is kept: size, and how long ago it was used (simulators) or made.
 
@@ -152,7 +152,7 @@ def show(json: JsonOption = None) -> None:
         console.print(table, soft_wrap=True)
 
 
-@cache_app.command()
+@cache.command()
 def clear(
     config: Annotated[str, typer.Argument(
         help="Only what belongs to the configuration of this name.")] = "",

@@ -1,55 +1,70 @@
-"""What every command shares: options, errors, JSON output."""
+"""What every command shares: options, where its words go, where its numbers go. Light to import."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from gemmule.config import PRESETS, Config, load_config
-from gemmule.sw.text import InputError
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import PRESETS, SEED, SIZE, check_choice
 
-__all__ = [
-    "ConfigOption", "JsonOption", "SeedOption", "ShapeOption", "check_json", "conditions", "console", "parse_shape",
-    "read_config", "write_file", "write_json",
-]
+if TYPE_CHECKING:
+    from rich.console import Console
 
-console = Console(highlight=False)
+    from gemmule.config import Config
+
+__all__ = ["ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "choice", "conditions", "parse_shape",
+           "read_config", "write_file"]
+
+STDOUT = Path("-")
+
+
+def choice(option: str, known: tuple[str, ...], text: str) -> Any:
+    """An option that takes one of ``known``: checked, completed by the shell, listed in the help."""
+    return typer.Option(
+        option, help=text, metavar="|".join(known), callback=lambda value: check_choice(option, value, known),
+        autocompletion=lambda: list(known))
+
 
 ConfigOption = Annotated[str, typer.Option(
-    "--config", help=f"Device configuration: a preset ({', '.join(PRESETS)}) or a YAML file.")]
+    "--config", metavar="NAME|FILE", help=f"Device configuration: a preset ({', '.join(PRESETS)}) or a YAML file.",
+    autocompletion=lambda: list(PRESETS))]
 JsonOption = Annotated[Path | None, typer.Option(
-    "--json", help="Also write the numbers to this JSON file.", callback=lambda path: check_json(path))]
+    "--json", metavar="FILE", callback=lambda path: _check_json(path),
+    help="Also write the numbers to this file (docs/schemas); '-': to standard output, and the words to standard "
+         "error.")]
 SeedOption = Annotated[int, typer.Option(
-    "--seed", help="Seed of random data.", callback=lambda seed: _check_seed(seed))]
-ShapeOption = Annotated[str, typer.Option("--shape", help="Rows x inner x columns: MxKxN.")]
+    "--seed", metavar="N", help=f"Seed of random data, {SEED}.", callback=lambda seed: SEED.check("--seed", seed))]
+ShapeOption = Annotated[str, typer.Option(
+    "--shape", metavar="MxKxN", callback=lambda text: "x".join(map(str, parse_shape(text))),
+    help=f"Rows x inner x columns of C = A B, each {SIZE.low} to {SIZE.high:,}.")]
 
 
 def read_config(source: str) -> Config:
+    """:func:`gemmule.config.load_config`, imported when needed."""
+    from gemmule.config import load_config
+
     return load_config(source)
 
 
-def _check_seed(seed: int) -> int:
-    if seed < 0:
-        raise InputError(f"--seed must be at least 0, not {seed}")
-    return seed
-
-
-def parse_shape(text: str) -> tuple[int, int, int]:
-    """``MxKxN`` to three integers of at least 1.
+def parse_shape(text: str, option: str = "--shape") -> tuple[int, int, int]:
+    """``MxKxN`` to three integers in range.
 
     Raises:
-        InputError: not three such integers.
+        InputError: not three such integers; ``option`` is named.
     """
     match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})", text)
-    if not match or min(map(int, match.groups())) < 1:
-        raise InputError(f"--shape must be MxKxN with integers of at least 1, not {text!r}; try 512x768x768")
+    if not match or not all(SIZE.low <= int(size) <= SIZE.high for size in match.groups()):
+        raise InputError(f"{option} must be MxKxN with integers from {SIZE.low} to {SIZE.high}, not {text!r}; try "
+                         f"512x768x768")
     m, k, n = map(int, match.groups())
     return m, k, n
 
@@ -65,45 +80,87 @@ def conditions(config: Config) -> str:
     )
 
 
-def check_json(path: Path | None) -> Path | None:
-    """Refuse a path that could not be written, before any work is done.
+def _check_json(path: Path | None) -> Path | None:
+    """Refuse a path that could not be written, before any work is done; nothing is made.
 
     Raises:
         InputError: it is a folder, or its folder cannot be made or written.
     """
-    if path is None:
-        return None
-    try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--json must name a writable file, not {str(path)!r}: {error.strerror}") from None
-    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+    if path is None or path == STDOUT:
+        return path
+    target = path.resolve()
+    there = next(folder for folder in (target.parent, *target.parents) if folder.exists())
+    device = target.exists() and not target.is_file()
+    if target.is_dir() or not os.access(target if device else there, os.W_OK) or not there.is_dir():
         raise InputError(f"--json must name a writable file, not {str(path)!r}")
     return path
 
 
-def write_file(path: Path, content: bytes, option: str) -> None:
-    """Write through a temporary file beside the target and a rename; devices and pipes directly.
+def write_file(path: Path, content: bytes | str, option: str) -> None:
+    """Write it whole or not at all; folders that were made for it go again if it fails.
 
     Raises:
         InputError: the file cannot be written; ``option`` is named.
     """
-    target = path.resolve()
+    from gemmule.io.files import write_atomically
+
+    made = [folder for folder in path.resolve().parents if not folder.exists()]
     try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)
-            return
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(content)
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+        write_atomically(path, content)
     except OSError as error:
+        for folder in made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
         raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
 
 
-def write_json(path: Path | None, data: Mapping[str, Any]) -> None:
-    """Write ``data`` to the file of ``--json``; nothing when ``path`` is None."""
-    if path is not None:
-        write_file(path, (json.dumps(data, indent=1) + "\n").encode(), "--json")
+class Output:
+    """Where one command's words and numbers go.
+
+    Attributes:
+        console: words: standard output, or standard error where ``--json -`` has the numbers on standard output.
+    """
+
+    def __init__(self, json: Path | None) -> None:
+        self.json = json
+        self.console: Console = _console() if json != STDOUT else _stderr()
+
+    def print(self, text: str, *, style: str | None = None) -> None:
+        """A line of the report, as it is (no markup)."""
+        self.console.print(text, markup=False, style=style)
+
+    def lines(self, lines: Sequence[str]) -> None:
+        """A listing: never wrapped, whatever the width."""
+        self.console.file.write("\n".join(lines) + "\n")
+        self.console.file.flush()
+
+    def write(self, command: str, config: Config | None, record: dict[str, Any]) -> None:
+        """Write ``record`` behind the common head, if ``--json`` wants it; it must follow the command's schema."""
+        if self.json is None:
+            return
+        from gemmule.sw.records import complete
+
+        text = json.dumps(complete(command, config, record), indent=1) + "\n"
+        if self.json == STDOUT:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            write_file(self.json, text, "--json")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    class Stdout(Console):
+        """Leaves a closed pipe to the entry, which ends as one does."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Stdout(highlight=False)
+
+
+def _stderr() -> Console:
+    from gemmule.io.progress import stderr
+
+    return stderr

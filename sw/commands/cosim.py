@@ -6,33 +6,37 @@ from typing import Annotated
 
 import typer
 
-from gemmule.sim.rtl.cosim import cosim as compare
-from gemmule.sim.rtl.cosim import record_waveform
-from gemmule.sim.rtl.device import RtlDevice
-from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import (
     ConfigOption,
     JsonOption,
+    Output,
     SeedOption,
     ShapeOption,
-    console,
     parse_shape,
     read_config,
-    write_json,
 )
-from gemmule.sw.programs import decode_launch, product
-from gemmule.sw.text import InputError
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import POSITION, ROWS
 
 __all__ = ["cosim"]
 
+KNOWN = ("gemm", "target", "draft")
+
 
 def cosim(
-    program: Annotated[str, typer.Argument(help="gemm, target or draft (one pass of a bundled model).")] = "gemm",
+    program: Annotated[str, typer.Argument(
+        metavar="PROGRAM", help="gemm, or target or draft (one pass of a bundled model).",
+        autocompletion=lambda: list(KNOWN))] = "gemm",
     config: ConfigOption = "base",
     shape: ShapeOption = "64x128x64",
-    rows: Annotated[int, typer.Option("--rows", help="New rows of a model's pass.")] = 4,
-    position: Annotated[int, typer.Option("--position", help="Context length of a model's pass.")] = 32,
-    waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform (VCD) even without a difference.")] = False,
+    rows: Annotated[int, typer.Option(
+        "--rows", metavar="N", help=f"New rows (tokens) of a model's pass, {ROWS}; fewer where memories are small.",
+        callback=lambda n: ROWS.check("--rows", n))] = 4,
+    position: Annotated[int, typer.Option(
+        "--position", metavar="N", callback=lambda n: POSITION.check("--position", n),
+        help=f"Rows in the cache before a model's pass, {POSITION}; with the new rows at most {POSITION.high + 1}.",
+    )] = 32,
+    waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform even without a difference.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -40,30 +44,45 @@ def cosim(
 
     Exit code 1 on a difference; the first one is shown, and a waveform of the program is kept.
 
-    Example: gemmule cosim gemm --shape 60x50x30 --config tiny
+    \b
+    Examples:
+      gemmule cosim gemm --shape 60x50x30 --config tiny
+      gemmule cosim target --rows 4 --position 32
     """
+    if program not in KNOWN:
+        raise InputError(f"PROGRAM must be {', '.join(KNOWN[:-1])} or {KNOWN[-1]}, not {program!r}")
+    out = Output(json)
     device = read_config(config)
+
+    from gemmule.compiler.layout import WeightFormat
+    from gemmule.sim.rtl.cosim import cosim as compare
+    from gemmule.sim.rtl.cosim import record_waveform
+    from gemmule.sim.rtl.device import RtlDevice
+    from gemmule.sim.simulator import Simulator
+    from gemmule.sw.estimate import estimate
+    from gemmule.sw.programs import decode_launch, product
+
     if program == "gemm":
-        case = product(device, *parse_shape(shape), seed).case
-    elif program in ("target", "draft"):
-        case = decode_launch(program, device, rows, position, seed)
+        sizes = parse_shape(shape)
+        estimate(device, sizes, WeightFormat(), "ws", backend="rtl").announce(f"{shape} on rtl", "use a smaller shape")
+        case = product(device, *sizes, seed).case
     else:
-        raise InputError(f"PROGRAM must be gemm, target or draft, not {program!r}")
+        case = decode_launch(program, device, rows, position, seed)
     simulator = Simulator(device, dram_bytes=len(case.dram))
     with RtlDevice(device) as rtl:
         report = compare(case, simulator, rtl)
     if report.text:
-        console.print(report.text, markup=False)
-    console.print(
-        f"{case.name} on {device.name}, seed {seed}: {len(report.expected.issue)} commands, model "
+        out.print(report.text)
+    out.print(
+        f"{case.name} on {device.name}, seed {seed}: {len(report.expected.issue):,} commands, model "
         f"{report.expected.cycles:,} cycles, RTL {report.seen.cycles:,}; {report.byte_differences} byte "
         f"differences, {report.cycle_differences} cycle differences, {report.counter_differences} counter differences")
     waveform = None
     if waves or not report.ok:
         waveform = record_waveform(case, device)
-        console.print(f"waveform: {waveform}", markup=False, soft_wrap=True)
-    write_json(json, {
-        "program": case.name, "config": device.name, "seed": seed,
+        out.console.print(f"waveform: {waveform}", markup=False, soft_wrap=True)
+    out.write("cosim", device, {
+        "program": case.name, "seed": seed, "commands": len(report.expected.issue),
         "cycles_model": report.expected.cycles, "cycles_rtl": report.seen.cycles,
         "byte_differences": report.byte_differences, "cycle_differences": report.cycle_differences,
         "counter_differences": report.counter_differences, "waveform": str(waveform) if waveform else None,

@@ -5,23 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmule.compiler.gemm import compile_gemm
-from gemmule.isa import COMMAND_BYTES, Command, IsaError, decode, disassemble, encode_program
-from gemmule.sw.commands.common import ConfigOption, JsonOption, parse_shape, read_config, write_file, write_json
-from gemmule.sw.programs import bundled_program
-from gemmule.sw.text import InputError
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, parse_shape, read_config, write_file
+from gemmule.sw.errors import InputError
+
+if TYPE_CHECKING:
+    from gemmule.config import Config
+    from gemmule.isa import Command
 
 __all__ = ["disasm"]
 
 
+MOST_BYTES = (2**24 - 1) * 32
+"""Of a program: commands of 32 bytes, counted in 24 bits."""
+
+
 def _from_file(path: Path) -> list[Command]:
+    from gemmule.isa import COMMAND_BYTES, IsaError, decode
+
     if not path.is_file():
         raise InputError(f"PROGRAM must be a file, target, draft or MxKxN, not {str(path)!r}")
-    image = path.read_bytes()
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(f"{path} must hold at most {MOST_BYTES} bytes, not {path.stat().st_size}")
+    try:
+        image = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"PROGRAM must be a file that can be read, not {str(path)!r}: {error.strerror}") from None
     if not image or len(image) % COMMAND_BYTES:
         raise InputError(
             f"{path} must hold commands of {COMMAND_BYTES} bytes each, not {len(image)} bytes")
@@ -34,27 +46,48 @@ def _from_file(path: Path) -> list[Command]:
     return commands
 
 
+def _compiled(program: str, device: Config) -> Sequence[Command]:
+    from gemmule.compiler.gemm import compile_gemm
+    from gemmule.compiler.layout import WeightFormat
+    from gemmule.sw.estimate import estimate, patiently
+    from gemmule.sw.programs import bundled_program
+
+    if program in ("target", "draft"):
+        return bundled_program(program, device).commands
+    sizes = parse_shape(program, "PROGRAM")
+    cost = estimate(device, sizes, WeightFormat(), "ws")
+    cost.announce(program, "a smaller shape is quicker")
+    with patiently("compiling the product", cost.compiling):
+        return compile_gemm(device, *sizes).commands
+
+
 def disasm(
     program: Annotated[str, typer.Argument(
+        metavar="PROGRAM",
         help="target or draft (bundled models), MxKxN (a product), or a program image file.")] = "target",
     config: ConfigOption = "base",
-    out: Annotated[Path | None, typer.Option("--save-image", help="Also write the program image here.")] = None,
+    image: Annotated[Path | None, typer.Option("--save-image", metavar="FILE",
+        help="Also write the program image here: 32 bytes a command.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Print the listing of a compiled program or of a program image.
 
-    Example: gemmule disasm 64x64x64 --config tiny
+    An image is listed by its fields alone, so --config plays no part for it.
+
+    \b
+    Examples:
+      gemmule disasm 8x8x8 --config tiny
+      gemmule disasm target --save-image build/target.bin
     """
+    out = Output(json)
     device = read_config(config)
-    commands: Sequence[Command]
-    if program in ("target", "draft"):
-        commands = bundled_program(program, device).commands
-    elif re.fullmatch(r"[0-9]+x[0-9]+x[0-9]+", program):
-        commands = compile_gemm(device, *parse_shape(program)).commands
-    else:
-        commands = _from_file(Path(program))
+    known = program in ("target", "draft") or re.fullmatch(r"[0-9]+x[0-9]+x[0-9]+", program)
+    commands = _compiled(program, device) if known else _from_file(Path(program))
+
+    from gemmule.isa import disassemble, encode_program
+
     lines = [f"{i:5d}  {disassemble(command)}" for i, command in enumerate(commands)]
-    if out is not None:
-        write_file(out, encode_program(commands), "--save-image")
-    print("\n".join(lines))
-    write_json(json, {"commands": len(commands), "listing": lines})
+    if image is not None:
+        write_file(image, encode_program(commands), "--save-image")
+    out.lines(lines)
+    out.write("disasm", device if known else None, {"commands": len(commands), "listing": lines})

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gemmule.sw import text
-from gemmule.sw.commands.common import (
-    ConfigOption,
-    JsonOption,
-    SeedOption,
-    conditions,
-    console,
-    read_config,
-    write_json,
-)
-from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.device import BACKENDS
-from gemmule.sw.report import generation_json, print_generation
-from gemmule.sw.session import METHODS, Session
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import BACKENDS, CONTEXT, DRAFTS, DRAFTS_DEFAULT, METHODS, NEW_TOKENS, PROMPT_BYTES
+
+if TYPE_CHECKING:
+    from gemmule.sw.decoding.generate import Generation
+    from gemmule.sw.session import Session
 
 __all__ = ["generate"]
 
@@ -30,56 +25,130 @@ PROMPT = '''def read_lines(path):
 '''
 
 
-def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int, stop: frozenset[int]) -> Generation:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=max_new_tokens)
-        return session.generate(
-            method, prompt, max_new_tokens, num_speculative_tokens, stop,
-            lambda new: bar.advance(task, len(new)))
-
-
 def generate(
     config: ConfigOption = "base",
-    json: JsonOption = None,
-    prompt: Annotated[str, typer.Option("--prompt", help="Text to continue.")] = PROMPT,
-    method: Annotated[str, typer.Option("--method", help=f"Decoding method: {', '.join(METHODS)}.")] = "draft",
-    backend: Annotated[str, typer.Option(
-        "--backend", help="model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", help="Tokens to generate.")] = 64,
-    num_speculative_tokens: Annotated[int, typer.Option(
-        "--num-speculative-tokens", help="Tokens drafted per step.")] = 3,
+    prompt: Annotated[str | None, typer.Option(
+        "--prompt", metavar="TEXT",
+        help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
+             "Default: the head of a function.")] = None,
+    prompt_file: Annotated[Path | None, typer.Option(
+        "--prompt-file", metavar="FILE",
+        help=f"The text to continue is in this file (UTF-8, at most {PROMPT_BYTES:,} bytes); '-': standard input. "
+             "Not with --prompt.")] = None,
+    method: Annotated[str, choice(
+        "--method", METHODS, "Decoding: draft (a small model proposes, the large one verifies) or ar (autoregressive).",
+    )] = "draft",
+    num_speculative_tokens: Annotated[int | None, typer.Option(
+        "--num-speculative-tokens", metavar="N", show_default=False,
+        callback=lambda n: n if n is None else DRAFTS.check("--num-speculative-tokens", n),
+        help=f"Tokens drafted a step, {DRAFTS}; only with --method draft. Default: {DRAFTS_DEFAULT}.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(
+        "--max-new-tokens", metavar="N", callback=lambda n: NEW_TOKENS.check("--max-new-tokens", n),
+        help=f"Tokens to generate, {NEW_TOKENS}; fewer where the text fills the context of {CONTEXT} positions.")] = 64,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end-of-file token.")] = False,
-    baseline: Annotated[bool, typer.Option(
-        help="Also run autoregressive decoding on the model and compare.")] = True,
+    baseline: Annotated[bool | None, typer.Option(
+        "--baseline/--no-baseline", show_default=False,
+        help="Also run autoregressive decoding on the model and compare; only with --method draft. Default: yes.",
+    )] = None,
+    backend: Annotated[str, choice(
+        "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     seed: SeedOption = 0,
+    json: JsonOption = None,
 ) -> None:
     """Generate text with a bundled model and report where the cycles go.
 
-    Greedy decoding: the seed changes nothing and is recorded for later methods.
+    Runs on base, edge and configurations with memories like theirs. Greedy decoding: the seed changes nothing and
+    is recorded for later methods. Exit code 1 if the text differs from that of autoregressive decoding.
 
-    Example: gemmule generate --prompt "import os" --method draft --num-speculative-tokens 4
+    \b
+    Examples:
+      gemmule generate --prompt "import os" --max-new-tokens 32
+      gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
+      gemmule generate --method ar --config edge
     """
+    if method == "ar":
+        for option, given in (("--num-speculative-tokens", num_speculative_tokens is not None),
+                              ("--baseline" if baseline else "--no-baseline", baseline is not None)):
+            if given:
+                raise InputError(f"{option} needs a draft model, not --method ar: drop one of the two")
+    out = Output(json)
     device_config = read_config(config)
-    ids = text.encode(prompt)
+    words, source = _prompt(prompt, prompt_file)
+
+    from gemmule.sw import text
+    from gemmule.sw.report import generation_json, print_generation
+    from gemmule.sw.session import Session
+
+    ids = text.encode(words)
+    most = text.bundled_model("target").shape.max_positions - 1
+    if len(ids) > most:
+        raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
+    drafts = num_speculative_tokens or DRAFTS_DEFAULT
     stop = frozenset() if ignore_eos else frozenset({text.EOS})
-    arguments = (ids, max_new_tokens, num_speculative_tokens, stop)
-    if backend not in BACKENDS:
-        raise text.InputError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    arguments = (ids, max_new_tokens, drafts, stop)
     with Session(device_config, backend) as session:
-        run = _run(session, f"{method} on {backend}", method, *arguments)
+        run, seconds = _run(session, f"{method} on {backend}", method, *arguments)
     reference = run if method == "ar" else None
-    if baseline and method != "ar":
+    if baseline is not False and method == "draft":
         with Session(device_config) as session:
-            reference = _run(session, "ar on model", "ar", *arguments)
-    record: dict[str, Any] = generation_json(run, reference) | {
-        "prompt": prompt, "method": method, "backend": backend, "config": device_config.name, "seed": seed,
-        "num_speculative_tokens": num_speculative_tokens if method == "draft" else 0,
-    }
-    console.print(f"[dim]{conditions(device_config)}; seed {seed}[/dim]")
-    print_generation(console, prompt, run, reference, method, backend)
-    write_json(json, record)
+            reference, _ = _run(session, "ar on model", "ar", *arguments)
+    out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
+    print_generation(out.console, words, ids, run, reference, method, backend)
+    out.write("generate", device_config, generation_json(run, reference) | {
+        "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend, "seed": seed,
+        "num_speculative_tokens": drafts if method == "draft" else 0, "simulation_seconds": round(seconds, 3),
+    })
     if reference is not None and reference.tokens != run.tokens:
-        console.print("[red]tokens differ from autoregressive decoding[/red]")
+        out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
+
+
+def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
+    """The prompt and what it came from.
+
+    Raises:
+        InputError: both are given, or the file cannot be read, is empty, too large or not UTF-8.
+    """
+    if file is None:
+        return PROMPT if prompt is None else prompt, "--prompt"
+    source = f"--prompt-file {file}"
+    if prompt is not None:
+        raise InputError("--prompt and --prompt-file exclude each other: drop one of the two")
+    try:
+        if str(file) == "-":
+            data = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(PROMPT_BYTES + 1)
+        words = data.decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{source} must name a file that can be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        if len(data) <= PROMPT_BYTES:
+            raise InputError(f"{source} must be UTF-8 text, not with byte {data[error.start]:#04x} at {error.start}: "
+                             "convert it") from None
+    if len(data) > PROMPT_BYTES:
+        raise InputError(f"{source} must hold at most {PROMPT_BYTES} bytes, not more: shorten it")
+    if not words:
+        raise InputError(f"{source} must hold at least one character, not none; give some text")
+    return words, source
+
+
+def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
+         num_speculative_tokens: int, stop: frozenset[int]) -> tuple[Generation, float]:
+    """The generation, and the seconds that simulating it took."""
+    from gemmule.io.progress import counting, say
+
+    begin = time.perf_counter()
+    done = 0
+
+    def advance(new: Sequence[int]) -> None:
+        nonlocal done
+        done += len(new)
+        tell(done, "")
+
+    with counting(label, max_new_tokens, lines=False) as tell:
+        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance)
+    seconds = time.perf_counter() - begin
+    say(f"{label}: simulated in {seconds:.1f} s")
+    return run, seconds

@@ -3,120 +3,157 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from gemmule.compiler.gemm import compile_gemm
-from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.tile import DATAFLOWS
-from gemmule.resolve import FAULTS
-from gemmule.sim.result import Result
-from gemmule.sim.roofline import roofline_cycles
-from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import (
     ConfigOption,
     JsonOption,
+    Output,
     SeedOption,
     ShapeOption,
+    choice,
     conditions,
-    console,
     parse_shape,
     read_config,
-    write_json,
 )
-from gemmule.sw.device import BACKENDS, Device, DeviceError, open_device
-from gemmule.sw.programs import product
-from gemmule.sw.text import InputError
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import BACKENDS, DATAFLOWS, WEIGHTS
 
-__all__ = ["run_app"]
+if TYPE_CHECKING:
+    from gemmule.compiler.gemm import GemmProgram
+    from gemmule.compiler.layout import WeightFormat
+    from gemmule.config import Config
+    from gemmule.sim.result import Result
 
-run_app = typer.Typer(help="Run a workload on the device.", no_args_is_help=True)
+__all__ = ["run"]
+
+run = typer.Typer(help="Run a workload on the device.", add_completion=False, rich_markup_mode=None)
 
 
-@run_app.callback()
-def _group() -> None:
+@run.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
     """Run a workload on the device."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
-@run_app.command("gemm")
+@run.command("gemm")
 def gemm(
     shape: ShapeOption = "512x768x768",
     config: ConfigOption = "base",
-    dataflow: Annotated[str, typer.Option(
-        "--dataflow", help="ws (weights stay in the mesh) or os (sums stay).")] = "ws",
-    weights: Annotated[str, typer.Option("--weights", help="int8 or int4 (packed).")] = "int8",
+    dataflow: Annotated[str, choice(
+        "--dataflow", DATAFLOWS, "ws (weights stay in the mesh) or os (sums stay).")] = "ws",
+    weights: Annotated[str, choice("--weights", WEIGHTS, "int8 or int4 (packed).")] = "int8",
     group_size: Annotated[int, typer.Option(
-        "--group-size", help="K elements per int4 scale: DIM times a power of two; 0: none.")] = 0,
-    backend: Annotated[str, typer.Option("--backend", help="model or rtl.")] = "model",
+        "--group-size", metavar="K",
+        help="Rows of K that share an int4 scale: the configuration's dim times a power of two; 0: no scales.")] = 0,
+    backend: Annotated[str, choice(
+        "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
     """C[M,N] = requantised A[M,K] B[K,N], int8 from DRAM and back; the result is checked against numpy.
 
-    Example: gemmule run gemm --shape 512x768x768 --timing-only
+    Exit code 1 if the result differs.
 
-    Example: gemmule run gemm --shape 1x768x3072 --weights int4 --group-size 64
+    \b
+    Examples:
+      gemmule run gemm --shape 20x33x17 --config tiny
+      gemmule run gemm --shape 512x768x768 --timing-only
+      gemmule run gemm --shape 1x768x3072 --weights int4 --group-size 64
     """
-    device = read_config(config)
-    sizes = parse_shape(shape)
-    if backend not in BACKENDS:
-        raise InputError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
-    for option, value, known in (("--dataflow", dataflow, DATAFLOWS), ("--weights", weights, ("int8", "int4"))):
-        if value not in known:
-            raise InputError(f"{option} must be one of {', '.join(known)}, not {value!r}")
-    form = WeightFormat(int(weights.removeprefix("int")), group_size)
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
-    if timing_only:
-        program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
-        case = program.launch(f"gemm {shape}", NO_DRAM, program.registers())
-        simulator = Simulator(device, dram_bytes=1)
-        target: Device = simulator
-        run: Callable[[], Result] = partial(simulator.run, timing_only=True)
-    else:
-        work = product(device, *sizes, seed, weights=form, dataflow=dataflow)
-        program, case = work.program, work.case
-        target = open_device(backend, device, len(case.dram))
-        run = target.run
-    target.load(case)
-    if isinstance(target, Simulator):
-        target.run(timing_only=True)  # loads the compiled engine: the second run is timed
-    begin = time.perf_counter()
-    result: Result = run()
-    seconds = time.perf_counter() - begin
-    if result.fault:
-        raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
-    correct = None
-    if not timing_only:
-        correct = bool(np.array_equal(program.read_output(target.read_dram), work.expected))
-    target.close()
-    ideal = roofline_cycles(program.roofline_bytes, device)
-    record = {
-        "shape": shape, "dataflow": dataflow, "weights": weights, "group_size": group_size,
-        "config": device.name, "backend": backend, "seed": seed, "commands": len(result.issue),
-        "mapping": program.plan.describe(device.dim),
-        "cycles": result.cycles, "utilization": program.utilization(result.cycles),
-        "dram_bytes": program.dram_bytes, "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
-        "simulation_seconds": seconds, "correct": correct, "counters": result.counters,
-    }
-    console.print(f"[dim]{conditions(device)}; seed {seed}[/dim]")
-    console.print(
-        f"{shape} {dataflow} {weights} on {backend}: {result.cycles:,} cycles, "
-        f"{record['utilization']:.1%} of peak MACs, "
-        f"{record['roofline_fraction']:.1%} of the memory roofline, {program.dram_bytes:,} DRAM bytes, "
-        f"{len(result.issue)} commands")
-    console.print(f"  mapping: {program.plan.describe(device.dim)}")
-    for unit, split in result.counters.items():
-        console.print(f"  {unit}: " + ", ".join(f"{k} {v:,}" for k, v in split.items()))
-    console.print(f"simulated in {seconds:.4f} s ({result.cycles / seconds:,.0f} cycles per second)")
-    if correct is not None:
-        console.print("result equals numpy" if correct else "[red]result differs from numpy[/red]")
-    write_json(json, record)
+    out = Output(json)
+    device = read_config(config)
+    sizes = parse_shape(shape)
+
+    from gemmule.compiler.layout import WeightFormat
+
+    form = WeightFormat(int(weights.removeprefix("int")), group_size)
+    program, result, seconds, correct = _execute(device, sizes, form, dataflow, backend, timing_only, seed)
+    out.print(f"{conditions(device)}; seed {seed}", style="dim")
+    record = _record(device, program, result) | {
+        "shape": shape, "dataflow": dataflow, "weights": weights, "group_size": group_size, "backend": backend,
+        "seed": seed, "simulation_seconds": seconds, "correct": correct}
+    _print(out, device, program, record)
+    out.write("run-gemm", device, record)
     if correct is False:
         raise typer.Exit(1)
+
+
+def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, dataflow: str, backend: str,
+             timing_only: bool, seed: int) -> tuple[GemmProgram, Result, float, bool | None]:
+    """The program, what the device reports, seconds of the simulation, and whether the data are right."""
+    import numpy as np
+
+    from gemmule.compiler.gemm import compile_gemm
+    from gemmule.compiler.program import NO_DRAM
+    from gemmule.io.progress import say
+    from gemmule.resolve import FAULTS
+    from gemmule.sim.simulator import Simulator
+    from gemmule.sw.device import DeviceError, open_device
+    from gemmule.sw.estimate import estimate, patiently
+    from gemmule.sw.programs import product
+
+    cost = estimate(device, sizes, form, dataflow, backend=backend, timing_only=timing_only)
+    cost.announce(f"{'x'.join(map(str, sizes))} on {backend}", "--timing-only needs no data" if not timing_only and
+                  cost.simulating > cost.compiling else "a smaller shape is quicker")
+    with patiently("compiling the product", cost.compiling):
+        if timing_only:
+            program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
+            case = program.launch("gemm", NO_DRAM, program.registers())
+        else:
+            work = product(device, *sizes, seed, weights=form, dataflow=dataflow)
+            program, case = work.program, work.case
+    target = open_device(backend, device, 1 if timing_only else len(case.dram))
+    try:
+        target.load(case)
+        with patiently(f"simulating on {backend}", cost.simulating):
+            if isinstance(target, Simulator):
+                target.run(timing_only=True)  # loads the compiled engine: the second run is timed
+            begin = time.perf_counter()
+            result = target.run(timing_only=True) if isinstance(target, Simulator) and timing_only else target.run()
+            seconds = time.perf_counter() - begin
+        if result.fault:
+            raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+        correct = None
+        if not timing_only:
+            correct = bool(np.array_equal(program.read_output(target.read_dram), work.expected))
+    finally:
+        target.close()
+    say(f"simulated in {float(f'{seconds:.2g}'):g} s ({float(f'{result.cycles / seconds:.2g}'):,.0f} cycles per second)")
+    return program, result, seconds, correct
+
+
+def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, Any]:
+    """What the device and the program say, for ``--json``."""
+    from gemmule.sim.roofline import roofline_cycles
+
+    ideal = roofline_cycles(program.roofline_bytes, device)
+    return {
+        "commands": len(result.issue), "mapping": program.plan.describe(device.dim),
+        "clock_mhz": device.host.clock_mhz, "cycles": result.cycles,
+        "milliseconds": result.cycles / device.host.clock_mhz / 1000,
+        "utilization": program.utilization(result.cycles), "dram_bytes": program.dram_bytes,
+        "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
+        "bound": "memory" if ideal > program.macs / device.dim ** 2 else "compute", "counters": result.counters,
+    }
+
+
+def _print(out: Output, device: Config, program: GemmProgram, record: dict[str, Any]) -> None:
+    from gemmule.sw.report import counters_table
+
+    r, macs, traffic = record, program.macs / device.dim ** 2, record["roofline_cycles"]
+    out.print(f"{r['shape']} {r['dataflow']} {r['weights']} on {r['backend']}: {r['cycles']:,} cycles "
+              f"({r['milliseconds']:.3g} ms at {device.host.clock_mhz} MHz), {r['utilization']:.1%} of peak MACs, "
+              f"{r['roofline_fraction']:.1%} of the memory roofline")
+    out.print(f"{r['bound']}-bound: at peak its MACs take {macs:,.0f} cycles, its DRAM traffic {traffic:,.0f}")
+    out.print(f"{r['dram_bytes']:,} DRAM bytes, {r['commands']:,} commands; mapping: {r['mapping']}")
+    out.console.print(counters_table(r["counters"]))
+    if r["correct"] is not None:
+        out.print("result equals numpy" if r["correct"] else "result differs from numpy",
+                  style=None if r["correct"] else "red")

@@ -6,19 +6,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from gemmule.config import Config
-from gemmule.hw.flow.route import Route, route
-from gemmule.hw.flow.synth import Area, Synthesis, synthesize
-from gemmule.hw.flow.target import TARGETS, Target
-from gemmule.hw.flow.tools import SynthError, Tools
-from gemmule.hw.flow.verilog import TOP, UNITS
-from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json
-from gemmule.sw.text import InputError
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, read_config
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import TARGETS
+
+if TYPE_CHECKING:
+    from gemmule.config import Config
+    from gemmule.hw.flow.route import Route
+    from gemmule.hw.flow.synth import Area, Synthesis
+    from gemmule.hw.flow.target import Target
+    from gemmule.hw.flow.tools import Tools
 
 __all__ = ["synth"]
 
@@ -30,9 +31,9 @@ COLUMNS = {"comb": "COMB", "lut4": "LUT4", "ccu2c": "CCU2C", "lutram": "LUT RAM"
 def synth(
     config: ConfigOption = "edge",
     unit: Annotated[str, typer.Option(
-        "--unit", help="One unit alone, 'whole' for the device by unit, 'all' for every unit alone and the whole.")
-    ] = "whole",
-    target: Annotated[str, typer.Option("--target", help=f"The FPGA: {', '.join(TARGETS)}.")] = "ecp5-85k",
+        "--unit", metavar="UNIT",
+        help="One unit alone, 'whole' for the device by unit, 'all' for every unit alone and the whole.")] = "whole",
+    target: Annotated[str, choice("--target", TARGETS, "The FPGA.")] = "ecp5-85k",
     place: Annotated[bool, typer.Option(
         "--route", help="Also place and route, each alone, what is synthesised: Fmax.")] = False,
     black_box_memories: Annotated[bool | None, typer.Option(
@@ -47,23 +48,30 @@ def synth(
 
     Needs the optional dependencies named synth, or native tools (docs/synthesis.md). Work files lie under build/synth.
 
-    Example: gemmule synth --config edge --unit whole --route --json build/synth_edge.json
+    \b
+    Examples:
+      gemmule synth --config tiny --unit control
+      gemmule synth --config edge --route --json build/synth_edge.json
     """
+    out = Output(json)
     device = read_config(config)
+
+    from gemmule.hw.flow import target as parts
+    from gemmule.hw.flow.tools import SynthError, Tools
+    from gemmule.hw.flow.verilog import TOP, UNITS
+
     names = [name for name in UNITS if name != TOP]
     if unit not in (*names, "all", "whole"):
         raise InputError(f"--unit must be all, whole or one of {', '.join(sorted(names))}, not {unit!r}")
-    if target not in TARGETS:
-        raise InputError(f"--target must be one of {', '.join(TARGETS)}, not {target!r}")
     black_box = device.name == "base" if black_box_memories is None else black_box_memories
     if place and black_box:
         raise InputError("--route needs the memories; add --map-memories")
     tools = Tools(native)
-    flow = _Flow(device, TARGETS[target], black_box, place, tools)
+    flow = _Flow(out, device, parts.TARGETS[target], black_box, place, tools)
     try:
         tools.check("yosys", *(["nextpnr"] if place else []))
         record: dict[str, Any] = {
-            "config": device.model_dump(), "target": flow.target.part, "tools": tools.versions(),
+            "configuration": device.model_dump(), "target": flow.target.part, "tools": tools.versions(),
             "memories": "black boxes" if black_box else "block RAM"}
         if unit != "whole":
             record["alone"] = flow.alone(names if unit == "all" else [unit])
@@ -71,23 +79,30 @@ def synth(
             record["whole"] = flow.whole()
     except SynthError as error:
         raise InputError(str(error)) from None
-    write_json(json, record)
+    out.write("synth", device, record)
 
 
-def _fields(area: Area) -> dict[str, int]:
+def _fields(area: Area) -> dict[str, Any]:
     return {name: getattr(area, name) for name in COLUMNS}
 
 
 class _Flow:
     """Synthesis, and routing if wanted, with progress and tables on the console."""
 
-    def __init__(self, config: Config, target: Target, black_box: bool, place: bool, tools: Tools) -> None:
-        self.config, self.target, self.black_box, self.place, self.tools = config, target, black_box, place, tools
+    def __init__(self, out: Output, config: Config, target: Target, black_box: bool, place: bool,
+                 tools: Tools) -> None:
+        self.out, self.config, self.target = out, config, target
+        self.black_box, self.place, self.tools = black_box, place, tools
 
     def run(self, name: str) -> tuple[Synthesis, Route | None]:
+        from gemmule.hw.flow.route import route
+        from gemmule.hw.flow.synth import synthesize
+        from gemmule.hw.flow.verilog import TOP
+        from gemmule.io.progress import say, stderr
+
         title = f"{self.config.name}: {'the whole device' if name == TOP else name}"
         begin = time.monotonic()
-        with console.status(title) as status:
+        with stderr.status(title) as status:
 
             def progress(step: str) -> None:
                 status.update(f"{title}, {time.monotonic() - begin:.0f} s: {step}")
@@ -95,7 +110,7 @@ class _Flow:
             result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=self.place,
                                 tools=self.tools, progress=progress)
             routed = route(result, self.target, tools=self.tools, progress=progress) if self.place else None
-        console.print(f"{title}: {time.monotonic() - begin:.0f} s", markup=False)
+        say(f"{title}: {time.monotonic() - begin:.0f} s")
         return result, routed
 
     def alone(self, names: list[str]) -> dict[str, Any]:
@@ -106,6 +121,8 @@ class _Flow:
                 for name, (synthesis, routed) in done.items()}
 
     def whole(self) -> dict[str, Any]:
+        from gemmule.hw.flow.verilog import TOP
+
         synthesis, routed = self.run(TOP)
         self.show("the whole device by unit", synthesis.parts, synthesis.total, {})
         record: dict[str, Any] = {
@@ -113,16 +130,18 @@ class _Flow:
             "parts": {name: _fields(area) for name, area in sorted(synthesis.parts.items())}}
         if routed:
             used = ", ".join(f"{name} {n:,} of {of:,}" for name, (n, of) in routed.used.items())
-            console.print(f"Fmax {routed.fmax_mhz} MHz; placed with its harness: {used}", markup=False)
-            console.print("slowest path: {start} to {end}, {cells} cells, {logic_ns} ns in cells, {routing_ns} ns "
-                          "in wires".format(**routed.path), markup=False)
+            self.out.print(f"Fmax {routed.fmax_mhz} MHz; placed with its harness: {used}")
+            self.out.print("slowest path: {start} to {end}, {cells} cells, {logic_ns} ns in cells, {routing_ns} ns "
+                           "in wires".format(**routed.path))
             record["route"] = asdict(routed)
         return record
 
     def show(self, title: str, areas: Mapping[str, Area], total: Area | None, fmax: Mapping[str, str]) -> None:
+        from rich.table import Table
+
         memories = "black boxes" if self.black_box else "in block RAM"
-        console.print(f"{self.config.name}: {title}; {self.target.part}; scratchpad and accumulator memories "
-                      f"{memories}", markup=False, soft_wrap=True)
+        self.out.print(f"{self.config.name}: {title}; {self.target.part}; scratchpad and accumulator memories "
+                       f"{memories}")
         table = Table(box=None, pad_edge=False)
         table.add_column("unit")
         for name in (*COLUMNS.values(), *(["Fmax MHz"] if fmax else [])):
@@ -135,4 +154,4 @@ class _Flow:
             there = {"comb": self.target.comb, "ff": self.target.ff, "dsp": self.target.dsp, "bram": self.target.bram}
             table.add_row("share of the part", *(
                 f"{getattr(total, name) / there[name]:.0%}" if name in there else "" for name in COLUMNS))
-        console.print(table)
+        self.out.console.print(table)

@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gemmule.hw.flow.lint import WAIVERS, LintError
-from gemmule.hw.flow.lint import lint as run_lint
-from gemmule.hw.flow.verilog import UNITS, generate, generate_unit
-from gemmule.sw.commands.common import ConfigOption, JsonOption, console, read_config, write_json
-from gemmule.sw.text import InputError
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, read_config
+from gemmule.sw.errors import InputError
 
 __all__ = ["verilog"]
 
@@ -26,9 +23,17 @@ def verilog(
 ) -> None:
     """Write the device (or one unit) as Verilog with a manifest of its ports.
 
-    Example: gemmule verilog --config tiny --out build/verilog --lint
+    \b
+    Examples:
+      gemmule verilog --config tiny --out build/verilog --lint
     """
+    output = Output(json)
     device = read_config(config)
+
+    from gemmule.hw.flow.lint import WAIVERS, LintError
+    from gemmule.hw.flow.lint import lint as run_lint
+    from gemmule.hw.flow.verilog import UNITS, generate, generate_unit
+
     if unit and unit not in UNITS:
         raise InputError(f"--unit must be one of {', '.join(sorted(UNITS))}, not {unit!r}")
     if out.exists() and not out.is_dir():
@@ -37,12 +42,13 @@ def verilog(
         path = generate_unit(unit, device, out) if unit else generate(device, out)
     except OSError as error:
         raise InputError(f"--out must be a writable folder, not {str(out)!r}: {error.strerror}") from None
-    console.print(f"{path}: {path.stat().st_size:,} bytes", markup=False)
+    output.print(f"{path}: {path.stat().st_size:,} bytes")
     if lint:
         try:
             run_lint(path, unit or "gemmule")
         except LintError as error:
-            console.print(str(error), markup=False)
+            output.print(str(error))
             raise typer.Exit(1) from None
-        console.print(f"lint: clean with -Wall and the waivers of {WAIVERS.name}")
-    write_json(json, {"path": str(path), "bytes": path.stat().st_size, "lint": "clean" if lint else None})
+        output.print(f"lint: clean with -Wall and the waivers of {WAIVERS.name}")
+    output.write("verilog", device, {
+        "path": str(path), "bytes": path.stat().st_size, "lint": "clean" if lint else None})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
@@ -22,14 +23,14 @@ class Generation:
         steps: per decoding step (drafted, accepted) counts.
         ledger: cycles of everything, prefill included.
         prefill_cycles: the share of ``ledger.cycles`` before the first decoding step.
-        stopped: a stop token ended the text.
+        finish_reason: why the text ended: ``length`` (``max_new_tokens``), ``stop`` (a stop token), ``context`` (full).
     """
 
     tokens: list[int]
     ledger: Ledger
     steps: list[tuple[int, int]] = field(default_factory=list)
     prefill_cycles: int = 0
-    stopped: bool = False
+    finish_reason: Literal["length", "stop", "context"] = "length"
 
     @property
     def tokens_per_step(self) -> float:
@@ -86,7 +87,8 @@ def generate(
             ledger.launch(target.name, result)
     drafter.begin(ids)
     run.prefill_cycles = ledger.cycles
-    while len(run.tokens) < max_new_tokens and len(ids) < context and not run.stopped:
+    stopped = False
+    while len(run.tokens) < max_new_tokens and len(ids) < context and not stopped:
         budget = min(
             max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
         tree = drafter.propose(ids, budget)
@@ -95,11 +97,12 @@ def generate(
             ledger.launch(target.name, result)
         path, new = greedy(tree, out.argmax)
         run.steps.append((len(tree.tokens) - 1, len(path) - 1))
-        new, run.stopped = cut_at_stop(new, stop)
+        new, stopped = cut_at_stop(new, stop)
         ids += new
         run.tokens += new
         drafter.observe(out, path, new)
         ledger.step()
         if progress is not None:
             progress(new)
+    run.finish_reason = "stop" if stopped else "length" if len(run.tokens) >= max_new_tokens else "context"
     return run

@@ -7,24 +7,30 @@ imported by anything but the command and ``tests/test_docs.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from gemmule.sw.pages.code_map import code_map_page
+from gemmule.sw.pages.command_line import command_line_page
 from gemmule.sw.pages.configuration import configuration_page
 from gemmule.sw.pages.isa import isa_page
 from gemmule.sw.pages.memory_map import memory_svg
 from gemmule.sw.pages.mesh import mesh_svg
 from gemmule.sw.pages.registers import registers_page
+from gemmule.sw.pages.schemas import schema_text
 from gemmule.sw.pages.system import system_svg
+from gemmule.sw.records import RECORDS
 
 __all__ = ["PAGES"]
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/code-map.md": code_map_page,
+    "docs/command-line.md": command_line_page,
     "docs/configuration.md": configuration_page,
     "docs/isa.md": isa_page,
     "docs/registers.md": registers_page,
     "docs/img/system.svg": system_svg,
     "docs/img/mesh.svg": mesh_svg,
     "docs/img/memory.svg": memory_svg,
+    **{f"docs/schemas/{command}.json": partial(schema_text, command) for command in RECORDS},
 }
 """Every generated file, by its path in the repository."""

@@ -18,6 +18,7 @@ def main() -> None:
     for name, make in PAGES.items():
         path, text = root / name, make()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             print(name)
 

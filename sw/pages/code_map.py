@@ -63,13 +63,15 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
     ),
     "Software": (
-        Folder("sw", ("cli", "session", "text", "bundled", "device", "runtime", "programs", "ledger", "report")),
-        Folder("sw/commands", ("common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth")),
+        Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs", "estimate",
+                      "ledger", "report", "records")),
+        Folder("sw/commands", ("group", "common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth",
+                               "cache")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
         Folder("sw/models"),
         Folder("sw/training", ("corpus", "tokenizer", "model", "train", "export", "bundle", "report")),
         Folder("sw/pages", ("__main__", "system", "mesh", "memory_map", "isa", "configuration", "registers",
-                            "code_map", "svg", "ports", "text")),
+                            "command_line", "schemas", "code_map", "svg", "ports", "text")),
     ),
     "Around it": (
         Folder("benchmarks", (), "What measures, each file a command; results in `docs/results`."),
@@ -117,6 +119,9 @@ WHERE = (
      "[the memory map](img/memory.svg)"),
     ("the accept rule of speculative decoding", "[sw/decoding/verify.py](../sw/decoding/verify.py)"),
     ("the loop of every decoding method", "[sw/decoding/generate.py](../sw/decoding/generate.py)"),
+    ("commands, options, their limits", "[sw/commands](../sw/commands), [sw/limits.py](../sw/limits.py); as a page: "
+     "[command-line.md](command-line.md)"),
+    ("what `--json` writes", "[sw/records.py](../sw/records.py); [schemas](schemas)"),
     ("how pages and figures are made", "[sw/pages](../sw/pages): `make pages`"),
 )
 

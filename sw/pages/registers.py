@@ -5,7 +5,18 @@ from __future__ import annotations
 from amaranth.hdl import Shape
 
 from gemmule import csr
-from gemmule.csr import CAUSES, COUNTER_BITS, COUNTERS, CSR_BITS, FAULT_SHIFT, TRAFFIC, WATCHDOG_CYCLES, Control, Csr
+from gemmule.csr import (
+    CAUSE_MEANING,
+    CAUSES,
+    COUNTER_BITS,
+    COUNTERS,
+    CSR_BITS,
+    FAULT_SHIFT,
+    TRAFFIC,
+    WATCHDOG_CYCLES,
+    Control,
+    Csr,
+)
 from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS
 from gemmule.resolve import FAULTS
 from gemmule.sw.pages.ports import ports_of_block
@@ -53,11 +64,6 @@ FAULT_MEANING = {
               "resolve"),
     "axi": ("an AXI response SLVERR or DECERR", "bus"),
     "watchdog": ("a bus transfer is due and none happened for `WATCHDOG` cycles", "bus"),
-}
-CAUSE_MEANING = {
-    "busy": "a command in flight (load, store: and data move)", "dram": "load and store: in flight, no data move",
-    "empty": "nothing in flight, nothing in the queue", "waiting": "the queue's head waits for other units' commands",
-    "ports": "the head waits for a port that another stream holds, or another unit issued",
 }
 
 INTRO = f"""\

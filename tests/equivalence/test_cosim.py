@@ -18,7 +18,7 @@ from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
-from gemmule.sw.cli import app
+from gemmule.sw.commands.group import app
 from gemmule.timing import Timing
 
 from ..cocotb.wipe import wipe
@@ -134,12 +134,10 @@ def model_of(case):
 
 def test_a_difference_leaves_a_waveform(monkeypatch):
     """A constant wrong on the model's side: exit code 1, the first difference, and a waveform with the device in it."""
-    import gemmule.sw.commands.cosim as command
-
     timing = Timing.of(TINY)
     wrong = replace(timing, vector_write=timing.vector_write + 1)
     monkeypatch.setattr(
-        command, "Simulator", lambda config, dram_bytes: Simulator(config, wrong, dram_bytes=dram_bytes))
+        "gemmule.sim.simulator.Simulator", lambda config, dram_bytes: Simulator(config, wrong, dram_bytes=dram_bytes))
     answer = CliRunner().invoke(app, ["cosim", "gemm", "--shape", "5x6x7", "--config", "tiny"])
     assert answer.exit_code == 1
     assert re.search(r"command \d+ \(vector\): finish expected (\d+), seen (\d+)", answer.output)

@@ -125,7 +125,7 @@ def test_stop_token_inside_a_block(name: str) -> None:
         expected = whole.tokens[:whole.tokens.index(stop) + 1]
         seen, _ = run(FixedDrafter(DRAFTERS[name]), 20, stop=frozenset({stop}))
         assert seen.tokens == expected
-        assert seen.stopped
+        assert seen.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("context", range(4, 14))

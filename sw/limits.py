@@ -1,0 +1,74 @@
+"""What options may be: choices, ranges and their units; light, so that help need not load the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmule.sw.errors import InputError
+
+__all__ = [
+    "BACKENDS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "NEW_TOKENS", "POSITION",
+    "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SIZE", "TARGETS", "WEIGHTS", "Range", "check_choice",
+]
+
+PRESETS = ("tiny", "edge", "base")
+METHODS = ("ar", "draft")
+BACKENDS = ("model", "rtl")
+DATAFLOWS = ("ws", "os")
+WEIGHTS = ("int8", "int4")
+TARGETS = ("ecp5-85k",)
+CONTEXT = 256
+"""Positions of the bundled models, prompt and new tokens together."""
+DRAFTS_DEFAULT = 3
+PROMPT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Range:
+    """An integer option's range, both ends included.
+
+    Attributes:
+        unit: what is counted; empty for plain numbers.
+        why: the reason of the upper end, where it is not obvious.
+    """
+
+    low: int
+    high: int
+    unit: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        """As help shows it."""
+        return f"{self.low:,} to {self.high:,}" + f" {self.unit}" * bool(self.unit)
+
+    def check(self, option: str, value: int) -> int:
+        """``value``.
+
+        Raises:
+            InputError: it is outside.
+        """
+        if not self.low <= value <= self.high:
+            why = f" ({self.why})" if self.why else ""
+            raise InputError(f"{option} must be from {self.low} to {self.high}{why}, not {value}")
+        return value
+
+
+SEED = Range(0, 2**32 - 1)
+NEW_TOKENS = Range(1, CONTEXT - 1, "tokens", f"prompt and new tokens share a context of {CONTEXT}")
+DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
+ROWS = Range(1, 16, "rows")
+POSITION = Range(0, CONTEXT - 1, "positions")
+PROGRAMS = Range(1, 10**6, "programs")
+COMMANDS = Range(40, 1000, "commands")
+SIZE = Range(1, 1 << 20, "rows or columns")
+
+
+def check_choice(option: str, value: str, known: tuple[str, ...]) -> str:
+    """``value``.
+
+    Raises:
+        InputError: it is none of the known ones.
+    """
+    if value not in known:
+        raise InputError(f"{option} must be one of {', '.join(known)}, not {value!r}")
+    return value

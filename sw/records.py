@@ -1,0 +1,191 @@
+"""What ``--json`` writes, command by command, as pydantic models: checked when written, schemas in docs/schemas."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gemmule import __version__
+from gemmule.config import Config
+
+__all__ = ["RECORDS", "Record", "complete", "config_sha256"]
+
+
+class Record(BaseModel):
+    """What every output begins with."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    schema_name: str = Field(alias="schema", description="gemmule/COMMAND/VERSION of the schema")
+    version: str = Field(description="version of gemmule")
+    config: str | None = Field(description="name of the configuration; null where none plays a part")
+    config_sha256: str | None = Field(
+        description="SHA-256 of the configuration as JSON with all fields, keys sorted, without spaces")
+
+
+class Generate(Record):
+    """`gemmule generate`: one text, and what it cost."""
+
+    prompt: str
+    method: Literal["ar", "draft"]
+    backend: Literal["model", "rtl"]
+    seed: int
+    num_speculative_tokens: int = Field(description="tokens drafted a step; 0 with method ar")
+    prompt_tokens: int
+    tokens: list[int] = Field(description="new tokens, a stop token included")
+    text: str = Field(description="text of the new tokens")
+    finish_reason: Literal["length", "stop", "context"] = Field(
+        description="why the text ended: --max-new-tokens, the end-of-file token, or a full context")
+    clock_mhz: int
+    cycles: int = Field(description="device and host")
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    tokens_per_second: float = Field(description="new tokens over cycles at clock_mhz, prefill included")
+    simulation_seconds: float = Field(description="time the simulation of this run took")
+    device_cycles: int
+    host_cycles: int
+    prefill_cycles: int
+    cycles_per_token: float
+    cycles_by_model: dict[str, int]
+    cycles_by_unit: dict[str, int] = Field(
+        description="by unit, cycles with a command between issue and finish; they overlap")
+    tokens_per_step: float
+    acceptance: float = Field(description="accepted over drafted tokens")
+    accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
+    target_passes: int
+    draft_passes: int
+    steps: int
+    dram_bytes: int
+    dram_bytes_by_purpose: dict[str, int]
+    dram_bound: float = Field(description="share of device cycles in which the DRAM bus moves data")
+    bound: Literal["memory", "compute"] = Field(description="the busier of DRAM bus and matrix unit")
+    distinct_4grams: float
+    speedup_over_ar: float | None = Field(description="null without a baseline")
+    same_tokens_as_ar: bool | None = Field(description="null without a baseline")
+
+
+class RunGemm(Record):
+    """`gemmule run gemm`: one product."""
+
+    shape: str
+    dataflow: Literal["ws", "os"]
+    weights: Literal["int8", "int4"]
+    group_size: int
+    backend: Literal["model", "rtl"]
+    seed: int
+    commands: int
+    mapping: str
+    clock_mhz: int
+    cycles: int
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    utilization: float = Field(description="MACs over cycles times MACs a cycle")
+    dram_bytes: int
+    roofline_cycles: float = Field(description="cycles that the operands need on the DRAM bus")
+    roofline_fraction: float = Field(description="roofline_cycles over cycles")
+    bound: Literal["memory", "compute"] = Field(description="what needs more cycles at its peak: DRAM bus or mesh")
+    simulation_seconds: float
+    correct: bool | None = Field(description="the result equals numpy's; null with --timing-only")
+    counters: dict[str, dict[str, int]] = Field(description="by unit, cycles by cause (docs/registers.md)")
+
+
+class Cosim(Record):
+    """`gemmule cosim`: one program on RTL and model."""
+
+    program: str
+    seed: int
+    commands: int
+    cycles_model: int
+    cycles_rtl: int
+    byte_differences: int
+    cycle_differences: int
+    counter_differences: int
+    waveform: str | None
+
+
+class Fuzz(Record):
+    """`gemmule fuzz`: random programs on RTL and model."""
+
+    seed: int
+    programs: int
+    commands: int = Field(description="of all programs")
+    cycles: int
+    seconds: float
+    byte_differences: int
+    cycle_differences: int
+    coverage: dict[str, Any] = Field(description="what was counted, commands by kind and mode first")
+    missing: list[str] = Field(description="coverage below its minimum")
+    failures: list[str]
+
+
+class Verilog(Record):
+    """`gemmule verilog`: one exported file."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    path: str
+    bytes: int
+    lint: Literal["clean"] | None
+
+
+class SynthArea(BaseModel):
+    """Cells of a mapped netlist."""
+
+    comb: int = Field(description="LUT4 sites")
+    lut4: int
+    ccu2c: int
+    lutram: int
+    ff: int
+    dsp: int
+    bram: int
+    route: dict[str, Any] | None = None
+
+
+class SynthWhole(BaseModel):
+    """The device by unit."""
+
+    total: SynthArea
+    parts: dict[str, SynthArea]
+    route: dict[str, Any] | None = None
+
+
+class Synth(Record):
+    """`gemmule synth`: area on an FPGA and, routed, Fmax."""
+
+    configuration: dict[str, Any] = Field(description="all fields")
+    target: str
+    tools: dict[str, str]
+    memories: Literal["black boxes", "block RAM"]
+    alone: dict[str, SynthArea] | None = None
+    whole: SynthWhole | None = None
+
+
+class Disasm(Record):
+    """`gemmule disasm`: a listing."""
+
+    commands: int
+    listing: list[str]
+
+
+RECORDS: dict[str, type[Record]] = {
+    "generate": Generate, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "verilog": Verilog, "synth": Synth,
+    "disasm": Disasm,
+}
+"""By command; a change of a field's name or meaning is a new version of the schema."""
+VERSION = 1
+
+
+def config_sha256(config: Config) -> str:
+    """SHA-256 of a configuration's fields."""
+    text = json.dumps(config.model_dump(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """The output of ``command``: the common head and ``fields``, checked."""
+    record = RECORDS[command].model_validate({
+        "schema": f"gemmule/{command}/{VERSION}", "version": __version__,
+        "config": config.name if config else None,
+        "config_sha256": config_sha256(config) if config else None, **fields})
+    return record.model_dump(by_alias=True, exclude_unset=True)
