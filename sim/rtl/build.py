@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from gemmule.hw.tb import FST_HEADERS
 from gemmule.sim.errors import SimulationError
 
 __all__ = ["Build", "BuildError", "build", "build_root", "exclusive", "fingerprint"]
@@ -28,7 +29,8 @@ MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-Os OPT_GLOBAL=-O2 OPT_SLOW
 COUNTING = MAKEFLAGS.replace("-Os", r"-O2\ -fprofile-generate") + " LDFLAGS=-fprofile-generate"
 COUNTED = MAKEFLAGS.replace("-Os", r"-O2\ -fprofile-use")
 # A build with tracing runs one program: its compile time counts more.
-WAVE_MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O0 OPT_SLOW=-O0"
+WAVE_MAKEFLAGS = "-- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0 OPT_GLOBAL=-O1 OPT_SLOW=-O0 LDFLAGS=-L."
+WAVE_ARGUMENTS = ("--trace-fst", "--trace-structs")
 TOOLS = ("make", "g++", "perl")
 
 
@@ -103,17 +105,22 @@ def _run(sources: Sequence[Path], top: str, parameters: Mapping[str, int], macro
     from cocotb_tools.runner import Verilator
 
     class Fast(Verilator):
-        """--public-flat-rw costs a factor of four; the testbench marks its ports public itself."""
+        """--public-flat-rw costs a factor of four; the testbench marks its ports public itself. --trace is VCD."""
 
         def _build_command(self) -> list[list[str]]:
             commands = [list(command) for command in super()._build_command()]
-            commands[0] = [word for word in commands[0] if word != "--public-flat-rw"]
+            commands[0] = [word for word in commands[0] if word not in ("--public-flat-rw", "--trace")]
             return commands
 
+    if waves:  # in the folder that compiler and linker search first: instead of two libraries that may not be installed
+        for header in FST_HEADERS:
+            shutil.copy(header, folder)
+        for library in ("liblz4.a", "libz.a"):
+            (folder / library).write_bytes(b"!<arch>\n")
     runner = Fast()
     runner.build(
         sources=list(sources), hdl_toplevel=top, build_dir=folder, parameters=dict(parameters), defines=dict(macros),
-        build_args=[*ARGUMENTS, *(["--trace-structs"] if waves else [])], waves=waves,
+        build_args=[*ARGUMENTS, *(WAVE_ARGUMENTS if waves else ())], waves=waves,
         timescale=("1ns", "1ps"), log_file=log)
 
 
@@ -141,9 +148,9 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     values, train = sorted(parameters.items()), None if waves else train
     makeflags = WAVE_MAKEFLAGS if waves else COUNTED if train else MAKEFLAGS
     key = fingerprint([
-        *(Path(source).read_bytes() for source in sources),
-        repr((top, values, sorted(defined.items()), ARGUMENTS, makeflags, waves, version("verilator"),
-              version("cocotb"))).encode(),
+        *(Path(source).read_bytes() for source in [*sources, *(FST_HEADERS if waves else ())]),
+        repr((top, values, sorted(defined.items()), ARGUMENTS, makeflags, WAVE_ARGUMENTS if waves else False,
+              version("verilator"), version("cocotb"))).encode(),
     ])
     root = root or build_root()
     final, log = root / f"{name}-{key}", root / f"{name}-{key}.log"

@@ -106,8 +106,8 @@ def record_waveform(case: Launch, config: Config, timing: Timing | None = None) 
             rtl.run()
     folder = build_root().parent / "waves"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}.vcd"
-    shutil.move(rtl.folder / "dump.vcd", path)
+    path = folder / f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}.fst"
+    shutil.move(rtl.folder / "dump.fst", path)
     shutil.rmtree(rtl.folder, ignore_errors=True)
     return path
 
