@@ -14,7 +14,6 @@ from amaranth.back import verilog
 from amaranth.lib.wiring import Component
 
 import gemmule
-
 from gemmule.config import Config
 from gemmule.hw.command.claims import Claims
 from gemmule.hw.command.dispatch import Dispatch

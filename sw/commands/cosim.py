@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from gemmule.sim.rtl.cosim import cosim as compare
-from gemmule.sim.rtl.cosim import record_waveform
 from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.rtl.waveform import record_waveform
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import (
     ConfigOption,
@@ -32,7 +32,8 @@ def cosim(
     shape: ShapeOption = "64x128x64",
     rows: Annotated[int, typer.Option("--rows", help="New rows of a model's pass.")] = 4,
     position: Annotated[int, typer.Option("--position", help="Context length of a model's pass.")] = 32,
-    waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform (VCD) even without a difference.")] = False,
+    waves: Annotated[bool, typer.Option(
+        "--waves", help="Keep a waveform (FST, and a layout for GTKWave) even without a difference.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -60,13 +61,19 @@ def cosim(
         f"differences, {report.cycle_differences} cycle differences, {report.counter_differences} counter differences")
     waveform = None
     if waves or not report.ok:
-        waveform = record_waveform(case, device)
-        console.print(f"waveform: {waveform}", markup=False, soft_wrap=True)
+        try:
+            waveform = record_waveform(case, device)
+        except OSError as error:
+            raise InputError(
+                f"--waves needs a working folder that can be written: {error.strerror}: {error.filename!r}") from None
+        for text in (f"waveform: {waveform.path}", f"layout: {waveform.layout}", f"to open: {waveform.command}"):
+            console.print(text, markup=False, soft_wrap=True)
     write_json(json, {
         "program": case.name, "config": device.name, "seed": seed,
         "cycles_model": report.expected.cycles, "cycles_rtl": report.seen.cycles,
         "byte_differences": report.byte_differences, "cycle_differences": report.cycle_differences,
-        "counter_differences": report.counter_differences, "waveform": str(waveform) if waveform else None,
+        "counter_differences": report.counter_differences, "waveform": str(waveform.path) if waveform else None,
+        "layout": str(waveform.layout) if waveform else None,
     })
     if not report.ok:
         raise typer.Exit(1)

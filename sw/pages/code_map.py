@@ -11,7 +11,7 @@ from gemmule.sw.pages.text import wrapped
 __all__ = ["FOLDERS", "Folder", "code_map_page", "files_of", "first_line"]
 
 ROOT = Path(__file__).resolve().parents[2]
-SUFFIXES = (".py", ".sv", ".vlt", ".yaml", ".safetensors", ".json")
+SUFFIXES = (".py", ".sv", ".h", ".vlt", ".yaml", ".safetensors", ".json")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "group_memory")),
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
-        Folder("hw/flow", ("verilog", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
+        Folder("hw/flow", ("verilog", "names", "export", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -52,7 +52,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
-        Folder("sim/rtl", ("verilog", "build", "device", "server", "cosim")),
+        Folder("sim/rtl", ("verilog", "build", "device", "server", "cosim", "waveform", "fst")),
         Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
                             "reveal", "coverage")),
     ),
@@ -138,7 +138,7 @@ behind the names are drawn and explained in [architecture.md](architecture.md), 
 
 def first_line(path: Path) -> str:
     """What a file says of itself: the first paragraph of its docstring or comment, one line."""
-    if path.suffix not in (".py", ".sv", ".vlt", ".yaml"):
+    if path.suffix not in (".py", ".sv", ".h", ".vlt", ".yaml"):
         return ""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
