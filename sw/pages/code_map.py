@@ -44,7 +44,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "group_memory")),
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
-        Folder("hw/flow", ("verilog", "names", "export", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
+        Folder("hw/flow", ("verilog", "names", "export", "lint", "rtlil", "synth", "floorplan", "route", "target",
+                           "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
