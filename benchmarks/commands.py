@@ -21,7 +21,6 @@ from gemmule.io.files import write_atomically
 from gemmule.sw.commands.generate import PROMPT
 from gemmule.sw.pages.command_line import commands, examples
 
-
 MOST_LINES = 48
 """Of an output; what is longer ends with two dots."""
 

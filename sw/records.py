@@ -101,7 +101,8 @@ class Cosim(Record):
     byte_differences: int
     cycle_differences: int
     counter_differences: int
-    waveform: str | None
+    waveform: str | None = Field(description="an FST file")
+    layout: str | None = Field(description="signals for GTKWave")
 
 
 class Fuzz(Record):
@@ -120,12 +121,12 @@ class Fuzz(Record):
 
 
 class Verilog(Record):
-    """`gemmule verilog`: one exported file."""
+    """`gemmule verilog`: the exported files."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    path: str
-    bytes: int
+    path: str = Field(description="the file, or the list of files of --split")
+    files: list[str]
+    manifest: str
+    bytes: int = Field(description="of all files")
     lint: Literal["clean"] | None
 
 
@@ -168,9 +169,37 @@ class Disasm(Record):
     listing: list[str]
 
 
+class Kept(BaseModel):
+    """One thing in the cache."""
+
+    path: str
+    kind: str
+    of: str = Field(description="name of the configuration or the block; empty where it belongs to none")
+    bytes: int
+    age_days: float = Field(description="since the last use of a simulator, or since anything else was made")
+    in_use: bool
+
+
+class CacheShow(Record):
+    """`gemmule cache show`: what is kept."""
+
+    folder: str
+    bytes: int
+    entries: list[Kept]
+
+
+class CacheClear(Record):
+    """`gemmule cache clear`: what was removed."""
+
+    folder: str
+    bytes_freed: int
+    in_use: int = Field(description="entries that stayed because a running process has them")
+    removed: list[Kept]
+
+
 RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "verilog": Verilog, "synth": Synth,
-    "disasm": Disasm,
+    "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

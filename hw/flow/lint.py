@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from gemmule.hw.flow import verilator
@@ -17,16 +18,17 @@ class LintError(RuntimeError):
     """Verilator warned or failed; the message holds its first lines."""
 
 
-def lint(path: Path | str, top: str = "gemmule") -> None:
-    """Check one file.
+def lint(paths: Path | Sequence[Path], top: str = "gemmule") -> None:
+    """Check the files of one design.
 
     Raises:
         LintError: any warning that no waiver covers.
     """
+    files = [paths] if isinstance(paths, Path) else paths
     root = str(verilator.root())
     done = subprocess.run(
-        [*verilator.command(root), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), str(path)],
+        [*verilator.command(root), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), *map(str, files)],
         capture_output=True, text=True, check=False, env=os.environ | {"VERILATOR_ROOT": root})
     text = done.stdout + done.stderr
     if done.returncode or "%Warning" in text:
-        raise LintError(f"lint of {path}:\n" + "\n".join(text.splitlines()[:20]))
+        raise LintError(f"lint of {files[0]}:\n" + "\n".join(text.splitlines()[:20]))

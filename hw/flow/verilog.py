@@ -1,19 +1,19 @@
-"""Verilog of the device or of any single unit, written only when it changed."""
+"""Verilog of the device or of any single unit, as text."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
-import json
-import os
-import tempfile
+import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import amaranth
 from amaranth.back import verilog
 from amaranth.lib.wiring import Component
 
+import gemmule
 from gemmule.config import Config
 from gemmule.hw.command.claims import Claims
 from gemmule.hw.command.dispatch import Dispatch
@@ -30,6 +30,7 @@ from gemmule.hw.device.csr import CsrBlock
 from gemmule.hw.device.read_arbiter import ReadArbiter
 from gemmule.hw.device.top import Gemmule
 from gemmule.hw.device.watchdog import Watchdog
+from gemmule.hw.flow.names import Modules, plain
 from gemmule.hw.matrix.matrix import Matrix
 from gemmule.hw.memory.accumulator import Accumulator
 from gemmule.hw.memory.scratchpad import Scratchpad
@@ -37,11 +38,14 @@ from gemmule.hw.move.load import Load
 from gemmule.hw.move.store import Store
 from gemmule.hw.select.select import Select
 from gemmule.hw.vector.vector import Vector
+from gemmule.io.files import write_atomically
 from gemmule.timing import Timing
 
-__all__ = ["TOP", "UNITS", "generate", "generate_unit", "manifest_of", "text_of", "without_collection"]
+__all__ = ["TOP", "UNITS", "Ports", "Verilog", "generate", "verilog_of", "without_collection"]
 
 TOP = "gemmule"
+Ports = dict[str, dict[str, str | int]]
+"""Direction and width of every port by its name."""
 Factory = Callable[[Config, Timing | None], Component]
 
 
@@ -79,57 +83,60 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def text_of(component: Component, name: str) -> tuple[str, dict[str, dict[str, str | int]]]:
-    """SystemVerilog of a component and its ports: name to direction and width.
+@dataclass(frozen=True)
+class Verilog:
+    """What a component became."""
+
+    text: str
+    """All modules, names as :mod:`gemmule.hw.flow.names` makes them, without a word on tools or versions."""
+    ports: Ports
+    modules: Modules
+    yosys: str
+    """Version of the Yosys that wrote it."""
+
+
+_INTERNAL = re.compile(r"^ *\(\* (?:generator|top|\\amaranth\.\w+ ) .*\*\)\n", re.MULTILINE)
+"""Attributes that say how Amaranth made something."""
+
+
+def _sources(text: str) -> str:
+    """Text with attributes, of these only ``src``, without folders of this machine: ``gemmule/hw/device/top.py``."""
+    text = _INTERNAL.sub("", text)
+    for package in (gemmule, amaranth):
+        root = Path(str(package.__file__)).resolve().parent
+        text = text.replace(f"{root}/", f"{root.name}/")
+        for link in root.iterdir():  # gemmule/hw and so on may be links
+            if link.is_symlink():
+                text = text.replace(f"{link.resolve()}/", f"{root.name}/{link.name}/")
+    return text
+
+
+def verilog_of(component: Component, name: str, *, sources: bool = False) -> Verilog:
+    """SystemVerilog of a component.
 
     ``always @*`` blocks may stay unknown from time 0 in simulators, ``always_comb`` may not. A
     logical not of a vector, which Yosys makes of ``x == 0``, becomes the reduction it means.
+
+    Parameters
+    ----------
+    sources: an attribute ``src`` with file and line of the Python at every statement.
     """
-    ports: dict[str, dict[str, str | int]] = {
-        "clk": {"direction": "input", "width": 1}, "rst": {"direction": "input", "width": 1},
-    }
+    ports: Ports = {"clk": {"direction": "input", "width": 1}, "rst": {"direction": "input", "width": 1}}
     for path, member, value in component.signature.flatten(component):
         width = len(value.as_value() if hasattr(value, "as_value") else value)
         ports["__".join(map(str, path))] = {
             "direction": "output" if member.flow.name == "Out" else "input", "width": width}
     with without_collection():
-        text = verilog.convert(component, name=name, strip_internal_attrs=True, emit_src=False)
-    return text.replace("always @*", "always_comb").replace(" = ! ", " = ~| "), ports
-
-
-def manifest_of(text: str, ports: Mapping[str, object], name: str, config: Config, timing: Timing) -> str:
-    """JSON that says what a Verilog file is."""
-    return json.dumps({
-        "module": name, "config": config.model_dump(), "timing": vars(timing), "ports": ports,
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
-    }, indent=2) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file at once, and only if its text differs."""
-    if path.is_file() and path.read_text() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.chmod(partial, 0o644)
-    os.replace(partial, path)
-
-
-def generate_unit(name: str, config: Config, out_dir: Path | str, timing: Timing | None = None) -> Path:
-    """Write one entry of :data:`UNITS` as ``<name>_<config>.sv`` with its manifest."""
-    if name not in UNITS:
-        raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {name!r}")
-    timing = timing or Timing.of(config)
-    text, ports = text_of(UNITS[name](config, timing), name)
-    path = Path(out_dir) / f"{name}_{config.name}.sv"
-    _write(path, text)
-    manifest = "manifest.json" if name == TOP else f"{name}.manifest.json"
-    _write(path.with_name(manifest), manifest_of(text, ports, name, config, timing))
-    return path
+        written = verilog.convert(component, name=name, strip_internal_attrs=not sources, emit_src=sources)
+    tool = re.match(r"/\* Generated by .*?Yosys (\S+).* \*/\n+", written)
+    assert tool, written[:200]
+    text = written[tool.end():].replace("always @*", "always_comb").replace(" = ! ", " = ~| ")
+    text, modules = plain(_sources(text) if sources else text)
+    return Verilog(text, ports, modules, tool[1])
 
 
 def generate(config: Config, out_dir: Path | str, timing: Timing | None = None) -> Path:
-    """Write ``gemmule_<config>.sv`` (module ``gemmule``) and ``manifest.json``; returns the former."""
-    return generate_unit(TOP, config, out_dir, timing)
+    """Write ``gemmule_<config>.sv`` for a simulator: what :mod:`gemmule.hw.flow.export` writes, without its header."""
+    path = Path(out_dir) / f"{TOP}_{config.name}.sv"
+    write_atomically(path, verilog_of(UNITS[TOP](config, timing), TOP).text)
+    return path

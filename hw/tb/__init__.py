@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-__all__ = ["SOURCES", "TOP"]
+__all__ = ["FST_HEADERS", "SOURCES", "TOP"]
 
 TOP = "gemmule_tb"
 """Top module; its parameters are set by ``gemmule.sim.rtl.device``."""
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("gemmule_tb.sv", "dram.sv", "claims_check.sv"))
+FST_HEADERS = tuple(Path(__file__).with_name(name) for name in ("lz4.h", "zlib.h"))
+"""C++ headers for simulators that write waveforms."""

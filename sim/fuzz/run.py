@@ -12,8 +12,9 @@ from gemmule.io.progress import counting
 from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.fuzz.coverage import Coverage
 from gemmule.sim.fuzz.generate import generate
-from gemmule.sim.rtl.cosim import cosim, record_waveform
+from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.rtl.waveform import record_waveform
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
 
@@ -80,7 +81,7 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
             if not report.ok:
                 text = report.text
                 if not summary.failures:
-                    text += f"\nwaveform: {record_waveform(case, config)}"
+                    text += f"\nwaveform: {record_waveform(case, config).command}"
                 summary.failures.append(text)
                 progress(text)
                 if len(summary.failures) >= stop_after:

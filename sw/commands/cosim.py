@@ -36,7 +36,8 @@ def cosim(
         "--position", metavar="N", callback=lambda n: POSITION.check("--position", n),
         help=f"Rows in the cache before a model's pass, {POSITION}; with the new rows at most {POSITION.high + 1}.",
     )] = 32,
-    waves: Annotated[bool, typer.Option("--waves", help="Keep a waveform even without a difference.")] = False,
+    waves: Annotated[bool, typer.Option(
+        "--waves", help="Keep a waveform (FST, and a layout for GTKWave) even without a difference.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -56,8 +57,8 @@ def cosim(
 
     from gemmule.compiler.layout import WeightFormat
     from gemmule.sim.rtl.cosim import cosim as compare
-    from gemmule.sim.rtl.cosim import record_waveform
     from gemmule.sim.rtl.device import RtlDevice
+    from gemmule.sim.rtl.waveform import record_waveform
     from gemmule.sim.simulator import Simulator
     from gemmule.sw.estimate import estimate
     from gemmule.sw.programs import decode_launch, product
@@ -79,13 +80,19 @@ def cosim(
         f"differences, {report.cycle_differences} cycle differences, {report.counter_differences} counter differences")
     waveform = None
     if waves or not report.ok:
-        waveform = record_waveform(case, device)
-        out.console.print(f"waveform: {waveform}", markup=False, soft_wrap=True)
+        try:
+            waveform = record_waveform(case, device)
+        except OSError as error:
+            raise InputError(
+                f"--waves needs a working folder that can be written: {error.strerror}: {error.filename!r}") from None
+        for text in (f"waveform: {waveform.path}", f"layout: {waveform.layout}", f"to open: {waveform.command}"):
+            out.console.print(text, markup=False, soft_wrap=True)
     out.write("cosim", device, {
         "program": case.name, "seed": seed, "commands": len(report.expected.issue),
         "cycles_model": report.expected.cycles, "cycles_rtl": report.seen.cycles,
         "byte_differences": report.byte_differences, "cycle_differences": report.cycle_differences,
-        "counter_differences": report.counter_differences, "waveform": str(waveform) if waveform else None,
+        "counter_differences": report.counter_differences, "waveform": str(waveform.path) if waveform else None,
+        "layout": str(waveform.layout) if waveform else None,
     })
     if not report.ok:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from gemmule.sw.pages.text import wrapped
 __all__ = ["FOLDERS", "Folder", "code_map_page", "files_of", "first_line"]
 
 ROOT = Path(__file__).resolve().parents[2]
-SUFFIXES = (".py", ".sv", ".vlt", ".yaml", ".safetensors", ".json")
+SUFFIXES = (".py", ".sv", ".h", ".vlt", ".yaml", ".safetensors", ".json")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                              "group_memory")),
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
-        Folder("hw/flow", ("verilog", "verilator", "lint", "rtlil", "synth", "floorplan", "route", "target", "tools")),
+        Folder("hw/flow", ("verilog", "names", "export", "verilator", "lint", "rtlil", "synth", "floorplan", "route",
+                           "target", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -52,7 +53,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
-        Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "device", "process", "server", "cosim")),
+        Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "device", "process", "server", "cosim",
+                           "waveform", "fst")),
         Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
                             "reveal", "coverage")),
     ),
@@ -63,8 +65,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
     ),
     "Software": (
-        Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs", "estimate",
-                      "ledger", "report", "records")),
+        Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs",
+                      "estimate", "ledger", "report", "records", "cached")),
         Folder("sw/commands", ("group", "common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth",
                                "cache")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
@@ -143,7 +145,7 @@ behind the names are drawn and explained in [architecture.md](architecture.md), 
 
 def first_line(path: Path) -> str:
     """What a file says of itself: the first paragraph of its docstring or comment, one line."""
-    if path.suffix not in (".py", ".sv", ".vlt", ".yaml"):
+    if path.suffix not in (".py", ".sv", ".h", ".vlt", ".yaml"):
         return ""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmule.config import Config
-from gemmule.hw.flow.verilog import UNITS, text_of
+from gemmule.hw.flow.verilog import UNITS, verilog_of
 from gemmule.sim.rtl.build import Build, build, build_root, fingerprint
 from gemmule.sim.rtl.process import simulator_environment
 from gemmule.timing import Timing
@@ -29,7 +29,8 @@ class Unit:
 
 def build_unit(unit: str, config: Config, timing: Timing | None = None, *, waves: bool = False) -> Unit:
     """Simulator of one entry of ``gemmule.hw.flow.verilog.UNITS``; only its ports are visible (this is much faster)."""
-    text, ports = text_of(UNITS[unit](config, timing or Timing.of(config)), unit)
+    made = verilog_of(UNITS[unit](config, timing or Timing.of(config)), unit)
+    text, ports = made.text, made.ports
     public = "`verilator_config\n" + "".join(
         f'public_flat_rw -module "{unit}" -var "{name}"\n' for name, port in ports.items() if port["width"])
     folder = build_root() / f"{config.name}-{unit}-verilog-{fingerprint([text.encode()])}"
@@ -61,7 +62,7 @@ def simulate(unit: Unit, bench: str, folder: Path, **settings: str) -> Outcome:
     ----------
     unit: from :func:`build_unit`; the bench sees its preset as ``GEMMULE_CONFIG``.
     bench: module name, such as ``bench_load``.
-    folder: for results, log and waveform (``dump.vcd``).
+    folder: for results, log and waveform (``dump.fst``).
     settings: further environment variables, such as ``COCOTB_TEST_FILTER``.
     """
     executable = unit.build.executable

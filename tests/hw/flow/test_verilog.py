@@ -1,14 +1,13 @@
-"""Exported Verilog: the same text every time, written once, clean under lint that still catches faults."""
+"""Verilog of every unit: the same text every time, clean under lint that still catches faults."""
 
-import hashlib
-import json
 from pathlib import Path
 
 import pytest
 
 from gemmule.config import load_config
+from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import WAIVERS, LintError, lint
-from gemmule.hw.flow.verilog import TOP, UNITS, generate, generate_unit
+from gemmule.hw.flow.verilog import TOP, UNITS, generate
 
 TINY = load_config("tiny")
 FAULTS = {
@@ -21,48 +20,30 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", sorted(set(UNITS) - {TOP}))
 def test_unit_alone_is_clean(name: str, tmp_path: Path) -> None:
-    path = generate_unit(name, TINY, tmp_path)
-    assert f"module {name}(" in path.read_text()
+    path, = export(TINY, tmp_path, unit=name).files
+    assert path.name == f"{name}_tiny.sv"
+    assert f"\nmodule {name}(" in path.read_text()
     lint(path, name)
 
 
 @pytest.mark.parametrize("name", ["dispatch", "issue_logic", "counters"])
 def test_same_text_every_time(name: str, tmp_path: Path) -> None:
-    first, second = (generate_unit(name, TINY, tmp_path / place) for place in "ab")
-    assert first.read_text() == second.read_text()
-
-
-def test_manifest_and_rewrite_only_on_change(tmp_path: Path) -> None:
-    path = generate_unit("control", TINY, tmp_path)
-    manifest = json.loads((tmp_path / "control.manifest.json").read_text())
-    assert manifest["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert manifest["config"]["dim"] == 4
-    assert manifest["ports"]["cycles"] == {"direction": "output", "width": 64}
-    assert manifest["ports"]["clk"] == {"direction": "input", "width": 1}
-    before = path.stat().st_mtime_ns, path.stat().st_ino
-    generate_unit("control", TINY, tmp_path)
-    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
-    path.write_text("changed")
-    generate_unit("control", TINY, tmp_path)
-    assert path.read_text() != "changed"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["control.manifest.json", "control_tiny.sv"]
+    first, second = (export(TINY, tmp_path / place, unit=name) for place in "ab")
+    assert first.files[0].read_bytes() == second.files[0].read_bytes()
+    assert first.manifest.read_bytes() == second.manifest.read_bytes()
 
 
 def test_unknown_unit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not 'mesh9'"):
-        generate_unit("mesh9", TINY, tmp_path)
+        export(TINY, tmp_path, unit="mesh9")
     assert "gemmule" in UNITS
 
 
 def test_whole_device_is_clean(tmp_path: Path) -> None:
     path = generate(TINY, tmp_path)
     assert path.name == "gemmule_tiny.sv"
-    text = path.read_text()
-    assert "always @*" not in text
+    assert "always @*" not in path.read_text()
     lint(path)
-    ports = json.loads((tmp_path / "manifest.json").read_text())["ports"]
-    for name, width in (("m_axi_awaddr", 32), ("m_axi_wdata", 32), ("s_axil_awaddr", 12), ("trace_issue", 5)):
-        assert ports[name]["width"] == width
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
+from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import lint
-from gemmule.hw.flow.verilog import generate_unit
 from gemmule.hw.memory.accumulator import Accumulator
 
 from ..bench import run_bench
@@ -86,4 +86,4 @@ def test_random(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["one_bank"])
 def test_lint(name: str, tmp_path: Path) -> None:
-    lint(generate_unit("accumulator", CONFIGS[name], tmp_path), "accumulator")
+    lint(export(CONFIGS[name], tmp_path, unit="accumulator").files, "accumulator")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
+from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import lint
-from gemmule.hw.flow.verilog import generate_unit
 from gemmule.hw.memory.scratchpad import Scratchpad
 
 from ..bench import run_bench
@@ -112,4 +112,4 @@ def test_full_size_elaborates() -> None:
 
 @pytest.mark.parametrize("name", ["one_bank", "preload_4"])
 def test_lint(name: str, tmp_path: Path) -> None:
-    lint(generate_unit("scratchpad", CONFIGS[name], tmp_path), "scratchpad")
+    lint(export(CONFIGS[name], tmp_path, unit="scratchpad").files, "scratchpad")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import lint
-from gemmule.hw.flow.verilog import generate_unit
 from gemmule.hw.move.load import Load
 from gemmule.timing import Timing
 
@@ -154,4 +154,4 @@ def test_foreign_timing() -> None:
 
 @pytest.mark.parametrize("name", ["2_2", "single", "one_beat", "64_32"])
 def test_lint(name: str, tmp_path: Path) -> None:
-    lint(generate_unit("load", CONFIGS[name], tmp_path), "load")
+    lint(export(CONFIGS[name], tmp_path, unit="load").files, "load")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
+from gemmule.hw.flow.export import export
 from gemmule.hw.flow.lint import lint
-from gemmule.hw.flow.verilog import generate_unit
 from gemmule.hw.move.store import Store
 from gemmule.isa import MoveFlag
 from gemmule.timing import Timing
@@ -375,4 +375,4 @@ def test_foreign_timing() -> None:
 
 @pytest.mark.parametrize("name", ["2_2", "one_beat", "64_32"])
 def test_lint(name: str, tmp_path: Path) -> None:
-    lint(generate_unit("store", CONFIGS[name], tmp_path), "store")
+    lint(export(CONFIGS[name], tmp_path, unit="store").files, "store")

@@ -12,7 +12,7 @@ import pytest
 
 from gemmule.config import Config
 from gemmule.hw.flow.lint import lint
-from gemmule.hw.flow.verilog import text_of
+from gemmule.hw.flow.verilog import verilog_of
 from gemmule.hw.select import radix as select_radix
 from gemmule.hw.select.select import Select
 from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
@@ -367,10 +367,10 @@ def test_bench_catches_a_planted_fault(fault: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("dim", [2, 8])
 def test_verilog_is_clean(dim: int, tmp_path: Path) -> None:
     config = device(dim)
-    text, ports = text_of(Select(config=config, timing=Timing.of(config)), "select")
+    made = verilog_of(Select(config=config, timing=Timing.of(config)), "select")
     path = tmp_path / f"select_{config.name}.sv"
-    path.write_text(text)
-    assert ports["predicates"] == {"direction": "output", "width": 4}
+    path.write_text(made.text)
+    assert made.ports["predicates"] == {"direction": "output", "width": 4}
     lint(path, "select")
 
 
