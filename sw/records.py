@@ -174,7 +174,7 @@ class Kept(BaseModel):
 
     path: str
     kind: str
-    of: str = Field(description="name of the configuration or the block; empty where it belongs to none")
+    config: str = Field(description="name of the configuration or the block; empty where it belongs to none")
     bytes: int
     age_days: float = Field(description="since the last use of a simulator, or since anything else was made")
     in_use: bool

@@ -35,7 +35,7 @@ def _age(days: float) -> str:
 
 
 def _record(entry: Entry) -> dict[str, Any]:
-    return {"path": str(entry.path), "kind": entry.kind, "of": entry.config, "bytes": entry.size,
+    return {"path": str(entry.path), "kind": entry.kind, "config": entry.config, "bytes": entry.size,
             "age_days": round(entry.age, 4), "in_use": entry.busy}
 
 
