@@ -255,7 +255,7 @@ def load_config(source: str | Path | dict[str, Any]) -> Config:
     if str(source) in PRESETS:
         return _preset(str(source))
     path = Path(source)
-    if not os.path.lexists(path):
+    if not os.path.lexists(source):
         raise ConfigError(
             f"config: {shown(str(source))} is neither a preset ({', '.join(PRESETS)}) nor a YAML "
             "file; give one of these names or a path")

@@ -20,7 +20,7 @@ FILES = {"target": "target.safetensors", "draft": "draft.safetensors", "tokenize
 """File names by role."""
 MANIFEST = "manifest.json"
 MOST_MANIFEST = 1 << 16
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 26
 """Bytes of a bundled file."""
 REMEDY = "install Gemmule again, or make the models again with `make train`"
 

@@ -26,31 +26,32 @@ def _bound(value: Any) -> str:
 
 
 def first_problem(error: ValidationError, record: type[BaseModel]) -> tuple[str, str]:
-    """(dotted name of the field, the sentence, which names it) of what ``record`` refuses first.
+    """(dotted name of the field, the sentence, which has it abbreviated) of what ``record`` refuses first.
 
     The name is empty for a rule over several fields: the message of the record's own check is the sentence.
     """
     first = error.errors(include_url=False)[0]
     kind, value, context = first["type"], first["input"], first.get("ctx", {})
-    name = ".".join(brief(str(part)) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"])
+    name = brief(where)
     if kind == "value_error":
         return "", brief(str(context["error"]), 400)
     if kind == "missing":
-        return name, f"{name} is missing"
+        return where, f"{name} is missing"
     if kind == "extra_forbidden":
         known = list(_part(record, first["loc"]).model_fields)
         near = get_close_matches(str(first["loc"][-1])[:64], known, 1, 0.5)
         if near:
-            return name, f"{name}: unknown key; did you mean {near[0]}?"
-        return name, f"{name}: unknown key; known keys: {', '.join(known)}"
+            return where, f"{name}: unknown key; did you mean {near[0]}?"
+        return where, f"{name}: unknown key; known keys: {', '.join(known)}"
     if kind == "literal_error":
-        return name, f"{name} must be {context['expected']}, not {shown(value)}"
+        return where, f"{name} must be {context['expected']}, not {shown(value)}"
     if kind in _BOUNDS:
         word, key = _BOUNDS[kind]
-        return name, f"{name} must be {word} {_bound(context[key])}, not {shown(value)}"
+        return where, f"{name} must be {word} {_bound(context[key])}, not {shown(value)}"
     if kind in _WANTED:
-        return name, f"{name} must {_WANTED[kind]}, not {shown(value)}"
-    return name, f"{name}: {brief(first['msg'], 120)}, not {shown(value)}"
+        return where, f"{name} must {_WANTED[kind]}, not {shown(value)}"
+    return where, f"{name}: {brief(first['msg'], 120)}, not {shown(value)}"
 
 
 def _part(record: type[BaseModel], where: tuple[int | str, ...]) -> type[BaseModel]:

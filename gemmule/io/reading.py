@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 __all__ = ["ReadError", "brief", "named", "parse_json", "read_json", "read_regular", "shown"]
 
+CHUNK = 1 << 20
 MOST_SHOWN = 60
 """Characters of a value in a message."""
 MOST_NAMED = 120
@@ -68,7 +69,10 @@ def read_regular(path: str | Path, most: int, *, whole: bool = True) -> bytes:
                 kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
                 raise ReadError(f"must be a regular file, not {kind}")
             with os.fdopen(handle, "rb", closefd=False) as file:
-                content = file.read(most + 1)  # not by its size: /proc says 0, and a file may grow
+                # Not by its size: /proc says 0, and a file may grow. In parts: read() takes all it may need at once.
+                content = bytearray()
+                while len(content) <= most and (part := file.read(min(most + 1 - len(content), CHUNK))):
+                    content += part
         finally:
             os.close(handle)
     except (OSError, ValueError) as error:
@@ -77,7 +81,7 @@ def read_regular(path: str | Path, most: int, *, whole: bool = True) -> bytes:
         raise ReadError(f"cannot be read: {getattr(error, 'strerror', None) or brief(str(error))}") from None
     if whole and len(content) > most:
         raise ReadError(f"must hold at most {most:,} bytes, not {max(status.st_size, len(content)):,}")
-    return content[:most]
+    return bytes(content[:most])
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,29 +10,48 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-from gemmule.compiler.checkpoint import load_checkpoint
+from tokenizers import Tokenizer
+
+from gemmule.compiler.checkpoint import Checkpoint, load_checkpoint
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.quality import bits_per_byte, float_predictor, integer_predictor
 from gemmule.compiler.quantize import quantize
 from gemmule.io.files import write_atomically
+from gemmule.io.reading import named
 from gemmule.sw.bundled import FILES, write_manifest
 from gemmule.sw.training.corpus import Corpus, load_corpus
-from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, token_stream
+from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, save_tokenizer, token_stream
 
 MODELS = ("target", "draft")
 
 
-def bundle(train: Path, out: Path, corpus: Corpus, *, windows: int, eval_tokens: int, seed: int) -> dict[str, object]:
+def load_trained(train: Path) -> tuple[Tokenizer, dict[str, Checkpoint]]:
+    """The tokenizer and the checkpoints that training wrote.
+
+    Raises:
+        ValueError: one of them is missing or wrong; the message is one line.
+    """
+    tokenizer = load_tokenizer(train / FILES["tokenizer"])
+    checkpoints = {name: load_checkpoint(train / name) for name in MODELS}
+    for name, checkpoint in checkpoints.items():
+        if checkpoint.shape.vocab != tokenizer.get_vocab_size():
+            raise CompileError(f"{named(train / name)}: vocab_size must be that of the tokenizer, "
+                               f"{tokenizer.get_vocab_size():,}, not {checkpoint.shape.vocab:,}: train them together")
+    return tokenizer, checkpoints
+
+
+def bundle(tokenizer: Tokenizer, checkpoints: dict[str, Checkpoint], out: Path, corpus: Corpus, *,
+           windows: int, eval_tokens: int, seed: int) -> dict[str, object]:
     """Write ``<model>.safetensors``, ``tokenizer.json`` and their manifest to ``out``; return the quality numbers."""
-    tokenizer = load_tokenizer(train / "tokenizer.json")
     calibration = draw_windows(token_stream(tokenizer, corpus.calibration), windows, 256, (seed, 0))
     held_out = token_stream(tokenizer, corpus.held_out)[:eval_tokens]
     held_bytes = len(tokenizer.decode([int(t) for t in held_out]).encode())
     numbers: dict[str, object] = {
         "held_out_tokens": len(held_out), "held_out_bytes": held_bytes, "calibration_windows": windows, "seed": seed}
-    for name in MODELS:
-        checkpoint = load_checkpoint(train / name)
+    for name, checkpoint in checkpoints.items():
         model = quantize(checkpoint, calibration, seed=seed)
         model.save(out / FILES[name])
         exact = bits_per_byte(float_predictor(checkpoint), held_out, held_bytes)
@@ -42,7 +61,7 @@ def bundle(train: Path, out: Path, corpus: Corpus, *, windows: int, eval_tokens:
             "file_bytes": (out / FILES[name]).stat().st_size,
         }
         print(f"{name}: {exact:.4f} bits per byte in float, {integer:.4f} in int8 ({integer / exact - 1:+.2%})")
-    write_atomically(out / FILES["tokenizer"], (train / "tokenizer.json").read_bytes())
+    save_tokenizer(tokenizer, out / FILES["tokenizer"])
     write_manifest(out)
     return numbers
 
@@ -56,9 +75,14 @@ def main() -> None:
     parser.add_argument("--eval-tokens", type=int, default=1 << 15, help="held-out tokens to measure")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    print(f"seed {args.seed}")
-    numbers = bundle(args.train, args.out, load_corpus(), windows=args.windows, eval_tokens=args.eval_tokens,
-                     seed=args.seed)
+    try:
+        tokenizer, checkpoints = load_trained(args.train)
+        print(f"seed {args.seed}")
+        numbers = bundle(tokenizer, checkpoints, args.out, load_corpus(), windows=args.windows,
+                         eval_tokens=args.eval_tokens, seed=args.seed)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     write_atomically(args.out / "quality.json", json.dumps(numbers, indent=1) + "\n")
 
 

@@ -74,9 +74,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_str(json.dumps(data))
     except Exception as error:  # the library has no type of its own
         raise ValueError(f"{named(path)} is not a tokenizer: {brief(str(error), 120)}") from None
-    found = (tokenizer.token_to_id(PAD_TOKEN), tokenizer.token_to_id(EOS_TOKEN))
-    if found != (PAD_ID, EOS_ID):
-        raise ValueError(f"{named(path)} must map {PAD_TOKEN}, {EOS_TOKEN} to {PAD_ID}, {EOS_ID}, not {found}")
     return as_plain_text(tokenizer)
 
 
@@ -100,6 +97,13 @@ def _problem(data: dict[str, Any]) -> str | None:
     ids = {value for value in vocab.values() if type(value) is int}
     if ids != set(range(len(vocab))):
         return f"model.vocab must number its tokens from 0 to {len(vocab) - 1:,}, each once"
+    special = [(PAD_ID, PAD_TOKEN, True), (EOS_ID, EOS_TOKEN, True)]
+    try:
+        added = [(one["id"], one["content"], one["special"]) for one in data["added_tokens"]]
+    except (KeyError, TypeError):
+        added = []
+    if added != special or any(vocab.get(token) != at for at, token, _ in special):
+        return f"added_tokens must be {special}, as in model.vocab, not {shown(added)}"
     if lost := sorted(set(pre_tokenizers.ByteLevel.alphabet()) - vocab.keys()):
         return f"model.vocab must hold every byte; it lacks {len(lost)}, the first as {shown(lost[0])}"
     return None

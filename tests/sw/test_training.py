@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tokenizers
 
+from gemmule.compiler.qmodel import load_quantized
 from gemmule.compiler.quality import bits_per_byte
-from gemmule.sw.training import corpus, export, report, tokenizer
+from gemmule.sw import bundled
+from gemmule.sw.training import bundle, corpus, export, report, tokenizer
 
 TINY_TEXT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n" * 20
 
@@ -218,3 +220,26 @@ def test_bits_per_byte_aligns_logits_with_the_next_token() -> None:
 def test_distinct_share_sees_loops() -> None:
     assert report.distinct_share(np.arange(100)[None]) == 1.0
     assert report.distinct_share(np.tile(np.arange(5), 20)[None]) == pytest.approx(5 / 97)
+
+
+def test_bundle_writes_what_is_loaded(tiny: "tokenizers.Tokenizer", tmp_path: Path) -> None:
+    """From what training writes to bundled files that pass their manifest; a second bundle changes no byte."""
+    shape = export.ModelShape(hidden_size=8, intermediate_size=16, num_layers=1, num_heads=2, head_dim=4,
+                              vocab_size=tiny.get_vocab_size())
+    weights = np.random.default_rng(5)
+    for name in bundle.MODELS:
+        export.save_checkpoint(tmp_path / "train" / name, shape, {
+            key: weights.standard_normal(size).astype(np.float32) for key, size in shape.weight_shapes().items()})
+    tokenizer.save_tokenizer(tiny, tmp_path / "train" / "tokenizer.json")
+    text = corpus.Corpus(*([(f"{split}.py", TINY_TEXT * 4)] for split in corpus.SPLITS))
+    kept = []
+    for _ in range(2):
+        loaded, checkpoints = bundle.load_trained(tmp_path / "train")
+        numbers = bundle.bundle(loaded, checkpoints, tmp_path / "out", text, windows=2, eval_tokens=300, seed=1)
+        assert numbers["held_out_tokens"] == 300
+        for role in bundled.FILES:
+            path = bundled.bundled_file(tmp_path / "out", role)
+            assert role == "tokenizer" or load_quantized(path).shape.vocab == loaded.get_vocab_size()
+        kept.append({path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()})
+    assert kept[0] == kept[1]
+    assert sorted(kept[0]) == sorted([*bundled.FILES.values(), bundled.MANIFEST])
