@@ -6,6 +6,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from gemmule.compiler.gemm import check_size
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.tile import plan_gemm
 from gemmule.config import Config
@@ -61,6 +62,7 @@ def estimate(config: Config, shape: tuple[int, int, int], weights: WeightFormat,
         InputError: its data do not fit this computer's memory.
     """
     m, k, n = shape
+    check_size(config, m, k, n)
     plan = plan_gemm(config, m, k, n, weights, dataflow)
     tiles = ceil_div(m, plan.m) * ceil_div(k, plan.k * config.dim) * ceil_div(n, plan.n * config.dim)
     commands = round(COMMANDS_PER_TILE * tiles) + 8

@@ -125,7 +125,8 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
             correct = bool(np.array_equal(program.read_output(target.read_dram), work.expected))
     finally:
         target.close()
-    say(f"simulated in {float(f'{seconds:.2g}'):g} s ({float(f'{result.cycles / seconds:.2g}'):,.0f} cycles per second)")
+    rate = float(f"{result.cycles / seconds:.2g}")
+    say(f"simulated in {seconds:.2g} s ({rate:,.0f} cycles per second)")
     return program, result, seconds, correct
 
 

@@ -63,8 +63,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                             "exposed", "interpreter", "encoder_reference", "errors")),
     ),
     "Software": (
-        Folder("sw", ("cli", "limits", "errors", "session", "text", "device", "runtime", "programs", "estimate", "ledger", "report",
-                      "records")),
+        Folder("sw", ("cli", "limits", "errors", "session", "text", "device", "runtime", "programs", "estimate",
+                      "ledger", "report", "records")),
         Folder("sw/commands", ("group", "common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
         Folder("sw/models"),

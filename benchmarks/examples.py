@@ -1,6 +1,6 @@
 """Output of the examples in the commands' help, for docs/command-line.md.
 
-    python benchmarks/commands.py --out docs/results/commands.json
+    python benchmarks/examples.py --out docs/results/commands.json
 
 Each example runs in an empty folder that holds start.py, with a report of 100 columns. Named commands alone:
 ``--only disasm --only run``; what is not run keeps its recorded output. Afterwards: make pages.
@@ -20,7 +20,6 @@ from pathlib import Path
 from gemmule.io.files import write_atomically
 from gemmule.sw.commands.generate import PROMPT
 from gemmule.sw.pages.command_line import commands, examples
-
 
 MOST_LINES = 48
 """Of an output; what is longer ends with two dots."""
