@@ -20,7 +20,7 @@ from gemmule.isa import Unit
 from gemmule.sw import estimate as estimating
 from gemmule.sw.commands.generate import PROMPT
 from gemmule.sw.errors import InputError
-from gemmule.sw.estimate import Estimate, estimate
+from gemmule.sw.estimate import Estimate, announce_tokens, estimate
 from gemmule.sw.pages.command_line import OUTPUTS, commands, examples
 from gemmule.sw.session import Session
 from gemmule.sw.text import EOS, encode
@@ -160,6 +160,14 @@ def test_long_work_is_announced(capsys) -> None:
     line = capsys.readouterr().err
     assert re.match(r"8192x8192x8192: about \d+ min on this computer \(about [\d,]+ commands; ", line)
     assert line.endswith("a smaller shape is quicker\n")
+
+
+def test_long_generation_is_announced(capsys) -> None:
+    announce_tokens(3, "rtl")
+    announce_tokens(200, "model")
+    assert not capsys.readouterr().err
+    announce_tokens(200, "rtl")
+    assert re.match(r"200 tokens on rtl: up to \d+ min on this computer; --backend model", capsys.readouterr().err)
 
 
 def test_products_that_fit_no_memory_are_refused(monkeypatch) -> None:
