@@ -22,7 +22,7 @@ from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_prog
 from gemmule.operands import COLUMN_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["GemmProgram", "compile_gemm"]
+__all__ = ["GemmProgram", "check_size", "compile_gemm"]
 
 INT8 = WeightFormat()
 OPERANDS = ("a", "b", "parameters", "c")
@@ -230,6 +230,17 @@ class _Emitter:
         return self.commands
 
 
+def check_size(config: Config, m: int, k: int, n: int) -> None:
+    """Raises:
+        CompileError: A, B and C have more bytes than an offset or an address can tell apart.
+    """
+    most = 1 << min(config.address_bits, 32)  # an offset has 32 bits
+    if m * k + k * n + m * n >= most:
+        raise CompileError(
+            f"a product must fit {most} bytes of DRAM, not {m}x{k}x{n} with "
+            f"{m * k + k * n + m * n}: use a smaller shape")
+
+
 def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, *,
                  weights: WeightFormat = INT8, dataflow: str = "ws") -> GemmProgram:
     """Compile C[m, n] = requant(A[m, k] B[k, n]) for any sizes of at least 1.
@@ -238,11 +249,7 @@ def compile_gemm(config: Config, m: int, k: int, n: int, base_address: int = 0, 
         CompileError: a size is out of range, or the config cannot hold one tile.
     """
     plan, dim = plan_gemm(config, m, k, n, weights, dataflow), config.dim
-    most = 1 << min(config.address_bits, 32)  # an offset has 32 bits
-    if m * k + k * n + m * n >= most:
-        raise CompileError(
-            f"a product must fit {most} bytes of DRAM, not {m}x{k}x{n} with "
-            f"{m * k + k * n + m * n}: use a smaller shape")
+    check_size(config, m, k, n)
     commands = place_waits(_Emitter(config, m, k, n, plan, weights, dataflow).emit(), config, {})
     image = encode_program(commands)
     deep, wide = ceil_div(k, dim), ceil_div(n, dim)

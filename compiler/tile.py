@@ -44,7 +44,7 @@ class GemmPlan(Plan):
     def describe(self, dim: int) -> str:
         kept = "kept" if self.resident else "streamed"
         return (f"tiles {self.m} x {self.k * dim} x {self.n * dim}, A {kept} in {len(self.slots('a'))} slot(s), "
-                f"B in {len(self.slots('b'))}, estimate {self.cycles:.0f} cycles")
+                f"B in {len(self.slots('b'))}, estimate {self.cycles:,.0f} cycles")
 
 
 @dataclass(frozen=True)

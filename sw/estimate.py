@@ -6,6 +6,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from gemmule.compiler.gemm import check_size
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.tile import plan_gemm
 from gemmule.config import Config
@@ -14,7 +15,7 @@ from gemmule.sw.device import RTL_DRAM_BYTES
 from gemmule.sw.errors import InputError
 from gemmule.timing import ceil_div
 
-__all__ = ["Estimate", "estimate", "patiently"]
+__all__ = ["Estimate", "announce_tokens", "estimate", "patiently"]
 
 COMMANDS_PER_TILE = 2.8
 COMPILED_COMMANDS = 1500.0
@@ -22,6 +23,8 @@ COMPILED_COMMANDS = 1500.0
 MODEL_MACS = 2e9
 MODEL_COMMANDS = 1e5
 RTL_CYCLES = 1e5
+TOKEN_CYCLES = 2e5
+"""Of a bundled model, autoregressive, on the slowest preset that runs it."""
 HOST_BYTES = (9, 17, 17)
 """Host memory for each element of A, B, C: operands, their copies in float64, the DRAM."""
 LONG = 20.0
@@ -61,6 +64,7 @@ def estimate(config: Config, shape: tuple[int, int, int], weights: WeightFormat,
         InputError: its data do not fit this computer's memory.
     """
     m, k, n = shape
+    check_size(config, m, k, n)
     plan = plan_gemm(config, m, k, n, weights, dataflow)
     tiles = ceil_div(m, plan.m) * ceil_div(k, plan.k * config.dim) * ceil_div(n, plan.n * config.dim)
     commands = round(COMMANDS_PER_TILE * tiles) + 8
@@ -84,6 +88,14 @@ def _check_memory(shape: tuple[int, int, int]) -> None:
     if need > there:
         raise InputError(f"--shape must fit this computer's memory of {there >> 30} GiB, not {m}x{k}x{n} with about "
                          f"{need >> 30} GiB: use --timing-only or a smaller shape")
+
+
+def announce_tokens(count: int, backend: str) -> None:
+    """Say how long generating takes on RTL; nothing if it is quick."""
+    seconds = count * TOKEN_CYCLES / RTL_CYCLES
+    if backend == "rtl" and seconds >= LONG:
+        say(f"{count} tokens on rtl: up to {_time(seconds)} on this computer; --backend model gives the same cycles in "
+            "seconds")
 
 
 def patiently(text: str, seconds: float) -> contextlib.AbstractContextManager[None]:

@@ -38,8 +38,6 @@ def fuzz(
     from gemmule.sim.fuzz.run import fuzz as run_fuzz
 
     summary = run_fuzz(device, programs=programs, seed=seed, commands=commands, progress=say)
-    for failure in summary.failures:
-        out.print(failure)
     out.print(
         f"{summary.programs:,} programs, {summary.commands:,} commands ({summary.commands / summary.programs:.0f} "
         f"a program), {summary.cycles:,} cycles: {summary.byte_differences} byte differences, "

@@ -77,6 +77,7 @@ def generate(
     words, source = _prompt(prompt, prompt_file)
 
     from gemmule.sw import text
+    from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.report import generation_json, print_generation
     from gemmule.sw.session import Session
 
@@ -86,6 +87,7 @@ def generate(
         raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
     drafts = num_speculative_tokens or DRAFTS_DEFAULT
     stop = frozenset() if ignore_eos else frozenset({text.EOS})
+    announce_tokens(max_new_tokens, backend)
     arguments = (ids, max_new_tokens, drafts, stop)
     with Session(device_config, backend) as session:
         run, seconds = _run(session, f"{method} on {backend}", method, *arguments)

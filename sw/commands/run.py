@@ -126,7 +126,7 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
     finally:
         target.close()
     rate = float(f"{result.cycles / seconds:.2g}")
-    say(f"simulated in {float(f'{seconds:.2g}'):g} s ({rate:,.0f} cycles per second)")
+    say(f"simulated in {seconds:.2g} s ({rate:,.0f} cycles per second)")
     return program, result, seconds, correct
 
 

@@ -3,11 +3,21 @@
 import json
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from gemmule import __version__
+from gemmule.compiler.decoder_plan import MAX_ROWS
+from gemmule.compiler.tile import DATAFLOWS
+from gemmule.config import PRESETS
+from gemmule.hw.flow.target import TARGETS
+from gemmule.sw import limits
 from gemmule.sw.cli import main
+from gemmule.sw.commands.group import COMMANDS
+from gemmule.sw.pages.command_line import commands, examples
+from gemmule.sw.text import bundled_model
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -18,7 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["run", "gemm", "--shape", "3x4"], "--shape must be MxKxN with integers of at least 1, not '3x4'"),
+    (["run", "gemm", "--shape", "3x4"], "--shape must be MxKxN with integers from 1 to 1048576, not '3x4'"),
     (["run", "gemm", "--shape", "0x4x4"], "--shape must be MxKxN"),
     (["run", "gemm", "--config", "huge"], "config: 'huge' is neither a preset"),
     (["run", "gemm", "--dataflow", "rs"], "--dataflow must be one of ws, os, not 'rs'"),
@@ -30,19 +40,37 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["generate", "--prompt", ""], "--prompt must hold at least one character"),
     (["generate", "--method", "magic"], "--method must be one of ar, draft, not 'magic'"),
     (["generate", "--backend", "gpu"], "--backend must be one of model, rtl, not 'gpu'"),
-    (["generate", "--max-new-tokens", "0"], "--max-new-tokens must be at least 1, not 0"),
+    (["generate", "--max-new-tokens", "0"], "--max-new-tokens must be from 1 to 255 (prompt and new tokens share"),
     (["generate", "--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
     (["generate", "--prompt", "x = 1\n" * 300], "the prompt must hold at most 255 tokens"),
-    (["generate", "--config", "tiny"], "scratchpad"),
+    (["generate", "--config", "tiny"], "the bundled model target does not run on config 'tiny': use --config base or"),
+    (["cosim", "draft", "--config", "tiny"], "use --config base or edge"),
+    (["generate", "--method", "ar", "--num-speculative-tokens", "3"], "--num-speculative-tokens needs a draft model"),
+    (["generate", "--method", "ar", "--no-baseline"], "--no-baseline needs a draft model, not --method ar"),
+    (["generate", "--method", "ar", "--baseline"], "--baseline needs a draft model, not --method ar"),
+    (["generate", "--prompt", "a", "--prompt-file", "b"], "--prompt and --prompt-file exclude each other"),
+    (["generate", "--prompt-file", "/none"], "--prompt-file /none must name a file that can be read: No such file"),
+    (["generate", "--prompt-file", "/"], "--prompt-file / must name a file that can be read: Is a directory"),
+    (["generate", "--prompt-file", "/dev/null"], "--prompt-file /dev/null must hold at least one character"),
+    (["generate", "--prompt-file", "/dev/zero"], "--prompt-file /dev/zero must hold at most 65536 bytes"),
+    (["generate", "--prompt-file", "/dev/full\x1b[31m"], "/dev/full\\x1b[31m must name"),
+    (["generate", "--num-speculative-tokens", "0"], "--num-speculative-tokens must be from 1 to 15"),
+    (["generate", "--seed", "4294967296"], "--seed must be from 0 to 4294967295, not 4294967296"),
+    (["run", "gemm", "--shape", "8192x8192x8192", "--backend", "rtl"], "--shape must fit the 64 MiB DRAM of --backend"),
+    (["disasm", "0x2x2"], "PROGRAM must be MxKxN with integers from 1"),
+    (["cosim", "target", "--position", "256"], "--position must be from 0 to 255, not 256"),
+    (["gemerate"], "No such command 'gemerate'. Did you mean 'generate'"),
+    (["run", "gem"], "No such command 'gem'. Did you mean 'gemm'"),
+    (["disasm", "--jsn", "a"], "No such option: --jsn"),
     (["disasm", "nothing.bin"], "PROGRAM must be a file, target, draft or MxKxN"),
     (["cosim", "conv"], "PROGRAM must be gemm, target or draft, not 'conv'"),
     (["cosim", "target", "--rows", "99"], "--rows must be from 1 to 16"),
     (["fuzz", "--programs", "0"], "--programs must be from 1 to 1000000, not 0"),
     (["verilog", "--unit", "tensor"], "--unit must be one of"),
-    (["verilog", "--out", "/dev/null/x"], "--out must be a"),
+    (["verilog", "--config", "tiny", "--out", "/dev/null/x"], "--out must be a"),
     (["fuzz", "--commands", "3000000000"], "--commands must be from 40 to 1000"),
     (["generate", "--prompt", "\udcff"], "--prompt must be UTF-8 text"),
-    (["generate", "--seed", "-1"], "--seed must be at least 0, not -1"),
+    (["generate", "--seed", "-1"], "--seed must be from 0 to 4294967295, not -1"),
     (["generate", "--json", "/"], "--json must name a writable file, not '/'"),
     (["run", "gemm", "--shape", "٣x٣x٣"], "--shape must be MxKxN"),
     (["run", "gemm", "--shape", "100000x100000x10", "--timing-only"], "use a smaller shape"),
@@ -56,14 +84,55 @@ def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message:
     error = capsys.readouterr().err.strip()
     assert message in error
     assert error.startswith("error: ")
+    assert error.count("error") == 1
     assert "\n" not in error
 
 
-@pytest.mark.parametrize("command", [[], ["generate"], ["cosim"], ["fuzz"], ["verilog"], ["disasm"], ["run", "gemm"]])
-def test_help_shows_an_example(monkeypatch, capsys, command: list[str]) -> None:
-    assert run(monkeypatch, *command, "--help") == 0
-    out = capsys.readouterr().out
-    assert not command or "Example: gemmule" in " ".join(out.split())
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["run"], ["run", "--help"]])
+def test_help(monkeypatch, capsys, arguments: list[str]) -> None:
+    assert run(monkeypatch, *arguments) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Usage: gemmule")
+    assert not shown.err
+    assert "run" in arguments or all(f"\n  {name} " in shown.out for name in COMMANDS)
+
+
+def test_version(monkeypatch, capsys) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"gemmule {__version__}\n"
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
+
+
+def test_completion(monkeypatch, capsys) -> None:
+    """Commands, options and choices, with no command's module but the one that is typed."""
+    def complete(words: str) -> list[str]:
+        monkeypatch.setenv("_GEMMULE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        run(monkeypatch)
+        return capsys.readouterr().out.split()
+
+    assert complete("gemmule ge") == ["generate"]
+    assert "--num-speculative-tokens" in complete("gemmule generate --n")
+    assert complete("gemmule generate --method d") == ["draft"]
+    assert complete("gemmule run g") == ["gemm"]
+    assert complete("gemmule run gemm --config e") == ["edge"]
+
+
+def test_table_of_commands() -> None:
+    """Every command's module has it; the choices and limits in the help are those of the code behind."""
+    assert {name.split()[0] for name in commands()} == set(COMMANDS)
+    assert "run gemm" in commands()
+    assert limits.PRESETS == PRESETS
+    assert limits.DATAFLOWS == DATAFLOWS
+    assert tuple(TARGETS) == limits.TARGETS
+    for name in ("target", "draft"):
+        assert bundled_model(name).shape.max_positions == limits.CONTEXT
+    assert limits.DRAFTS.high == limits.ROWS.high - 1 == MAX_ROWS - 1
+    for name, command in commands().items():
+        assert examples(command), name
+        assert all(parameter.help for parameter in command.params if parameter.name != "help"), name
 
 
 def test_run_gemm(monkeypatch, capsys, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Output of the examples in the commands' help, for docs/command-line.md.
 
-    python benchmarks/commands.py --out docs/results/commands.json
+    python benchmarks/examples.py --out docs/results/commands.json
 
 Each example runs in an empty folder that holds start.py, with a report of 100 columns. Named commands alone:
 ``--only disasm --only run``; what is not run keeps its recorded output. Afterwards: make pages.
