@@ -122,7 +122,7 @@ class RtlDevice:
     config, timing:
         The instance; the Verilog is generated (and cached) from them unless ``verilog`` is given.
     waves:
-        Trace every signal into ``dump.fst`` in the simulator's folder (slow).
+        Trace every signal into ``dump.fst`` in the simulator's folder (slow); it is whole once the device is closed.
     dram_bytes:
         Size of the testbench's DRAM.
     watchdog:
@@ -133,6 +133,8 @@ class RtlDevice:
         Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
         faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
     """
+
+    _connection: Connection | None = None
 
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
                  dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,
@@ -179,15 +181,13 @@ class RtlDevice:
                 arguments, cwd=self.folder, env=simulator_environment(self.folder), stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT)
             try:
-                self._connection: Connection | None = listener.accept()
+                self._connection = listener.accept()
             except OSError as error:
                 self._fail(f"simulator did not start ({error})")
         self._receive()
 
     def _fail(self, message: str) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._connection = None
+        self._stop(60 if self.build.waves else 0)  # what is to be looked at is complete only if it ends by itself
         kept = Path(tempfile.gettempdir()) / f"{self.folder.name}.log"
         shutil.copyfile(self.log, kept)
         raise RtlError(f"rtl {self.config.name}: {message}; simulator log: {kept}") from None
@@ -211,17 +211,23 @@ class RtlDevice:
             self._fail("simulator died")
         return self._receive()
 
-    def close(self) -> None:
-        """Stop the simulator and remove its folder (waveforms are kept)."""
+    def _stop(self, seconds: float) -> None:
+        """End the process: ask it and, if it takes longer than that, kill it."""
         if self._connection is not None:
             try:
-                self._connection.send({"kind": "quit"})
-                self._process.wait(timeout=20)
+                if seconds:
+                    self._connection.send({"kind": "quit"})
+                    self._process.wait(timeout=seconds)
             except (OSError, subprocess.TimeoutExpired):
-                self._process.kill()
+                pass
             self._connection.close()
             self._connection = None
+        self._process.kill()  # nothing if it has ended
         self._process.wait()
+
+    def close(self) -> None:
+        """Stop the simulator and remove its folder (waveforms are kept)."""
+        self._stop(600 if self.build.waves else 20)
         if not self.build.waves:
             shutil.rmtree(self.folder, ignore_errors=True)
 
