@@ -110,7 +110,7 @@ class RtlDevice:
     config, timing:
         The instance; the Verilog is generated (and cached) from them unless ``verilog`` is given.
     waves:
-        Trace every signal into ``dump.fst`` in the simulator's folder (slow).
+        Trace every signal into ``dump.fst`` in the simulator's folder (slow); it is whole once the device is closed.
     dram_bytes:
         Size of the testbench's DRAM.
     watchdog:
@@ -121,6 +121,8 @@ class RtlDevice:
         Something typical to run on a first build of the simulator; the second one, compiled for what that did, is
         faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
     """
+
+    _connection: Connection | None = None
 
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
                  dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,

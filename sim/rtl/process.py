@@ -171,6 +171,8 @@ class SimulatorProcess:
     def abandon(self, name: str) -> str:
         """End the process and keep its log: the log's last line and where it is."""
         if self._process is not None:
+            if self.build.waves:  # what is to be looked at is complete only if it ends by itself
+                self._quit(60)
             self._process.kill()
             self._process.wait()
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -183,11 +185,15 @@ class SimulatorProcess:
         """Let the simulator finish; kill it if it is at work. Again has no effect."""
         if self.closed:
             return
+        self._quit(600 if self.build.waves else 20)
+        self._finish()
+
+    def _quit(self, seconds: float) -> None:
+        """Ask it to end, unless it is at work, and give it this long."""
         if self._process is not None and not self._busy:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 self._connection.send({"kind": "quit"})
-                self._process.wait(timeout=20)
-        self._finish()
+                self._process.wait(timeout=seconds)
 
     def _finish(self) -> None:
         self.closed = True

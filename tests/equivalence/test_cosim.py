@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,8 +14,10 @@ from gemmule.resolve import FAULTS
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.run import fuzz
 from gemmule.sim.launch import Launch
+from gemmule.sim.rtl import waveform
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.rtl.fst import signals_of
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
 from gemmule.sw.commands.group import app
@@ -132,20 +134,41 @@ def model_of(case):
     return model.run()
 
 
-def test_a_difference_leaves_a_waveform(monkeypatch):
+def test_a_difference_leaves_a_waveform(monkeypatch, tmp_path):
     """A constant wrong on the model's side: exit code 1, the first difference, and a waveform with the device in it."""
     timing = Timing.of(TINY)
     wrong = replace(timing, vector_write=timing.vector_write + 1)
     monkeypatch.setattr(
         "gemmule.sim.simulator.Simulator", lambda config, dram_bytes: Simulator(config, wrong, dram_bytes=dram_bytes))
+    monkeypatch.setattr(waveform, "WAVES", tmp_path / "waves")
     answer = CliRunner().invoke(app, ["cosim", "gemm", "--shape", "5x6x7", "--config", "tiny"])
     assert answer.exit_code == 1
     assert re.search(r"command \d+ \(vector\): finish expected (\d+), seen (\d+)", answer.output)
-    path = Path(re.search(r"^waveform: (.*\.vcd)$", answer.output, re.MULTILINE)[1])
-    text = path.read_text()
-    assert "$var" in text
-    assert "trace_finish" in text
-    assert text.count("\n#") > 500  # time stamps
+    path, layout = tmp_path / "waves" / "tiny-gemm-5x6x7-0.fst", tmp_path / "waves" / "tiny-gemm-5x6x7-0.gtkw"
+    assert f"waveform: {path}\nlayout: {layout}\nto open: gtkwave {path} {layout}\n" in answer.output
+    assert sorted(path.parent.iterdir()) == [path, layout]
+    cycles = int(re.search(r"RTL ([\d,]+);", answer.output)[1].replace(",", ""))
+    check_waveform(path, layout, cycles)
+
+
+def test_a_hang_leaves_a_waveform(monkeypatch, tmp_path):
+    monkeypatch.setattr(waveform, "WAVES", tmp_path)
+    monkeypatch.setattr(waveform, "RtlDevice", partial(RtlDevice, watchdog=50))
+    made = waveform.record_waveform(gemm(), TINY)
+    check_waveform(made.path, made.layout, 50)
+
+
+def check_waveform(path, layout, cycles):
+    """Whole, as long as the launch, and with every signal that the layout shows."""
+    data, there = path.read_bytes(), signals_of(path)
+    assert int.from_bytes(data[17:25], "big") >= 10_000 * cycles  # the header's end, in ps
+    assert len(data) < 1_000_000
+    shown = [line for line in layout.read_text().splitlines() if line.startswith("gemmule_tb.")]
+    assert {re.sub(r"\[.*", "", name) for name in shown} == {
+        f"gemmule_tb.{name}" for group in waveform.GROUPS.values() for name in group}
+    for name in shown:
+        path, bracket, bits = name.partition("[")
+        assert there[path] == bracket + bits
 
 
 def test_data_survive_random_axi_stalls(rtl, model):

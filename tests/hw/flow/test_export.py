@@ -37,7 +37,7 @@ def made_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     right = module.verilog_of
 
     def verilog_of(component, name, *, sources=False):  # type: ignore[no-untyped-def]
-        if component is TINY:
+        if isinstance(component, Config) and component == TINY:
             return device.sources if sources else device.plain
         return right(component, name, sources=sources)
 
@@ -204,7 +204,6 @@ def test_a_full_disk_leaves_whole_files_and_no_manifest(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"error: --out must be a writable folder, not {str(tmp_path)!r}: No space left on device"
     assert not list(tmp_path.glob("*.manifest.json"))
-    monkeypatch.undo()
     whole = {"before.yaml", "tiny"}
     for path in tmp_path.rglob("*.sv"):
         made_by = re.search(r"--config (\S+) --split$", path.read_text(), re.MULTILINE)
@@ -243,8 +242,9 @@ def test_blocks_of_the_layout_are_in_the_device(device: Device) -> None:
     assert len(names) > 100
     for name in names:
         path, _, signal = name.removeprefix("device.").rpartition(".")
-        declared = rf"^  (?:input|output|wire|reg) (?:\[\d+:0\] )?(?:{signal}|\\\\{signal} )( = .*)?;$"
-        assert re.search(declared, texts[modules[path]], re.MULTILINE), name
+        declared = re.findall(r"^  (?:input|output|wire|reg) (?:\[\d+:0\] )?\\?(\S+?) ?(?: = .*)?;$",
+                              texts[modules[path]], re.MULTILINE)
+        assert signal in declared, name
 
 
 def test_blocks_cover_a_text_once(device: Device) -> None:
