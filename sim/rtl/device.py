@@ -122,8 +122,6 @@ class RtlDevice:
         faster. It takes twice as long to build: for long runs. A finished build serves whatever ``train`` comes later.
     """
 
-    _connection: Connection | None = None
-
     def __init__(self, config: Config, timing: Timing | None = None, *, waves: bool = False,
                  dram_bytes: int = 64 << 20, watchdog: int = 200_000_000,
                  verilog: Path | None = None, train: Callable[[RtlDevice], None] | None = None,
