@@ -70,7 +70,8 @@ class _Speaker(event.Listener):
 
     def on_start(self, event: event.Event) -> None:
         if name := self.names.get(id(event.data["dispatcher"])):
-            folder = Path(event.data["dispatcher"].stats.cache_path or "no folder").parent
+            folder = Path(event.data["dispatcher"].stats.cache_path or "no folder")
+            folder = folder.parent if folder.parent == cache_root() / "compiled" else folder
             self._open.append(working(f"compiling {name} (10 to 30 s, once; kept in {folder})"))
             self._open[-1].__enter__()
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 __all__ = ["counting", "say", "stderr", "working"]
 
@@ -67,8 +67,8 @@ def counting(text: str, total: int, *, lines: bool = True) -> Iterator[Callable[
         return
     _showing = True
     try:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(),
-                   TextColumn("{task.fields[note]}", markup=False), TimeElapsedColumn())
+        what = "{task.completed}/{task.total} {task.description}, {task.fields[note]}"
+        columns = (BarColumn(10), TextColumn(what, markup=False), TimeElapsedColumn())
         with Progress(*columns, console=stderr, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
             task = bar.add_task(text, total=total, note="")
             yield lambda done, note: bar.update(task, completed=done, note=note)

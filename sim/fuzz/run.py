@@ -76,8 +76,8 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
             summary.counter_differences += report.counter_differences
             coverage.add(case, report.expected)
             rate = summary.cycles / (time.monotonic() - begin)
-            tell(i + 1, f"{summary.commands:,} commands, {summary.cycles:,} cycles, {rounded(rate)} cycles/s, "
-                        f"{len(summary.failures) + (not report.ok)} differing programs")
+            differing = len(summary.failures) + (not report.ok)
+            tell(i + 1, f"{summary.commands:,} commands, {rounded(rate)} cycles/s, {differing} differ")
             if not report.ok:
                 text = report.text
                 if not summary.failures:

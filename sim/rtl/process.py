@@ -169,7 +169,8 @@ class SimulatorProcess:
         return answer
 
     def abandon(self, name: str) -> str:
-        """End the process and keep its log: the log's last line and where it is."""
+        """End the process and keep its log: where that is and, if the process was dead, the log's last line."""
+        dead = self._process is None or self._process.poll() is not None
         if self._process is not None:
             if self.build.waves:  # what is to be looked at is complete only if it ends by itself
                 self._quit(60)
@@ -179,7 +180,9 @@ class SimulatorProcess:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         kept = keep_log(self.log, name) if last else None
         self._finish()
-        return f"last line of its log: {last[:200]}; log: {kept}" if last else "its log is empty"
+        if not last:
+            return "its log is empty"
+        return f"last line of its log: {last[:200]}; log: {kept}" if dead else f"log: {kept}"
 
     def close(self) -> None:
         """Let the simulator finish; kill it if it is at work. Again has no effect."""
