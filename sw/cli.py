@@ -12,6 +12,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import Any, TextIO
 
@@ -63,8 +64,9 @@ def main() -> None:
     except KeyboardInterrupt:
         import signal
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the end
-        code = _end(INTERRUPTED, "interrupted")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the end, ..
+        _end(INTERRUPTED, "interrupted")
+        os._exit(INTERRUPTED)  # .. nor the interpreter's, which takes the handler back; all blocks have been left
     sys.exit(code)
 
 
@@ -77,15 +79,17 @@ def _main(arguments: list[str]) -> int:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     stdout = sys.stdout
     watched = _Watched(stdout)
+    hook = sys.unraisablehook
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         for number, handler in before.items():
             if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
                 signal.signal(number, _terminate)
+        sys.unraisablehook = lambda lost: _redeliver(lost, hook)
         sys.stdout = watched  # type: ignore[assignment]
         return _guarded(arguments, watched)
     finally:
-        sys.stdout = stdout
+        sys.stdout, sys.unraisablehook = stdout, hook
         for number, handler in before.items():
             signal.signal(number, handler)
         for stream in (sys.stdout, sys.stderr):
@@ -95,6 +99,17 @@ def _main(arguments: list[str]) -> int:
 def _terminate(number: int, frame: FrameType | None) -> None:
     """Leave by an exception, so that simulators and temporary folders go too."""
     raise SystemExit(128 + number)
+
+
+def _redeliver(lost: Any, other: Callable[[Any], object]) -> None:
+    """An interrupt inside a destructor or a callback, where nobody can catch it, comes again a moment later."""
+    import signal
+
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+    else:
+        other(lost)
 
 
 def _guarded(arguments: list[str], output: _Watched) -> int:

@@ -46,8 +46,9 @@ class Estimate:
     def announce(self, what: str, instead: str) -> None:
         """Say how long ``what`` takes and what to do ``instead``; nothing if it is quick."""
         if self.seconds >= LONG:
+            running = f", simulating {_time(self.simulating)}" if self.simulating else ""
             say(f"{what}: about {_time(self.seconds)} on this computer (about {self.commands:,} commands; compiling "
-                f"{_time(self.compiling)}, simulating {_time(self.simulating)}); {instead}")
+                f"{_time(self.compiling)}{running}); {instead}")
 
 
 def _time(seconds: float) -> str:

@@ -133,3 +133,19 @@ def test_broken_error_output() -> None:
         done = subprocess.run([*GEMMULE, "run", "gem"], stdout=subprocess.PIPE, stderr=full, text=True)
     assert done.returncode == 2
     assert not done.stdout
+
+
+class Lost:
+    """Interrupted in its destructor, where Python drops exceptions with a traceback."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+
+
+def test_interrupt_in_a_destructor_is_not_lost() -> None:
+    code = ("import sys, time\nimport gemmule.sw.cli as cli\nfrom test_entry import Lost\n"
+            "def run(arguments):\n    Lost()\n    time.sleep(60)\ncli._run = run\ncli.main()")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])})
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
