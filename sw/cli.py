@@ -102,11 +102,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _redeliver(lost: Any, other: Callable[[Any], object]) -> None:
-    """An interrupt inside a destructor or a callback, where nobody can catch it, comes again a moment later."""
+    """A signal inside a destructor or a callback, where nobody can catch what it raises, comes again a moment later."""
     import signal
 
-    if isinstance(lost.exc_value, KeyboardInterrupt):
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+    def again(number: int, frame: FrameType | None) -> None:
+        raise type(lost.exc_value)(*lost.exc_value.args)
+
+    if isinstance(lost.exc_value, (KeyboardInterrupt, SystemExit)):
+        signal.signal(signal.SIGALRM, again)
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     else:
         other(lost)

@@ -136,16 +136,20 @@ def test_broken_error_output() -> None:
 
 
 class Lost:
-    """Interrupted in its destructor, where Python drops exceptions with a traceback."""
+    """A signal in its destructor, where Python drops exceptions with a traceback."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     def __del__(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), self.number)
         time.sleep(0.001)
 
 
-def test_interrupt_in_a_destructor_is_not_lost() -> None:
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGINT, "interrupted\n"), (signal.SIGTERM, "")])
+def test_signal_in_a_destructor_is_not_lost(number: int, words: str) -> None:
     code = ("import sys, time\nimport gemmule.sw.cli as cli\nfrom test_entry import Lost\n"
-            "def run(arguments):\n    Lost()\n    time.sleep(60)\ncli._run = run\ncli.main()")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30,
+            "def run(arguments):\n    Lost(int(arguments[0]))\n    time.sleep(60)\ncli._run = run\ncli.main()")
+    done = subprocess.run([sys.executable, "-c", code, str(int(number))], capture_output=True, text=True, timeout=30,
                           env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])})
-    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+    assert (done.returncode, done.stderr) == (128 + number, words)
