@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -112,9 +111,6 @@ def export(config: Config, out_dir: Path | str, *, unit: str = TOP, timing: Timi
         raise ValueError(f"split is for the whole device, not for {unit!r}: a unit alone is one file")
     timing = timing or Timing.of(config)
     folder, stem = Path(out_dir), f"{unit}_{config.name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):  # known before the device is made, which takes long
-        pass
     verilog = verilog_of(UNITS[unit](config, timing), unit, sources=sources)
     command = _command(config, source, unit, split, sources)
     made = {f"{stem}/{name}.sv": text for name, text in blocks(verilog).items()} if split else {

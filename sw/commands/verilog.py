@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,9 @@ def verilog(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, not the file {str(out)!r}")
     try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):  # known before the device is made, which takes long
+            pass
         with working(f"writing {unit or TOP} of {device.name} as Verilog"):
             made = export(device, out, unit=unit or TOP, split=split, sources=source_attributes,
                           source=Path(config).name)
