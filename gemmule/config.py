@@ -5,6 +5,8 @@ Sizes are bytes unless the name says otherwise; times are cycles of the device c
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from functools import cache
@@ -186,6 +188,12 @@ class Config(_Frozen):
                 f"not {self.burst_bytes}"
             )
         return self
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of all fields as JSON, keys sorted, without spaces: what outputs and exports name the device by."""
+        text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def lanes(self) -> int:

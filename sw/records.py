@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gemmule import __version__
 from gemmule.config import Config
 
-__all__ = ["RECORDS", "Record", "complete", "config_sha256"]
+__all__ = ["RECORDS", "Record", "complete"]
 
 
 class Record(BaseModel):
@@ -205,16 +203,10 @@ RECORDS: dict[str, type[Record]] = {
 VERSION = 1
 
 
-def config_sha256(config: Config) -> str:
-    """SHA-256 of a configuration's fields."""
-    text = json.dumps(config.model_dump(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dict[str, Any]:
     """The output of ``command``: the common head and ``fields``, checked."""
     record = RECORDS[command].model_validate({
         "schema": f"gemmule/{command}/{VERSION}", "version": __version__,
         "config": config.name if config else None,
-        "config_sha256": config_sha256(config) if config else None, **fields})
+        "config_sha256": config.sha256 if config else None, **fields})
     return record.model_dump(by_alias=True, exclude_unset=True)

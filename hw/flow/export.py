@@ -15,7 +15,7 @@ from gemmule.hw.flow.verilog import TOP, UNITS, Verilog, verilog_of
 from gemmule.io.files import write_atomically
 from gemmule.timing import Timing
 
-__all__ = ["Export", "blocks", "config_hash", "export"]
+__all__ = ["Export", "blocks", "export"]
 
 CONTAINERS = (TOP, f"{TOP}.core", f"{TOP}.core.units")
 """What only holds blocks of the diagram: each has a file for its own module."""
@@ -34,11 +34,6 @@ class Export:
     @property
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in self.files)
-
-
-def config_hash(config: Config) -> str:
-    """sha256 over the fields of a configuration as JSON with sorted keys."""
-    return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 def _block(path: str) -> str:
@@ -80,7 +75,7 @@ def _header(config: Config, module: str, command: str, yosys: str) -> str:
 {config.address_bits} address bits,
 //   scratchpad {config.spm_kib} KiB in {config.spm_banks} banks, accumulator {config.acc_kib} KiB in \
 {config.acc_banks} banks
-//   sha256 {config_hash(config)}
+//   sha256 {config.sha256}
 // Made by: {command}
 // With Amaranth {version("amaranth")}, Yosys {yosys}
 
@@ -120,7 +115,7 @@ def export(config: Config, out_dir: Path | str, *, unit: str = TOP, timing: Timi
     listed = {f"{stem}.f": "".join(f"{name}\n" for name in made)} if split else {}
     manifest = json.dumps({
         "module": unit, "version": gemmule.__version__, "config": config.model_dump(mode="json"),
-        "config_sha256": config_hash(config), "timing": vars(timing), "command": command,
+        "config_sha256": config.sha256, "timing": vars(timing), "command": command,
         "tools": {"amaranth": version("amaranth"), "yosys": verilog.yosys},
         "files": [{"path": name, "bytes": len(text.encode()), "sha256": hashlib.sha256(text.encode()).hexdigest()}
                   for name, text in made.items()],

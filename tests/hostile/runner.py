@@ -54,7 +54,7 @@ class Runner:
         self.root = root
         self.count = 0
         environment = os.environ | {
-            "GEMMULE_CACHE": str(root / "cache"), "GEMMULE_BUILD": str(root / "cache"), "COLUMNS": "100",
+            "GEMMULE_CACHE": str(root / "cache"), "COLUMNS": "100",
             "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # a thread's stack would count as memory
         self.process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -74,7 +74,7 @@ class Runner:
             models = base / "models"
             shutil.copytree(MODELS, models, ignore=shutil.ignore_patterns("__pycache__"))
             case.damage(models)
-        watched = (folder, temporary, self.root / "cache", models)
+        watched = (folder, temporary, self.root / "cache" / "rtl", models)  # compiled code may come
         before = [state(one) for one in watched]
         request = {"arguments": list(case.arguments), "folder": str(folder), "temporary": str(temporary),
                    "models": str(models), "out": str(base / "out"), "err": str(base / "err"),

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from gemmule import __version__
 from gemmule.config import Config, load_config
 from gemmule.sw.pages.command_line import commands
-from gemmule.sw.records import RECORDS, complete, config_sha256
+from gemmule.sw.records import RECORDS, complete
 
 from .test_cli import run
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 COSIM = {"program": "a", "seed": 0, "commands": 1, "cycles_model": 1, "cycles_rtl": 1, "byte_differences": 0,
-         "cycle_differences": 0, "counter_differences": 0, "waveform": None}
+         "cycle_differences": 0, "counter_differences": 0, "waveform": None, "layout": None}
 TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
          "null": type(None)}
 
@@ -97,7 +97,7 @@ def test_real_outputs(monkeypatch, tmp_path: Path, command: str, arguments: list
     assert record["schema"] == f"gemmule/{command}/1"
     assert record["version"] == __version__
     assert record["config"] == config
-    assert record["config_sha256"] == config_sha256(load_config(config))
+    assert record["config_sha256"] == load_config(config).sha256
     wrong = record | {"cycles": "many", "commands": "many", "bytes": "many", "cycles_rtl": "many"}
     with pytest.raises(AssertionError):
         conforms(wrong, schema, schema)
@@ -123,7 +123,7 @@ def test_a_wrong_record_is_not_written(change: dict[str, Any]) -> None:
 def test_hash_of_the_configuration() -> None:
     """Every field counts, the order in which they were written does not."""
     tiny = load_config("tiny")
-    assert re.fullmatch("[0-9a-f]{64}", config_sha256(tiny))
+    assert re.fullmatch("[0-9a-f]{64}", tiny.sha256)
     fields = tiny.model_dump()
-    assert config_sha256(load_config(dict(reversed(fields.items())))) == config_sha256(tiny)
-    assert config_sha256(load_config(fields | {"unit_queue": 16})) != config_sha256(tiny)
+    assert config_sha256(load_config(dict(reversed(fields.items())))) == tiny.sha256
+    assert load_config(fields | {"name": "other", "unit_queue": 16}).sha256 != tiny.sha256
