@@ -68,8 +68,8 @@ _SIZES = {
     Memory.STATISTICS: "stat_contexts",
 }
 """Places of a memory by the configuration's field; the others hold all that a command can name."""
-_CONFIG = ("dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes")
-_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES = range(len(_CONFIG))
+_CONFIG = ("dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes", "address_bits")
+_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES, _ADDRESS_BITS = range(len(_CONFIG))
 _SIZE = len(_CONFIG)
 
 
@@ -266,14 +266,16 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
 
 
 def _breaks_memory(row, limits, flags, cfg, out):  # type: ignore[no-untyped-def]
-    """The fault of a move that leaves its base's limit, has parts of words, or broadcasts off a bus boundary."""
+    """The fault of a move that leaves its base's limit or the address space, has parts of words, or broadcasts off a bus boundary."""
     if flags & _FILL == 0:
         lines = out[_M]
         if flags & _BROADCAST:
             lines = 1
         elif flags & _INDEXED:
             lines = row[_F_LAST_INDEX] + 1
-        if row[_F_OFFSET] + (lines - 1) * row[_F_STRIDE] + row[_F_BYTES] > limits[row[_F_BASE]]:
+        end = row[_F_OFFSET] + (lines - 1) * row[_F_STRIDE] + row[_F_BYTES]
+        # Addresses do not wrap: what lies there is another's.
+        if end > limits[row[_F_BASE]] or end > (1 << cfg[_ADDRESS_BITS]) - (out[_ADDRESS] - row[_F_OFFSET]):
             return _BAD_LIMIT
     if flags & (_WORDS | _INT8) == _WORDS and row[_F_BYTES] % 4:
         return _BAD_ALIGN

@@ -118,6 +118,8 @@ class Resolve(wiring.Component):
         last_row = Mux(broadcast, 0, Mux(flags[MoveFlag.INDEXED], move.last_index, last))
         span = named(m, "dram_span", last_row * move.stride)
         end = named(m, "dram_end", move.offset + span + move.bytes)
+        top = 1 << config.address_bits
+        room = named(m, "dram_room", (top - self.base)[:config.address_bits + 1])  # addresses do not wrap
         address = named(m, "address", self.base + move.offset)
         unaligned = (int32 & move.bytes[:2].any()) | (
             broadcast & address[:ceil_log2(config.bus_bytes)].any())
@@ -128,7 +130,7 @@ class Resolve(wiring.Component):
             m.d.comb += self.fault.eq(_fault["none"])
         with m.Elif(hulls.bad | entries.bad | bad_stat):
             m.d.comb += self.fault.eq(_fault["rows"])
-        with m.Elif(is_move & ~fill & (end > self.limit)):
+        with m.Elif(is_move & ~fill & ((end > self.limit) | (end > room))):
             m.d.comb += self.fault.eq(_fault["limit"])
         with m.Elif(is_move & unaligned):
             m.d.comb += self.fault.eq(_fault["align"])

@@ -82,10 +82,10 @@ class _Builder:
         waits: dict[Unit, int] = {}
         if self.random.random() < strengthen:
             other = Unit(int(self.random.integers(len(Unit))))
-            count = self.order.count(other)
-            if count:
-                waits[other] = int(self.random.integers(1, min(count, 12) + 1))
-                row[_WAIT0 + other] = waits[other]
+            # Now and then one that reaches back beyond the unit's first command, or as far as a wait can.
+            most = MAX_WAIT if self.random.random() < 0.1 else min(self.order.count(other) + 1, 12)
+            waits[other] = int(self.random.integers(1, most + 1))
+            row[_WAIT0 + other] = waits[other]
         while races := self.order.races(plan):
             unit, distance = races[self.random.integers(len(races))]
             waits[unit] = min(distance, MAX_WAIT, waits.get(unit, distance))

@@ -42,7 +42,6 @@ from gemmule.sim.verify.state import (
     SAME_SINCE,
     SAME_STRIDE,
     STRIDE,
-    WAIT,
     WROTE,
     larger,
     new_state,
@@ -63,7 +62,10 @@ _resolve_row = compiled(resolve_row)
 
 @njit
 def clock_of(s, row, out, clock):  # type: ignore[no-untyped-def]
-    """Commands by unit that have surely finished when this one issues, into ``clock``; False: an impossible wait."""
+    """Commands by unit that have surely finished when this one issues, into ``clock``.
+
+    A wait that reaches back beyond the first command of a unit waits for nothing.
+    """
     unit = out[_UNIT]
     own = s.taken[unit]
     for u in range(_UNITS):
@@ -72,15 +74,12 @@ def clock_of(s, row, out, clock):  # type: ignore[no-untyped-def]
         clock[unit] = own
     for u in range(_UNITS):
         distance = row[_F_WAIT + u]
-        if distance > s.taken[u]:
-            return False
-        if distance:
+        if 0 < distance <= s.taken[u]:
             finished = s.taken[u] - distance + 1
             if finished > clock[u]:
                 clock[u] = finished
                 for v in range(_UNITS):
                     clock[v] = max(clock[v], s.known[u, (finished - 1) % RING, v])
-    return True
 
 
 @njit
@@ -176,8 +175,7 @@ def step(s, row, out, terms, low, high, clock, needed):  # type: ignore[no-untyp
             return trouble
         if out[_UNIT] == _STORE and low < high and into_program(out, terms, low, high):
             return PROGRAM
-    if not clock_of(s, row, out, clock):
-        return WAIT
+    clock_of(s, row, out, clock)
     if find_races(s, row, out, terms, clock, needed):
         return RACE
     return FINE if push(s, row, out, terms, clock) else FULL
@@ -213,13 +211,11 @@ def _entries() -> Any:
 
     @kept("the verifier's races")
     def races_of(s, row, out, terms, needed):  # type: ignore[no-untyped-def]
-        """The races of a resolved command as the next one; False: it waits for one that does not exist."""
+        """The races of a resolved command as the next one, into ``needed``."""
         assert sources >= 0
         clock = np.zeros(_UNITS, np.int64)
-        if not clock_of(s, row, out, clock):
-            return False
+        clock_of(s, row, out, clock)
         find_races(s, row, out, terms, clock, needed)
-        return True
 
     @kept("the verifier's state")
     def take(s, row, out, terms):  # type: ignore[no-untyped-def]
@@ -265,8 +261,7 @@ class Order:
     def races(self, plan: Plan) -> list[tuple[Unit, int]]:
         """Of each unit the latest command that the next one, with its waits, races with: (unit, wait distance)."""
         needed = np.zeros(_UNITS, np.int64)
-        if not _races_of(self._state, plan.row, plan.out, plan.terms, needed):
-            raise ValueError("a wait for a command that does not exist")
+        _races_of(self._state, plan.row, plan.out, plan.terms, needed)
         return [(unit, self.count(unit) - int(needed[unit]) + 1) for unit in Unit if needed[unit]]
 
     def push(self, plan: Plan) -> None:

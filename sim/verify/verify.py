@@ -33,12 +33,12 @@ from gemmule.resolve import FAULTS, OUT, check_registers, config_vector, resolve
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.verify.access import Access, accesses, common
 from gemmule.sim.verify.order import walk
-from gemmule.sim.verify.state import FAULT, FULL, PROGRAM, RACE, WAIT, larger, new_state
+from gemmule.sim.verify.state import FAULT, FULL, PROGRAM, RACE, larger, new_state
 from gemmule.terms import OUT_FIELDS
 
 __all__ = ["ProgramError", "check_alone", "verify"]
 
-_UNIT, _WAIT = TABLE_FIELDS.index("unit"), TABLE_FIELDS.index("wait_load")
+_UNIT = TABLE_FIELDS.index("unit")
 
 
 class ProgramError(SimulationError):
@@ -85,15 +85,6 @@ class _Explain:
             return f"command {b} names unit {unit}; units are 0 to {len(Unit) - 1}"
         return f"{self.text(b)} faults: {FAULTS[code]}"
 
-    def wait(self, b: int) -> str:
-        for unit in Unit:
-            before = int(np.count_nonzero(self.table[:b, _UNIT] == unit))
-            distance = int(self.table[b, _WAIT + unit])
-            if distance > before:
-                return (f"{self.text(b)} waits for {unit.label}:{distance}, but only {before} such commands come "
-                        "before it; use a smaller distance")
-        raise AssertionError("every wait exists")
-
     def race(self, b: int, needed: np.ndarray) -> str:
         unit = next(unit for unit in Unit if needed[unit])
         of_unit = np.flatnonzero(self.table[:b, _UNIT] == unit)
@@ -121,7 +112,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
     by an amount that no wait controls.
 
     Raises:
-        ProgramError: the first fault, impossible wait or race, naming commands and rows.
+        ProgramError: the first fault or race, naming commands and rows.
     """
     image = program if isinstance(program, bytes) else encode_program(program)
     table = decode_table(image)
@@ -146,8 +137,6 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
         raise ProgramError(
             f"{explain.text(at)} stores into the program at {low}..{high - 1}; fetch may already have read it: "
             "store elsewhere")
-    if end == WAIT:
-        raise ProgramError(explain.wait(at))
     if end == RACE:
         raise ProgramError(explain.race(at, needed))
     trouble = check_alone(explain.found(at))

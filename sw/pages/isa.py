@@ -23,15 +23,16 @@ A command is {COMMAND_BYTES} bytes, little-endian: a header of 64 bits, then a b
 Commands are fetched from DRAM and dispatched in order; units run concurrently, each in order.
 
 - **Wait** fields hold a distance d per unit: the command issues only when the d-th last command dispatched
-  to that unit before it has finished (0: no wait; {MAX_WAIT} stands for every longer distance and waits for more).
+  to that unit before it has finished (0: no wait; {MAX_WAIT} stands for every longer distance and waits for more;
+  a distance beyond the unit's first command waits for nothing).
 - **Lengths** are three fields, `x_reg`, `x_offset`, `x_cap`, and mean `min(max(LEN[reg] - offset, 0), cap)`;
   `LEN[0]` reads {MAX_LENGTH}. A length of zero is legal: the command touches nothing.
 - **Addresses**: DRAM `BASE[base] + offset`, checked against `LIMIT[base]`; scratchpad and accumulator rows are
   absolute, and one of a command's row addresses may be dynamic: `row + LEN[dyn_reg] * dyn_stride`.
 - **What a program may do**: model and RTL agree on every cycle and every byte of each program that
   `gemmule.sim.verify` accepts. It refuses: unordered commands that touch the same rows or DRAM bytes, one of them
-  writing; a destination that overlaps itself; stores into the program;
-  waits for commands that do not exist; and whatever the device faults on.
+  writing; a destination that overlaps itself; stores into the program; and
+  whatever the device faults on.
 - **Predicates**: a command with `predicate` p runs only where predicate p is 1 when it would issue (number 0 always
   is); a skipped one counts as one of length zero.
 - **Index lists**: an INDEXED load or store takes the number of each DRAM row from the list memory (gather, scatter).

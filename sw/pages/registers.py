@@ -59,7 +59,7 @@ FAULT_MEANING = {
                 "`comparison_modes`", "resolve"),
     "rows": ("rows beyond a memory, a statistics context, the key or list memory; weights to reuse that do not fit; "
              "operands that must not share a bank", "resolve"),
-    "limit": ("a DRAM range beyond its limit register", "resolve"),
+    "limit": ("a DRAM range beyond its limit register or the end of the address space", "resolve"),
     "align": ("bytes of int32 rows that are no multiple of 4; a BROADCAST address that is no multiple of the bus",
               "resolve"),
     "axi": ("an AXI response SLVERR or DECERR", "bus"),

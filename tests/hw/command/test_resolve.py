@@ -128,6 +128,7 @@ def test_equals_model(name: str) -> None:
     bits = config.address_bits
     bases = [rng.getrandbits(bits - 1) for _ in range(NUM_BASES)]
     bases = [b if rng.random() < 0.1 else b // 64 * 64 for b in bases]
+    bases[1::4] = [(1 << bits) - rng.choice((1, 64, 4096, 1 << 14)) for _ in bases[1::4]]  # the space's end
     limits = [rng.choice((rng.randrange(1024), rng.randrange(8192), rng.getrandbits(bits - 1), (1 << bits) - 1))
               for _ in range(NUM_BASES)]
     words = [random_word(rng, config) for _ in range(2000)]

@@ -217,6 +217,22 @@ def test_limit_is_exact() -> None:
     fault_of([(move(Unit.LOAD, **huge), "limit")], TINY, limit=(1 << 32) - 1)
 
 
+@pytest.mark.parametrize("bits", [16, 32, 48])
+def test_address_space_ends(bits: int) -> None:
+    """The last byte may be moved, none behind it: an address does not wrap, whatever the limit."""
+    config, top = TINY.model_copy(update={"address_bits": bits}), 1 << bits
+    room = 16 + 2 * 64 + 8
+    fields = {"offset": 16, "stride": 64}
+    for base, fault in ((top - room, "none"), (top - room + 1, "limit"), (top - 1, "limit")):
+        fault_of([
+            (move(Unit.LOAD, **fields), fault), (move(Unit.STORE, **fields), fault),
+            (move(Unit.LOAD, L.ZERO, **fields), "none"),
+            (move(Unit.LOAD, L.INDEXED, last_index=2, **fields), fault),
+        ], config, limit=top - 1, base=base)
+    fault_of([(move(Unit.LOAD, offset=(1 << 32) - 8, rows=1, stride=0), "limit" if bits <= 32 else "none")],
+             config, limit=top - 1, base=1)
+
+
 def test_alignment_is_exact() -> None:
     """Sizes of int32, and the address of a broadcast; every other address may be any byte."""
     odd = {"offset": 3, "stride": 5}

@@ -19,7 +19,7 @@ def first_race(image: bytes, config: Config, bases: np.ndarray, limits: np.ndarr
                lengths: np.ndarray) -> tuple[int, int] | None:
     """(later, earlier) of the first command that races, with the latest it races with of the first such unit.
 
-    Every command must be legal by itself and wait only for commands that exist.
+    Every command must be legal by itself.
     """
     table = decode_table(image)
     out = resolve(table, bases, limits, lengths, config)
@@ -35,7 +35,8 @@ def first_race(image: bytes, config: Config, bases: np.ndarray, limits: np.ndarr
         if not predicate:
             alone = alone or unit == Unit.MATRIX and stationary != dataflow or unit == Unit.LOAD and flags & ALONE != 0
         done = set(before[own[-1]]) if own else set()
-        waited = [members[u][-int(row[F["wait_load"] + u])] for u in Unit if row[F["wait_load"] + u]]
+        waited = [members[u][-int(row[F["wait_load"] + u])] for u in Unit
+                  if 0 < row[F["wait_load"] + u] <= len(members[u])]
         if unit in (Unit.VECTOR, Unit.SELECT) or alone or unit == Unit.LOAD and exclusive:
             done |= set(own)
         for a in waited:

@@ -28,7 +28,7 @@ def without_some_waits(image: bytes, random: np.random.Generator) -> bytes:
     """Up to three waits shortened or dropped: some program races then."""
     words = np.frombuffer(image, dtype="<u8").reshape(-1, 4).copy()
     waits = [(i, u) for i, row in enumerate(decode_table(image)) for u in range(len(Unit)) if row[2 + u]]
-    for i, u in random.choice(waits, int(random.integers(1, 4))):
+    for i, u in random.choice(waits, int(random.integers(1, 4)), replace=False):
         shift = np.uint64(FIRST_WAIT + WAIT_BITS * u)
         had = int(words[i, 0] >> shift) & (1 << WAIT_BITS) - 1
         less = int(random.integers(0, had))

@@ -176,7 +176,6 @@ def test_zero_length_commands_touch_nothing_and_wait_for_their_unit():
     ([store(0, stride=3)], "writes some DRAM bytes twice"),
     ([C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=4, src1=20, dst=18, dst_stride=4, m=4, n=4)],
      "writes scratchpad rows 20..21 that it also reads as src1"),
-    ([load(0), matrix(0, BANK, 0, waits={Unit.LOAD: 2})], "waits for load:2, but only 1 such"),
     ([matrix(0, BANK, 0, n=8, c_stride=3)], "writes some accumulator rows twice"),
     ([load(0, row_stride=0)], "writes some scratchpad rows twice"),
     ([requant(0, BANK, flags=[RequantFlag.COLUMN], src1=BANK + 2)], "also reads as parameters"),
