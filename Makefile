@@ -29,8 +29,8 @@ help:  ## list targets and variables
 setup: $(STAMP)  ## create the virtual environment with everything installed
 
 $(STAMP): pyproject.toml
-	@for tool in g++ perl make; do command -v $$tool >/dev/null || \
-	  { echo "setup: $$tool is missing; install it (Debian: apt-get install g++ perl make python3-venv)"; exit 2; }; done
+	@for tool in g++ make; do command -v $$tool >/dev/null || \
+	  { echo "setup: $$tool is missing; install it (Debian: apt-get install g++ make python3-venv)"; exit 2; }; done
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(STAMP)
