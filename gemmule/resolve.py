@@ -266,7 +266,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
 
 
 def _breaks_memory(row, limits, flags, cfg, out):  # type: ignore[no-untyped-def]
-    """The fault of a move beyond its base's limit or the address space, of parts of words, of a BROADCAST off the bus."""
+    """The fault of a move beyond its limit or the address space, of parts of words, of a BROADCAST off a bus line."""
     if flags & _FILL == 0:
         lines = out[_M]
         if flags & _BROADCAST:

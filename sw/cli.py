@@ -28,6 +28,8 @@ OF_THE_MACHINE = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO,
     errno.ENAMETOOLONG, errno.ENOMEM,
 )
+MOST_LINE = 400
+"""Characters of an error; its middle is left out beyond that: a value may be of any length."""
 FAILED, REFUSED, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 """Exit codes; the last two are what a shell says of a program that SIGINT or SIGPIPE ended."""
 
@@ -173,9 +175,10 @@ def _words(error: Exception, broken: OSError | None) -> tuple[int, str] | None:
 
 def _end(code: int, line: str) -> int:
     if line:
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(line.split()))
+        from gemmule.io.reading import brief
+
         try:
-            print(text, file=sys.stderr, flush=True)
+            print(brief(" ".join(line.split()), MOST_LINE), file=sys.stderr, flush=True)
         except OSError:
             return code  # nobody listens
     return code
