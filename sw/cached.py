@@ -74,6 +74,8 @@ def _entry(path: Path) -> Entry | None:
     if kind:
         text = "Verilog" if kind == "verilog" else "index"
         return Entry(path, text, named, _size(path), path.stat().st_mtime)
+    if built == "runtime":
+        return Entry(path, "Verilator's library", "", _size(path), path.stat().st_mtime)
     return _simulator(path)
 
 

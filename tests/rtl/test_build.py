@@ -65,7 +65,7 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder_whatever_the_path(
     source.write_text(SOURCE.replace("count + 1", "count + nothing"))
     with pytest.raises(BuildError, match=r"cannot be built: %Error: /.*/tiny\.sv:3:.*nothing.*; the log is .*\.log"):
         build([source], "tiny", {})
-    assert list((cache / "rtl").iterdir()) == [first.folder]
+    assert [path for path in (cache / "rtl").iterdir() if not path.name.startswith("runtime-")] == [first.folder]
     assert len(list((cache / "logs").iterdir())) == 1
 
 

