@@ -59,9 +59,11 @@ def test_show(monkeypatch, capsys, cache: Path) -> None:
     verilog = cache / "rtl" / "tiny-verilog-0123456789abcdef"
     verilog.mkdir()
     (verilog / "gemmule_tiny.sv").write_text("x" * 20)
+    (cache / "rtl" / "runtime-0123456789abcdef").mkdir()
     record = answer(monkeypatch, cache, "show")
     found = {(entry["kind"], entry["config"]): entry for entry in record["entries"]}
-    assert set(found) == {("simulator", "tiny"), ("simulator", "base"), ("Verilog", "tiny"), ("log of a failure", "")}
+    assert set(found) == {("simulator", "tiny"), ("simulator", "base"), ("Verilog", "tiny"), ("log of a failure", ""),
+                          ("Verilator's library", "")}
     assert found["simulator", "base"]["in_use"]
     assert not found["simulator", "tiny"]["in_use"]
     assert 2.9 < found["simulator", "tiny"]["age_days"] < 3.1
