@@ -25,7 +25,11 @@ def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def same_library(record: dict) -> Corpus:
-    """The running Python's library, where it is that of the prompts."""
+    """The running Python's library, where it is that of the prompts.
+
+    Another version's files are other texts, of which the models saw none: there is nothing to compare. That the paths
+    are held out is checked on every version.
+    """
     running = platform.python_version_tuple()[:2]
     if running != tuple(record["python"].split(".")[:2]):
         pytest.skip(f"the prompts are of Python {record['python']}, this is {platform.python_version()}")
@@ -56,7 +60,7 @@ def test_no_prompt_is_in_a_training_file(prompts: ModuleType) -> None:
 def test_the_rule_gives_the_prompts(prompts: ModuleType) -> None:
     record, found = prompts.load()
     corpus = same_library(record)
-    if corpus.digests() != record["splits"]:
+    if corpus.digests() != record["splits"]:  # a patch release may change a file; the rule then gives other lines
         pytest.skip(f"the library is not that of Python {record['python']}")
     assert prompts.choose(corpus) == found
 

@@ -45,6 +45,15 @@ def _place(folder: Path, flags: Sequence[str]) -> tuple[Path, list[str]]:
     return cache_root() / "rtl" / f"{_KEPT}-{hashlib.sha256(key.encode()).hexdigest()[:16]}", objects
 
 
+def _sound(place: Path, name: str) -> bytes | None:
+    """A kept object; None where it is missing or not what was kept."""
+    with contextlib.suppress(OSError):
+        data = (place / name).read_bytes()
+        if (place / f"{name}.sha256").read_bytes() == hashlib.sha256(data).hexdigest().encode():
+            return data
+    return None
+
+
 def take_runtime(folder: Path, flags: Sequence[str]) -> None:
     """Put the kept objects where make would compile them; it takes what is newer than its source.
 
@@ -52,19 +61,16 @@ def take_runtime(folder: Path, flags: Sequence[str]) -> None:
     """
     place, objects = _place(folder, flags)
     for name in objects:
-        with contextlib.suppress(OSError):
-            data = (place / name).read_bytes()
-            if hashlib.sha256(data).hexdigest() == (place / f"{name}.sha256").read_text():
-                (folder / name).write_bytes(data)
+        if (data := _sound(place, name)) is not None:
+            (folder / name).write_bytes(data)
 
 
 def keep_runtime(folder: Path, flags: Sequence[str]) -> None:
     """Keep the objects that make has compiled, all or none; a cache that cannot take them costs time only."""
     place, objects = _place(folder, flags)
+    if all(_sound(place, name) is not None for name in objects):
+        return
     with contextlib.suppress(OSError):
-        if all((place / name).is_file() and (place / name).stat().st_size == (folder / name).stat().st_size
-               for name in objects):
-            return
         part = Path(tempfile.mkdtemp(dir=place.parent, prefix=f"{place.name}.", suffix=".partial"))
         try:
             for name in objects:

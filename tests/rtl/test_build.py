@@ -70,6 +70,25 @@ def test_build_is_cached_and_a_broken_source_leaves_no_folder_whatever_the_path(
 
 
 @pytest.mark.rtl
+def test_the_library_is_compiled_once_and_again_when_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "tiny.sv"
+
+    def compiled(text: str) -> bool:
+        """Whether a build of another text compiles the library."""
+        source.write_text(SOURCE + text)
+        return "verilated.cpp" in (build([source], "tiny", {}).folder / "build.log").read_text()
+
+    assert compiled("// first\n")
+    assert not compiled("// second\n")
+    kept, = (tmp_path / "cache" / "rtl").glob("runtime-*/verilated.o")
+    data = kept.read_bytes()
+    kept.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    assert compiled("// third\n")
+    assert not compiled("// fourth\n")
+
+
+@pytest.mark.rtl
 def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     config, seen = load_config("tiny"), []
