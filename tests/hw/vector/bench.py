@@ -170,9 +170,11 @@ def play(config: Config, seed: int, commands: Callable[[Device], Iterable[Comman
                 if cycle == 0:
                     ctx.set(control.start, 0)
                     ctx.set(control.command, layout.from_bits(int(rng.integers(1 << 60))))
-                for name, port in ports.items():  # noise where nothing was read
-                    noise = int.from_bytes(rng.bytes(bits[name] // 8), "little")
-                    ctx.set(port.data, answers.get(name, noise))
+                for name, port in ports.items():  # where nothing was read: noise, or what stood there before
+                    if name in answers:
+                        ctx.set(port.data, answers[name])
+                    elif rng.random() < 0.2:
+                        ctx.set(port.data, int.from_bytes(rng.bytes(bits[name] // 8), "little"))
             assert seen == writes, c
             if rng.random() < 0.2:
                 await ctx.tick().repeat(int(rng.integers(1, 12)))

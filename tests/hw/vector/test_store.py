@@ -37,10 +37,10 @@ def test_every_legal_combination() -> None:
         device.rng.shuffle(cases)
         yield make(device, VOp.TABLE, m=1, n=1)
         for i, (op, flags) in enumerate(cases):
-            if i % 16 == 0:  # fresh reciprocals in both contexts
+            if i % 32 == 0:  # fresh reciprocals in both contexts
                 for context in range(2):
-                    yield scale(device, make(device, VOp.SOFTMAX_EXP, m=9, n=5)) | {"context": context}
-            m, n = shape(device.rng, device.dim)
+                    yield scale(device, make(device, VOp.SOFTMAX_EXP, m=3, n=5)) | {"context": context}
+            m, n = int(device.rng.integers(1, 3)), int(device.rng.integers(1, device.dim + 2))
             c = make(device, op, flags, m=m, n=n)
             yield c if op is VOp.ADD else scale(device, c)
 
