@@ -39,7 +39,7 @@ demo: setup  ## generate text by speculative decoding on the simulated accelerat
 	$(BIN)/gemmule generate --method draft --max-new-tokens 96 --json $(BUILD)/demo.json
 
 test: setup  ## the test suite
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile --no-loadscope-reorder
 
 lint: setup  ## style, and lint of the generated Verilog
 	$(BIN)/ruff check gemmule hw sim compiler sw tests benchmarks examples

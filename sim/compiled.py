@@ -16,6 +16,7 @@ from numba.core import caching, event
 
 import gemmule
 from gemmule.io.cache import cache_root
+from gemmule.io.locks import Lock, acquire
 from gemmule.io.progress import say, working
 
 __all__ = ["compiled", "kept", "stamp"]
@@ -43,9 +44,31 @@ def stamp(folder: Path) -> int:
 
 
 class _Cache(caching.FunctionCache):
-    """numba's cache of one function, of which a damaged or unwritable file costs time and no more."""
+    """numba's cache of one function, of which a damaged or unwritable file costs time and no more.
+
+    Of processes that miss the same code one compiles it; the others wait for it.
+    """
+
+    _lock: Lock | None = None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._load(sig, target_context)
+        if found is None:
+            with contextlib.suppress(OSError):
+                self._impl.locator.ensure_cache_path()
+                self._lock = acquire(Path(self.cache_path) / f"{self._impl.filename_base}.lock")
+                found = self._load(sig, target_context)
+        if found is not None:
+            self.release()
+        return found
+
+    def release(self) -> None:
+        """Let the others look."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # whatever reading a pickle may raise
@@ -59,6 +82,8 @@ class _Cache(caching.FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:
             say(f"compiled code cannot be kept in {self.cache_path} ({error.strerror or error})")
+        finally:
+            self.release()
 
 
 class _Speaker(event.Listener):

@@ -1,4 +1,4 @@
-"""What all tests share: building a simulator does not count against a test's time limit."""
+"""What all tests share: building a simulator does not count against a test's time limit; long files come first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import gemmule.sim.rtl.build as building
 
@@ -24,6 +26,22 @@ def _unhurried(path: Path, what: str = "") -> Iterator[None]:
     finally:
         if left:
             signal.setitimer(signal.ITIMER_REAL, left)
+
+
+LONGEST = (
+    "cocotb/test_benches", "equivalence/test_base", "equivalence/test_mutants", "hw/vector/test_vector",
+    "equivalence/test_cosim", "hw/vector/test_softmax", "hw/matrix/test_matrix", "hw/vector/test_store",
+    "hw/vector/test_norm", "hw/device/test_bus_faults", "rtl/test_claims_check", "rtl/test_build",
+    "hw/flow/test_export", "hw/command/test_resolve", "hw/flow/test_verilog", "test_docs",
+)
+"""Files of many seconds: begun last, one of them would run alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; ``make test`` hands out whole files in this order."""
+    root = Path(__file__).parent
+    rank = {root / f"{name}.py": i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 building.exclusive = _unhurried  # before any other module takes it from there

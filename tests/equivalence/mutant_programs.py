@@ -36,7 +36,7 @@ SMALL = load_config({
 })
 """DIM / preload is 1, so that the read-modify-write latency sets the slot of a one-row tile."""
 DEEP = load_config({
-    "name": "mutant8", "dim": 8, "bus_bytes": 8, "spm_kib": 8, "spm_banks": 4, "acc_kib": 8, "acc_banks": 2,
+    "name": "mutant16", "dim": 16, "bus_bytes": 8, "spm_kib": 16, "spm_banks": 4, "acc_kib": 16, "acc_banks": 2,
     "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 4, "unit_queue": 16, "stat_rows": 16,
     "dividers": 1, "dram": {"beat_cycles": 3},
 })

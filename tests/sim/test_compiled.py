@@ -2,10 +2,12 @@
 
 import importlib.util
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from gemmule.io.locks import acquire
 from gemmule.sim.compiled import kept
 
 
@@ -35,8 +37,29 @@ def test_compiled_once_and_said(load: Any, tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().err == f"compiling the doubling (10 to 30 s, once; kept in {folder}) ...\n"
     assert load()(21) == 42
     assert capsys.readouterr().err == ""
-    assert {path.suffix for path in (tmp_path / "cache/compiled").glob("*/*")} == {".nbi", ".nbc"}
+    assert {path.suffix for path in (tmp_path / "cache/compiled").glob("*/*")} == {".nbi", ".nbc", ".lock"}
     assert [path.name for path in (tmp_path / "source").iterdir() if path.name != "__pycache__"] == ["twice.py"]
+
+
+def test_what_another_process_compiles_is_waited_for(load: Any, tmp_path: Path,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    assert load()(21) == 42
+    (path,) = (tmp_path / "cache/compiled").glob("*/*.lock")
+    kept_code = {code: code.read_bytes() for code in path.parent.iterdir() if code != path}
+    for code in kept_code:
+        code.unlink()
+    lock, found = acquire(path), []
+    assert lock
+    waiting = Thread(target=lambda: found.append(load()(21)))
+    waiting.start()
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    for code, data in kept_code.items():
+        code.write_bytes(data)
+    lock.close()
+    waiting.join(30)
+    assert found == [42]
+    assert capsys.readouterr().err.count("compiling") == 1
 
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
