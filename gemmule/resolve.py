@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import MAX_LENGTH, TABLE_FIELDS, Dyn, IsaError, Unit
+from .isa import COMMAND_BYTES, MAX_LENGTH, TABLE_FIELDS, Dyn, IsaError, Unit
 from .numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from .operands import CLASS_OF, CLASSES, STREAM_UNIT, STREAMS, Class, Memory
 from .operations import EXPONENTIALS, KeysFlag, MatrixFlag, MoveFlag, SoftmaxFlag, SOp, VOp, is_comparison
 from .terms import OUT, OUT_FIELDS, Term, fill_terms
 
 __all__ = [
-    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "TERMS", "check_registers", "config_vector", "resolve",
-    "resolve_row",
+    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "TERMS", "check_program", "check_registers",
+    "config_vector", "resolve", "resolve_row",
 ]
 
 FAULTS = ("none", "illegal", "rows", "limit", "align", "axi", "watchdog")
@@ -84,6 +84,19 @@ def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengt
         for i, value in enumerate(values):
             if not 0 <= value <= high:
                 raise IsaError(f"{name} register {i} must be from 0 to {high}, not {int(value)}")
+
+
+def check_program(config: Config, address: int, size: int) -> None:
+    """Refuse a program of ``size`` bytes that cannot stand at a DRAM address: fetch would go on from address 0.
+
+    Raises:
+        IsaError: names address, size and the rule.
+    """
+    if address % COMMAND_BYTES or size % COMMAND_BYTES:
+        raise IsaError(f"program address and size must be multiples of {COMMAND_BYTES}, not {address} and {size}")
+    if address < 0 or address + size > 1 << config.address_bits:
+        raise IsaError(f"a program of {size} bytes must lie within the {1 << config.address_bits} bytes of the address "
+                       f"space, not at {address}")
 
 
 def config_vector(config: Config) -> np.ndarray:

@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, MoveFlag, Unit, decode_table
-from gemmule.resolve import OUT, OUT_FIELDS, check_registers, config_vector
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, MoveFlag, Unit, decode_table
+from gemmule.resolve import OUT, OUT_FIELDS, check_program, check_registers, config_vector
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
@@ -83,7 +83,8 @@ class Simulator:
         self._parameters = parameters(config, self.timing)
         self._config_vector = config_vector(config)
         self._tables: dict[bytes, np.ndarray] = {}
-        self._image, self._address = b"", 0
+        self._image: bytes | None = None
+        self._address = 0
 
     def write_dram(self, address: int, data: bytes | np.ndarray) -> None:
         """Put bytes (or an array, as it lies in memory) into the DRAM."""
@@ -103,19 +104,18 @@ class Simulator:
         self.load_program(launch.image, launch.program)
 
     def load_program(self, image: bytes, address: int) -> None:
-        """Place a program image; its address must be a multiple of the command size."""
-        if address < 0 or address % COMMAND_BYTES:
-            raise SimulationError(f"program address must be a multiple of {COMMAND_BYTES}, not {address}")
+        """Place a program image, which may be empty, at a multiple of the command size within the address space."""
+        check_program(self.config, address, len(image))
         self._image, self._address = bytes(image), address
         if address + len(image) <= len(self.memory.dram):
             self.memory.write(address, self._image)
 
-    def _table(self) -> np.ndarray:
-        table = self._tables.get(self._image)
+    def _table(self, image: bytes) -> np.ndarray:
+        table = self._tables.get(image)
         if table is None:
             if len(self._tables) >= _CACHED_PROGRAMS:
                 del self._tables[next(iter(self._tables))]
-            table = self._tables[self._image] = decode_table(self._image)
+            table = self._tables[image] = decode_table(image)
         return table
 
     def run(
@@ -134,10 +134,10 @@ class Simulator:
         """
         if not timing_only and not (skipped is None and indices is None):
             raise SimulationError("skipped and indices are for timing_only; with data, the program decides")
-        if not self._image:
+        if self._image is None:
             raise SimulationError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
-        table = self._table()
+        table = self._table(self._image)
         count = len(table)
         resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)
         issue = np.full(count, -1, dtype=np.int64)

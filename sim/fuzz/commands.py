@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import Command, Dyn, MatrixFlag, MoveFlag, Unit
+import numpy as np
+
+from gemmule.isa import MAX_LENGTH, Command, Dyn, MatrixFlag, MoveFlag, Unit
 from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note, sets_of
+from gemmule.sim.fuzz.frame import TARGET
 from gemmule.sim.fuzz.select import draw_select
 from gemmule.sim.fuzz.vector import draw_vector
 
@@ -18,8 +21,12 @@ LONG = 1 << 16
 
 def draw_command(draw: Draw) -> tuple[Command, Sequence[Note]]:
     """A command and what it sets up."""
+    draw.asked = 0
     if not draw.hollow and draw.chance(0.003):
         draw.hollow = HOLLOW
+    if draw.storm:
+        draw.asked = 1
+        return draw.storm.pop(), ()
     unit = Unit(draw.integer(0, len(Unit) - 1) if draw.hollow else int(draw.random.choice(len(Unit), p=draw.weights)))
     draw.unit = unit
     if unit is Unit.VECTOR:
@@ -48,18 +55,28 @@ def _move(draw: Draw, unit: Unit) -> Command:
     grain = bus if draw.chance(0.4) else 1
     stride = -(-size // grain) * grain + grain * draw.choice([0, 0, 1, draw.integer(0, 64)])
     blocks = max(1, -(-size // width))
-    layout = draw.choice(["rows", "blocks", "free"])
+    layout = draw.choice(["rows", "blocks", "free", "powers"])
     row_stride, block_stride = {
         "rows": (1, rows + draw.integer(0, 3)), "blocks": (blocks, 1),
         "free": (draw.integer(1, 2 * blocks), draw.integer(1, 2 * max(rows, 1))),
+        "powers": (1 << draw.integer(0, 8), 1 << draw.integer(0, 8)),
     }[layout]
+    # Many short rows, all from one row of the memory: they fill the write channel.
+    round_trip = (config.dram.latency + 10) / config.write_bursts
+    if unit is Unit.STORE and (many := draw.long((TARGET >> 1) // bus, round_trip)):
+        rows, size, stride, row_stride = many, draw.integer(1, min(bus, width) // element) * element, bus, 0
+        blocks = 1
     last_index = 0
     if MoveFlag.INDEXED in flags:
         last_index = draw.integer(0, 40)
         if unit is Unit.LOAD and draw.chance(0.25):  # every index that 16 bits hold counts
-            stride, last_index = draw.integer(0, 1), draw.choice([65535, draw.integer(0, 65535)])
+            stride, last_index = draw.choice([0, 1, 1]), draw.choice([MAX_LENGTH, draw.integer(0, MAX_LENGTH)])
     low, high = (1, 15) if unit is Unit.LOAD and draw.chance(0.9) else (16, 31)
     base, offset = draw.integer(low, high), draw.integer(0, 4096)
+    if last_index == MAX_LENGTH:  # where so many rows fit best
+        base = 1 + int(np.argmin(draw.bases[1:16]))
+    if words and draw.chance(0.5):
+        offset += -(int(draw.bases[base]) + offset) % element
     if grain == bus or MoveFlag.BROADCAST in flags:
         offset += -(int(draw.bases[base]) + offset) % bus
     values: dict[str, Any] = {
@@ -91,6 +108,10 @@ def _matrix(draw: Draw) -> Command:
         "b_row": b_row // preload * preload, "b_stride": -(-draw.stride(b_lines) // preload) * preload,
         "c_row": draw.row("acc"), "c_stride": draw.stride(m), "group": group,
     }
+    # A very long sum takes the same tiles of A and B again and again.
+    if MatrixFlag.B_TRANSPOSED in flags and MatrixFlag.A_TRANSPOSED not in flags and m and n and (
+            depth := draw.long(MAX_LENGTH, 3 * (-(-n // dim)) * max(m, dim) / dim)):
+        k, values["a_stride"], values["b_stride"] = depth, 0, 0
     dyn = draw.dynamic(*draw.choice([(Dyn.SRC0, values, "a_row"), (Dyn.SRC1, values, "b_row")]))
     return Command.make(
         Unit.MATRIX, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), k=draw.length(k), **values)

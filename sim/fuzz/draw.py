@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import MAX_LENGTH, Dyn, Length, SOp, Unit, VOp, legal_flags
+from gemmule.isa import MAX_LENGTH, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS, OPERATIONS
 
 __all__ = ["HOLLOW", "Draw", "Note", "run_reach", "sets_of"]
@@ -75,6 +75,14 @@ class Draw:
         self.tidy = float(random.choice([0.5, 0.95, 1.0]))
         self.period = int(random.choice([12, 24, 48]))
         self.unit, self.taken = Unit.LOAD, 0
+        self.long_cycles = int(random.choice([0, 0, 0, 4096, 16_000]))
+        """Cycles of their unit that very long commands may still take."""
+        self.flat = self.chance(0.15)
+        """Scores of softmax are mostly equal."""
+        self.asked = 0
+        """Cycles that the command drawn last takes of these; not 0: it is taken whatever it waits for."""
+        self.storm: list[Command] = []
+        """Commands that come next of the select unit."""
 
     def integer(self, low: int, high: int) -> int:
         return int(self.random.integers(low, high + 1))
@@ -92,6 +100,19 @@ class Draw:
             return 0
         whole = dim * self.integer(1, groups)
         return whole if self.chance(0.4) else self.integer(1, whole)
+
+    def long(self, most: int, cycles: float, share: float = 0.2) -> int:
+        """A very long length, up to ``most``, of which each takes so many cycles; 0 where none is wanted or affordable.
+
+        Next to a power of two, the longest one, or any.
+        """
+        most = min(most, int(self.long_cycles / cycles), MAX_LENGTH)
+        if most <= 4 * self.config.dim or self.hollow or not self.chance(share):
+            return 0
+        near = (1 << self.integer(5, most.bit_length())) + self.integer(-1, 1)
+        value: int = min(most, self.choice([near, most, self.integer(4 * self.config.dim, most)]))
+        self.asked = max(1, int(value * cycles))
+        return value
 
     def length(self, value: int) -> Length:
         """A length field that resolves to ``value``, through a register when one fits."""
@@ -141,6 +162,8 @@ class Draw:
 
     def stride(self, rows: int, *, planes: int = 1) -> int:
         """Distance of column groups: mostly without overlap."""
+        if self.chance(0.08):
+            return planes << max(rows - 1, 1).bit_length() + self.integer(0, 4)
         slack = self.choice([0, 0, 1, self.config.dim, 7])
         return planes * (rows + slack) + (self.integer(0, 1) if planes == 1 and self.chance(0.3) else 0)
 
@@ -158,6 +181,7 @@ class Draw:
     def accept(self, notes: Sequence[Note]) -> None:
         """A command with these notes has become part of the program."""
         self.hollow = max(0, self.hollow - 1)
+        self.long_cycles -= self.asked
         self.taken += 1
         for kind, number, rows in notes:
             if kind == "table":

@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit
+from gemmule.sim.fuzz.corners import corner_bytes
 from gemmule.sim.fuzz.draw import Draw
 from gemmule.sim.fuzz.reveal import INT8, INT32, Reveal, line
 
@@ -50,14 +51,17 @@ class Frame:
     @property
     def end(self) -> int:
         """Bytes of DRAM."""
-        end = self.program + (self.commands + COMMANDS) * COMMAND_BYTES
+        end = self.program + 2 * self.config.burst_bytes + (self.commands + COMMANDS) * COMMAND_BYTES
         return end + -end % 4096
 
     def memory(self, random: np.random.Generator) -> np.ndarray:
-        """Random DRAM content; source values are small in half of the programs, so that sums do not saturate."""
+        """Random DRAM content; source values are small in some programs, so that sums do not saturate, or extreme."""
         dram = random.integers(0, 256, self.end, dtype=np.uint8)
-        if random.random() < 0.5:
+        taste = random.random()
+        if taste < 0.4:
             dram[:SOURCE] = random.integers(-9, 10, SOURCE).astype(np.int8).view(np.uint8)
+        elif taste < 0.7:
+            dram[:SOURCE] = corner_bytes(random, SOURCE)
         self.reveal.write(dram, random)
         return dram
 
@@ -73,8 +77,10 @@ class Frame:
                 flags: list[MoveFlag] = [] if inside else draw.choice([INT32, INT8])
                 width = 4 * config.dim if flags == INT32 else config.dim
                 for first, count in _pieces(rows, width):
-                    yield line(Unit.LOAD, draw.integer(0, SOURCE - count * width), bank * bank_rows + first,
-                               count * width, flags)
+                    address = draw.integer(0, SOURCE - count * width)
+                    # Mostly whole words, as they lie in DRAM.
+                    address -= address % 4 if draw.chance(0.7) else 0
+                    yield line(Unit.LOAD, address, bank * bank_rows + first, count * width, flags)
 
     def dump_upper(self) -> list[Command]:
         """Stores of the upper halves of scratchpad and accumulator; the lower halves remain in use meanwhile."""

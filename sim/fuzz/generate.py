@@ -129,6 +129,9 @@ def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Comman
             if found is None:
                 continue
             left -= 1
+            if draw.asked:
+                best, notes = found, () if found.command.predicate else about
+                break
             # Empty commands need no waits; they must not win by that.
             if best is None or found.cost < best.cost and not found.empty:
                 best, notes = found, () if found.command.predicate else about
@@ -176,11 +179,13 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     builder.sealed = False
     for command in frame.dump_lower(table=draw.table, words=draw.words):
         builder.must(command)
-    dram = frame.memory(random)
+    dram, start = frame.memory(random), frame.program
+    if draw.chance(0.7):  # anywhere in a burst
+        start += COMMAND_BYTES * draw.integer(0, 2 * config.burst_bytes // COMMAND_BYTES - 1)
     image = encode_program(builder.commands)
     faulty = random.random() < faults
     if faulty:
         at = int(random.integers(1, len(builder.commands))) * COMMAND_BYTES
         broken = draw.choice(faulty_commands(config, bases, random))
         image = image[:at] + encode(broken).to_bytes(COMMAND_BYTES, "little") + image[at:]
-    return Launch(f"fuzz-{seed}", seed, image, frame.program, dram, bases, limits, lengths, faulty)
+    return Launch(f"fuzz-{seed}", seed, image, start, dram, bases, limits, lengths, faulty)

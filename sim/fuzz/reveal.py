@@ -26,7 +26,7 @@ from gemmule.isa import (
     Unit,
     VOp,
 )
-from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
+from gemmule.numerics import BYTE_TABLE_ENTRIES, IMPORTANCE_MAX, KEY_BITS, WORD_TABLE_ENTRIES
 from gemmule.sim.fuzz.draw import run_reach
 from gemmule.sim.fuzz.vector import word_table_rows
 
@@ -34,6 +34,7 @@ __all__ = ["INT8", "INT32", "Reveal", "line"]
 
 INT32 = [MoveFlag.ACCUMULATOR]
 INT8 = [MoveFlag.ACCUMULATOR, MoveFlag.NARROW]
+IMPORTANCE_BITS = IMPORTANCE_MAX.bit_length()
 _WORDS, _BYTES = WORD_TABLE_ENTRIES, BYTE_TABLE_ENTRIES
 _WORD_PIECE = 256
 
@@ -102,7 +103,8 @@ class Reveal:
             "words": _planes(steps[:dim] << 3 * (np.arange(dim) % 4)), "scales": _planes(steps[:dim] << 9),
             "ladder": np.minimum(np.arange(_WORDS) * 128 - 32768, 32767).astype("<i4"),
             "floor": _planes(np.full(dim, -32768)), "middle": _planes(random.integers(-9000, 9000, dim)),
-            "indices": random.integers(0, 48, self.reach).astype("<u2"),
+            "indices": np.where(random.random(self.reach) < 0.1, random.choice([65535, 65534, 32768], self.reach),
+                                random.integers(0, 48, self.reach)).astype("<u2"),
         }
         for name, value in values.items():
             data = value.reshape(-1).view(np.uint8)
@@ -182,15 +184,21 @@ class Reveal:
             yield Command.make(Unit.LOAD, flags=[MoveFlag.BROADCAST], offset=self.patterns[name], **move)
             yield self._command(SOp.ARGMAX, [ArgmaxFlag.CONTINUE], src0_stride=2 * m, first=40_000, m=m, n=config.dim)
             yield from self._show_list(0, m)
-        for k in (reach, reach // 2):
-            yield self._command(SOp.TOP_K, n=reach, k=k)
-            yield from self._show_list(0, k)
+        yield from self._show_keys(reach)
         for _ in range(2):  # committed importance, then with the shadow added to it
             for first in ends:
-                yield self._command(SOp.KEYS, [KeysFlag.FROM_IMPORTANCE], first=first, n=reach)
-                yield self._command(SOp.TOP_K, n=reach, k=reach // 2)
-                yield from self._show_list(0, reach // 2)
+                for shift in (0, IMPORTANCE_BITS - KEY_BITS):  # its low bits, then its high ones
+                    yield self._command(SOp.KEYS, [KeysFlag.FROM_IMPORTANCE], first=first, n=reach, shift=shift)
+                    yield from self._show_keys(reach // 2)
                 yield self._command(SOp.COMMIT, first=first, n=reach)
+
+    def _show_keys(self, most: int) -> Iterator[Command]:
+        """The ids of the largest keys, then of the largest ones among them, and so on."""
+        n = self.reach
+        for k in (most, max(1, most // 4), max(1, most // 16)):
+            yield self._command(SOp.TOP_K, n=n, k=k)
+            yield from self._show_list(0, k)
+            n = k
 
     @staticmethod
     def _command(op: SOp, flags: Iterable[int] = (), **values: Any) -> Command:

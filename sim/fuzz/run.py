@@ -11,6 +11,7 @@ from gemmule.config import Config
 from gemmule.io.progress import counting
 from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.fuzz.coverage import Coverage
+from gemmule.sim.fuzz.frame import Frame
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
@@ -19,6 +20,9 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
 
 __all__ = ["FuzzSummary", "fuzz"]
+
+LONG_EVERY, LONG = 50, 20
+"""Of so many programs one has so many times the commands."""
 
 
 def rounded(number: float) -> str:
@@ -53,18 +57,20 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
          progress: Callable[[str], None] = print, stop_after: int = 3, enforce: bool = True) -> FuzzSummary:
     """Random legal programs on model and RTL, one simulator process for all.
 
-    Program i uses seed ``seed + i``. The first failing one leaves a waveform. With ``enforce``, coverage
-    below its minimum counts as failure.
+    Program i uses seed ``seed + i``; every 50th has 20 times the commands. The first failing one leaves a waveform.
+    With ``enforce``, coverage below its minimum counts as failure.
     """
     summary = FuzzSummary(config.name, seed)
     coverage = Coverage(config)
     progress(f"fuzz {config.name}: {programs} programs of {commands} commands, seeds from {seed}")
-    dram_bytes = len(generate(config, seed, commands).dram)
+    longest = commands * (LONG if programs >= LONG_EVERY else 1)
+    dram_bytes = Frame(config, longest).end
     model = Simulator(config, dram_bytes=dram_bytes)
     with RtlDevice(config, watchdog=5_000_000) as rtl, counting("programs", programs) as tell:
         begin = time.monotonic()
         for i in range(programs):
-            case = generate(config, seed + i, commands, faults=0.1)
+            length = commands * (LONG if (i + 1) % LONG_EVERY == 0 else 1)
+            case = generate(config, seed + i, length, faults=0.1)
             if not case.faulty:
                 verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
             report = cosim(case, model, rtl)

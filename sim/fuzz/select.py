@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import NUM_PREDICATES, Command, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit
+from gemmule.isa import MAX_LENGTH, NUM_PREDICATES, Command, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit
 from gemmule.sim.fuzz.draw import Draw, Note, run_reach, sets_of
 
 __all__ = ["draw_select"]
@@ -20,6 +20,10 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     k = draw.choice([draw.size(1), draw.integer(0, n + 2)])
     if op is SOp.COMPARE and draw.chance(0.5):  # a few bytes are seldom all small, and seldom one is large
         m, n = min(m, 2), min(n, 3)
+    if op is SOp.IMPORTANCE and (rows := draw.long(config.spm_rows, 12.0 / config.dim * 4)):
+        return _storm(draw, rows), []
+    if n and op in (SOp.ARGMAX, SOp.COMPARE) and (columns := draw.long(MAX_LENGTH, 1 / config.dim)):
+        m, n = 1, columns
     planes = 2 if op in (SOp.ARGMAX, SOp.KEYS) or ImportanceFlag.WIDE in flags else 1  # COMPARE: the same bit
     values = _places(draw, op, flags, m, n) | {
         "src0": draw.row(), "src0_stride": draw.stride(m, planes=planes),
@@ -31,6 +35,16 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     command = Command.make(
         Unit.SELECT, op=op, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), k=draw.length(k), **values)
     return command, [("predicate", values["number"], 0)] if op is SOp.COMPARE and m and n else []
+
+
+def _storm(draw: Draw, rows: int) -> Command:
+    """The first of several commands that add up ever the same rows: importance far beyond what few rows bring."""
+    dim = draw.config.dim
+    command = Command.make(
+        Unit.SELECT, op=SOp.IMPORTANCE, flags=[ImportanceFlag.WIDE], first=draw.run(draw.config.select_keys, dim),
+        m=rows, n=draw.integer(2, dim), src0_stride=0)
+    draw.storm = [command] * 11
+    return command
 
 
 def _places(draw: Draw, op: SOp, flags: frozenset[int], m: int, n: int) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
+from gemmule.isa import MAX_LENGTH, Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.numerics import WORD_TABLE_ENTRIES
 from gemmule.operands import Memory, operands_of
 from gemmule.operations import EXPONENTIALS, SOFTMAX_OPS
@@ -78,13 +78,36 @@ def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
         need = "octaves" if need == "risen" else _NEEDS.get(op)
     if op is VOp.ABSMAX:
         context = draw.integer(0, max(0, config.stat_contexts - 2))
-    values = _operands(draw, op, flags, m) | _scales(draw, op, flags, n) | {
-        "context": context, "period": _period(draw, op)}
+    values = _operands(draw, op, flags, m)
+    if n and (columns := _long(draw, op, flags)):
+        m, n, values = columns
+    values |= _scales(draw, op, flags, n) | {"context": context, "period": _period(draw, op)}
     which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.SRC1, "src1"), (Dyn.DST, "dst")])
     dyn = draw.dynamic(which[0], values, which[1])
     command = Command.make(
         Unit.VECTOR, op=op, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), **values)
     return command, _notes(op, flags, context, m if n else 0)
+
+
+def _long(draw: Draw, op: VOp, flags: frozenset[int]) -> tuple[int, int, dict[str, Any]] | None:
+    """One very long row, with its columns and operands: it reads the same rows again and again."""
+    if op in (*_TABLES, VOp.ROPE):
+        return None
+    found = {operand.name: operand for operand in operands_of(Unit.VECTOR, op, sum(1 << flag for flag in flags))}
+    if "parameters" in found or "residual" in found:
+        return None
+    values, most = _operands(draw, op, flags, 1) | {"src0_stride": 0}, MAX_LENGTH
+    if op is VOp.PRODUCT:
+        values["aux"] = 0
+    if "dst" in found:
+        planes = 2 if found["dst"].planes is Term.TWO else 1
+        rows = draw.config.acc_rows if found["dst"].memory is Memory.ACC else draw.config.spm_rows
+        rows = rows // 2 if draw.sealed else rows
+        half = rows // 2  # from the memory's first row, or into its second half
+        values["dst"], values["dst_stride"] = draw.choice([0, half]), planes
+        most = (rows - values["dst"]) // planes * draw.config.dim
+    n = draw.long(most, draw.config.vector_passes / draw.config.dim, 0.7 if op is VOp.NORM_STAT else 0.2)
+    return (1, n, values) if n else None
 
 
 def _scales(draw: Draw, op: VOp, flags: frozenset[int], n: int) -> dict[str, int]:
@@ -94,6 +117,14 @@ def _scales(draw: Draw, op: VOp, flags: frozenset[int], n: int) -> dict[str, int
         "shift": draw.choice([draw.integer(0, 20), draw.integer(8, 24), draw.integer(0, 63)]),
         "shift2": draw.choice([14, draw.integer(0, 40)]),
     }
+    if draw.chance(0.15):  # ties, and the smallest shifts
+        bit = draw.integer(0, 3)
+        values["mult"], values["shift"] = 1 << bit, bit + draw.integer(0, 2)
+        values["shift2"] = draw.integer(0, 3)
+        return values
+    if op in SOFTMAX_OPS and draw.flat and draw.chance(0.8):
+        values["shift"] = 63
+        return values
     if not draw.chance(0.7):
         return values
     if op in SOFTMAX_OPS or op is VOp.I_GELU:  # a few octaves, from sums of products or from any int32
@@ -145,7 +176,7 @@ def _operands(draw: Draw, op: VOp, flags: frozenset[int], m: int) -> dict[str, A
     in_place = 0.75 if op is VOp.RESCALE else 0.2 if inside and op not in _TABLES else 0.0
     if draw.chance(in_place):
         dst, stride = src1 if pair and draw.chance(0.3) else src0, max(stride, dst_stride)
-        dst_stride = stride
+        dst_stride = stride if draw.chance(0.9) else dst_stride
     aux = draw.stride(m)
     if op is VOp.ROPE:
         aux = draw.choice([draw.row(), draw.integer(0, draw.config.spm_rows - 1)])

@@ -32,7 +32,7 @@ from gemmule.hw.flow.names import instances
 from gemmule.hw.flow.verilog import TOP
 from gemmule.io.progress import say
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
-from gemmule.resolve import check_registers
+from gemmule.resolve import check_program, check_registers
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result, split_counters
@@ -161,7 +161,7 @@ class RtlDevice:
         self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
         self._written: dict[int, int] = {}
         self._program: tuple[int, np.ndarray] = (0, np.zeros(0, dtype=np.int64))
-        self._image = b""
+        self._image: bytes | None = None
         arguments = [*self._arguments, *(["--trace"] if found.waves else [])]
         with self._files():
             self._run = SimulatorProcess(found, arguments)
@@ -285,11 +285,8 @@ class RtlDevice:
         self.load_program(launch.image, launch.program)
 
     def load_program(self, image: bytes, address: int) -> None:
-        """Write a program image (address a multiple of 32) and choose it for the next runs."""
-        if address % COMMAND_BYTES or len(image) % COMMAND_BYTES:
-            raise RtlError(
-                f"rtl {self.config.name}: program address and size must be multiples of {COMMAND_BYTES}, "
-                f"not {address} and {len(image)}")
+        """Write a program image, which may be empty, and choose it for the next runs; as the model's."""
+        check_program(self.config, address, len(image))
         self.write_dram(address, image)
         units = np.frombuffer(image, dtype=np.uint8)[::COMMAND_BYTES] & 7
         self._program = (address, units.astype(np.int64))
@@ -333,7 +330,7 @@ class RtlDevice:
         Raises:
             RtlError: watchdog, AXI protocol violation, or the simulator died.
         """
-        if not self._image:
+        if self._image is None:
             raise RtlError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
         wanted = self._registers()

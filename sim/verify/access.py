@@ -27,7 +27,7 @@ class Access:
     twice: bool = False
     """Some row is named more than once."""
     origin: tuple[int, int] = (0, 0)
-    """First row and stride: equal origins mean an equal order of rows."""
+    """First row and stride (0 where there is but one column group): equal origins mean an equal order of rows."""
 
     @property
     def memory(self) -> Memory:
@@ -53,7 +53,7 @@ def _access(operand: Operand, terms: np.ndarray) -> Access:
         operand.first, operand.run, operand.count, operand.stride, operand.planes, operand.plane_stride))
     starts = first + stride * np.arange(count)[:, None] + plane_stride * np.arange(planes)[None, :]
     spans, twice = _spans(starts, run * operand.times)
-    return Access(operand, spans, twice, (first, stride))
+    return Access(operand, spans, twice, (first, stride if count > 1 or planes > 1 else 0))
 
 
 def accesses(row: np.ndarray, out: np.ndarray, config: Config) -> list[Access]:

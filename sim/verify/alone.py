@@ -58,7 +58,9 @@ def check_alone(s, out, terms):  # type: ignore[no-untyped-def]
             if CLASSES[c, r, MEMORY] != memory or CLASSES[c, r, WRITE] or memory == _DRAM:
                 continue
             read = block_of(c, r, terms)
-            same = read[0] == written[0] and terms[CLASSES[c, r, STRIDES]] == terms[CLASSES[c, w, STRIDES]]
+            same = read[0] == written[0] and (
+                terms[CLASSES[c, r, STRIDES]] == terms[CLASSES[c, w, STRIDES]]
+                or read[2] == read[4] == written[2] == written[4] == 1)  # one column group: strides mean nothing
             first, end = hull(read)
             if (CLASSES[c, r, IN_PLACE] and same) or first >= high or low >= end:
                 continue

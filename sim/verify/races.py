@@ -45,12 +45,9 @@ def _races_rows(s, unit, write, memory, block, out, row, clock, needed):  # type
             for u in range(_UNITS):
                 if s.last[WROTE, u, memory] <= clock[u] and (not write or s.last[READ, u, memory] <= clock[u]):
                     continue  # all that it did to this memory has finished
-                if u == unit:
+                if u == unit:  # in order by itself; a load that adds sees what the one before has written
                     if u == _MATRIX and memory == _ACC:
                         _races_block(s, low, high, out, row, clock, needed)
-                    elif u == _LOAD and not write and memory == _ACC:
-                        # ADD reads its rows a cycle before it writes them: the load before may not have.
-                        needed[u] = max(needed[u], latest(s, WROTE, u, low, high, clock[u]))
                     continue
                 needed[u] = max(needed[u], latest(s, WROTE, u, low, high, clock[u]))
                 if write:

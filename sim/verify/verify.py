@@ -29,7 +29,7 @@ from gemmule.isa import (
     disassemble,
     encode_program,
 )
-from gemmule.resolve import FAULTS, OUT, check_registers, config_vector, resolve
+from gemmule.resolve import FAULTS, OUT, check_program, check_registers, config_vector, resolve
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.verify.access import Access, accesses, common
 from gemmule.sim.verify.order import walk
@@ -121,6 +121,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
                  np.asarray(lengths, dtype=np.int64))
     low = high = 0
     if program_address is not None:
+        check_program(config, program_address, len(image))
         low, high = program_address, program_address + len(image)
     state, at, end = new_state(config), 0, FULL
     out, needed = np.zeros(len(OUT_FIELDS), np.int64), np.zeros(len(Unit), np.int64)

@@ -55,8 +55,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "device", "process", "server", "cosim",
                            "waveform", "fst")),
-        Folder("sim/fuzz", ("run", "generate", "frame", "draw", "commands", "vector", "select", "modes", "faults",
-                            "reveal", "coverage")),
+        Folder("sim/fuzz", ("run", "generate", "frame", "corners", "draw", "commands", "vector", "select", "modes",
+                            "faults", "reveal", "coverage")),
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Collection
 from enum import IntEnum
 
 from gemmule.isa import BODY, COMMAND_BYTES, HEADER, MAX_LENGTH, MAX_WAIT, Dyn
@@ -31,8 +32,17 @@ Commands are fetched from DRAM and dispatched in order; units run concurrently, 
   absolute, and one of a command's row addresses may be dynamic: `row + LEN[dyn_reg] * dyn_stride`.
 - **What a program may do**: model and RTL agree on every cycle and every byte of each program that
   `gemmule.sim.verify` accepts. It refuses: unordered commands that touch the same rows or DRAM bytes, one of them
-  writing; a destination that overlaps itself; stores into the program; and
-  whatever the device faults on.
+  writing; a destination that overlaps itself; stores into the program; and whatever the device faults on. The empty
+  program is legal.
+- **In order without waits**: loads after loads (also one that adds to what the one before wrote), stores after stores,
+  products on the same block of C, all vector and all select commands.
+- **In place** is legal where source and destination name their elements in the same order: the same first row, and
+  the same stride unless there is but one column group.
+- **Rules that are stricter than their data**: a scatter counts as writing every DRAM row up to `last_index`, for what a
+  list holds is known at run time only. OUTPUT_STATIONARY takes a row of A and a row of B each cycle, so both in one
+  bank fault (`rows`), on a device with one bank always. `LIMIT` counts bytes from the base and has `address_bits` bits:
+  through a base of 0 the last byte of the address space is out of reach, through any other it is not. Addresses do not
+  wrap: what would reach beyond the space faults (`limit`), and a program there is refused before it starts.
 - **Predicates**: a command with `predicate` p runs only where predicate p is 1 when it would issue (number 0 always
   is); a skipped one counts as one of length zero.
 - **Index lists**: an INDEXED load or store takes the number of each DRAM row from the list memory (gather, scatter).
@@ -123,8 +133,9 @@ def _block(unit: Unit, operand: Operand) -> str:
     return text
 
 
-def _when(operand: Operand) -> str:
-    parts = [flag.name for flag in operand.when] + [f"not {flag.name}" for flag in operand.unless]
+def _when(operand: Operand, known: Collection[IntEnum]) -> str:
+    """The flags that it depends on, without those that the operation does not have."""
+    parts = [flag.name for flag in operand.when] + [f"not {flag.name}" for flag in operand.unless if flag in known]
     return ", ".join(parts) or "always"
 
 
@@ -134,9 +145,10 @@ def _operands(unit: Unit) -> list[str]:
              "|---|---|---|---|---|---|---|"]
     for (number, op), operands in OPERANDS.items():
         if number == unit:
-            name = OPERATIONS[number, op].name.upper() or unit.name
+            name, known = OPERATIONS[number, op].name.upper() or unit.name, OPERATIONS[number, op].flags
             lines += [f"| {name} | {operand.name} | {operand.memory.label} | {'write' if operand.write else 'read'} | "
-                      f"{operand.stream or '-'} | {_block(unit, operand)} | {_when(operand)} |" for operand in operands]
+                      f"{operand.stream or '-'} | {_block(unit, operand)} | {_when(operand, known)} |"
+                      for operand in operands if all(flag in known for flag in operand.when)]
     return [*lines, ""]
 
 

@@ -209,6 +209,14 @@ def test_launches_keep_the_memories_and_follow_the_length_registers(rtl, model):
             assert rtl.read_dram(3072, 4 * rows) == case.dram[2048:2048 + 4 * rows].tobytes()
 
 
+def test_an_empty_program_is_a_launch_without_effect(rtl, model):
+    """The same few cycles on both sides; the program after it is exact."""
+    report = cosim(replace(gemm(), image=b""), model, rtl)
+    assert report.ok, report.text
+    assert 0 < report.seen.cycles < 20
+    assert cosim(gemm(), model, rtl).ok
+
+
 def test_reset_brings_the_device_back(rtl, model):
     case = gemm()
     assert cosim(case, model, rtl).ok

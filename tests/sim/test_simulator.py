@@ -10,10 +10,22 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.csr import COUNTERS
-from gemmule.isa import AddFlag, ColumnFlag, Command, MatrixFlag, MoveFlag, RequantFlag, Unit, VOp, encode_program
+from gemmule.isa import (
+    AddFlag,
+    ColumnFlag,
+    Command,
+    IsaError,
+    MatrixFlag,
+    MoveFlag,
+    RequantFlag,
+    Unit,
+    VOp,
+    encode_program,
+)
 from gemmule.sim.result import Difference, split_counters
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
+from gemmule.sim.verify.verify import verify
 
 from .timing.hand import TIMING, TINY, load, matrix, model_of, timed
 
@@ -230,6 +242,24 @@ def test_state_persists_between_launches() -> None:
     model.load_program(encode_program([replace(matrix(0, 16, 4), flags=frozenset({2}))]), 0)
     model.run()
     assert (model.memory.acc[0:4] == 3 * 4 * 2 * 3).all()
+
+
+@pytest.mark.parametrize(("address", "size", "message"), [
+    (16, 32, "multiples of 32, not 16 and 32"), (32, 33, "multiples of 32, not 32 and 33"), (-32, 32, "not at -32"),
+    ((1 << 32) - 32, 64, "of 64 bytes must lie within the 4294967296 bytes of the address space, not at 4294967264")])
+def test_a_program_lies_within_the_address_space(address: int, size: int, message: str) -> None:
+    """Fetch would go on from address 0: model, verifier and the RTL's driver refuse it, and take the last place."""
+    model, registers = model_of([]), [np.zeros(size, dtype=np.int64) for size in (32, 32, 16)]
+    image = encode_program([Command.make(Unit.LOAD)] * 2)[:size] + bytes(max(0, size - 64))
+    with pytest.raises(IsaError, match=message):
+        model.load_program(image, address)
+    if size % 32 == 0:
+        with pytest.raises(IsaError, match=message):
+            verify(image, TINY, *registers, address)
+    last = (1 << 32) - 32
+    verify(image[:32], TINY, *registers, last)
+    model.load_program(image[:32], last)
+    assert model.run(timing_only=True).fault == 0
 
 
 def test_roofline() -> None:

@@ -67,7 +67,7 @@ def _race(theirs: Sequence[Access], ours: Sequence[Access], raw: np.ndarray, fir
         for y in ours:
             if x.memory != y.memory or x.memory.private or not (x.write or y.write):
                 continue
-            if in_order and not (unit == Unit.LOAD and x.write and not y.write):
+            if in_order:
                 continue
             if common(x.spans, y.spans):
                 return True

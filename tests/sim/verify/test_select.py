@@ -12,7 +12,7 @@ from gemmule.sim.verify.verify import ProgramError, verify
 CONFIG = load_config("tiny")
 BANK = CONFIG.spm_bank_rows
 C = Command.make
-ACC, ADD, OS = MoveFlag.ACCUMULATOR, MoveFlag.ADD, MatrixFlag.OUTPUT_STATIONARY
+OS = MatrixFlag.OUTPUT_STATIONARY
 
 
 def check(commands, *, limit=1 << 16):
@@ -142,16 +142,16 @@ def test_what_a_predicated_command_may_touch_counts():
 
 
 def test_a_predicated_load_may_not_run_alone():
-    wide = {"bytes": 16, "stride": 16}
-    zero, add = load(0, flags=[ACC, MoveFlag.ZERO], **wide), load(2, flags=[ACC, ADD], **wide)
-    plain = load(0, flags=[ACC], **wide)
-    check([plain, load(100, flags=[MoveFlag.ZERO]), add])
+    plain, zero, user = load(0), load(100, flags=[MoveFlag.ZERO]), matrix(0, BANK, 0, waits={Unit.LOAD: 1})
+    check([plain, zero, user])
     with pytest.raises(ProgramError, match="command 2 .*before command 0"):
-        check(guarded(plain, (load(100, flags=[MoveFlag.ZERO]), 1), add))
-    with pytest.raises(ProgramError, match="command 1 .*before command 0"):
-        check(guarded((zero, 1), add))
+        check(guarded(plain, (zero, 1), user))
+    first, next_ = load(0, flags=[MoveFlag.ZERO]), load(100)
+    check([first, next_, user])
+    with pytest.raises(ProgramError, match="command 2 .*before command 0"):
+        check(guarded((first, 1), next_, user))
     # Empty with and without its predicate: alone in either case.
-    check(guarded(plain, (load(100, rows=0), 1), add))
+    check(guarded(plain, (load(100, rows=0), 1), user))
 
 
 def test_a_matrix_command_after_a_predicated_one_runs_alone():

@@ -1,0 +1,98 @@
+"""Faults that random programs must find: in the model one line that reads differently, in the RTL one that a plusarg
+chooses among several."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+from amaranth.hdl import Const, Signal
+
+__all__ = ["MODEL", "RTL", "planted_rtl", "with_choice"]
+
+PLANTED = Signal(8, name="planted_fault")
+"""Number of the fault in :data:`RTL`, from 1 on; nothing in the device drives it."""
+
+MODEL: dict[str, tuple[str, str, str]] = {
+    "norm sum of 24 bits": (
+        "gemmule.numerics.norm", "sums = wide.sum(axis=1) if mean",
+        "sums = ((wide.sum(axis=1) + (1 << 23)) % (1 << 24) - (1 << 23)) if mean"),
+    "norm squares of 40 bits": (
+        "gemmule.numerics.norm", "zip((wide ** 2).sum(axis=1),", "zip((wide ** 2).sum(axis=1) % (1 << 40),"),
+    "softmax sum of 30 bits": (
+        "gemmule.numerics.softmax", "before & (1 << SUM_BITS) - 1", "before & (1 << 30) - 1"),
+    "importance up to 2**28": (
+        "gemmule.numerics.select", "IMPORTANCE_MAX = (1 << 32) - 1", "IMPORTANCE_MAX = (1 << 28) - 1"),
+    "gather index 65535": (
+        "gemmule.sim.functional.execute", "np.minimum(entries, raw[_LAST_INDEX])",
+        "np.minimum(np.where(entries == 65535, 65534, entries), raw[_LAST_INDEX])"),
+    "narrow store of INT_MIN": (
+        "gemmule.sim.functional.execute", "np.clip(inside, -128, 127)",
+        "np.clip(np.where(inside == -1 << 31, 127, inside), -128, 127)"),
+    "refresh boundary of writes": (
+        "gemmule.sim.timing.dram", "if start + length > dram.next_refresh:",
+        "if start + length > dram.next_refresh - write:"),
+}
+"""Module, what stands there once, what stands there instead."""
+
+RTL: dict[str, tuple[str, str, str]] = {
+    "narrow store of INT_MIN": (
+        "gemmule.hw.move.store_read", "Cat(saturated(lanes.word_select(lane, 32)) for lane in range(bus))",
+        "Cat(Mux((PLANTED == 1) & (lanes.word_select(lane, 32) == 1 << 31), Const(127, 8), "
+        "saturated(lanes.word_select(lane, 32))) for lane in range(bus))"),
+    "forwarding by 6 bits of the row": (
+        "gemmule.hw.move.load_write", "Mux(last & (last_row == row),",
+        "Mux(last & Mux(PLANTED == 2, last_row[:6] == row[:6], last_row == row),"),
+    "negative tie of a wide result at shift 1": (
+        "gemmule.hw.vector.lane", "                        rounded)),",
+        "rounded - ((PLANTED == 3) & op.wide & op.store & (first.shift == 1) & scaled[0] & scaled[-1]))),"),
+    "norm sum of 24 bits": (
+        "gemmule.hw.vector.sums", "self.summed.row.eq(token[5].row), self.summed.data.eq(s),",
+        "self.summed.row.eq(token[5].row), self.summed.data.eq(Mux(PLANTED == 4, s[:24].as_signed(), s)),"),
+    "norm squares of 40 bits": (
+        "gemmule.hw.vector.sums", "n_total.eq(total * command.n)",
+        "n_total.eq(Mux(PLANTED == 5, total[:40], total) * command.n)"),
+}
+"""As :data:`MODEL`; the line chooses by ``PLANTED``."""
+
+
+@contextmanager
+def planted_rtl() -> Iterator[None]:
+    """Inside the block the classes of the RTL elaborate with the faults in them."""
+    saved: list[tuple[type, str, object]] = []
+    texts: dict[str, str] = {}
+    for module, old, new in RTL.values():
+        text = texts.get(module) or Path(str(importlib.import_module(module).__file__)).read_text()
+        assert text.count(old) == 1, f"{old!r} must stand once in {module}"
+        texts[module] = text.replace(old, new)
+    try:
+        for name, text in texts.items():
+            real, changed = sys.modules[name], ModuleType(name)
+            changed.__file__ = real.__file__
+            changed.__dict__.update(PLANTED=PLANTED, Const=Const)
+            exec(compile(text, str(real.__file__), "exec"), changed.__dict__)
+            own = [kind for kind in vars(real).values() if isinstance(kind, type) and kind.__module__ == name]
+            for kind in own:
+                for method, body in vars(changed.__dict__[kind.__name__]).items():
+                    if isinstance(body, FunctionType) and method != "__init__":
+                        saved.append((kind, method, vars(kind)[method]))
+                        setattr(kind, method, body)
+        yield
+    finally:
+        for kind, method, body in saved:
+            setattr(kind, method, body)
+
+
+def with_choice(verilog: str) -> str:
+    """The Verilog in which ``+planted=<number>`` drives :data:`PLANTED`."""
+    text, count = re.subn(
+        r"^  assign planted_fault = 8'h00;$", """  reg [7:0] planted_number = 0;
+  initial if ($value$plusargs("planted=%d", planted_number)) ;
+  assign planted_fault = planted_number;""", verilog, flags=re.MULTILINE)
+    assert count >= len({module for module, _, _ in RTL.values()})
+    return text
