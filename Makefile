@@ -77,7 +77,7 @@ route: setup  ## place and route edge: Fmax into docs/results (SYNTH; half an ho
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule synth --config edge --route $(SYNTH) --json docs/results/synth_edge_routed.json
 
-fourstate: setup  ## the generated Verilog under Icarus: nothing is unknown after reset
+fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown after reset (minutes)
 	@command -v iverilog >/dev/null || \
 	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
 	$(BIN)/python -m pytest -s tests/rtl/fourstate.py

@@ -28,14 +28,15 @@ class Control(wiring.Component):
     reads outstanding that a fault left behind. Requests while busy are ignored. The interrupt rises
     ``done`` cycles after the last finish, or after the first cycle of a faulting command in
     the decode register, whichever is later. The first fault stops dispatch and is kept, until the watchdog
-    ends the launch, or its wait for fetch, at once: then requests are ignored too, until a reset.
+    ends the launch, or its wait for fetch, at once, also in the launch's last cycle: then requests are ignored
+    too, until a reset.
 
     Members
     -------
     request: In(1)
         Start a launch.
     irq_clear: In(1)
-        Lower the interrupt.
+        Lower the interrupt, unless it rises at this edge.
     fetch_idle: In(1)
         Nothing outstanding from an earlier launch.
     commands: In
@@ -105,12 +106,12 @@ class Control(wiring.Component):
             delayed = Signal(name=f"complete_{i + 1}")
             m.d.sync += delayed.eq(ended & running)
             ended = delayed
+        with m.If(self.irq_clear):
+            m.d.sync += self.irq.eq(0)
         with m.If(running):
             m.d.sync += self.cycles.eq(self.cycles + 1)
             with m.If(ended):
                 m.d.sync += [running.eq(0), self.done.eq(1), self.irq.eq(1)]
-        with m.If(self.irq_clear):
-            m.d.sync += self.irq.eq(0)
         with m.If(accepted):
             m.d.sync += [
                 pending.eq(1), self.done.eq(0), self.irq.eq(0), self.code.eq(0), self.index.eq(0),

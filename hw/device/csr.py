@@ -40,7 +40,7 @@ class CsrBlock(wiring.Component):
 
     Throughput: a write in 2 cycles, a read in 2. Address and data of a write may come in any order.
     An action (start, reset, interrupt clear) is a pulse in the cycle in which the write takes
-    effect, after both parts were accepted.
+    effect, after both parts were accepted. Parameters ignore writes while busy.
 
     Members
     -------
@@ -97,12 +97,14 @@ class CsrBlock(wiring.Component):
             m.d.sync += [has_data.eq(1), value.eq(bus.wdata), strobe.eq(bus.wstrb)]
 
         word = offset[2:]
+        change = Signal()  # of a parameter
+        m.d.comb += change.eq(write & ~self.busy)
 
         def writable(register: Value, where: int, low: int = 0) -> None:
             """The word at ``where`` writes ``register`` from bit ``low`` on."""
             part = register[low:low + WORD]
             for at in range(0, len(part), 8):
-                with m.If(write & (word == where >> 2) & strobe[at // 8]):
+                with m.If(change & (word == where >> 2) & strobe[at // 8]):
                     m.d.sync += part[at:at + 8].eq(value[at:at + 8])
 
         def action(pulse: Signal, where: int, bit: int) -> None:
@@ -160,7 +162,7 @@ class CsrBlock(wiring.Component):
             port = memory.write_port(granularity=8)
             look_up = memory.read_port(domain="comb")
             host = memory.read_port(domain="comb")
-            hit = write & (offset[8:] == where >> 8)
+            hit = change & (offset[8:] == where >> 8)
             high = offset[2]
             m.d.comb += [
                 port.addr.eq(offset[3:8]),

@@ -2,9 +2,13 @@
 //
 // Service is strictly in order of arrival, so a request's start and end follow from the state at its
 // arrival; they are computed once, there. Cycle 0 is the cycle in which `restart` is high.
-// Data move when beats do: W beats are written when accepted, R beats are fetched when driven.
-// The host reads and writes the array through files (in.bin, out.bin in the folder +dir=), so that
-// no Python runs per word. A non-zero `stall` (in 1/256; 255: it never answers) breaks the timing rules on purpose.
+// Data move when beats do: W beats are written when accepted (or with their address, where they come before it), R
+// beats are fetched when driven. The host reads and writes the array through files (in.bin, out.bin in the folder
+// +dir=), so that no Python runs per word.
+//
+// Modes that break the timing rules on purpose: channels of `stall_channels` stall with a chance of `stall` (in 1/256;
+// 255: they never answer), W beats go before their address (`order`), bursts or beats end in errors. The text is
+// SystemVerilog that Icarus 11 reads too: no structs.
 
 module gemmule_dram #(
     parameter int ADDRESS_BITS = 32,
@@ -50,7 +54,10 @@ module gemmule_dram #(
     input logic [31:0] host_count,
     input logic [31:0] host_fill,
     input logic [7:0] stall,
+    input logic [4:0] stall_channels,  // AR, R, AW, W, B from bit 0
+    input logic [1:0] order,  // of a burst's W beats and address: see below
     input logic error_enable,  // bursts that touch error_word answer SLVERR
+    input logic error_beat,  // of a read burst the beat of error_word alone
     input logic [31:0] error_word,
 
     output longint unsigned cycle,   // number of the present cycle
@@ -58,22 +65,23 @@ module gemmule_dram #(
 );
   localparam int QUEUE = 256;
   localparam logic [1:0] READ = 1, WRITE = 2;
+  localparam int AR = 0, R = 1, AW = 2, W = 3, B = 4;
+  // Orders: W beats with their address or after it; in any order; an address only behind its last W beat.
+  localparam logic [1:0] ADDRESS_FIRST = 0, ANY = 1, DATA_FIRST = 2;
   // Bits of queue_error.
   localparam int OVERFLOW = 0, WLAST = 1, W_BEFORE_AW = 2, BUSY_RESTART = 3, HOST_FILE = 4;
 
   logic [BUS_BYTES*8-1:0] memory[WORDS];
 
-  typedef struct {
-    longint unsigned start;
-    longint unsigned word;
-    int unsigned     beats;
-    logic [1:0]      resp;
-  } burst_t;
-
-  burst_t reads[QUEUE], writes[QUEUE];
-  longint unsigned response_end[QUEUE];
-  logic [1:0] response_code[QUEUE];
-  logic [7:0] read_head, read_tail, write_head, write_tail, response_head, response_tail;
+  // Bursts that wait, W beats that wait for their address, responses that wait.
+  longint unsigned read_start[QUEUE], read_word[QUEUE], write_word[QUEUE], response_end[QUEUE];
+  int unsigned read_beats[QUEUE], write_beats[QUEUE];
+  logic [1:0] read_resp[QUEUE], response_code[QUEUE];
+  logic [BUS_BYTES*8-1:0] beat_data[QUEUE];
+  logic [BUS_BYTES-1:0] beat_strb[QUEUE];
+  logic beat_last[QUEUE];
+  logic [7:0] read_head, read_tail, write_head, write_tail, response_head, response_tail, beat_head, beat_tail;
+  logic [7:0] ahead;  // bursts whose W beats are all here and whose address is not
   int unsigned read_beat, write_beat;
 
   longint unsigned count, bus_free, bank_end[BANKS], open_row[BANKS], start_cycle;
@@ -119,9 +127,9 @@ module gemmule_dram #(
   endfunction
 
   logic [31:0] random;
-  function automatic logic stalled();
+  function automatic logic stalled(input int channel);
     random = (random >> 1) ^ (random[0] ? 32'hA3000000 : 0);
-    return stall == 255 || random[7:0] < stall;
+    return stall_channels[channel] && (stall == 255 || random[7:0] < stall);
   endfunction
 
   string folder;
@@ -132,7 +140,7 @@ module gemmule_dram #(
   end
 
   // Files hold each bus word with its highest byte first ($fread) or 32-bit pieces, lowest first (%u).
-  task automatic host();
+  task automatic host;
     case (host_op)
       1: begin
         file = $fopen({folder, "/in.bin"}, "rb");
@@ -170,7 +178,7 @@ module gemmule_dram #(
     // Beats and responses that the device takes in this cycle.
     if (rvalid && rready) begin
       read_beat = read_beat + 1;
-      if (read_beat == reads[read_head].beats) begin
+      if (read_beat == read_beats[read_head]) begin
         read_head = read_head + 1;
         read_beat = 0;
       end
@@ -179,30 +187,41 @@ module gemmule_dram #(
 
     // Arrivals: reads first.
     if (arvalid && arready) begin
-      reads[read_tail].word = longint'(araddr) / BUS_BYTES;
-      reads[read_tail].beats = int'(arlen) + 1;
-      reads[read_tail].resp = response(reads[read_tail].word, reads[read_tail].beats);
-      reads[read_tail].start = schedule(READ, reads[read_tail].word, reads[read_tail].beats, now);
+      read_word[read_tail] = longint'(araddr) / BUS_BYTES;
+      read_beats[read_tail] = int'(arlen) + 1;
+      read_resp[read_tail] = response(read_word[read_tail], read_beats[read_tail]);
+      read_start[read_tail] = schedule(READ, read_word[read_tail], read_beats[read_tail], now);
       read_tail = read_tail + 1;
       if (read_tail == read_head) queue_error[OVERFLOW] = 1;
     end
     if (awvalid && awready) begin
-      writes[write_tail].word = longint'(awaddr) / BUS_BYTES;
-      writes[write_tail].beats = int'(awlen) + 1;
+      write_word[write_tail] = longint'(awaddr) / BUS_BYTES;
+      write_beats[write_tail] = int'(awlen) + 1;
       write_tail = write_tail + 1;
       if (write_tail == write_head) queue_error[OVERFLOW] = 1;
+      ahead = ahead - 1;
     end
     if (wvalid && wready) begin
-      if (write_head == write_tail) queue_error[W_BEFORE_AW] = 1;
-      if (wlast != (write_beat + 1 == writes[write_head].beats)) queue_error[WLAST] = 1;
-      if (writes[write_head].word + write_beat < WORDS)
+      if (order == ADDRESS_FIRST && write_head == write_tail) queue_error[W_BEFORE_AW] = 1;
+      beat_data[beat_tail] = wdata;
+      beat_strb[beat_tail] = wstrb;
+      beat_last[beat_tail] = wlast;
+      beat_tail = beat_tail + 1;
+      if (beat_tail == beat_head) queue_error[OVERFLOW] = 1;
+      if (wlast) ahead = ahead + 1;
+    end
+    while (beat_head != beat_tail && write_head != write_tail) begin
+      if (beat_last[beat_head] != (write_beat + 1 == write_beats[write_head])) queue_error[WLAST] = 1;
+      if (write_word[write_head] + write_beat < WORDS)
         for (int i = 0; i < BUS_BYTES; i++)
-          if (wstrb[i]) memory[writes[write_head].word+write_beat][i*8+:8] = wdata[i*8+:8];
+          if (beat_strb[beat_head][i])
+            memory[write_word[write_head]+write_beat][i*8+:8] = beat_data[beat_head][i*8+:8];
+      beat_head = beat_head + 1;
       write_beat = write_beat + 1;
-      if (write_beat == writes[write_head].beats) begin
-        start_cycle = schedule(WRITE, writes[write_head].word, write_beat, now);
+      if (write_beat == write_beats[write_head]) begin
+        start_cycle = schedule(WRITE, write_word[write_head], write_beat, now);
         response_end[response_tail] = start_cycle + longint'(write_beat) * BEAT_CYCLES;
-        response_code[response_tail] = response(writes[write_head].word, write_beat);
+        response_code[response_tail] = response(write_word[write_head], write_beat);
         response_tail = response_tail + 1;
         write_head = write_head + 1;
         write_beat = 0;
@@ -213,27 +232,29 @@ module gemmule_dram #(
     // What the device sees in the next cycle.
     if (!rvalid || rready) begin
       rvalid <= 0;
-      if (read_head != read_tail && reads[read_head].start + read_beat * BEAT_CYCLES <= now + 1
-          && !stalled()) begin
+      if (read_head != read_tail && read_start[read_head] + read_beat * BEAT_CYCLES <= now + 1
+          && !stalled(R)) begin
         rvalid <= 1;
-        rdata <= reads[read_head].word + read_beat < WORDS ? memory[reads[read_head].word+read_beat] : 0;
-        rresp <= reads[read_head].resp;
-        rlast <= read_beat + 1 == reads[read_head].beats;
+        rdata <= read_word[read_head] + read_beat < WORDS ? memory[read_word[read_head]+read_beat] : 0;
+        rresp <= error_beat && read_resp[read_head] == 2'b10 && read_word[read_head] + read_beat != error_word
+            ? 2'b00 : read_resp[read_head];
+        rlast <= read_beat + 1 == read_beats[read_head];
       end
     end
     if (!bvalid || bready) begin
       bvalid <= 0;
-      if (response_head != response_tail && response_end[response_head] <= now + 1 && !stalled()) begin
+      if (response_head != response_tail && response_end[response_head] <= now + 1 && !stalled(B)) begin
         bvalid <= 1;
         bresp <= response_code[response_head];
       end
     end
-    arready <= !stalled();
-    awready <= !stalled();
-    wready <= stall == 0 || (write_head != write_tail && !stalled());  // never before its address
+    arready <= !stalled(AR);
+    awready <= !stalled(AW) && (order != DATA_FIRST || (ahead != 0 && !ahead[7]));
+    wready <= !stalled(W) && (stall == 0 || order != ADDRESS_FIRST || write_head != write_tail);
 
     if (rst) begin
-      {read_head, read_tail, write_head, write_tail, response_head, response_tail} = '0;
+      {read_head, read_tail, write_head, write_tail, response_head, response_tail, beat_head, beat_tail} = '0;
+      ahead = 0;
       read_beat = 0;
       write_beat = 0;
       bus_free = 0;
@@ -243,7 +264,7 @@ module gemmule_dram #(
       rvalid <= 0;
       bvalid <= 0;
       arready <= 1;
-      awready <= 1;
+      awready <= order != DATA_FIRST;
       wready <= 1;
     end
   end

@@ -50,8 +50,12 @@ module gemmule_tb #(
     input logic [31:0] host_word  /*verilator public_flat_rw*/,
     input logic [31:0] host_count  /*verilator public_flat_rw*/,
     input logic [31:0] host_fill  /*verilator public_flat_rw*/,
+    input logic bus_rst  /*verilator public_flat_rw*/,  // resets the DRAM alone
     input logic [7:0] stall  /*verilator public_flat_rw*/,
+    input logic [4:0] stall_channels  /*verilator public_flat_rw*/,
+    input logic [1:0] order  /*verilator public_flat_rw*/,
     input logic error_enable  /*verilator public_flat_rw*/,
+    input logic error_beat  /*verilator public_flat_rw*/,
     input logic [31:0] error_word  /*verilator public_flat_rw*/,
 
     output logic [15:0] protocol_error  /*verilator public_flat_rw*/  // sticky until reset
@@ -65,8 +69,11 @@ module gemmule_tb #(
   logic arvalid, arready, rvalid, rready, rlast, awvalid, awready, wvalid, wready, wlast, bvalid, bready;
   // Registered: every register's next value depends on the reset, and the simulator would evaluate
   // all that depends on an input a second time each clock edge.
-  logic reset;
-  always @(posedge clk) reset <= rst;
+  logic reset, bus_reset;
+  always @(posedge clk) begin
+    reset <= rst;
+    bus_reset <= rst || bus_rst;
+  end
 
   logic trace_start;
   logic [4:0] trace_issue, trace_finish;
@@ -95,8 +102,8 @@ module gemmule_tb #(
       .TURNAROUND(DRAM_TURNAROUND), .BEAT_CYCLES(DRAM_BEAT_CYCLES),
       .REFRESH_CYCLES(DRAM_REFRESH_CYCLES), .REFRESH_PERIOD(DRAM_REFRESH_PERIOD)
   ) dram (
-      .clk, .rst(reset), .restart(trace_start), .host_op, .host_word, .host_count, .host_fill, .stall,
-      .error_enable, .error_word, .cycle, .queue_error,
+      .clk, .rst(bus_reset), .restart(trace_start), .host_op, .host_word, .host_count, .host_fill, .stall,
+      .stall_channels, .order, .error_enable, .error_beat, .error_word, .cycle, .queue_error,
       .araddr, .arlen, .arvalid, .arready, .rdata, .rresp, .rlast, .rvalid, .rready,
       .awaddr, .awlen, .awvalid, .awready, .wdata, .wstrb, .wlast, .wvalid, .wready,
       .bresp, .bvalid, .bready

@@ -7,6 +7,7 @@ folder and the testbench's DRAM, launches are one request each; see ``sim/rtl/se
 from __future__ import annotations
 
 import contextlib
+import enum
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +42,8 @@ from gemmule.sim.rtl.process import SimulatorDeathError, SimulatorProcess
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.timing import Timing
 
-__all__ = ["RtlDevice", "RtlError", "block_paths", "build_testbench"]
+__all__ = ["CHANNELS", "Order", "RtlDevice", "RtlError", "block_paths", "build_testbench",
+           "parameters_of"]
 
 PROTOCOL = {
     0: "DRAM queue overflow", 1: "wrong wlast", 2: "W beat before its AW",
@@ -50,6 +52,18 @@ PROTOCOL = {
     12: "response not taken", 13: "burst crosses a DRAM row",
     14: "access to a bank whose port its stream does not hold",
 }
+
+
+CHANNELS = ("ar", "r", "aw", "w", "b")
+"""Channels of AXI, in the order of the testbench's bits."""
+
+
+class Order(enum.IntEnum):
+    """When the memory takes a write's data: with their address or later, at any time, or all of them before it."""
+
+    ADDRESS_FIRST = 0
+    ANY = 1
+    DATA_FIRST = 2
 
 
 CHECKED = ("claims", "scratchpad", "accumulator")
@@ -81,10 +95,8 @@ def block_paths(verilog: str) -> dict[str, str]:
     return {name.upper(): f"{tb.TOP}.device.{found[name]}" for name in CHECKED if name in found}
 
 
-def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
-                    train: Callable[[Build], None] | None = None) -> Build:
-    """Simulator of the testbench around the device in ``verilog``."""
-    macros = block_paths(verilog.read_text(encoding="utf-8"))
+def parameters_of(config: Config, dram_bytes: int, *, claims: bool = True) -> dict[str, int]:
+    """Parameters of ``hw/tb/gemmule_tb.sv``; ``claims``: the device is no stand-in, so its claims are checked."""
     dram = config.dram
     parameters = {
         "ADDRESS_BITS": config.address_bits, "BUS_BYTES": config.bus_bytes,
@@ -93,11 +105,19 @@ def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bo
         "DRAM_TURNAROUND": dram.turnaround, "DRAM_BEAT_CYCLES": dram.beat_cycles,
         "DRAM_REFRESH_CYCLES": dram.refresh_cycles, "DRAM_REFRESH_PERIOD": dram.refresh_period,
     }
-    if macros:  # not a stand-in for the device
+    if claims:
         parameters |= {
             "SPM_BANKS": config.spm_banks, "SPM_BANK_ROWS": config.spm_bank_rows,
             "ACC_BANKS": config.acc_banks, "ACC_BANK_ROWS": config.acc_bank_rows,
         }
+    return parameters
+
+
+def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
+                    train: Callable[[Build], None] | None = None) -> Build:
+    """Simulator of the testbench around the device in ``verilog``."""
+    macros = block_paths(verilog.read_text(encoding="utf-8"))
+    parameters = parameters_of(config, dram_bytes, claims=bool(macros))
     return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train,
                  macros=macros)
 
@@ -292,18 +312,32 @@ class RtlDevice:
         self._program = (address, units.astype(np.int64))
         self._image = image
 
-    def set_stall(self, chance: int) -> None:
-        """Random AXI stalls, ``chance`` in 256 (255: no answer at all); cycles no longer follow the timing contract."""
-        self._request("set", values={"stall": chance})
+    def set_stall(self, chance: int, channels: Sequence[str] = CHANNELS, order: Order = Order.ADDRESS_FIRST) -> None:
+        """Random AXI stalls of ``channels``, ``chance`` in 256 (255: no answer at all), and the order in which the
+        memory takes the address and the data of a write; cycles no longer follow the timing contract.
+        """
+        self._request("set", values={"stall": chance, "order": int(order),
+                                     "stall_channels": sum(1 << CHANNELS.index(name) for name in channels)})
 
     def write_register(self, offset: int, value: int) -> None:
         """Write one register of ``gemmule/csr.py``, for tests and benches; a launch writes its own parameters."""
         self._request("csr", writes=[(int(offset), int(value))], reads=[])
 
-    def set_axi_error(self, address: int | None) -> None:
-        """Bursts that touch this DRAM address answer SLVERR; None: no errors."""
+    def read_register(self, offset: int) -> int:
+        """One register, whether the device runs or not."""
+        return int(self._request("csr", writes=[], reads=[int(offset)])[0])
+
+    def set_axi_error(self, address: int | None, beat: bool = False) -> None:
+        """Bursts that touch this DRAM address answer SLVERR, or with ``beat`` that beat of a read burst alone; None:
+        no errors.
+        """
         self._request("set", values={
-            "error_enable": int(address is not None), "error_word": (address or 0) // self.config.bus_bytes})
+            "error_enable": int(address is not None), "error_beat": int(beat),
+            "error_word": (address or 0) // self.config.bus_bytes})
+
+    def set_bus_reset(self, on: bool) -> None:
+        """Reset of the memory's side of the bus alone, for as long as it is on; DRAM keeps its contents."""
+        self._request("set", values={"bus_rst": int(on)})
 
     def reset(self) -> None:
         """Hardware reset of device and testbench; DRAM keeps its contents."""
@@ -324,20 +358,38 @@ class RtlDevice:
                 wanted[offset(i) + 4] = int(values[i]) >> 32
         return wanted
 
-    def run(self) -> Result:
-        """Launch the loaded program and wait for the interrupt; cycles and counters are the device's own.
-
-        Raises:
-            RtlError: watchdog, AXI protocol violation, or the simulator died.
-        """
+    def _changed(self) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        """All launch parameters, and the writes that they take."""
         if self._image is None:
             raise RtlError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
         wanted = self._registers()
-        writes = [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
+        return wanted, [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
+
+    def start(self) -> None:
+        """Launch the loaded program and return at once: simulated time stands still until the next request."""
+        wanted, writes = self._changed()
+        self._request("csr", writes=[*writes, (int(Csr.CONTROL), int(Control.START))], reads=[])
+        self._written = wanted
+
+    def wait(self, cycles: int) -> bool:
+        """Let so many cycles pass; whether the interrupt is high then."""
+        return bool(self._request("wait", cycles=cycles))
+
+    def run(self, during: Sequence[tuple[int, int, int]] = ()) -> Result:
+        """Launch the loaded program and wait for the interrupt; cycles and counters are the device's own.
+
+        Parameters
+        ----------
+        during: register writes while it runs, for tests: (cycles to wait, offset, value).
+
+        Raises:
+            RtlError: watchdog, AXI protocol violation, or the simulator died.
+        """
+        wanted, writes = self._changed()
         answer = self._request(
             "launch", writes=writes, start=(int(Csr.CONTROL), int(Control.START)),
-            reads=[int(offset) for offset in REPORT],
+            reads=[int(offset) for offset in REPORT], during=[tuple(map(int, each)) for each in during],
             after=[(int(Csr.IRQ_CLEAR), 1)], watchdog=self.watchdog)
         self._written = wanted
         issue, finish = self._events()

@@ -12,7 +12,7 @@ from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge, First, RisingEdge, Timer
+from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
 PERIOD_NS = 10
 
@@ -68,13 +68,25 @@ async def reset(dut: Any) -> None:
     await FallingEdge(dut.clk)
 
 
+async def wait(dut: Any, cycles: int) -> None:
+    if cycles:
+        await ClockCycles(dut.clk, cycles)
+        await FallingEdge(dut.clk)
+
+
 async def launch(dut: Any, writes: list[tuple[int, int]], start: tuple[int, int], reads: list[int],
-                 after: list[tuple[int, int]], watchdog: int) -> dict[str, Any]:
-    """CSR writes, start, interrupt, CSR reads, CSR writes; the log file is complete on return."""
+                 after: list[tuple[int, int]], watchdog: int, during: list[tuple[int, int, int]]) -> dict[str, Any]:
+    """CSR writes, start, interrupt, CSR reads, CSR writes; the log file is complete on return.
+
+    ``during``: CSR writes of the running device, each with the cycles to wait before it.
+    """
     for address, value in writes:
         await write_csr(dut, address, value)
     interrupt = RisingEdge(dut.irq)
     await write_csr(dut, *start)
+    for cycles, address, value in during:
+        await wait(dut, cycles)
+        await write_csr(dut, address, value)
     timeout = False
     if not int(dut.irq.value):
         await First(interrupt, Timer(watchdog * PERIOD_NS, unit="ns"))
@@ -100,6 +112,9 @@ async def _serve(dut: Any, request: dict[str, Any]) -> Any:
         return [await read_csr(dut, address) for address in request["reads"]]
     if kind == "reset":
         return await reset(dut)
+    if kind == "wait":
+        await wait(dut, request["cycles"])
+        return int(dut.irq.value)
     if kind == "set":
         for name, value in request["values"].items():
             getattr(dut, name).value = value
@@ -111,7 +126,8 @@ async def _serve(dut: Any, request: dict[str, Any]) -> Any:
 @cocotb.test()
 async def serve(dut: Any) -> None:
     """Answer requests until the client says quit or goes away."""
-    for name in ("s_axil_awvalid", "s_axil_wvalid", "s_axil_arvalid", "host_op", "stall", "error_enable"):
+    for name in ("s_axil_awvalid", "s_axil_wvalid", "s_axil_arvalid", "host_op", "bus_rst", "stall", "stall_channels",
+                 "order", "error_enable", "error_beat"):
         getattr(dut, name).value = 0
     dut.s_axil_bready.value = 1
     dut.s_axil_rready.value = 1

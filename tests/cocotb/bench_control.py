@@ -79,6 +79,17 @@ async def latency(dut: Any, seed: int) -> None:
 
 
 @cocotb.test()
+async def clear_does_not_hide_an_interrupt(dut: Any) -> None:
+    """One that rises while it is being cleared is seen; the clear acts in the cycle after."""
+    watch, _ = await launch(dut, 1)
+    await drive(dut, 3, irq_clear=1, total=1, dispatched=1)
+    shown = now()
+    await drive(dut, 6, finished=1)
+    assert watch.high["irq"] == [shown + 1]
+    assert watch.high["done"][0] == shown + 1
+
+
+@cocotb.test()
 async def waits_for_fetch(dut: Any) -> None:
     """A start is put off while fetch has reads of an earlier launch outstanding; a second request is ignored."""
     await start(dut)
@@ -129,6 +140,18 @@ async def fault_with_nothing_open(dut: Any, code: int) -> None:
     await drive(dut, 6, **({"error": 1} if code == AXI else {"fault": code}))
     assert watch.high["irq"][0] == q + 2
     assert int(dut.index.value) == 3
+
+
+@cocotb.test()
+async def watchdog_at_the_end(dut: Any) -> None:
+    """In the last cycle of a launch with a fault the watchdog comes first."""
+    watch, _ = await launch(dut, 9)
+    await drive(dut, 4, total=3, dispatched=3, finished=3)
+    q = now()
+    await drive(dut, fault=ILLEGAL)
+    await drive(dut, 4, expired=1)
+    assert watch.high["irq"][0] == q + 2
+    assert (int(dut.code.value), int(dut.index.value)) == (WATCHDOG, 3)
 
 
 @cocotb.test()

@@ -27,6 +27,7 @@ class Memory:
         self.data = bytearray(i * 37 % 251 for i in range(SIZE))
         self.silent: set[str] = set()
         self.bad_read, self.bad_write, self.response = -1, -1, 2
+        self.latency = LATENCY
         self.t = 0
         self.reset()
 
@@ -68,7 +69,7 @@ class Memory:
             self.put(ctx, "rresp", self.response if address == self.bad_read else 0)
         if "ar" in done:
             address, beats = self.get(ctx, "araddr"), self.get(ctx, "arlen") + 1
-            self.reads += [(address + 4 * i, self.t + LATENCY, i == beats - 1) for i in range(beats)]
+            self.reads += [(address + 4 * i, self.t + self.latency, i == beats - 1) for i in range(beats)]
         answer = bool(self.answers) and self.answers[0][0] <= self.t and "b" not in self.silent
         self.put(ctx, "bvalid", answer)
         if answer:
@@ -86,7 +87,7 @@ class Memory:
                 for lane in range(4):
                     if strobes >> lane & 1 and not bad:
                         self.data[address + 4 * i + lane] = word >> 8 * lane & 255
-            self.answers.append((self.t + LATENCY, self.response if bad else 0))
+            self.answers.append((self.t + self.latency, self.response if bad else 0))
         if done or not due:
             self.first_silent = None
         elif self.first_silent is None:
@@ -253,6 +254,46 @@ def test_start_that_waits_for_a_dead_fetch() -> None:
         assert await memory.read(ctx, Csr.STATUS) == 2 | FAULTS.index("watchdog") << 8
         assert await memory.read(ctx, Csr.CYCLES) == await memory.read(ctx, Csr.FAULT_INDEX) == 0
         await recover(ctx, memory)
+        await memory.copy_works(ctx, 8)
+
+    run_bench(dut, bench)
+
+
+def test_watchdog_in_the_last_cycle() -> None:
+    """A launch that ends with a fault in the very cycle in which the watchdog expires ends by the watchdog."""
+    dut = Gemmule(config=CONFIG)
+    program = [Command.make(Unit.STORE, flags=(7,)), *copy(), *copy()]
+
+    async def bench(ctx):
+        memory = Memory(dut)
+        memory.latency = 1  # no silence before the first command is there
+        await memory.set_up(ctx)
+
+        async def end(limit: int) -> tuple[str, int, int]:
+            """How and when the launch ended, and the first silent cycle before."""
+            await memory.write(ctx, Csr.WATCHDOG, limit)
+            await memory.start(ctx, program)
+            while not ctx.get(dut.irq):
+                if memory.next_read() >= PROGRAM + 36:
+                    memory.silent = {"r"}
+                await memory.tick(ctx)
+            silent, seen = memory.first_silent, await memory.read(ctx, Csr.STATUS)
+            assert silent is not None
+            cycles = await memory.read(ctx, Csr.CYCLES)
+            assert await memory.read(ctx, Csr.FAULT_INDEX) == 0
+            await memory.write(ctx, Csr.CONTROL, Control.RESET)
+            memory.silent = set()
+            memory.reset()
+            assert seen & 0xFF == 2
+            return FAULTS[seen >> 8], cycles, silent
+
+        fault, last, silent = await end(0)
+        assert fault == "illegal"
+        assert last > silent + 1
+        for limit in range(1, last - silent + 3):
+            expected = ("watchdog", silent + limit) if silent + limit <= last else ("illegal", last)
+            assert await end(limit) == (*expected, silent), limit
+        await memory.write(ctx, Csr.WATCHDOG, LIMIT)
         await memory.copy_works(ctx, 8)
 
     run_bench(dut, bench)

@@ -100,6 +100,12 @@ def test_read_back_with_strobes(bits: int) -> None:
             model[offset] = merge(model[offset], value, strobe) & ((1 << widths[offset]) - 1)
         for offset in widths:
             assert await host.read(ctx, offset) == model[offset], hex(offset)
+        ctx.set(dut.busy, 1)
+        for offset in widths:
+            await host.write(ctx, offset, rng.getrandbits(32))  # parameters keep their values
+        ctx.set(dut.busy, 0)
+        for offset in widths:
+            assert await host.read(ctx, offset) == model[offset], hex(offset)
         # What the device sees.
         assert ctx.get(dut.program) == model[Csr.PROGRAM_LO] | model[Csr.PROGRAM_HI] << 32
         assert ctx.get(dut.commands) == model[Csr.PROGRAM_COMMANDS]
@@ -110,7 +116,7 @@ def test_read_back_with_strobes(bits: int) -> None:
             assert ctx.get(dut.base) == model[base_offset(i)] | model[base_offset(i) + 4] << 32
             assert ctx.get(dut.limit) == model[limit_offset(i)] | model[limit_offset(i) + 4] << 32
 
-    run_bench(dut, bench, cycles=20000)
+    run_bench(dut, bench, cycles=40000)
 
 
 def test_status_and_fixed_registers() -> None:
