@@ -299,9 +299,23 @@ class RtlDevice:
         """Random AXI stalls, ``chance`` in 256 (255: no answer at all); cycles no longer follow the timing contract."""
         self._request("set", values={"stall": chance})
 
-    def write_register(self, offset: int, value: int) -> None:
+    def write_register(self, offset: int, value: int, strobe: int = 0xF) -> None:
         """Write one register of ``gemmule/csr.py``, for tests and benches; a launch writes its own parameters."""
-        self._request("csr", writes=[(int(offset), int(value))], reads=[])
+        self._written.pop(int(offset), None)
+        self._request("csr", writes=[(int(offset), int(value), strobe)], reads=[])
+
+    def read_register(self, offset: int) -> int:
+        """Read one register; while a program runs, it goes on for the few cycles that this takes."""
+        return int(self._request("csr", writes=[], reads=[int(offset)])[0])
+
+    def access_paused(self, accesses: Sequence[tuple[bool, int, int, int]], seed: int) -> list[int]:
+        """Accesses (write, offset, value, strobe) of a host that pauses on every channel; what it was answered."""
+        self._written.clear()
+        return list(self._request("paused", accesses=[tuple(map(int, access)) for access in accesses], seed=seed))
+
+    def wait(self, cycles: int = 0) -> bool:
+        """Let time go on; the level of the interrupt."""
+        return bool(self._request("wait", cycles=cycles))
 
     def set_axi_error(self, address: int | None) -> None:
         """Bursts that touch this DRAM address answer SLVERR; None: no errors."""
@@ -333,16 +347,34 @@ class RtlDevice:
         Raises:
             RtlError: watchdog, AXI protocol violation, or the simulator died.
         """
+        return self._result(self._request(
+            "launch", writes=self._parameters(), start=(int(Csr.CONTROL), int(Control.START)), **self._after()))
+
+    def start(self) -> None:
+        """Start the loaded program and return at once; time goes on with :meth:`wait` and each access to a register."""
+        self._request("csr", writes=[*self._parameters(), (int(Csr.CONTROL), int(Control.START))], reads=[])
+
+    def finish(self) -> Result:
+        """Wait for the interrupt of a program that was started; as :meth:`run`."""
+        return self._result(self._request("finish", **self._after()))
+
+    def _parameters(self) -> list[tuple[int, int]]:
+        """Writes of the registers that a launch needs and that do not hold it yet."""
         if not self._image:
             raise RtlError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
         wanted = self._registers()
         writes = [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
-        answer = self._request(
-            "launch", writes=writes, start=(int(Csr.CONTROL), int(Control.START)),
-            reads=[int(offset) for offset in REPORT],
-            after=[(int(Csr.IRQ_CLEAR), 1)], watchdog=self.watchdog)
         self._written = wanted
+        return writes
+
+    def _after(self) -> dict[str, Any]:
+        """What follows a start: registers to read and to write, and how long to wait."""
+        return {"reads": [int(offset) for offset in REPORT], "after": [(int(Csr.IRQ_CLEAR), 1)],
+                "watchdog": self.watchdog}
+
+    def _result(self, answer: dict[str, Any]) -> Result:
+        """What a launch reports, from the simulator's answer."""
         issue, finish = self._events()
         if answer["timeout"]:
             done = int((finish >= 0).sum())

@@ -23,10 +23,9 @@ from gemmule.config import load_config
 from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
 from gemmule.hw.device.top import Gemmule
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.simulator import Simulator
-
-from ..cocotb.wipe import wipe
 
 CONFIG = load_config("tiny")
 BENCH = Path(__file__).with_name("fourstate.sv")
