@@ -395,8 +395,11 @@ class _Product:
                     found.append(self.differ(*(self.written(name, cycle, wrong) for wrong in (False, True))))
         for name in sorted(self.touched(steps - 1)[0]):
             cell = self.netlist.cells[name]
-            if cell.kind in REGISTERS:
-                found.append(self.differ(*(self.state(name, steps, wrong) for wrong in (False, True))))
+            if cell.kind in REGISTERS:  # bits that nothing reads do not count
+                read = [bit in self.netlist.users or bit in self.netlist.outputs for bit in cell.nets["Q"]]
+                found.append(self.differ(*(
+                    [bit for bit, used in zip(self.state(name, steps, wrong), read, strict=True) if used]
+                    for wrong in (False, True))))
             elif cell.kind == MEMORY:
                 for port in range(cell.number("RD_PORTS")):
                     if self.read_port(cell, port)[2]:

@@ -30,7 +30,7 @@ def mutate(
     programs: Annotated[int, typer.Option(
         "--programs", metavar="N", help=f"Programs a mutant must pass to survive, {PROGRAMS}; as gemmule fuzz draws "
                                         "them.",
-        callback=lambda n: PROGRAMS.check("--programs", n))] = 200,
+        callback=lambda n: PROGRAMS.check("--programs", n))] = 60,
     commands: Annotated[int, typer.Option(
         "--commands", metavar="N", help=f"Commands of a program, about, {COMMANDS}.",
         callback=lambda n: COMMANDS.check("--commands", n))] = 300,
@@ -66,7 +66,7 @@ def mutate(
         by_number = {mutant.number: mutant for mutant in netlist.mutants}
         verdicts: dict[int, Verdict] = {}
         with counting("mutants", len(by_number)) as tell:
-            for verdict in campaign(device, netlist.verilog, tuple(by_number), checks, dram_bytes,
+            for verdict in campaign(device, netlist.verilog, _turns(netlist.mutants), checks, dram_bytes,
                                     root / "verdicts.jsonl", key):
                 verdicts[verdict.number] = verdict
                 alive = sum(verdict.killed_by is None for verdict in verdicts.values())
@@ -95,6 +95,16 @@ def mutate(
         "killed_by": dict(Counter(_kind(verdict.killed_by) for verdict in verdicts.values() if verdict.killed_by)),
         "survivors": [_survivor(mutant, equal.get(mutant.number)) for mutant in survivors],
     })
+
+
+def _turns(mutants: tuple[Mutant, ...]) -> list[int]:
+    """Numbers of the mutants, one of each unit in turn: what is known early is of all units."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for mutant in mutants:
+        turns.append((seen[mutant.unit], mutant.number))
+        seen[mutant.unit] += 1
+    return [number for _, number in sorted(turns)]
 
 
 def _rate(killed: int, of: int) -> float:

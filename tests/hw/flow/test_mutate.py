@@ -1,4 +1,4 @@
-"""Mutants of the netlist without Yosys: what is chosen of its lists, the scripts, the wrapper, and what a proof asks."""
+"""Mutants of the netlist without Yosys: what is chosen of its lists, the scripts, the wrapper, what a proof asks."""
 
 import itertools
 import json
@@ -133,7 +133,8 @@ def test_a_proof_asks_for_what_can_be_seen(kind, port, mode, masked, steps, show
 
 
 def test_cells_are_found_by_what_they_were():
-    text = "module \\gemmule\n  cell $and $flatten\\core.$1\n    connect \\A \\x\n  end\nend\nmodule \\b\n  cell $or \\y\n"
+    text = "module \\gemmule\n  cell $and $flatten\\core.$1\n    connect \\A \\x\n  end\nend\nmodule \\b\n"\
+           "  cell $or \\y\n"
     tagged = equal._tagged(text)
     assert re.findall(r'was "(.*)"', tagged) == [r"gemmule $flatten\\core.$1", "b y"]
 
