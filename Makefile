@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 #: BUILD   folder of generated files
 BUILD  ?= build
-#: SEED    seed of `make fuzz`
+#: SEED    seed of `make fuzz` and `make mutate`
 SEED   ?= 1
 #: FUZZ    configurations of `make fuzz`, presets or YAML files
 FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
@@ -16,7 +16,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz synth route fourstate train clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz mutate synth route fourstate train clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -56,6 +56,10 @@ fuzz: setup  ## differential fuzzing of RTL against model (FUZZ, SEED) into docs
 	for config in $(FUZZ); do \
 	  $(BIN)/gemmule fuzz --config $$config --programs 500 --seed $(SEED) \
 	    --json docs/results/fuzz_$$(basename $$config .yaml).json || exit 1; done
+
+mutate: setup  ## faults planted in the RTL of tiny, and how many are noticed, into docs/results (an hour)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
+	$(BIN)/gemmule mutate --config tiny --mutants 40 --seed $(SEED) --json docs/results/rtl_mutants.json
 
 perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times this machine)
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "NEW_TOKENS", "POSITION",
-    "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SIZE", "TARGETS", "WEIGHTS", "Range", "check_choice",
+    "BACKENDS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "MUTANTS", "NEW_TOKENS",
+    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SIZE", "TARGETS", "WEIGHTS", "Range",
+    "check_choice",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -58,6 +59,7 @@ NEW_TOKENS = Range(1, CONTEXT - 1, "tokens", f"prompt and new tokens share a con
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 ROWS = Range(1, 16, "rows")
 POSITION = Range(0, CONTEXT - 1, "positions")
+MUTANTS = Range(1, 1000, "mutants")
 PROGRAMS = Range(1, 10**6, "programs")
 COMMANDS = Range(40, 1000, "commands")
 SIZE = Range(1, 1 << 20, "rows or columns")

@@ -118,6 +118,42 @@ class Fuzz(Record):
     failures: list[str]
 
 
+class MutantsOfUnit(BaseModel):
+    """Mutants of one unit, or of all."""
+
+    cells: int = Field(description="of the optimised netlist, by Yosys' own kinds")
+    mutants: int
+    killed: int
+    equal: int = Field(description="survivors that are proved to change nothing")
+    open: int = Field(description="survivors without a proof")
+    rate: float = Field(description="killed over mutants that are not proved equal")
+
+
+class Survivor(BaseModel):
+    """A mutant that no check noticed."""
+
+    number: int
+    unit: str
+    mode: str = Field(description="inv, const0, const1; cnot0, cnot1: inverted where another bit is 0, 1")
+    place: str = Field(description="cell, port and bit, as Yosys names them")
+    wire: str | None = Field(description="signal that the bit belongs to, where it has a name")
+    source: list[str] = Field(description="lines of Python that the cell comes from")
+    equal: str | None = Field(description="how it is proved to change nothing; null: open")
+
+
+class Mutate(Record):
+    """`gemmule mutate`: faults planted in the RTL."""
+
+    seed: int
+    programs: int = Field(description="that a mutant must pass to survive, beside the directed checks")
+    commands: int = Field(description="of a program, about")
+    tools: dict[str, str]
+    units: dict[str, MutantsOfUnit]
+    total: MutantsOfUnit
+    killed_by: dict[str, int] = Field(description="mutants by the check that noticed them first")
+    survivors: list[Survivor]
+
+
 class Verilog(Record):
     """`gemmule verilog`: the exported files."""
 
@@ -196,8 +232,8 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "verilog": Verilog, "synth": Synth,
-    "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
+    "generate": Generate, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog,
+    "synth": Synth, "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

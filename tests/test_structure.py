@@ -28,8 +28,9 @@ ALLOWED = {
     "sim.verify": CONTRACTS | IO | {"sim.verify", "sim.compiled", "sim.errors"},
     "sim.rtl": CONTRACTS | IO | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
     "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
+    "sim.mutants": CONTRACTS | IO | SIM | {"sim.mutants", "sim.fuzz", "sim.rtl", "hw.tb"},
     "compiler": CONTRACTS | IO | SIM | {"compiler", "sim.verify"},
-    "sw": CONTRACTS | IO | SIM | {"sw", "compiler", "sim.rtl", "sim.fuzz", "sim.verify", "hw.flow"},
+    "sw": CONTRACTS | IO | SIM | {"sw", "compiler", "sim.rtl", "sim.fuzz", "sim.mutants", "sim.verify", "hw.flow"},
 }
 """By folder what its files may import: contracts by name, files and folders of ``hw`` and ``sim`` by path.
 

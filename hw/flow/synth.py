@@ -25,7 +25,7 @@ from gemmule.hw.flow.tools import Progress, Tools
 from gemmule.hw.flow.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
 
-__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "synthesize"]
+__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "synthesize", "unit_of"]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
 ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
@@ -102,7 +102,7 @@ class Harness(Component):
         return m
 
 
-def _unit_of(module: str) -> str | None:
+def unit_of(module: str) -> str | None:
     """Entry of ``UNITS`` that a module of the device is an instance of, by the end of its path."""
     name = re.sub(r"\$\d+$", "", module).split(".")[-1]
     name = ALIASES.get(name, name)
@@ -119,7 +119,7 @@ def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
     for module, counts in stat["modules"].items():
         name = module.removeprefix("\\")
         top = name in (TOP, unit, HARNESS, f"{HARNESS}.device")
-        part = HARNESS if name == HARNESS else rest if top else _unit_of(name) or rest
+        part = HARNESS if name == HARNESS else rest if top else unit_of(name) or rest
         cells = counts["num_cells_by_type"]
         parts[part] = parts.get(part, Area()) + Area(
             lut4=cells.get("LUT4", 0), ccu2c=cells.get("CCU2C", 0), lutram=cells.get("TRELLIS_DPR16X4", 0),
@@ -130,13 +130,13 @@ def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
 def _script(text: str, top: str, black_box: bool) -> str:
     """The Yosys script for RTLIL ``text``."""
     modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
-    kept = [m for m in modules if m in (top, f"{HARNESS}.device") or _unit_of(m)]
+    kept = [m for m in modules if m in (top, f"{HARNESS}.device") or unit_of(m)]
     lines = ["read_rtlil design.il", f"hierarchy -top {top}", f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}"]
     run = f"synth_ecp5 -top {top} -run"
     if black_box:
         lines.append(f"{run} begin:map_ram")
         for module in kept:
-            if _unit_of(module) in MEMORY_UNITS:
+            if unit_of(module) in MEMORY_UNITS:
                 lines += [f"submod -name {module}.memories {module}/t:$mem_v2", f"blackbox {module}.memories"]
         lines.append(f"{run} map_ram:map_luts")
     else:

@@ -319,13 +319,19 @@ class RtlDevice:
         self._request("set", values={"stall": chance, "order": int(order),
                                      "stall_channels": sum(1 << CHANNELS.index(name) for name in channels)})
 
-    def write_register(self, offset: int, value: int) -> None:
+    def write_register(self, offset: int, value: int, strobe: int = 0xF) -> None:
         """Write one register of ``gemmule/csr.py``, for tests and benches; a launch writes its own parameters."""
-        self._request("csr", writes=[(int(offset), int(value))], reads=[])
+        self._written.pop(int(offset), None)
+        self._request("csr", writes=[(int(offset), int(value), strobe)], reads=[])
 
     def read_register(self, offset: int) -> int:
-        """One register, whether the device runs or not."""
+        """Read one register; while a program runs, it goes on for the few cycles that this takes."""
         return int(self._request("csr", writes=[], reads=[int(offset)])[0])
+
+    def access_paused(self, accesses: Sequence[tuple[bool, int, int, int]], seed: int) -> list[int]:
+        """Accesses (write, offset, value, strobe) of a host that pauses on every channel; what it was answered."""
+        self._written.clear()
+        return list(self._request("paused", accesses=[tuple(map(int, access)) for access in accesses], seed=seed))
 
     def set_axi_error(self, address: int | None, beat: bool = False) -> None:
         """Bursts that touch this DRAM address answer SLVERR, or with ``beat`` that beat of a read burst alone; None:
@@ -372,7 +378,7 @@ class RtlDevice:
         self._request("csr", writes=[*writes, (int(Csr.CONTROL), int(Control.START))], reads=[])
         self._written = wanted
 
-    def wait(self, cycles: int) -> bool:
+    def wait(self, cycles: int = 0) -> bool:
         """Let so many cycles pass; whether the interrupt is high then."""
         return bool(self._request("wait", cycles=cycles))
 
@@ -389,9 +395,21 @@ class RtlDevice:
         wanted, writes = self._changed()
         answer = self._request(
             "launch", writes=writes, start=(int(Csr.CONTROL), int(Control.START)),
-            reads=[int(offset) for offset in REPORT], during=[tuple(map(int, each)) for each in during],
-            after=[(int(Csr.IRQ_CLEAR), 1)], watchdog=self.watchdog)
+            during=[tuple(map(int, each)) for each in during], **self._after())
         self._written = wanted
+        return self._result(answer)
+
+    def finish(self) -> Result:
+        """Wait for the interrupt of a program that was started; as :meth:`run`."""
+        return self._result(self._request("finish", **self._after()))
+
+    def _after(self) -> dict[str, Any]:
+        """What follows a start: registers to read and to write, and how long to wait."""
+        return {"reads": [int(offset) for offset in REPORT], "after": [(int(Csr.IRQ_CLEAR), 1)],
+                "watchdog": self.watchdog}
+
+    def _result(self, answer: dict[str, Any]) -> Result:
+        """What a launch reports, from the simulator's answer."""
         issue, finish = self._events()
         if answer["timeout"]:
             done = int((finish >= 0).sum())

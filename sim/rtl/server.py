@@ -7,6 +7,7 @@ cycle except for the few cycles of an AXI4-Lite access.
 from __future__ import annotations
 
 import os
+import random
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,6 +16,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
 PERIOD_NS = 10
+PATIENCE = 1000
+"""Cycles within which the registers must answer."""
 
 
 async def _handshakes(dut: Any, pairs: dict[str, str], then: str) -> None:
@@ -25,8 +28,11 @@ async def _handshakes(dut: Any, pairs: dict[str, str], then: str) -> None:
     waiting = dict(pairs)
     for valid in waiting:
         getattr(dut, valid).value = 1
-    answered = False
+    answered, cycles = False, 0
     while waiting or not answered:
+        cycles += 1
+        if cycles > PATIENCE:
+            raise TimeoutError(f"no answer of the registers in {PATIENCE} cycles")
         await Timer(PERIOD_NS // 5, unit="ns")
         taken = [valid for valid, ready in waiting.items() if int(getattr(dut, ready).value)]
         answered = answered or bool(int(getattr(dut, then).value))
@@ -36,10 +42,10 @@ async def _handshakes(dut: Any, pairs: dict[str, str], then: str) -> None:
             del waiting[valid]
 
 
-async def write_csr(dut: Any, address: int, value: int) -> None:
+async def write_csr(dut: Any, address: int, value: int, strobe: int = 0xF) -> None:
     dut.s_axil_awaddr.value = address
     dut.s_axil_wdata.value = value
-    dut.s_axil_wstrb.value = 0xF
+    dut.s_axil_wstrb.value = strobe
     await _handshakes(dut, {"s_axil_awvalid": "s_axil_awready", "s_axil_wvalid": "s_axil_wready"},
                       "s_axil_bvalid")
 
@@ -48,6 +54,45 @@ async def read_csr(dut: Any, address: int) -> int:
     dut.s_axil_araddr.value = address
     await _handshakes(dut, {"s_axil_arvalid": "s_axil_arready"}, "s_axil_rvalid")
     return int(dut.s_axil_rdata.value)
+
+
+async def paused(dut: Any, write: bool, address: int, value: int, strobe: int, draw: random.Random) -> int:
+    """One access of a host that begins each channel when it likes and takes the answer when it likes.
+
+    The answer must stand until it is taken.
+    """
+    sides = {"s_axil_awvalid": "s_axil_awready", "s_axil_wvalid": "s_axil_wready"} if write else {
+        "s_axil_arvalid": "s_axil_arready"}
+    then, ready = ("s_axil_bvalid", "s_axil_bready") if write else ("s_axil_rvalid", "s_axil_rready")
+    begin, hold = {valid: draw.randrange(5) for valid in sides}, draw.randrange(5)
+    dut.s_axil_awaddr.value = dut.s_axil_araddr.value = address
+    dut.s_axil_wdata.value, dut.s_axil_wstrb.value = value, strobe
+    getattr(dut, ready).value = 0
+    answer: int | None = None
+    for cycle in range(PATIENCE):
+        for valid in sides:
+            getattr(dut, valid).value = int(begin[valid] <= cycle)
+        await Timer(PERIOD_NS // 5, unit="ns")
+        sides = {valid: side for valid, side in sides.items()
+                 if begin[valid] > cycle or not int(getattr(dut, side).value)}
+        taken = [valid for valid in begin if valid not in sides]
+        shown = int(dut.s_axil_rdata.value) if not write else 0
+        there = bool(int(getattr(dut, then).value))
+        if answer is not None and (not there or shown != answer):
+            raise ValueError("an answer of the registers was not held")
+        answer = shown if there else None
+        if there and hold == 0:
+            getattr(dut, ready).value = 1
+            await FallingEdge(dut.clk)
+            getattr(dut, ready).value = 1
+            if sides:
+                raise ValueError("the registers answered before they had all")
+            return shown
+        hold -= there
+        await FallingEdge(dut.clk)
+        for valid in taken:
+            getattr(dut, valid).value = 0
+    raise TimeoutError(f"no answer of the registers in {PATIENCE} cycles")
 
 
 async def host(dut: Any, op: int, word: int = 0, count: int = 0, fill: int = 0) -> None:
@@ -87,6 +132,12 @@ async def launch(dut: Any, writes: list[tuple[int, int]], start: tuple[int, int]
     for cycles, address, value in during:
         await wait(dut, cycles)
         await write_csr(dut, address, value)
+    return await finish(dut, interrupt, reads, after, watchdog)
+
+
+async def finish(dut: Any, interrupt: RisingEdge, reads: list[int], after: list[tuple[int, int]],
+                 watchdog: int) -> dict[str, Any]:
+    """The second half of a launch: what follows the start."""
     timeout = False
     if not int(dut.irq.value):
         await First(interrupt, Timer(watchdog * PERIOD_NS, unit="ns"))
@@ -106,10 +157,15 @@ async def _serve(dut: Any, request: dict[str, Any]) -> Any:
         return int(dut.protocol_error.value)
     if kind == "launch":
         return await launch(dut, **request)
+    if kind == "finish":
+        return await finish(dut, RisingEdge(dut.irq), **request)
     if kind == "csr":
-        for address, value in request["writes"]:
-            await write_csr(dut, address, value)
+        for write in request["writes"]:
+            await write_csr(dut, *write)
         return [await read_csr(dut, address) for address in request["reads"]]
+    if kind == "paused":
+        draw = random.Random(request["seed"])
+        return [await paused(dut, *access, draw) for access in request["accesses"]]
     if kind == "reset":
         return await reset(dut)
     if kind == "wait":

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "Run a workload on the device.",
     "cosim": "Run one program on RTL and model; compare everything.",
     "fuzz": "Compare RTL and model on random programs.",
+    "mutate": "Plant faults in the RTL; count those that are noticed.",
     "verilog": "Write the device, or one unit, as Verilog.",
     "synth": "Synthesise the RTL for an FPGA, place and route it.",
     "disasm": "List a compiled program or a program image.",

@@ -45,7 +45,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "combinational", "names", "export", "verilator", "lint", "rtlil", "synth",
-                           "floorplan", "route", "target", "tools")),
+                           "floorplan", "route", "target", "mutate", "equal", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -56,7 +56,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "device", "process", "server", "cosim",
                            "waveform", "fst")),
         Folder("sim/fuzz", ("run", "generate", "frame", "corners", "draw", "commands", "vector", "select", "modes",
-                            "faults", "reveal", "coverage")),
+                            "faults", "reveal", "coverage", "wipe")),
+        Folder("sim/mutants", ("checks", "campaign")),
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",
@@ -67,8 +68,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs",
                       "estimate", "ledger", "report", "records", "cached")),
-        Folder("sw/commands", ("group", "common", "generate", "run", "cosim", "fuzz", "verilog", "disasm", "synth",
-                               "cache")),
+        Folder("sw/commands", ("group", "common", "generate", "run", "cosim", "fuzz", "mutate", "verilog", "disasm",
+                               "synth", "cache")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
         Folder("sw/models"),
         Folder("sw/training", ("corpus", "tokenizer", "model", "train", "export", "bundle", "report")),

@@ -9,12 +9,12 @@ import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from device import TINY, Bench
-from wipe import wipe
 
 from gemmule.csr import FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status
 from gemmule.isa import COMMAND_BYTES, MoveFlag, Unit, decode
 from gemmule.resolve import FAULTS
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 
 COMMANDS = 50

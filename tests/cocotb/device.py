@@ -17,7 +17,6 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiRamWrite, AxiResp
-from wipe import wipe
 
 from gemmule.config import load_config
 from gemmule.csr import (
@@ -32,6 +31,7 @@ from gemmule.csr import (
     limit_offset,
 )
 from gemmule.isa import COMMAND_BYTES
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator

@@ -16,14 +16,13 @@ from gemmule.isa import COMMAND_BYTES, Command, Unit, decode_table, encode_progr
 from gemmule.operands import Memory
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import CHANNELS, Order, RtlDevice, RtlError
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.access import accesses
-
-from ..cocotb.wipe import wipe
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 TINY = load_config("tiny")

@@ -13,6 +13,7 @@ from gemmule.isa import Command, Unit, VOp, decode_table, encode_program
 from gemmule.resolve import FAULTS
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.run import fuzz
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.rtl import waveform
 from gemmule.sim.rtl.cosim import cosim
@@ -22,8 +23,6 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
 from gemmule.sw.commands.group import app
 from gemmule.timing import Timing
-
-from ..cocotb.wipe import wipe
 
 TINY = load_config("tiny")
 DRAM_BYTES = 1 << 18

@@ -10,11 +10,10 @@ from gemmule.csr import WATCHDOG_CYCLES, Control, Csr
 from gemmule.isa import Command, Unit, encode_program
 from gemmule.resolve import FAULTS
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-
-from ..cocotb.wipe import wipe
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 TINY = load_config("tiny")

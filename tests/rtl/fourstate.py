@@ -17,11 +17,10 @@ import pytest
 from gemmule.config import load_config
 from gemmule.csr import Control, Csr, base_offset, length_offset, limit_offset
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.sim.simulator import Simulator
-
-from ..cocotb.wipe import wipe
 
 CONFIG = load_config("tiny")
 BENCH = Path(__file__).with_name("fourstate.sv")

@@ -1,0 +1,136 @@
+"""Mutants one by one on the checks until the first fails; every verdict is kept, so that a long run can go on later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from gemmule.config import Config
+from gemmule.hw import tb
+from gemmule.io.files import write_atomically
+from gemmule.io.progress import counting
+from gemmule.sim.errors import SimulationError
+from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.mutants import checks
+from gemmule.sim.mutants.checks import Check, directed, programs
+from gemmule.sim.rtl.device import RtlDevice, RtlError
+
+__all__ = ["NONE", "Verdict", "campaign", "checks_of"]
+
+NONE = 0
+"""The device without a mutant."""
+
+
+EARLY = 4
+"""Programs before the directed checks: they kill nearly all."""
+FAULTY = 30
+"""Short programs with a fault each."""
+SHORT = 40
+"""Commands of those."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant."""
+
+    number: int
+    killed_by: str | None = None
+    """Name of the check that failed; None: it survived all."""
+    how: str = ""
+    """What the check found."""
+
+
+def checks_of(config: Config, seed: int, count: int, commands: int) -> tuple[list[Check], int, str]:
+    """All checks, the bytes of DRAM that they need, and what tells them from others.
+
+    Of ``count`` programs of ``gemmule fuzz`` first a few, then what no program reaches, faults, and the rest.
+    """
+    digest = hashlib.sha256(Path(checks.__file__).read_bytes())
+    early = (generate(config, seed + i, commands, faults=0.1) for i in range(min(EARLY, count)))
+    faulty = (replace(generate(config, seed + i, SHORT, faults=1.0), name=f"fault-{seed + i}") for i in range(FAULTY))
+    late = (generate(config, seed + i, commands, faults=0.1) for i in range(EARLY, count))
+    dram_bytes, found = 1, ([], [])  # type: tuple[int, tuple[list[Check], list[Check]]]
+    with counting("programs recorded", count + FAULTY) as tell:
+        for launches, group in zip((early, chain(faulty, late)), found):
+            for program in programs(config, launches):
+                group.append(program.check)
+                digest.update(program.digest)
+                dram_bytes = max(dram_bytes, len(program.dram))
+                tell(min(sum(map(len, found)), count + FAULTY), "on the model")
+    every = [*found[0], *directed(config, seed), *found[1]]
+    return every, 1 << (dram_bytes - 1).bit_length(), digest.hexdigest()
+
+
+def judge(number: int, every: Iterable[Check], start: Callable[[int], RtlDevice]) -> Verdict:
+    """The first check that one mutant fails, on a device that was just powered up."""
+    name = "start"
+    try:
+        with start(number) as rtl:
+            for check in every:
+                name = check.name
+                if found := check.run(rtl):
+                    return Verdict(number, name, found[:200])
+    except RtlError as error:
+        return Verdict(number, name, _why(str(error)))
+    return Verdict(number)
+
+
+def _why(message: str) -> str:
+    """What an error says of the device, without where the log is."""
+    return message.partition("; last line")[0].partition("; log:")[0].partition("; its log")[0].partition(": ")[2][:200]
+
+
+class _Kept:
+    """Verdicts in a file, a line each behind a line that says what they are of."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.key, self.lines = path, json.dumps({"key": key}), []  # type: tuple[Path, str, list[str]]
+        try:
+            head, *lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError):
+            return
+        self.lines = lines if head == self.key else []
+
+    def verdicts(self) -> dict[int, Verdict]:
+        return {verdict.number: verdict for verdict in (Verdict(**json.loads(line)) for line in self.lines)}
+
+    def add(self, verdict: Verdict) -> None:
+        self.lines.append(json.dumps(asdict(verdict)))
+        write_atomically(self.path, "\n".join([self.key, *self.lines]) + "\n")
+
+
+def campaign(config: Config, verilog: Path, numbers: Sequence[int], every: Sequence[Check], dram_bytes: int,
+             kept: Path, key: str) -> Iterator[Verdict]:
+    """The verdict on every mutant of ``verilog``, in order; those that ``kept`` has from an earlier run at once.
+
+    Parameters
+    ----------
+    every: the checks, in order; a mutant is dead with the first that fails.
+    kept: file of the verdicts, used again where Verilog, testbench and ``key`` (of the checks) are the same.
+
+    Raises:
+        SimulationError: the device without a mutant fails a check, or the simulator cannot be built.
+    """
+    digest = hashlib.sha256()
+    for text in (verilog.read_bytes(), *(path.read_bytes() for path in tb.SOURCES), key.encode()):
+        digest.update(len(text).to_bytes(8, "little") + text)
+    known = _Kept(kept, digest.hexdigest())
+    verdicts = known.verdicts()
+
+    def start(number: int) -> RtlDevice:
+        return RtlDevice(config, verilog=verilog, dram_bytes=dram_bytes, arguments=[f"+mutant={number}"])
+
+    for number in (NONE, *numbers):
+        if number not in verdicts:
+            verdicts[number] = judge(number, every, start)
+            known.add(verdicts[number])
+        verdict = verdicts[number]
+        if number != NONE:
+            yield verdict
+        elif verdict.killed_by:
+            kept.unlink()
+            raise SimulationError(f"mutate: the device without a mutant fails {verdict.killed_by}: {verdict.how}")

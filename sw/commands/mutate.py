@@ -1,0 +1,147 @@
+"""``gemmule mutate``: faults planted in the RTL, and whether the checks notice them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, read_config
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import COMMANDS, MUTANTS, PROGRAMS
+
+if TYPE_CHECKING:
+    from gemmule.hw.flow.mutate import Mutant
+    from gemmule.sim.mutants.campaign import Verdict
+
+__all__ = ["mutate"]
+
+ROOT = Path("build/mutate")
+
+
+def mutate(
+    config: ConfigOption = "tiny",
+    mutants: Annotated[int, typer.Option(
+        "--mutants", metavar="N", help=f"Mutants of every unit, {MUTANTS}.",
+        callback=lambda n: MUTANTS.check("--mutants", n))] = 40,
+    programs: Annotated[int, typer.Option(
+        "--programs", metavar="N", help=f"Programs a mutant must pass to survive, {PROGRAMS}; as gemmule fuzz draws "
+                                        "them.",
+        callback=lambda n: PROGRAMS.check("--programs", n))] = 60,
+    commands: Annotated[int, typer.Option(
+        "--commands", metavar="N", help=f"Commands of a program, about, {COMMANDS}.",
+        callback=lambda n: COMMANDS.check("--commands", n))] = 300,
+    seed: SeedOption = 1,
+    native: Annotated[bool, typer.Option(
+        "--native", help="Run yosys from PATH, not the wheel: faster, other mutants.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Plant faults in the RTL, one at a time, and count those that programs and directed checks notice.
+
+    Yosys draws the mutants of the flattened netlist and builds all into one simulator. Survivors are put to a proof
+    that they change nothing. Verdicts are kept under build/mutate: a run that was interrupted goes on where it was.
+    Needs the optional dependencies named synth, or native tools (docs/synthesis.md).
+
+    \b
+    Examples:
+      gemmule mutate --config tiny --mutants 40 --seed 1 --json build/mutants.json
+    """
+    out = Output(json)
+    device = read_config(config)
+
+    from gemmule.hw.flow.equal import prove
+    from gemmule.hw.flow.mutate import build_mutants
+    from gemmule.hw.flow.tools import SynthError, Tools
+    from gemmule.io.progress import counting, say, working
+    from gemmule.sim.mutants.campaign import campaign, checks_of
+
+    tools, root, begin = Tools(native), ROOT / f"{device.name}-{mutants}-{seed}", time.monotonic()
+    try:
+        with working(f"drawing the mutants of {device.name} with Yosys"):
+            netlist = build_mutants(device, mutants, seed, root, tools=tools)
+        checks, dram_bytes, key = checks_of(device, seed, programs, commands)
+        by_number = {mutant.number: mutant for mutant in netlist.mutants}
+        verdicts: dict[int, Verdict] = {}
+        with counting("mutants", len(by_number)) as tell:
+            for verdict in campaign(device, netlist.verilog, _turns(netlist.mutants), checks, dram_bytes,
+                                    root / "verdicts.jsonl", key):
+                verdicts[verdict.number] = verdict
+                alive = sum(verdict.killed_by is None for verdict in verdicts.values())
+                tell(len(verdicts), f"{alive} survive")
+        survivors = [by_number[number] for number, verdict in verdicts.items() if verdict.killed_by is None]
+        equal: dict[int, str] = {}
+        with counting("survivors", max(1, len(survivors))) as tell:
+            for i, mutant in enumerate(survivors, 1):
+                if proof := prove(mutant, netlist.netlist, root / "equal", tools=tools):
+                    equal[mutant.number] = proof
+                tell(i, f"{len(equal)} proved to change nothing")
+    except SynthError as error:
+        raise InputError(str(error)) from None
+    units = _units(netlist.mutants, verdicts, equal, netlist.cells)
+    total = {what: sum(row[what] for row in units.values()) for what in ("cells", "mutants", "killed", "equal", "open")}
+    total["rate"] = _rate(total["killed"], total["mutants"] - total["equal"])
+    _table(out, units, total)
+    for mutant in survivors:
+        verdict = equal.get(mutant.number, "open")
+        out.print(f"{mutant.unit} {mutant.number}: {mutant.mode} {mutant.place} ({', '.join(mutant.source[:2])}): "
+                  f"{verdict}")
+    say(f"{time.monotonic() - begin:.0f} s")
+    out.write("mutate", device, {
+        "seed": seed, "programs": programs, "commands": commands, "tools": tools.versions(), "units": units,
+        "total": total,
+        "killed_by": dict(Counter(_kind(verdict.killed_by) for verdict in verdicts.values() if verdict.killed_by)),
+        "survivors": [_survivor(mutant, equal.get(mutant.number)) for mutant in survivors],
+    })
+
+
+def _turns(mutants: tuple[Mutant, ...]) -> list[int]:
+    """Numbers of the mutants, one of each unit in turn: what is known early is of all units."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for mutant in mutants:
+        turns.append((seen[mutant.unit], mutant.number))
+        seen[mutant.unit] += 1
+    return [number for _, number in sorted(turns)]
+
+
+def _rate(killed: int, of: int) -> float:
+    return round(killed / of, 4) if of else 1.0
+
+
+def _kind(check: str) -> str:
+    """A check without its seed: programs are one kind."""
+    return {"fuzz": "program", "fault": "program that faults"}.get(check.partition("-")[0], check)
+
+
+def _units(mutants: tuple[Mutant, ...], verdicts: dict[int, Verdict], equal: dict[int, str],
+           cells: Any) -> dict[str, dict[str, Any]]:
+    """By unit: cells, mutants, killed, proved equal, open, and the share killed of those not proved equal."""
+    found: dict[str, dict[str, Any]] = {}
+    for unit, number in cells.items():
+        own = [mutant.number for mutant in mutants if mutant.unit == unit]
+        killed = sum(verdicts[i].killed_by is not None for i in own)
+        same = sum(i in equal for i in own)
+        found[unit] = {"cells": number, "mutants": len(own), "killed": killed, "equal": same,
+                       "open": len(own) - killed - same, "rate": _rate(killed, len(own) - same)}
+    return found
+
+
+def _survivor(mutant: Mutant, proof: str | None) -> dict[str, Any]:
+    return {"number": mutant.number, "unit": mutant.unit, "mode": mutant.mode, "place": mutant.place,
+            "wire": mutant.wire, "source": list(mutant.source), "equal": proof}
+
+
+def _table(out: Output, units: dict[str, dict[str, Any]], total: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("unit")
+    for name in ("cells", "mutants", "killed", "proved equal", "open", "killed of the rest"):
+        table.add_column(name, justify="right")
+    for name, row in (*units.items(), ("all", total)):
+        table.add_row(name, *(f"{row[what]:,}" for what in ("cells", "mutants", "killed", "equal", "open")),
+                      f"{row['rate']:.1%}")
+    out.console.print(table)
