@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gemmule.config import Config
@@ -21,7 +23,7 @@ def wipe(config: Config, size: int) -> Launch:
     ``size``: bytes of the DRAM, whose last part holds the program.
     """
     dim, run = config.dim, config.spm_bank_rows * config.dim // 2  # list entries of a bank
-    each = {"row_stride": 1, "block_stride": 1, "rows": 1, "flags": [MoveFlag.ZERO]}
+    each: dict[str, Any] = {"row_stride": 1, "block_stride": 1, "rows": 1, "flags": [MoveFlag.ZERO]}
     commands = [
         *(make(Unit.LOAD, row=row, bytes=config.spm_bank_rows * dim, **each)
           for row in range(0, config.spm_rows, config.spm_bank_rows)),

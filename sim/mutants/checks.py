@@ -170,12 +170,12 @@ class _Directed:
             return _first(*(lambda at=at, value=value: _wanted(  # type: ignore[misc]
                 f"register {at:#x}", value, rtl.read_register(at)) for at, value in (held | fixed).items()))
 
-        for where in masks:
-            write(where, 0xF)
+        for register in masks:
+            write(register, 0xF)
         found = compare()
-        for where in masks:  # each bit has been 0 and 1
-            rtl.write_register(where, ~held[where] & 0xFFFFFFFF)
-            held[where] ^= masks[where]
+        for register in masks:  # each bit has been 0 and 1
+            rtl.write_register(register, ~held[register] & 0xFFFFFFFF)
+            held[register] ^= masks[register]
         found = found or compare()
         for _ in range(120):
             write(draw.choice(list(masks)), draw.randrange(16))
@@ -184,8 +184,8 @@ class _Directed:
         found = found or compare()
         rtl.write_register(Csr.CONTROL, Control.RESET)
         found = found or compare() or _wanted("interrupt", False, rtl.wait())
-        for where in masks:
-            rtl.write_register(where, 0)
+        for register in masks:
+            rtl.write_register(register, 0)
         rtl.write_register(Csr.WATCHDOG, WATCHDOG_CYCLES)
         return found or self.recovered(rtl)
 
@@ -197,7 +197,7 @@ class _Directed:
         accesses, wanted = [], []
         for where in places:
             held[where] = 0
-            rtl.write_register(where, 0)
+            rtl.write_where(register, 0)
         for _ in range(150):
             where, write = draw.choice(places), draw.random() < 0.5
             value, strobe = draw.getrandbits(32), draw.randrange(16)
@@ -279,7 +279,7 @@ class _Directed:
             seen = rtl.run()
             rtl.set_axi_error(None)
             right = seen.fault_index <= index if where == "fetch" else index < seen.fault_index <= count
-            right = right and np.count_nonzero(seen.issue >= 0) <= seen.fault_index
+            right = right and bool(np.count_nonzero(seen.issue >= 0) <= seen.fault_index)
             found = _wanted("fault", "axi", FAULTS[seen.fault])
             found = found or ("" if right else f"fault index {seen.fault_index} for command {index}")
             if last:

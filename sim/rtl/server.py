@@ -165,7 +165,8 @@ async def _serve(dut: Any, request: dict[str, Any]) -> Any:
         return [await read_csr(dut, address) for address in request["reads"]]
     if kind == "paused":
         draw = random.Random(request["seed"])
-        return [await paused(dut, *access, draw) for access in request["accesses"]]
+        return [await paused(dut, write, address, value, strobe, draw)
+                for write, address, value, strobe in request["accesses"]]
     if kind == "reset":
         return await reset(dut)
     if kind == "wait":

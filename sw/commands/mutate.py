@@ -85,9 +85,8 @@ def mutate(
     total["rate"] = _rate(total["killed"], total["mutants"] - total["equal"])
     _table(out, units, total)
     for mutant in survivors:
-        verdict = equal.get(mutant.number, "open")
         out.print(f"{mutant.unit} {mutant.number}: {mutant.mode} {mutant.place} ({', '.join(mutant.source[:2])}): "
-                  f"{verdict}")
+                  f"{equal.get(mutant.number, 'open')}")
     say(f"{time.monotonic() - begin:.0f} s")
     out.write("mutate", device, {
         "seed": seed, "programs": programs, "commands": commands, "tools": tools.versions(), "units": units,
