@@ -197,7 +197,7 @@ class _Directed:
         accesses, wanted = [], []
         for where in places:
             held[where] = 0
-            rtl.write_where(register, 0)
+            rtl.write_register(where, 0)
         for _ in range(150):
             where, write = draw.choice(places), draw.random() < 0.5
             value, strobe = draw.getrandbits(32), draw.randrange(16)

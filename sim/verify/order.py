@@ -15,7 +15,6 @@ from numba import njit
 from gemmule.config import Config
 from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit
 from gemmule.operands import CLASSES, Memory
-from gemmule.operations import EXCLUSIVE_LOADS
 from gemmule.resolve import TERMS, config_vector, resolve_row
 from gemmule.sim.compiled import compiled, kept, stamp
 from gemmule.sim.verify.alone import check_alone
@@ -24,7 +23,6 @@ from gemmule.sim.verify.races import find_races
 from gemmule.sim.verify.state import (
     COUNT,
     DATAFLOW,
-    EXCLUSIVE,
     FAULT,
     FINE,
     FIRST,
@@ -70,7 +68,7 @@ def clock_of(s, row, out, clock):  # type: ignore[no-untyped-def]
     own = s.taken[unit]
     for u in range(_UNITS):
         clock[u] = s.known[unit, (own - 1) % RING, u] if own else 0
-    if unit in (_VECTOR, _SELECT) or _alone(s, row, out) or (unit == _LOAD and s.mode[EXCLUSIVE]):
+    if unit in (_VECTOR, _SELECT) or _alone(s, row, out):
         clock[unit] = own
     for u in range(_UNITS):
         distance = row[_F_WAIT + u]
@@ -84,15 +82,14 @@ def clock_of(s, row, out, clock):  # type: ignore[no-untyped-def]
 
 @njit
 def _alone(s, row, out):  # type: ignore[no-untyped-def]
-    """Issues only while its unit has nothing in flight, whatever predicates are."""
+    """Issues only while its unit has nothing in flight, whatever predicates are.
+
+    Loads that do so have no rule of their own here: loads are in order among themselves.
+    """
     unit, flags = out[_UNIT], out[_FLAGS]
     if out[_ZERO] or (unit == _MATRIX and s.mode[GUARDED]):
         return True
-    if row[_F_PREDICATE]:
-        return False
-    if unit == _MATRIX:
-        return flags >> _STATIONARY & 1 != s.mode[DATAFLOW]
-    return unit == _LOAD and flags & EXCLUSIVE_LOADS != 0
+    return unit == _MATRIX and row[_F_PREDICATE] == 0 and flags >> _STATIONARY & 1 != s.mode[DATAFLOW]
 
 
 @njit
@@ -119,9 +116,7 @@ def push(s, row, out, terms, clock):  # type: ignore[no-untyped-def]
     s.taken[unit] += 1
     number = s.taken[unit]
     guarded = row[_F_PREDICATE] != 0
-    if unit == _LOAD:
-        s.mode[EXCLUSIVE] = 1 if real and not guarded and out[_FLAGS] & EXCLUSIVE_LOADS else 0
-    elif unit == _MATRIX:
+    if unit == _MATRIX:
         s.mode[GUARDED] = 1 if guarded else 0
         if real:
             s.mode[DATAFLOW] = out[_FLAGS] >> _STATIONARY & 1

@@ -29,7 +29,7 @@ RING = 64
 assert RING > MAX_WAIT
 GROUP = 5
 """Places are also looked at by groups of 32: most operands are long runs."""
-MODES = EXCLUSIVE, DATAFLOW, GUARDED, SAME_ROW, SAME_STRIDE, SAME_SINCE = range(6)
+MODES = DATAFLOW, GUARDED, SAME_ROW, SAME_STRIDE, SAME_SINCE = range(5)
 """Columns of ``mode``."""
 BURST = NUMBER, FIRST, RUN, COUNT, STRIDE, LOW, HIGH = range(7)
 """Columns of ``bursts``: number, block, hull."""

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, decode_table
+from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit, decode_table
 from gemmule.resolve import OUT, resolve
 from gemmule.sim.verify.access import Access, accesses, common
 
 __all__ = ["first_race"]
 
 F = {name: i for i, name in enumerate(TABLE_FIELDS)}
-ALONE = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
 
 
 def first_race(image: bytes, config: Config, bases: np.ndarray, limits: np.ndarray,
@@ -26,18 +25,18 @@ def first_race(image: bytes, config: Config, bases: np.ndarray, limits: np.ndarr
     found = [accesses(row, one, config) for row, one in zip(table, out)]
     members: list[list[int]] = [[] for _ in Unit]
     before: list[set[int]] = []  # what had surely finished when a command issued
-    exclusive, dataflow, guarded = False, 0, False
+    dataflow, guarded = 0, False
     for b, (row, one) in enumerate(zip(table, out)):
         unit, flags, real = int(one[OUT["unit"]]), int(one[OUT["flags"]]), not one[OUT["zero"]]
         own, predicate = members[unit], bool(row[F["predicate"]])
         stationary = flags >> MatrixFlag.OUTPUT_STATIONARY & 1
         alone = not real or unit == Unit.MATRIX and guarded
         if not predicate:
-            alone = alone or unit == Unit.MATRIX and stationary != dataflow or unit == Unit.LOAD and flags & ALONE != 0
+            alone = alone or unit == Unit.MATRIX and stationary != dataflow
         done = set(before[own[-1]]) if own else set()
         waited = [members[u][-int(row[F["wait_load"] + u])] for u in Unit
                   if 0 < row[F["wait_load"] + u] <= len(members[u])]
-        if unit in (Unit.VECTOR, Unit.SELECT) or alone or unit == Unit.LOAD and exclusive:
+        if unit in (Unit.VECTOR, Unit.SELECT) or alone:
             done |= set(own)
         for a in waited:
             done |= before[a] | set(members[int(out[a, OUT["unit"]])][:members[int(out[a, OUT["unit"]])].index(a) + 1])
@@ -47,9 +46,7 @@ def first_race(image: bytes, config: Config, bases: np.ndarray, limits: np.ndarr
             for a in reversed(members[u]):
                 if a not in done and _race(found[a], found[b], table[a], out[a], row, one, config):
                     return b, a
-        if unit == Unit.LOAD:
-            exclusive = real and not predicate and flags & ALONE != 0
-        elif unit == Unit.MATRIX:
+        if unit == Unit.MATRIX:
             guarded, dataflow = predicate, stationary if real else dataflow
         members[unit].append(b)
         before.append(done)

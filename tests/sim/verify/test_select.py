@@ -141,19 +141,6 @@ def test_what_a_predicated_command_may_touch_counts():
     check(guarded(load(0), (store(64, waits={Unit.LOAD: 1}), 1), matrix(0, BANK, 0, waits={Unit.STORE: 1})))
 
 
-def test_a_predicated_load_may_not_run_alone():
-    plain, zero, user = load(0), load(100, flags=[MoveFlag.ZERO]), matrix(0, BANK, 0, waits={Unit.LOAD: 1})
-    check([plain, zero, user])
-    with pytest.raises(ProgramError, match="command 2 .*before command 0"):
-        check(guarded(plain, (zero, 1), user))
-    first, next_ = load(0, flags=[MoveFlag.ZERO]), load(100)
-    check([first, next_, user])
-    with pytest.raises(ProgramError, match="command 2 .*before command 0"):
-        check(guarded((first, 1), next_, user))
-    # Empty with and without its predicate: alone in either case.
-    check(guarded(plain, (load(100, rows=0), 1), user))
-
-
 def test_a_matrix_command_after_a_predicated_one_runs_alone():
     """In order accumulation at another offset then needs no wait, but the predicated command itself does."""
     first, other = matrix(0, BANK, 0), matrix(4, BANK, 2, flags=[MatrixFlag.ACCUMULATE])
