@@ -30,6 +30,7 @@ def _unhurried(path: Path, what: str = "") -> Iterator[None]:
 
 LONGEST = (
     "cocotb/test_benches", "equivalence/test_base", "equivalence/test_mutants", "hw/vector/test_vector",
+    "equivalence/test_planted", "equivalence/test_bus",
     "equivalence/test_cosim", "hw/vector/test_softmax", "hw/matrix/test_matrix", "hw/vector/test_store",
     "hw/vector/test_norm", "hw/device/test_bus_faults", "rtl/test_claims_check", "rtl/test_build",
     "hw/flow/test_export", "hw/command/test_resolve", "hw/flow/test_verilog", "test_docs",

@@ -10,6 +10,9 @@ from gemmule.sim.fuzz.draw import Draw, Note, run_reach, sets_of
 
 __all__ = ["draw_select"]
 
+STORM = 12
+"""Commands of a storm, each of which takes a cycle a row."""
+
 
 def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     """A command and the predicate that it sets."""
@@ -20,8 +23,8 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     k = draw.choice([draw.size(1), draw.integer(0, n + 2)])
     if op is SOp.COMPARE and draw.chance(0.5):  # a few bytes are seldom all small, and seldom one is large
         m, n = min(m, 2), min(n, 3)
-    if op is SOp.IMPORTANCE and (rows := draw.long(config.spm_rows, 12.0 / config.dim * 4)):
-        return _storm(draw, rows), []
+    if op is SOp.IMPORTANCE and draw.long(config.spm_rows, STORM, 0.6):
+        return _storm(draw), []
     if n and op in (SOp.ARGMAX, SOp.COMPARE) and (columns := draw.long(MAX_LENGTH, 1 / config.dim)):
         m, n = 1, columns
     planes = 2 if op in (SOp.ARGMAX, SOp.KEYS) or ImportanceFlag.WIDE in flags else 1  # COMPARE: the same bit
@@ -37,13 +40,14 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     return command, [("predicate", values["number"], 0)] if op is SOp.COMPARE and m and n else []
 
 
-def _storm(draw: Draw, rows: int) -> Command:
+def _storm(draw: Draw) -> Command:
     """The first of several commands that add up ever the same rows: importance far beyond what few rows bring."""
-    dim = draw.config.dim
+    dim, rows = draw.config.dim, min(draw.config.spm_rows, draw.long_cycles // STORM)
+    draw.asked = rows * STORM
     command = Command.make(
         Unit.SELECT, op=SOp.IMPORTANCE, flags=[ImportanceFlag.WIDE], first=draw.run(draw.config.select_keys, dim),
-        m=rows, n=draw.integer(2, dim), src0_stride=0)
-    draw.storm = [command] * 11
+        m=rows, n=dim, src0_stride=0)
+    draw.storm = [command] * (STORM - 1)
     return command
 
 

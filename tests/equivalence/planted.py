@@ -4,19 +4,21 @@ chooses among several."""
 from __future__ import annotations
 
 import importlib
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 
-from amaranth.hdl import Const, Signal
+from amaranth.hdl import Const, Instance, Module, Signal
 
 __all__ = ["MODEL", "RTL", "planted_rtl", "with_choice"]
 
-PLANTED = Signal(8, name="planted_fault")
-"""Number of the fault in :data:`RTL`, from 1 on; nothing in the device drives it."""
+_CHOICE = """
+module planted_number(output reg [7:0] number = 0);
+  initial if ($value$plusargs("planted=%d", number)) ;
+endmodule
+"""
 
 MODEL: dict[str, tuple[str, str, str]] = {
     "norm sum of 24 bits": (
@@ -35,8 +37,9 @@ MODEL: dict[str, tuple[str, str, str]] = {
         "gemmule.sim.functional.execute", "np.clip(inside, -128, 127)",
         "np.clip(np.where(inside == -1 << 31, 127, inside), -128, 127)"),
     "refresh boundary of writes": (
-        "gemmule.sim.timing.dram", "if start + length > dram.next_refresh:",
-        "if start + length > dram.next_refresh - write:"),
+        "gemmule.sim.timing.dram",
+        "if start + length > dram.next_refresh:\n        dram.refresh = (start + length - 1) //",
+        "if start + length > dram.next_refresh - write:\n        dram.refresh = (start + length - 1 + write) //"),
 }
 """Module, what stands there once, what stands there instead."""
 
@@ -58,7 +61,7 @@ RTL: dict[str, tuple[str, str, str]] = {
         "gemmule.hw.vector.sums", "n_total.eq(total * command.n)",
         "n_total.eq(Mux(PLANTED == 5, total[:40], total) * command.n)"),
 }
-"""As :data:`MODEL`; the line chooses by ``PLANTED``."""
+"""As :data:`MODEL`; ``PLANTED`` is the number of the fault that is wanted, from 1 on, in this order."""
 
 
 @contextmanager
@@ -74,25 +77,32 @@ def planted_rtl() -> Iterator[None]:
         for name, text in texts.items():
             real, changed = sys.modules[name], ModuleType(name)
             changed.__file__ = real.__file__
-            changed.__dict__.update(PLANTED=PLANTED, Const=Const)
+            changed.__dict__.update(PLANTED=Const(0, 8), Const=Const)
             exec(compile(text, str(real.__file__), "exec"), changed.__dict__)
             own = [kind for kind in vars(real).values() if isinstance(kind, type) and kind.__module__ == name]
             for kind in own:
                 for method, body in vars(changed.__dict__[kind.__name__]).items():
                     if isinstance(body, FunctionType) and method != "__init__":
                         saved.append((kind, method, vars(kind)[method]))
-                        setattr(kind, method, body)
+                        setattr(kind, method, _with_number(body, changed) if method == "elaborate" else body)
         yield
     finally:
         for kind, method, body in saved:
             setattr(kind, method, body)
 
 
+def _with_number(body: FunctionType, module: ModuleType) -> Callable[[object, object], Module]:
+    """``elaborate`` with the number of the fault from outside of Amaranth, which would take a constant for one."""
+    def elaborate(self: object, platform: object) -> Module:
+        module.__dict__["PLANTED"] = number = Signal(8)
+        m: Module = body(self, platform)
+        m.submodules.planted = Instance("planted_number", o_number=number)
+        return m
+
+    return elaborate
+
+
 def with_choice(verilog: str) -> str:
-    """The Verilog in which ``+planted=<number>`` drives :data:`PLANTED`."""
-    text, count = re.subn(
-        r"^  assign planted_fault = 8'h00;$", """  reg [7:0] planted_number = 0;
-  initial if ($value$plusargs("planted=%d", planted_number)) ;
-  assign planted_fault = planted_number;""", verilog, flags=re.MULTILINE)
-    assert count >= len({module for module, _, _ in RTL.values()})
-    return text
+    """The Verilog in which ``+planted=<number>`` chooses the fault."""
+    assert verilog.count("planted_number ") >= len({module for module, _, _ in RTL.values()})
+    return verilog + _CHOICE
