@@ -26,7 +26,7 @@ from gemmule.sim.verify.access import accesses
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 TINY = load_config("tiny")
-SIZE = len(generate(TINY, 700, 20).dram)
+SIZE = 1 << 19
 MODES = {
     "ar": (160, ["ar"], Order.ADDRESS_FIRST), "r": (160, ["r"], Order.ADDRESS_FIRST),
     "aw": (230, ["aw"], Order.ANY), "w": (230, ["w"], Order.ADDRESS_FIRST), "b": (230, ["b"], Order.ADDRESS_FIRST),
