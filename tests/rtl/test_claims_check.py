@@ -15,7 +15,7 @@ STUB = Path(__file__).with_name("stub.sv")
 HULLS = "spm0", "spm1", "spm2", "acc0", "acc2", "angles"
 """Masks of banks in hw/command/hulls.py."""
 RULE = "access to a bank whose port its stream does not hold"
-COMMANDS = 60
+COMMANDS = 80
 
 
 def with_planted_hulls(verilog: str) -> str:
@@ -52,7 +52,7 @@ def test_a_hull_without_its_last_bank_is_caught(tmp_path):
     assert TINY.acc_banks == TINY.spm_banks
     verilog = tmp_path / "gemmule.sv"
     verilog.write_text(with_planted_hulls(verilog_path(TINY).read_text(encoding="utf-8")), encoding="utf-8")
-    cases = [generate(TINY, seed, COMMANDS) for seed in range(4)]
+    cases = [generate(TINY, seed, COMMANDS) for seed in range(10)]
 
     def run(*arguments: str) -> None:
         with RtlDevice(TINY, verilog=verilog, watchdog=1_000_000, arguments=arguments) as device:
