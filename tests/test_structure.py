@@ -20,7 +20,7 @@ ALLOWED = {
     "hw": CONTRACTS,
     **{unit: CONTRACTS | SHARED | {unit} for unit in UNITS},
     "hw.device": CONTRACTS | SHARED | UNITS | {"hw.device"},
-    "hw.flow": CONTRACTS | IO | SHARED | UNITS | {"hw.device", "hw.flow"},
+    "hw.flow": CONTRACTS | IO | SHARED | UNITS | {"hw.device", "hw.flow", "hw.tb"},
     "hw.tb": CONTRACTS,
     "sim": CONTRACTS | IO | SIM | {"sim.timing", "sim.functional"},
     "sim.timing": CONTRACTS | IO | {"sim.timing", "sim.compiled"},

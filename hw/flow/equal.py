@@ -13,20 +13,19 @@ finds it.
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gemmule.hw.flow.cells import MEMORY, REGISTERS, Bit, Cell, Netlist, tagged, unescaped
 from gemmule.hw.flow.mutate import Mutant
 from gemmule.hw.flow.synth import WHEELS
 from gemmule.hw.flow.tools import Progress, SynthError, Tools
-from gemmule.hw.flow.verilog import TOP
 
-__all__ = ["ATTEMPTS", "Netlist", "miter", "prove"]
+__all__ = ["ATTEMPTS", "miter", "prove"]
 
 ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried."""
@@ -34,81 +33,10 @@ MOST = 40_000
 """Cells beyond which an attempt is left out."""
 SECONDS = 30
 """For one attempt."""
-Bit = int | str
-"""A net's number, or a constant."""
-REGISTERS = ("$dff", "$dffe", "$sdff", "$sdffe", "$sdffce")
-MEMORY = "$mem_v2"
-
-
-def _plain(name: str) -> str:
-    return name.removeprefix("\\")
-
-
-def _tagged(text: str) -> str:
-    """RTLIL in which every cell says which it was before hierarchy is flattened."""
-    module, lines = "", []
-    for line in text.splitlines():
-        if line.startswith("module "):
-            module = _plain(line.split()[1])
-        elif line.startswith("  cell "):
-            tag = f"{module} {_plain(line.split()[2])}".replace("\\", "\\\\")
-            lines.append(f'  attribute \\was "{tag}"')
-        lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell with its nets."""
-
-    kind: str
-    parameters: Mapping[str, Any]
-    directions: Mapping[str, str]
-    nets: Mapping[str, list[Bit]]
-
-    def number(self, name: str) -> int:
-        value = self.parameters[name]
-        return value if isinstance(value, int) else int(re.sub("[^01]", "0", value) or "0", 2)
-
-    def outputs(self) -> Iterator[Bit]:
-        for port, bits in self.nets.items():
-            if self.directions[port] == "output":
-                yield from bits
-
-    def inputs(self) -> Iterator[Bit]:
-        for port, bits in self.nets.items():
-            if self.directions[port] == "input":
-                yield from bits
 
 
 class TooLargeError(Exception):
     """A proof has more than :data:`MOST` cells."""
-
-
-class Netlist:
-    """A flat netlist as Yosys' ``write_json`` says it."""
-
-    def __init__(self, text: str) -> None:
-        module = json.loads(text)["modules"][TOP]
-        self.cells: dict[str, Cell] = {}
-        self.was: dict[str, str] = {}
-        for name, cell in module["cells"].items():
-            if cell["type"] in ("$scopeinfo",):
-                continue
-            self.cells[name] = Cell(cell["type"], cell["parameters"], cell["port_directions"], cell["connections"])
-            if tag := cell["attributes"].get("was"):
-                self.was[tag] = name
-        self.driver = {bit: name for name, cell in self.cells.items() for bit in cell.outputs()}
-        self.outputs = [bit for port in module["ports"].values() if port["direction"] == "output"
-                        for bit in port["bits"]]
-        self.users: dict[Bit, set[str]] = {}
-        for name, cell in self.cells.items():
-            for bit in cell.inputs():
-                self.users.setdefault(bit, set()).add(name)
-
-    def find(self, mutant: Mutant) -> str:
-        """The mutant's cell."""
-        return self.was[f"{_plain(mutant.module)} {_plain(mutant.cell)}"]
 
 
 @dataclass(eq=False)
@@ -196,7 +124,7 @@ class _Product:
             name = open_.pop()
             found.add(name)
             cell = self.netlist.cells[name]
-            shown = name in state or name in begin and cell.directions[_plain(self.mutant.port)] == "output"
+            shown = name in state or name in begin and cell.directions[unescaped(self.mutant.port)] == "output"
             if cell.kind in REGISTERS and not shown:
                 continue  # it differs from the next cycle on
             for bit in cell.outputs():
@@ -228,7 +156,7 @@ class _Product:
     def port(self, name: str, port: str, cycle: int, wrong: bool) -> list[Bit]:
         """What a cell's input sees."""
         found = self.bits(list(self.netlist.cells[name].nets[port]), cycle, wrong)
-        if self.mutated(name, cycle, wrong) and port == _plain(self.mutant.port):
+        if self.mutated(name, cycle, wrong) and port == unescaped(self.mutant.port):
             found[self.mutant.bit] = self.change(found)
         return found
 
@@ -275,7 +203,7 @@ class _Product:
 
     def _out(self, name: str, port: str, bits: list[Bit], cycle: int, wrong: bool) -> list[Bit]:
         """A cell's output, with the mutation if it is there."""
-        if self.mutated(name, cycle, wrong) and port == _plain(self.mutant.port):
+        if self.mutated(name, cycle, wrong) and port == unescaped(self.mutant.port):
             return [self.change(bits) if i == self.mutant.bit else bit for i, bit in enumerate(bits)]
         return bits
 
@@ -425,7 +353,7 @@ def miter(netlist: Netlist, mutant: Mutant, steps: int, before: int) -> str:
 @cache
 def _netlist(folder: Path, netlist: Path, tools: Tools) -> Netlist:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tagged.il").write_text(_tagged(netlist.read_text()))
+    (folder / "tagged.il").write_text(tagged(netlist.read_text()))
     (folder / "flat.ys").write_text(
         "read_rtlil tagged.il\nsetattr -mod -unset keep_hierarchy *\nflatten\nwrite_json flat.json\n")
     tools.run("yosys", ["-q", "-l", "flat.log", "flat.ys"], folder, "flat.log", lambda step: None)

@@ -26,6 +26,7 @@ from gemmule.hw.flow.names import plain
 from gemmule.hw.flow.synth import WHEELS, unit_of
 from gemmule.hw.flow.tools import Progress, SynthError, Tools
 from gemmule.hw.flow.verilog import TOP, UNITS, Ports, ports_of, without_collection, without_folders
+from gemmule.hw.tb import CHECKED
 from gemmule.io.files import write_atomically
 from gemmule.timing import Timing
 
@@ -36,8 +37,6 @@ CONTROL = "mutant"
 """Input of the netlist."""
 GLUE = "glue"
 """What connects the units."""
-CHECKED = ("claims", "scratchpad", "accumulator")
-"""Units that keep their module, for the check of claims."""
 SPARE = 3
 """Mutations to draw for each that is wanted: those of clocks are left out."""
 

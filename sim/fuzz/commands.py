@@ -38,11 +38,31 @@ def draw_command(draw: Draw) -> tuple[Command, Sequence[Note]]:
 
 def _move(draw: Draw, unit: Unit) -> Command:
     config = draw.config
-    bus, dim = config.bus_bytes, config.dim
     flags: frozenset[int] = draw.choice(sets_of(config, unit)) if draw.chance(0.7) else frozenset()
     words = MoveFlag.ACCUMULATOR in flags and MoveFlag.NARROW not in flags
-    width, element = (4 * dim, 4) if words else (dim, 1)
-    # Short ones mostly: DRAM is slow, and the other units are to keep up with it.
+    width, element = (4 * config.dim, 4) if words else (config.dim, 1)
+    rows, size = _move_size(draw, unit, flags, width, element)
+    grain = config.bus_bytes if draw.chance(0.4) else 1
+    stride = -(-size // grain) * grain + grain * draw.choice([0, 0, 1, draw.integer(0, 64)])
+    row_stride, block_stride = _layout(draw, rows, max(1, -(-size // width)))
+    # Many short rows, all from one row of the memory: they fill the write channel.
+    round_trip = (config.dram.latency + 10) / config.write_bursts
+    if unit is Unit.STORE and (many := draw.long((TARGET >> 1) // config.bus_bytes, round_trip)):
+        rows, size = many, draw.integer(1, min(config.bus_bytes, width) // element) * element
+        stride, row_stride = config.bus_bytes, 0
+    values: dict[str, Any] = {
+        **_move_dram(draw, unit, flags, stride, element, aligned=grain == config.bus_bytes),
+        "bytes": size, "row_stride": row_stride,
+        "row": 0 if size >= LONG else draw.row("acc" if MoveFlag.ACCUMULATOR in flags else "spm"),
+        "block_stride": block_stride, "list": draw.run(config.list_entries, rows),
+    }
+    dyn = draw.dynamic(Dyn.DST if unit is Unit.LOAD else Dyn.SRC0, values, "row")
+    return Command.make(unit, flags=flags, dyn=dyn, rows=draw.length(rows), **values)
+
+
+def _move_size(draw: Draw, unit: Unit, flags: frozenset[int], width: int, element: int) -> tuple[int, int]:
+    """Rows, and bytes of each: short ones mostly, for DRAM is slow, and the other units are to keep up with it."""
+    config = draw.config
     rows = draw.size(3) if draw.chance(0.2) else draw.size(1) and draw.integer(1, 4)
     most = 4 * width if draw.chance(0.8) else max(width, 3 * config.burst_bytes)
     size = 0 if draw.chance(0.03) else draw.integer(1, most // element) * element
@@ -52,21 +72,24 @@ def _move(draw: Draw, unit: Unit) -> Command:
         rows, size = config.read_bursts + draw.integer(1, 24), draw.integer(1, width // element) * element
         if draw.chance(0.05) and MoveFlag.ACCUMULATOR not in flags:  # legal where the scratchpad holds it
             rows, size = 1, LONG + draw.integer(0, 4 * width)
-    grain = bus if draw.chance(0.4) else 1
-    stride = -(-size // grain) * grain + grain * draw.choice([0, 0, 1, draw.integer(0, 64)])
-    blocks = max(1, -(-size // width))
+    return rows, size
+
+
+def _layout(draw: Draw, rows: int, blocks: int) -> tuple[int, int]:
+    """Distances of rows and of blocks in the memory."""
     layout = draw.choice(["rows", "blocks", "free", "powers"])
-    row_stride, block_stride = {
+    found: tuple[int, int] = {
         "rows": (1, rows + draw.integer(0, 3)), "blocks": (blocks, 1),
         "free": (draw.integer(1, 2 * blocks), draw.integer(1, 2 * max(rows, 1))),
         "powers": (1 << draw.integer(0, 8), 1 << draw.integer(0, 8)),
     }[layout]
-    # Many short rows, all from one row of the memory: they fill the write channel.
-    round_trip = (config.dram.latency + 10) / config.write_bursts
-    if unit is Unit.STORE and (many := draw.long((TARGET >> 1) // bus, round_trip)):
-        rows, size, stride, row_stride = many, draw.integer(1, min(bus, width) // element) * element, bus, 0
-        blocks = 1
-    last_index = 0
+    return found
+
+
+def _move_dram(draw: Draw, unit: Unit, flags: frozenset[int], stride: int, element: int, *,
+               aligned: bool) -> dict[str, int]:
+    """Where in DRAM the rows lie; stores go above what loads read."""
+    bus, last_index = draw.config.bus_bytes, 0
     if MoveFlag.INDEXED in flags:
         last_index = draw.integer(0, 40)
         if unit is Unit.LOAD and draw.chance(0.25):  # every index that 16 bits hold counts
@@ -75,18 +98,11 @@ def _move(draw: Draw, unit: Unit) -> Command:
     base, offset = draw.integer(low, high), draw.integer(0, 4096)
     if last_index == MAX_LENGTH:  # where so many rows fit best
         base = 1 + int(np.argmin(draw.bases[1:16]))
-    if words and draw.chance(0.5):
+    if element > 1 and draw.chance(0.5):
         offset += -(int(draw.bases[base]) + offset) % element
-    if grain == bus or MoveFlag.BROADCAST in flags:
+    if aligned or MoveFlag.BROADCAST in flags:
         offset += -(int(draw.bases[base]) + offset) % bus
-    values: dict[str, Any] = {
-        "base": base, "offset": offset, "stride": stride, "bytes": size, "row_stride": row_stride,
-        "row": 0 if size >= LONG else draw.row("acc" if MoveFlag.ACCUMULATOR in flags else "spm"),
-        "block_stride": block_stride,
-        "list": draw.run(config.list_entries, rows), "last_index": last_index,
-    }
-    dyn = draw.dynamic(Dyn.DST if unit is Unit.LOAD else Dyn.SRC0, values, "row")
-    return Command.make(unit, flags=flags, dyn=dyn, rows=draw.length(rows), **values)
+    return {"base": base, "offset": offset, "stride": stride, "last_index": last_index}
 
 
 def _matrix(draw: Draw) -> Command:

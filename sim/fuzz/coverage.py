@@ -27,7 +27,9 @@ COMMANDS = 200 / 500
 STALLS = 100 / 500
 """Least stalls of each cause, per program."""
 OVERLAP = 0.05
-"""Least share of cycles in which three units or more are busy."""
+"""Least share of cycles in which three units or more are busy, without those of very long commands."""
+LONG_CYCLES = 2000
+"""A command of more cycles is very long: what else its program has comes to an end beside it."""
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _PREDICATES = [f"{unit.name.lower()} {value}" for unit in Unit for value in ("true", "false")]
 
@@ -96,8 +98,10 @@ class Coverage:
             self._window_full(row, resolved) for row, resolved in zip(table[real & (units == Unit.LOAD)],
                                                                       out[real & (units == Unit.LOAD)]))
         busy = np.stack([self._in_flight(issue, finish, real & (units == unit), result.cycles) for unit in Unit])
-        self.cycles += result.cycles
-        self.overlapped += int((busy.sum(axis=0) >= 3).sum())
+        short = ~self._in_flight(issue, finish, real & (finish - issue > LONG_CYCLES), result.cycles)
+        short[result.cycles:] = False  # the array has a cycle more
+        self.cycles += int(short.sum())
+        self.overlapped += int(((busy.sum(axis=0) >= 3) & short).sum())
         # With nothing in flight the oldest command would issue: there is none, and fetch owes it.
         anything = self._in_flight(issue, finish, units >= 0, result.cycles)
         if len(issue):

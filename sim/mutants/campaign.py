@@ -16,7 +16,8 @@ from gemmule.io.progress import counting
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.mutants import checks
-from gemmule.sim.mutants.checks import Check, directed, programs
+from gemmule.sim.mutants.checks import directed
+from gemmule.sim.mutants.recorded import Check, programs
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 
 __all__ = ["NONE", "Verdict", "campaign", "checks_of"]

@@ -28,22 +28,19 @@ from gemmule.csr import (
     length_offset,
     limit_offset,
 )
-from gemmule.hw import tb
-from gemmule.hw.flow.names import instances
-from gemmule.hw.flow.verilog import TOP
 from gemmule.io.progress import say
 from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
 from gemmule.resolve import check_program, check_registers
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result, split_counters
-from gemmule.sim.rtl.build import Build, build, discard
+from gemmule.sim.rtl.build import Build, discard
 from gemmule.sim.rtl.process import SimulatorDeathError, SimulatorProcess
+from gemmule.sim.rtl.testbench import build_testbench
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.timing import Timing
 
-__all__ = ["CHANNELS", "Order", "RtlDevice", "RtlError", "block_paths", "build_testbench",
-           "parameters_of"]
+__all__ = ["CHANNELS", "Order", "RtlDevice", "RtlError"]
 
 PROTOCOL = {
     0: "DRAM queue overflow", 1: "wrong wlast", 2: "W beat before its AW",
@@ -66,8 +63,6 @@ class Order(enum.IntEnum):
     DATA_FIRST = 2
 
 
-CHECKED = ("claims", "scratchpad", "accumulator")
-"""Instances that ``hw/tb/claims_check.sv`` looks into, each with a name of its own in the device."""
 REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
     counter_offset(name) + half for name in COUNTERS for half in (0, 4))
 """Registers that are read after a launch."""
@@ -84,42 +79,6 @@ class RtlError(SimulationError):
 
 class ForeignError(RtlError):
     """The simulator cannot run on this machine, as one that was built on another."""
-
-
-def block_paths(verilog: str) -> dict[str, str]:
-    """Paths of the blocks that the check of claims looks at, as macros for ``hw/tb/claims_check.sv``.
-
-    Empty for a stand-in without such blocks.
-    """
-    found = {path.split(".")[-1].removeprefix("u_"): path for path, _ in instances(verilog, TOP)}
-    return {name.upper(): f"{tb.TOP}.device.{found[name]}" for name in CHECKED if name in found}
-
-
-def parameters_of(config: Config, dram_bytes: int, *, claims: bool = True) -> dict[str, int]:
-    """Parameters of ``hw/tb/gemmule_tb.sv``; ``claims``: the device is no stand-in, so its claims are checked."""
-    dram = config.dram
-    parameters = {
-        "ADDRESS_BITS": config.address_bits, "BUS_BYTES": config.bus_bytes,
-        "DRAM_WORDS": dram_bytes // config.bus_bytes, "DRAM_LATENCY": dram.latency,
-        "DRAM_BANKS": dram.banks, "DRAM_ROW_BYTES": dram.row_bytes, "DRAM_ROW_MISS": dram.row_miss,
-        "DRAM_TURNAROUND": dram.turnaround, "DRAM_BEAT_CYCLES": dram.beat_cycles,
-        "DRAM_REFRESH_CYCLES": dram.refresh_cycles, "DRAM_REFRESH_PERIOD": dram.refresh_period,
-    }
-    if claims:
-        parameters |= {
-            "SPM_BANKS": config.spm_banks, "SPM_BANK_ROWS": config.spm_bank_rows,
-            "ACC_BANKS": config.acc_banks, "ACC_BANK_ROWS": config.acc_bank_rows,
-        }
-    return parameters
-
-
-def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
-                    train: Callable[[Build], None] | None = None) -> Build:
-    """Simulator of the testbench around the device in ``verilog``."""
-    macros = block_paths(verilog.read_text(encoding="utf-8"))
-    parameters = parameters_of(config, dram_bytes, claims=bool(macros))
-    return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train,
-                 macros=macros)
 
 
 class RtlDevice:

@@ -45,7 +45,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "combinational", "names", "export", "verilator", "lint", "rtlil", "synth",
-                           "floorplan", "route", "target", "mutate", "equal", "tools")),
+                           "floorplan", "route", "target", "mutate", "cells", "equal", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -53,11 +53,11 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
-        Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "device", "process", "server", "cosim",
-                           "waveform", "fst")),
+        Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",
+                           "cosim", "waveform", "fst")),
         Folder("sim/fuzz", ("run", "generate", "frame", "corners", "draw", "commands", "vector", "select", "modes",
                             "faults", "reveal", "coverage", "wipe")),
-        Folder("sim/mutants", ("checks", "campaign")),
+        Folder("sim/mutants", ("recorded", "checks", "campaign")),
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",

@@ -7,7 +7,8 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.sim.fuzz.generate import generate
-from gemmule.sim.rtl.device import RtlDevice, RtlError, block_paths
+from gemmule.sim.rtl.device import RtlDevice, RtlError
+from gemmule.sim.rtl.testbench import block_paths
 from gemmule.sim.rtl.verilog import verilog_path
 
 TINY = load_config("tiny")

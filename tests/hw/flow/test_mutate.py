@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.hw.flow import equal, mutate, tools
-from gemmule.hw.flow.equal import Netlist, miter
+from gemmule.hw.flow import mutate, tools
+from gemmule.hw.flow.cells import Netlist, tagged
+from gemmule.hw.flow.equal import miter
 from gemmule.hw.flow.mutate import Mutant, chosen, complemented, parse, units_of
 from gemmule.sw.cli import main
 
@@ -135,8 +136,7 @@ def test_a_proof_asks_for_what_can_be_seen(kind, port, mode, masked, steps, show
 def test_cells_are_found_by_what_they_were():
     text = "module \\gemmule\n  cell $and $flatten\\core.$1\n    connect \\A \\x\n  end\nend\nmodule \\b\n"\
            "  cell $or \\y\n"
-    tagged = equal._tagged(text)
-    assert re.findall(r'was "(.*)"', tagged) == [r"gemmule $flatten\\core.$1", "b y"]
+    assert re.findall(r'was "(.*)"', tagged(text)) == [r"gemmule $flatten\\core.$1", "b y"]
 
 
 def test_a_missing_tool_is_one_line(monkeypatch, tmp_path, capsys):

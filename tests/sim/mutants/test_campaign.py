@@ -8,7 +8,7 @@ from gemmule.config import load_config
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.mutants import campaign as running
 from gemmule.sim.mutants.campaign import Verdict, campaign, checks_of
-from gemmule.sim.mutants.checks import Check
+from gemmule.sim.mutants.recorded import Check
 from gemmule.sim.rtl.device import RtlError
 
 TINY = load_config("tiny")
