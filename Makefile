@@ -9,6 +9,8 @@ BUILD  ?= build
 SEED   ?= 1
 #: FUZZ    configurations of `make fuzz`, presets or YAML files
 FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
+#: PROGRAMS programs of `make fuzz` on each of them
+PROGRAMS ?= 500
 #: SHAPE   MxKxN of the product of `make perf` and `make perf-scalesim`
 SHAPE  ?= 512x768x3072
 #: SYNTH   more options of `make route`, such as --native
@@ -23,7 +25,7 @@ help:  ## list targets and variables
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | sort | \
 	  while IFS="$$(printf '\t')" read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
 	@echo 'variables, with what they are here'
-	@$(foreach name,PYTHON VENV BUILD SEED FUZZ SHAPE SYNTH,printf '  %-13s %s\n' '$(name)' \
+	@$(foreach name,PYTHON VENV BUILD SEED FUZZ PROGRAMS SHAPE SYNTH,printf '  %-13s %s\n' '$(name)' \
 	  "$$(sed -nE 's/^#: $(name) +//p' Makefile) [$($(name))]";)
 
 setup: $(STAMP)  ## create the virtual environment with everything installed
@@ -52,9 +54,9 @@ rtl: setup  ## Verilog of all presets and the tests that simulate it
 	for config in tiny edge base; do $(BIN)/gemmule verilog --config $$config --out $(BUILD)/verilog || exit 1; done
 	$(BIN)/python -m pytest -m rtl
 
-fuzz: setup  ## differential fuzzing of RTL against model (FUZZ, SEED) into docs/results
+fuzz: setup  ## differential fuzzing of RTL against model (FUZZ, PROGRAMS, SEED) into docs/results
 	for config in $(FUZZ); do \
-	  $(BIN)/gemmule fuzz --config $$config --programs 500 --seed $(SEED) \
+	  $(BIN)/gemmule fuzz --config $$config --programs $(PROGRAMS) --seed $(SEED) \
 	    --json docs/results/fuzz_$$(basename $$config .yaml).json || exit 1; done
 
 mutate: setup  ## faults planted in the RTL of tiny, and how many are noticed, into docs/results (an hour)

@@ -46,3 +46,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 building.exclusive = _unhurried  # before any other module takes it from there
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; what tests start gets it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPS = ("gemmule", "hw", "sim", "compiler", "sw")
-CONTRACTS = {"config", "csr", "isa", "numerics", "operands", "operations", "resolve", "terms",
+CONTRACTS = {"clauses", "config", "csr", "isa", "numerics", "operands", "operations", "resolve", "terms",
              "timing"}
 IO = {"io"}
 """Files, cache folder, progress lines: what knows no device and is no contract."""

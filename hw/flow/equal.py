@@ -31,7 +31,7 @@ ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried."""
 MOST = 40_000
 """Cells beyond which an attempt is left out."""
-SECONDS = 30
+SECONDS = 15
 """For one attempt."""
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.isa import MAX_LENGTH, Command, Dyn, MatrixFlag, MoveFlag, Unit
+from gemmule.isa import MAX_LENGTH, Command, Dyn, MatrixFlag, MoveFlag, Unit, VOp
 from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note, sets_of
-from gemmule.sim.fuzz.frame import TARGET
+from gemmule.sim.fuzz.frame import Frame
 from gemmule.sim.fuzz.select import draw_select
 from gemmule.sim.fuzz.vector import draw_vector
 
@@ -28,6 +28,10 @@ def draw_command(draw: Draw) -> tuple[Command, Sequence[Note]]:
         draw.asked = 1
         return draw.storm.pop(), ()
     unit = Unit(draw.integer(0, len(Unit) - 1) if draw.hollow else int(draw.random.choice(len(Unit), p=draw.weights)))
+    if draw.wished is not None:
+        unit = Unit.VECTOR if isinstance(draw.wished, VOp) else Unit.SELECT
+        if draw.chance(0.05):  # may be that it cannot be
+            draw.wish = None
     draw.unit = unit
     if unit is Unit.VECTOR:
         return draw_vector(draw)
@@ -47,9 +51,10 @@ def _move(draw: Draw, unit: Unit) -> Command:
     row_stride, block_stride = _layout(draw, rows, max(1, -(-size // width)))
     # Many short rows, all from one row of the memory: they fill the write channel.
     round_trip = (config.dram.latency + 10) / config.write_bursts
-    if unit is Unit.STORE and (many := draw.long((TARGET >> 1) // config.bus_bytes, round_trip)):
-        rows, size = many, draw.integer(1, min(config.bus_bytes, width) // element) * element
-        stride, row_stride = config.bus_bytes, 0
+    least = max(config.bus_bytes, element)
+    if unit is Unit.STORE and (many := draw.long(Frame(config, 0).target // 2 // least, round_trip)):
+        rows, size = many, draw.integer(1, min(least, width) // element) * element
+        stride, row_stride = least, 0
     values: dict[str, Any] = {
         **_move_dram(draw, unit, flags, stride, element, aligned=grain == config.bus_bytes),
         "bytes": size, "row_stride": row_stride,
@@ -92,7 +97,7 @@ def _move_dram(draw: Draw, unit: Unit, flags: frozenset[int], stride: int, eleme
     bus, last_index = draw.config.bus_bytes, 0
     if MoveFlag.INDEXED in flags:
         last_index = draw.integer(0, 40)
-        if unit is Unit.LOAD and draw.chance(0.25):  # every index that 16 bits hold counts
+        if unit is Unit.LOAD and draw.chance(0.4):  # every index that 16 bits hold counts
             stride, last_index = draw.choice([0, 1, 1]), draw.choice([MAX_LENGTH, draw.integer(0, MAX_LENGTH)])
     low, high = (1, 15) if unit is Unit.LOAD and draw.chance(0.9) else (16, 31)
     base, offset = draw.integer(low, high), draw.integer(0, 4096)

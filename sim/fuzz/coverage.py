@@ -26,10 +26,11 @@ COMMANDS = 200 / 500
 """Least commands of each kind and mode, per program."""
 STALLS = 100 / 500
 """Least stalls of each cause, per program."""
-OVERLAP = 0.05
-"""Least share of cycles in which three units or more are busy, without those of very long commands."""
-LONG_CYCLES = 2000
-"""A command of more cycles is very long: what else its program has comes to an end beside it."""
+OVERLAP = 1000
+"""Least cycles in which three units or more are busy, per program. Not a share: a slow memory makes others idle.
+
+Half of it where units take turns at few banks, and where rows come through a bus that is narrower than they are.
+"""
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _PREDICATES = [f"{unit.name.lower()} {value}" for unit in Unit for value in ("true", "false")]
 
@@ -98,10 +99,8 @@ class Coverage:
             self._window_full(row, resolved) for row, resolved in zip(table[real & (units == Unit.LOAD)],
                                                                       out[real & (units == Unit.LOAD)]))
         busy = np.stack([self._in_flight(issue, finish, real & (units == unit), result.cycles) for unit in Unit])
-        short = ~self._in_flight(issue, finish, real & (finish - issue > LONG_CYCLES), result.cycles)
-        short[result.cycles:] = False  # the array has a cycle more
-        self.cycles += int(short.sum())
-        self.overlapped += int(((busy.sum(axis=0) >= 3) & short).sum())
+        self.cycles += result.cycles
+        self.overlapped += int((busy.sum(axis=0) >= 3).sum())
         # With nothing in flight the oldest command would issue: there is none, and fetch owes it.
         anything = self._in_flight(issue, finish, units >= 0, result.cycles)
         if len(issue):
@@ -189,6 +188,7 @@ class Coverage:
             "faults": {name: self.faults[name] for name in FAULTS if self.faults[name]},
             "commands a program": round(self.total / max(1, self.programs), 1),
             "three units busy": round(self.overlapped / max(1, self.cycles), 3),
+            "cycles of that a program": round(self.overlapped / max(1, self.programs)),
         }
 
     @staticmethod
@@ -212,8 +212,8 @@ class Coverage:
         least = STALLS * self.programs
         lacking += [f"stall: {cause} ({self.stalls[cause]} of {least:g})"
                     for cause in self._causes() if self.stalls[cause] < least]
-        share = self.overlapped / max(1, self.cycles)
-        # Three units need ports of their own: with fewer banks they take turns.
-        if share < OVERLAP and self.config.spm_banks >= 4 and self.config.acc_banks >= 2:
-            lacking.append(f"three units busy ({share:.3f} of {OVERLAP} of the cycles)")
+        config, least = self.config, OVERLAP * self.programs
+        least >>= (config.spm_banks < 4 or config.acc_banks < 2) + (config.bus_bytes < config.dim)
+        if self.overlapped < least:
+            lacking.append(f"three units busy ({self.overlapped:,} of {least:,} cycles)")
         return lacking

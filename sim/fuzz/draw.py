@@ -79,6 +79,12 @@ class Draw:
         """Cycles of their unit that very long commands may still take."""
         self.flat = self.chance(0.15)
         """Scores of softmax are mostly equal."""
+        self.wish: VOp | SOp | None = self.choice([None] * 3 + [VOp.NORM_STAT, VOp.SOFTMAX_EXP, SOp.IMPORTANCE])
+        """An operation whose sum is to grow beyond all others, near the program's end."""
+        self.due = 0
+        """Commands before that."""
+        if self.wish is not None:
+            self.long_cycles, self.flat = 16_000, self.flat or self.wish is VOp.SOFTMAX_EXP
         self.asked = 0
         """Cycles that the command drawn last takes of these; not 0: it is taken whatever it waits for."""
         self.storm: list[Command] = []
@@ -93,6 +99,11 @@ class Draw:
     def choice(self, values: Sequence[Any]) -> Any:
         return values[self.integer(0, len(values) - 1)]
 
+    @property
+    def wished(self) -> VOp | SOp | None:
+        """The operation that is now to be drawn."""
+        return self.wish if self.sealed and self.taken >= self.due else None
+
     def size(self, groups: int) -> int:
         """A length in rows or columns: often ragged, sometimes whole, seldom zero."""
         dim = self.config.dim
@@ -106,11 +117,14 @@ class Draw:
 
         Next to a power of two, the longest one, or any.
         """
+        if self.wish is not None and share < 1.0:  # which needs them all
+            return 0
         most = min(most, int(self.long_cycles / cycles), MAX_LENGTH)
         if most <= 4 * self.config.dim or self.hollow or not self.chance(share):
             return 0
         near = (1 << self.integer(5, most.bit_length())) + self.integer(-1, 1)
         value: int = min(most, self.choice([near, most, self.integer(4 * self.config.dim, most)]))
+        value = most if share == 1.0 else value
         self.asked = max(1, int(value * cycles))
         return value
 
@@ -182,6 +196,7 @@ class Draw:
         """A command with these notes has become part of the program."""
         self.hollow = max(0, self.hollow - 1)
         self.long_cycles -= self.asked
+        self.wish = None if self.asked else self.wish
         self.taken += 1
         for kind, number, rows in notes:
             if kind == "table":

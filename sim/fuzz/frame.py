@@ -9,20 +9,19 @@ from functools import cached_property
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, SOp, Unit
 from gemmule.sim.fuzz.corners import corner_bytes
-from gemmule.sim.fuzz.draw import Draw
+from gemmule.sim.fuzz.draw import HOLLOW, Draw
 from gemmule.sim.fuzz.reveal import INT8, INT32, Reveal, line
 
-__all__ = ["COMMANDS", "SOURCE", "TARGET", "Frame"]
+__all__ = ["Frame"]
 
-SOURCE = 1 << 17
-"""Bytes of random data that loads read; stores go above."""
-TARGET = 1 << 16
+SOURCE, TARGET = 1 << 17, 1 << 16
+"""Bytes of random data that loads read, and above them those that stores write; fewer in a small address space."""
+SMALL = 1 << 18
+"""Bytes of an address space that programs fill to its end."""
 _PIECE = 1 << 12
 """Most bytes of one load or store of the fill and the dump."""
-COMMANDS = 1280
-"""More than the fill and the dump ever take."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,23 @@ class Frame:
     commands: int
 
     @property
+    def source(self) -> int:
+        """Bytes of random data that loads read; stores go above."""
+        return min(SOURCE, 1 << self.config.address_bits - 2)
+
+    @property
+    def target(self) -> int:
+        """Bytes that stores write."""
+        return min(TARGET, 1 << self.config.address_bits - 3)
+
+    @property
+    def scratchpad(self) -> int:
+        """Where the dump begins: of the scratchpad, then of the accumulator."""
+        return self.source + self.target
+
+    @property
     def accumulator(self) -> int:
-        return SOURCE + TARGET + self.config.spm_kib * 1024
+        return self.scratchpad + self.config.spm_kib * 1024
 
     @cached_property
     def reveal(self) -> Reveal:
@@ -50,24 +64,42 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """Bytes of DRAM."""
-        end = self.program + 2 * self.config.burst_bytes + (self.commands + COMMANDS) * COMMAND_BYTES
+        """Bytes of DRAM: all of a small address space."""
+        if (space := 1 << self.config.address_bits) <= SMALL:
+            return space
+        end = self.program + 2 * self.config.burst_bytes + (self.commands + self._around) * COMMAND_BYTES
         return end + -end % 4096
+
+    @property
+    def most(self) -> int:
+        """Random commands for which the address space has room."""
+        room = (1 << self.config.address_bits) - self.program - 2 * self.config.burst_bytes
+        return room // COMMAND_BYTES - self._around
+
+    @cached_property
+    def _around(self) -> int:
+        """Commands beside the random ones, at most: fill and dump, a run of empty ones, one that faults."""
+        config = self.config
+        memories = ((config.spm_banks, config.spm_bank_rows, config.dim),
+                    (config.acc_banks, config.acc_bank_rows, 4 * config.dim))
+        moved = sum(banks * (1 + len(list(_pieces(rows, width)))) for banks, rows, width in memories)
+        hidden = len(list(self.reveal.fill())) + len(self.reveal.commands(table=True, words=True))
+        return 2 * moved + hidden + HOLLOW + 1
 
     def memory(self, random: np.random.Generator) -> np.ndarray:
         """Random DRAM content; source values are small in some programs, so that sums do not saturate, or extreme."""
         dram = random.integers(0, 256, self.end, dtype=np.uint8)
         taste = random.random()
         if taste < 0.4:
-            dram[:SOURCE] = random.integers(-9, 10, SOURCE).astype(np.int8).view(np.uint8)
+            dram[:self.source] = random.integers(-9, 10, self.source).astype(np.int8).view(np.uint8)
         elif taste < 0.7:
-            dram[:SOURCE] = corner_bytes(random, SOURCE)
+            dram[:self.source] = corner_bytes(random, self.source)
         self.reveal.write(dram, random)
         return dram
 
     def fill(self, draw: Draw) -> Iterator[Command]:
         """Lists; the banks' first rows, in some programs for a small memory all rows: scratchpad, accumulator."""
-        config, whole = self.config, self.config.spm_kib <= 32 and draw.chance(0.2)
+        config, whole = self.config, self.config.spm_kib <= 32 and (draw.chance(0.2) or draw.wish is SOp.IMPORTANCE)
         yield from self.reveal.fill()
         for banks, bank_rows, inside in (
             (config.spm_banks, config.spm_bank_rows, True), (config.acc_banks, config.acc_bank_rows, False),
@@ -77,7 +109,7 @@ class Frame:
                 flags: list[MoveFlag] = [] if inside else draw.choice([INT32, INT8])
                 width = 4 * config.dim if flags == INT32 else config.dim
                 for first, count in _pieces(rows, width):
-                    address = draw.integer(0, SOURCE - count * width)
+                    address = draw.integer(0, self.source - count * width)
                     # Mostly whole words, as they lie in DRAM.
                     address -= address % 4 if draw.chance(0.7) else 0
                     yield line(Unit.LOAD, address, bank * bank_rows + first, count * width, flags)
@@ -104,7 +136,7 @@ class Frame:
 
     def _stores(self, accumulator: bool, low: int, high: int) -> Iterator[Command]:
         """Stores of rows low .. high - 1 to their place in the dump."""
-        address, flags, width = SOURCE + TARGET, list[MoveFlag](), self.config.dim
+        address, flags, width = self.scratchpad, list[MoveFlag](), self.config.dim
         if accumulator:
             address, flags, width = self.accumulator, INT32, 4 * self.config.dim
         for at, count in _pieces(high - low, width):

@@ -23,15 +23,18 @@ from gemmule.isa import (
     Command,
     IsaError,
     Unit,
+    body_of,
     encode,
     encode_program,
     table_row,
 )
 from gemmule.operands import Memory
+from gemmule.sim.errors import SimulationError
+from gemmule.sim.fuzz.brink import PLACES, beyond, ends_of, furthest
 from gemmule.sim.fuzz.commands import draw_command
 from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note
 from gemmule.sim.fuzz.faults import faulty_commands
-from gemmule.sim.fuzz.frame import SOURCE, TARGET, Frame
+from gemmule.sim.fuzz.frame import Frame
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.access import accesses
 from gemmule.sim.verify.order import Order, Plan
@@ -125,6 +128,8 @@ def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Comman
         left = 1 if draw.hollow else tries
         while left or best is None:
             command, about = draw_command(draw)
+            if not draw.asked and draw.chance(0.03):
+                command = _far(builder, draw, command)
             found = builder.plan(replace(command, predicate=draw.predicate()), strengthen)
             if found is None:
                 continue
@@ -141,17 +146,30 @@ def _body(builder: _Builder, draw: Draw, commands: int, between: Sequence[Comman
         draw.accept(notes)
 
 
-def _registers(config: Config, random: np.random.Generator,
-               end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Base 0 sees everything; the others start somewhere, odd ones at any byte. Few lengths are empty or large."""
-    bus = config.bus_bytes
+def _far(builder: _Builder, draw: Draw, command: Command) -> Command:
+    """The command with one of its places as far out as may be."""
+    name = draw.choice([name for name, _ in body_of(command.unit) if name in PLACES])
+    try:
+        encode(command)
+    except IsaError:
+        return command  # not legal anyway
+    return furthest(builder.order, command, name) or command
+
+
+def _registers(frame: Frame, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Base 0 sees everything, 15 the last bytes of the DRAM; the others start somewhere, odd ones at any byte.
+
+    Few lengths are empty or large.
+    """
+    bus, source, target = frame.config.bus_bytes, frame.source, frame.target
     bases = np.zeros(NUM_BASES, dtype=np.int64)
-    bases[1:] = random.integers(0, SOURCE // bus, NUM_BASES - 1) * bus
-    bases[16:] = SOURCE + random.integers(0, TARGET // 2 // bus, NUM_BASES - 16) * bus
+    bases[1:] = random.integers(0, source // bus, NUM_BASES - 1) * bus
+    bases[16:] = source + random.integers(0, target // 2 // bus, NUM_BASES - 16) * bus
     bases[1::2] += random.integers(0, bus, NUM_BASES // 2)
-    limits = np.where(np.arange(NUM_BASES) < 16, SOURCE, SOURCE + TARGET) - bases
-    limits[0] = end
-    lengths = random.integers(0, 4 * config.dim, NUM_LENGTHS)
+    limits = np.where(np.arange(NUM_BASES) < 16, source, source + target) - bases
+    bases[15] = frame.end - random.integers(1, 4096)
+    limits[[0, 15]] = min(frame.end, (1 << frame.config.address_bits) - 1), frame.end - bases[15]
+    lengths = random.integers(0, 4 * frame.config.dim, NUM_LENGTHS)
     lengths[random.integers(1, NUM_LENGTHS, 2)] = 0
     lengths[random.integers(1, NUM_LENGTHS, 2)] = random.integers(200, 4000, 2)
     return bases, limits, lengths.astype(np.int64)
@@ -160,11 +178,19 @@ def _registers(config: Config, random: np.random.Generator,
 def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 0.0) -> Launch:
     """A random program of ``commands`` commands between its fill and its dump.
 
-    With chance ``faults`` one more command, somewhere, faults.
+    Half of the limits end where the program's last access does. With chance ``faults`` one more command, somewhere,
+    faults, or a limit register is a byte short.
+
+    Raises:
+        SimulationError: the address space has no room for so many.
     """
     random = np.random.default_rng([seed, config.dim, config.spm_kib])
     frame = Frame(config, commands)
-    bases, limits, lengths = _registers(config, random, frame.end)
+    if commands > frame.most:
+        raise SimulationError(
+            f"fuzz: {commands} commands a program do not fit address_bits = {config.address_bits} (at most "
+            f"{max(frame.most, 0)}): use fewer --commands, more address_bits or smaller memories")
+    bases, limits, lengths = _registers(frame, random)
     draw = Draw(config, random, bases, lengths)
     builder = _Builder(config, bases, limits, lengths, random)
     if draw.chance(0.25):
@@ -172,7 +198,7 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
         _body(builder, draw, HOLLOW)
     for command in frame.fill(draw):
         builder.must(command)
-    early = commands // 3
+    early, draw.due = commands // 3, draw.taken + commands * 9 // 10
     _body(builder, draw, early)
     draw.sealed = builder.sealed = True
     _body(builder, draw, commands - early, frame.dump_upper())
@@ -180,12 +206,20 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     for command in frame.dump_lower(table=draw.table, words=draw.words):
         builder.must(command)
     dram, start = frame.memory(random), frame.program
-    if draw.chance(0.7):  # anywhere in a burst
-        start += COMMAND_BYTES * draw.integer(0, 2 * config.burst_bytes // COMMAND_BYTES - 1)
     image = encode_program(builder.commands)
     faulty = random.random() < faults
-    if faulty:
+    ends = ends_of(builder.order, builder.commands, bases, config)
+    limits = np.where((ends > 0) & (random.random(NUM_BASES) < 0.5), ends, limits)
+    if faulty and draw.chance(0.2):
+        short = draw.choice(np.flatnonzero(ends).tolist())  # some command now ends a byte too late
+        limits[short] = ends[short] - 1
+    elif faulty:
         at = int(random.integers(1, len(builder.commands))) * COMMAND_BYTES
-        broken = draw.choice(faulty_commands(config, bases, random))
+        broken = (draw.choice(faulty_commands(config, bases, random)) if draw.chance(0.5) else
+                  beyond(builder.order, builder.commands, random))
         image = image[:at] + encode(broken).to_bytes(COMMAND_BYTES, "little") + image[at:]
+    if draw.chance(0.7):  # anywhere in a burst
+        start += COMMAND_BYTES * draw.integer(0, 2 * config.burst_bytes // COMMAND_BYTES - 1)
+    elif draw.chance(0.3):  # up to the last byte
+        start = frame.end - len(image)
     return Launch(f"fuzz-{seed}", seed, image, start, dram, bases, limits, lengths, faulty)

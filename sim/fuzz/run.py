@@ -57,19 +57,19 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
          progress: Callable[[str], None] = print, stop_after: int = 3, enforce: bool = True) -> FuzzSummary:
     """Random legal programs on model and RTL, one simulator process for all.
 
-    Program i uses seed ``seed + i``; every 50th has 20 times the commands. The first failing one leaves a waveform.
-    With ``enforce``, coverage below its minimum counts as failure.
+    Program i uses seed ``seed + i``; every 50th has 20 times the commands, where there is room. The first failing one
+    leaves a waveform. With ``enforce``, coverage below its minimum counts as failure.
     """
     summary = FuzzSummary(config.name, seed)
     coverage = Coverage(config)
     progress(f"fuzz {config.name}: {programs} programs of {commands} commands, seeds from {seed}")
-    longest = commands * (LONG if programs >= LONG_EVERY else 1)
-    dram_bytes = Frame(config, longest).end
+    long = min(commands * LONG, max(commands, Frame(config, commands).most))
+    dram_bytes = Frame(config, long if programs >= LONG_EVERY else commands).end
     model = Simulator(config, dram_bytes=dram_bytes)
     with RtlDevice(config, watchdog=5_000_000) as rtl, counting("programs", programs) as tell:
         begin = time.monotonic()
         for i in range(programs):
-            length = commands * (LONG if (i + 1) % LONG_EVERY == 0 else 1)
+            length = commands if (i + 1) % LONG_EVERY else long
             case = generate(config, seed + i, length, faults=0.1)
             if not case.faulty:
                 verify(case.image, config, case.bases, case.limits, case.lengths, case.program)

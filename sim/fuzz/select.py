@@ -18,6 +18,8 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
     """A command and the predicate that it sets."""
     config = draw.config
     op = SOp(int(draw.random.choice(len(SOp), p=draw.select_ops)))
+    if draw.wished is SOp.IMPORTANCE:
+        return _storm(draw), []
     flags: frozenset[int] = draw.choice(sets_of(config, Unit.SELECT, op))
     m, n = min(draw.size(2), config.stat_rows), min(draw.size(4), run_reach(config))
     k = draw.choice([draw.size(1), draw.integer(0, n + 2)])

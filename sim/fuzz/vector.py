@@ -57,7 +57,8 @@ def _flags(draw: Draw, op: VOp) -> tuple[VOp, frozenset[int]]:
 def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
     """A command and the context or table that it sets up."""
     config = draw.config
-    op, flags = _flags(draw, draw.vector_ops[draw.random.choice(len(draw.vector_ops), p=draw.ops)])
+    wish = draw.wished if isinstance(draw.wished, VOp) else None
+    op, flags = _flags(draw, wish or draw.vector_ops[draw.random.choice(len(draw.vector_ops), p=draw.ops)])
     m, n = draw.size(2), draw.size(6 * draw.roomy * draw.roomy)
     if op is VOp.ROPE and draw.chance(0.7):  # a row takes up to 16 rows of angles
         m = draw.size(1)
@@ -106,7 +107,8 @@ def _long(draw: Draw, op: VOp, flags: frozenset[int]) -> tuple[int, int, dict[st
         half = rows // 2  # from the memory's first row, or into its second half
         values["dst"], values["dst_stride"] = draw.choice([0, half]), planes
         most = (rows - values["dst"]) // planes * draw.config.dim
-    n = draw.long(most, draw.config.vector_passes / draw.config.dim, 0.7 if op is VOp.NORM_STAT else 0.2)
+    n = draw.long(most, draw.config.vector_passes / draw.config.dim,
+                  1.0 if draw.wished is op else 0.7 if op is VOp.NORM_STAT else 0.2)
     return (1, n, values) if n else None
 
 

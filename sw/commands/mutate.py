@@ -30,7 +30,7 @@ def mutate(
     programs: Annotated[int, typer.Option(
         "--programs", metavar="N", help=f"Programs a mutant must pass to survive, {PROGRAMS}; as gemmule fuzz draws "
                                         "them.",
-        callback=lambda n: PROGRAMS.check("--programs", n))] = 60,
+        callback=lambda n: PROGRAMS.check("--programs", n))] = 30,
     commands: Annotated[int, typer.Option(
         "--commands", metavar="N", help=f"Commands of a program, about, {COMMANDS}.",
         callback=lambda n: COMMANDS.check("--commands", n))] = 300,

@@ -26,7 +26,7 @@ class Folder:
 
 FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Contracts: what all rooms share": (
-        Folder("gemmule", ("config", "operations", "isa", "csr", "terms", "operands", "resolve", "timing")),
+        Folder("gemmule", ("config", "operations", "isa", "clauses", "csr", "terms", "operands", "resolve", "timing")),
         Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
         Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
                                     "select", "ibert")),
@@ -55,8 +55,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",
                            "cosim", "waveform", "fst")),
-        Folder("sim/fuzz", ("run", "generate", "frame", "corners", "draw", "commands", "vector", "select", "modes",
-                            "faults", "reveal", "coverage", "wipe")),
+        Folder("sim/fuzz", ("run", "generate", "frame", "corners", "brink", "draw", "commands", "vector", "select",
+                            "modes", "faults", "reveal", "coverage", "wipe")),
         Folder("sim/mutants", ("recorded", "checks", "campaign")),
     ),
     "Compiler": (
@@ -80,6 +80,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("benchmarks", (), "What measures, each file a command; results in `docs/results`."),
         Folder("examples", ("tutorial",), "The tutorial as one file that runs."),
         Folder("examples/configs", (), "Configurations beside the presets, fuzzed like them."),
+        Folder("examples/configs/unusual", (), "Odd ones, fuzzed now and then: `make fuzz FUZZ=`."),
         Folder("tests", (), "Mirrors the folders above, bench helpers included; what the folders add:"),
     ),
 }

@@ -1,5 +1,7 @@
 """Generated programs are legal, varied and the same for the same seed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from gemmule.isa import (
 )
 from gemmule.isa import decode as decode_word
 from gemmule.resolve import FAULTS, OUT, resolve
+from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
 from gemmule.sim.fuzz.coverage import Coverage
@@ -33,6 +36,7 @@ from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import ProgramError, verify
 
+ROOT = Path(__file__).resolve().parents[3]
 TINY = load_config("tiny")
 ODD = Config(name="odd", dim=8, bus_bytes=2, spm_kib=8, spm_banks=2, acc_kib=4, acc_banks=1, preload=4,
              burst_bytes=64, read_bursts=1, load_commands=1, write_bursts=1, unit_queue=5, stat_rows=8,
@@ -40,7 +44,8 @@ ODD = Config(name="odd", dim=8, bus_bytes=2, spm_kib=8, spm_banks=2, acc_kib=4, 
 ONE = Config(name="one", dim=4, bus_bytes=4, spm_kib=2, spm_banks=1, acc_kib=2, acc_banks=1)
 WIDE = Config(name="wide", dim=64, bus_bytes=64, spm_kib=64, spm_banks=4, acc_kib=64, acc_banks=2, preload=4)
 SMALLEST = Config(name="smallest", dim=2, bus_bytes=2, spm_kib=1, spm_banks=2, acc_kib=1, acc_banks=2)
-CONFIGS = [*map(load_config, PRESETS), ODD, ONE, WIDE, SMALLEST]
+UNUSUAL = [load_config(str(path)) for path in sorted((ROOT / "examples/configs/unusual").glob("*.yaml"))]
+CONFIGS = [*map(load_config, PRESETS), ODD, ONE, WIDE, SMALLEST, *UNUSUAL]
 WAIT_COLUMNS = [i for i, name in enumerate(TABLE_FIELDS) if name.startswith("wait_")]
 
 
@@ -57,6 +62,33 @@ def test_programs_are_legal(config, seed):
     verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
     assert ran(config, case).fault == 0
     assert len(generate(config, seed + 1, 80).dram) == len(case.dram)
+
+
+def test_a_small_address_space_is_filled_to_its_end():
+    config = next(config for config in UNUSUAL if config.address_bits == 16)
+    cases = [generate(config, seed, 40) for seed in range(30)]
+    assert {len(case.dram) for case in cases} == {1 << 16}
+    assert any(case.program + len(case.image) == 1 << 16 for case in cases)
+    most = Frame(config, 1).most
+    generate(config, 1, most)
+    with pytest.raises(SimulationError, match=f"{most + 1} commands a program do not fit address_bits = 16 "
+                                              f".at most {most}.: use fewer --commands"):
+        generate(config, 1, most + 1)
+
+
+def test_limits_end_where_accesses_do():
+    """Half of the limits by drawing, and by a fault: a byte less is one byte too few."""
+    tight = 0
+    for seed in range(8):
+        case = generate(TINY, seed, 80)
+        table = decode_table(case.image)
+        for base in range(1, 32):
+            less = case.limits.copy()
+            less[base] -= 1
+            tight += bool(resolve(table, case.bases, less, case.lengths, TINY)[:, OUT["fault"]].any())
+    assert tight > 20
+    faults = [ran(TINY, generate(TINY, seed, 40, faults=1.0)).fault for seed in range(40)]
+    assert {FAULTS[fault] for fault in faults} >= {"illegal", "rows", "limit"}
 
 
 def test_same_seed_same_program():
@@ -113,7 +145,7 @@ def test_coverage_minimum_can_fail():
                  "predicate: vector true (0 of 0.4)", "predicate: select false (0 of 0.4)",
                  "rescale (0 of 0.4)", "i_gelu+bias (0 of 0.4)", "softmax_max+online (0 of 0.4)",
                  "norm_stat+round (0 of 0.4)", "softmax_exp+i_exp (0 of 0.4)", "softmax_norm+softermax (0 of 0.4)",
-                 "stall: store ports (0 of 0.2)", "three units busy (0.000 of 0.05 of the cycles)"):
+                 "stall: store ports (0 of 0.2)", "three units busy (0 of 1,000 cycles)"):
         assert text in missing
     assert not any(text.startswith(("load+empty", "requant (")) for text in missing)
 
