@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from gemmule.isa import MAX_LENGTH, Command, Dyn, MatrixFlag, MoveFlag, Unit, VOp
-from gemmule.sim.fuzz.draw import HOLLOW, Draw, Note, sets_of
+from gemmule.sim.fuzz.draw import HOLLOW, NEAR, Draw, Note, sets_of
 from gemmule.sim.fuzz.frame import Frame
 from gemmule.sim.fuzz.select import draw_select
 from gemmule.sim.fuzz.vector import draw_vector
@@ -99,10 +97,10 @@ def _move_dram(draw: Draw, unit: Unit, flags: frozenset[int], stride: int, eleme
         last_index = draw.integer(0, 40)
         if unit is Unit.LOAD and draw.chance(0.4):  # every index that 16 bits hold counts
             stride, last_index = draw.choice([0, 1, 1]), draw.choice([MAX_LENGTH, draw.integer(0, MAX_LENGTH)])
-    low, high = (1, 15) if unit is Unit.LOAD and draw.chance(0.9) else (16, 31)
-    base, offset = draw.integer(low, high), draw.integer(0, 4096)
+    near = unit is Unit.LOAD and draw.chance(0.9)
+    base, offset = draw.choice(NEAR) if near else draw.integer(16, 31), draw.integer(0, 4096)
     if last_index == MAX_LENGTH:  # where so many rows fit best
-        base = 1 + int(np.argmin(draw.bases[1:16]))
+        base = min(NEAR, key=lambda register: int(draw.bases[register]))
     if element > 1 and draw.chance(0.5):
         offset += -(int(draw.bases[base]) + offset) % element
     if aligned or MoveFlag.BROADCAST in flags:

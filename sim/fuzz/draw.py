@@ -12,7 +12,7 @@ from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS, OPERATIONS
 
-__all__ = ["HOLLOW", "Draw", "Note", "run_reach", "sets_of"]
+__all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "Draw", "Note", "run_reach", "sets_of"]
 
 # Operations that touch much wait for more, so others are taken before them; some are set up for others anyway.
 _SHARES = {
@@ -22,8 +22,14 @@ _SHARES = {
 }
 Note = tuple[str, int, int]
 """What a command sets up: kind of state, its number, rows; of a context that it sets back, 0 rows."""
+FAR = (13, 14)
+"""Base registers that may point beyond the DRAM: for commands that never run."""
+NEAR = tuple(base for base in range(1, 16) if base not in FAR)
+"""Base registers of loads."""
 HOLLOW = 48
 """Commands of a run of empty ones: they pass faster than fetch brings them."""
+SKIPPED = 40
+"""Commands that a predicate skips, before all others of a program."""
 
 
 @cache

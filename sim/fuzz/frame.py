@@ -11,7 +11,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, SOp, Unit
 from gemmule.sim.fuzz.corners import corner_bytes
-from gemmule.sim.fuzz.draw import HOLLOW, Draw
+from gemmule.sim.fuzz.draw import HOLLOW, SKIPPED, Draw
 from gemmule.sim.fuzz.reveal import INT8, INT32, Reveal, line
 
 __all__ = ["Frame"]
@@ -78,13 +78,13 @@ class Frame:
 
     @cached_property
     def _around(self) -> int:
-        """Commands beside the random ones, at most: fill and dump, a run of empty ones, one that faults."""
+        """Commands beside the random ones, at most: fill and dump, runs of empty and of skipped ones, a fault."""
         config = self.config
         memories = ((config.spm_banks, config.spm_bank_rows, config.dim),
                     (config.acc_banks, config.acc_bank_rows, 4 * config.dim))
         moved = sum(banks * (1 + len(list(_pieces(rows, width)))) for banks, rows, width in memories)
         hidden = len(list(self.reveal.fill())) + len(self.reveal.commands(table=True, words=True))
-        return 2 * moved + hidden + HOLLOW + 1
+        return 2 * moved + hidden + HOLLOW + SKIPPED + 1
 
     def memory(self, random: np.random.Generator) -> np.ndarray:
         """Random DRAM content; source values are small in some programs, so that sums do not saturate, or extreme."""

@@ -12,8 +12,9 @@ from gemmule.io.progress import counting
 from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.fuzz.coverage import Coverage
 from gemmule.sim.fuzz.frame import Frame
-from gemmule.sim.fuzz.generate import generate
-from gemmule.sim.rtl.cosim import cosim
+from gemmule.sim.fuzz.generate import generate, probe
+from gemmule.sim.launch import Launch
+from gemmule.sim.rtl.cosim import Report, cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.rtl.waveform import record_waveform
 from gemmule.sim.simulator import Simulator
@@ -52,13 +53,21 @@ class FuzzSummary:
     def ok(self) -> bool:
         return not self.failures and not self.missing
 
+    def add(self, case: Launch, report: Report) -> None:
+        """Count a launch."""
+        self.commands += len(case.image) // COMMAND_BYTES
+        self.cycles += report.seen.cycles
+        self.byte_differences += report.byte_differences
+        self.cycle_differences += report.cycle_differences
+        self.counter_differences += report.counter_differences
+
 
 def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
          progress: Callable[[str], None] = print, stop_after: int = 3, enforce: bool = True) -> FuzzSummary:
     """Random legal programs on model and RTL, one simulator process for all.
 
-    Program i uses seed ``seed + i``; every 50th has 20 times the commands, where there is room. The first failing one
-    leaves a waveform. With ``enforce``, coverage below its minimum counts as failure.
+    Program i uses seed ``seed + i``; every 50th has 20 times the commands, where there is room. A probe goes before
+    each. The first failing one leaves a waveform. With ``enforce``, coverage below its minimum counts as failure.
     """
     summary = FuzzSummary(config.name, seed)
     coverage = Coverage(config)
@@ -73,25 +82,19 @@ def fuzz(config: Config, *, programs: int, seed: int = 0, commands: int = 150,
             case = generate(config, seed + i, length, faults=0.1)
             if not case.faulty:
                 verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
-            report = cosim(case, model, rtl)
             summary.programs += 1
-            summary.commands += len(case.image) // COMMAND_BYTES
-            summary.cycles += report.seen.cycles
-            summary.byte_differences += report.byte_differences
-            summary.cycle_differences += report.cycle_differences
-            summary.counter_differences += report.counter_differences
+            for launch in (probe(config, seed + i), case):
+                report = cosim(launch, model, rtl)
+                summary.add(launch, report)
+                if not report.ok:
+                    first = f"\nwaveform: {record_waveform(launch, config).command}" if not summary.failures else ""
+                    summary.failures.append(report.text + first)
+                    progress(summary.failures[-1])
             coverage.add(case, report.expected)
             rate = summary.cycles / (time.monotonic() - begin)
-            differing = len(summary.failures) + (not report.ok)
-            tell(i + 1, f"{summary.commands:,} commands, {rounded(rate)} cycles/s, {differing} differ")
-            if not report.ok:
-                text = report.text
-                if not summary.failures:
-                    text += f"\nwaveform: {record_waveform(case, config).command}"
-                summary.failures.append(text)
-                progress(text)
-                if len(summary.failures) >= stop_after:
-                    break
+            tell(i + 1, f"{summary.commands:,} commands, {rounded(rate)} cycles/s, {len(summary.failures)} differ")
+            if len(summary.failures) >= stop_after:
+                break
     summary.seconds = round(time.monotonic() - begin, 1)
     summary.coverage = coverage.counts()
     summary.missing = coverage.missing() if enforce else []

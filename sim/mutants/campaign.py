@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from gemmule.hw import tb
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import counting
 from gemmule.sim.errors import SimulationError
-from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.generate import generate, probe
 from gemmule.sim.mutants import checks
 from gemmule.sim.mutants.checks import directed
 from gemmule.sim.mutants.recorded import Check, programs
@@ -28,10 +28,8 @@ NONE = 0
 
 EARLY = 4
 """Programs before the directed checks: they kill nearly all."""
-FAULTY = 30
-"""Short programs with a fault each."""
-SHORT = 40
-"""Commands of those."""
+FAULTY = 300
+"""Probes: short programs at the brink of a fault, with one at their end."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def checks_of(config: Config, seed: int, count: int, commands: int) -> tuple[lis
     """
     digest = hashlib.sha256(Path(checks.__file__).read_bytes())
     early = (generate(config, seed + i, commands, faults=0.1) for i in range(min(EARLY, count)))
-    faulty = (replace(generate(config, seed + i, SHORT, faults=1.0), name=f"fault-{seed + i}") for i in range(FAULTY))
+    faulty = (probe(config, seed + i) for i in range(FAULTY))
     late = (generate(config, seed + i, commands, faults=0.1) for i in range(EARLY, count))
     dram_bytes, found = 1, ([], [])  # type: tuple[int, tuple[list[Check], list[Check]]]
     with counting("programs recorded", count + FAULTY) as tell:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.config import Config
+from gemmule.isa import Unit
 from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
@@ -19,6 +20,8 @@ __all__ = ["MARGIN", "Check", "Program", "programs"]
 
 MARGIN = 3000
 """Cycles beyond the model's after which a launch counts as hung."""
+MOST = 1 << 24
+"""Bytes of the model's DRAM: more than any program has."""
 SLOW = 40
 """The same as a factor, on a memory that stalls."""
 
@@ -49,6 +52,12 @@ class Program:
     def check(self) -> Check:
         """Everything that the model says."""
         return Check(self.launch.name, self.exact)
+
+    @property
+    def longest(self) -> int:
+        """Cycles of the longest command that moves nothing."""
+        inside = self.expected.units > Unit.STORE
+        return int((self.expected.finish - self.expected.issue)[inside].max())
 
     @property
     def digest(self) -> bytes:
@@ -90,6 +99,6 @@ def programs(config: Config, launches: Iterable[Launch]) -> Iterator[Program]:
     model = None
     for launch in launches:
         if model is None:
-            model = Simulator(config, dram_bytes=4 * len(launch.dram))
+            model = Simulator(config, dram_bytes=min(MOST, 1 << config.address_bits))
             yield Program.record(wipe(config, len(launch.dram)), model)
         yield Program.record(launch, model)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from numba import njit
 
 from gemmule.operands import CLASSES, Memory
-from gemmule.sim.verify.blocks import IN_PLACE, MEMORY, MOST, STRIDES, WRITE, block_of, class_of, disjoint, hull
+from gemmule.sim.verify.blocks import (
+    COUNTS,
+    IN_PLACE,
+    MEMORY,
+    MOST,
+    PLANES,
+    STRIDES,
+    WRITE,
+    block_of,
+    class_of,
+    disjoint,
+    hull,
+)
 from gemmule.sim.verify.state import FINE, OVERLAP, TWICE
 
 __all__ = ["check_alone"]
@@ -42,6 +54,15 @@ def _marked(s, base, block):  # type: ignore[no-untyped-def]
 
 
 @njit
+def _one_group(c, i, terms):  # type: ignore[no-untyped-def]
+    """Whether an operand is one column group, so that its stride means nothing.
+
+    Its block does not tell: there, groups that touch are one run.
+    """
+    return terms[CLASSES[c, i, COUNTS]] == 1 and terms[CLASSES[c, i, PLANES]] == 1
+
+
+@njit
 def check_alone(s, out, terms):  # type: ignore[no-untyped-def]
     """FINE, TWICE or OVERLAP for one command by itself."""
     c = class_of(out)
@@ -60,7 +81,7 @@ def check_alone(s, out, terms):  # type: ignore[no-untyped-def]
             read = block_of(c, r, terms)
             same = read[0] == written[0] and (
                 terms[CLASSES[c, r, STRIDES]] == terms[CLASSES[c, w, STRIDES]]
-                or read[2] == read[4] == written[2] == written[4] == 1)  # one column group: strides mean nothing
+                or _one_group(c, r, terms) and _one_group(c, w, terms))
             first, end = hull(read)
             if (CLASSES[c, r, IN_PLACE] and same) or first >= high or low >= end:
                 continue

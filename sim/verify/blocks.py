@@ -7,16 +7,17 @@ from numba import njit
 from gemmule.operands import CLASS_OF, CLASSES, Class, Memory
 from gemmule.terms import OUT
 
-__all__ = ["IN_PLACE", "MEMORY", "MOST", "STRIDES", "WRITE", "block_of", "class_of", "disjoint", "hull", "into_program",
-           "meets"]
+__all__ = ["IN_PLACE", "MEMORY", "MOST", "PLANES", "STRIDES", "WRITE", "block_of", "class_of", "disjoint", "hull",
+           "into_program", "meets"]
 
-MEMORY, WRITE, IN_PLACE, STRIDES, COUNTS = (
-    int(column) for column in (Class.MEMORY, Class.WRITE, Class.IN_PLACE, Class.STRIDE, Class.COUNT))
+MEMORY, WRITE, IN_PLACE, STRIDES, COUNTS, PLANES = (
+    int(column) for column in (
+        Class.MEMORY, Class.WRITE, Class.IN_PLACE, Class.STRIDE, Class.COUNT, Class.PLANES))
 """Columns of ``CLASSES`` that others look at."""
 MOST = CLASSES.shape[1]
 """Most operands of a command."""
-_FIRST, _RUN, _TIMES, _PLANES, _PLANE_STRIDE = (
-    int(column) for column in (Class.FIRST, Class.RUN, Class.TIMES, Class.PLANES, Class.PLANE_STRIDE))
+_FIRST, _RUN, _TIMES, _PLANE_STRIDE = (
+    int(column) for column in (Class.FIRST, Class.RUN, Class.TIMES, Class.PLANE_STRIDE))
 _DRAM = int(Memory.DRAM)
 _UNIT, _OP, _FLAGS = OUT["unit"], OUT["op"], OUT["flags"]
 
@@ -32,7 +33,7 @@ def block_of(c, i, terms):  # type: ignore[no-untyped-def]
     """(first, run, count, stride, planes, plane stride) of operand i of class c, runs that touch made one."""
     run = terms[CLASSES[c, i, _RUN]] * CLASSES[c, i, _TIMES]
     count, stride = terms[CLASSES[c, i, COUNTS]], terms[CLASSES[c, i, STRIDES]]
-    planes, plane_stride = terms[CLASSES[c, i, _PLANES]], terms[CLASSES[c, i, _PLANE_STRIDE]]
+    planes, plane_stride = terms[CLASSES[c, i, PLANES]], terms[CLASSES[c, i, _PLANE_STRIDE]]
     if planes > 1 and plane_stride == run:
         run, planes = run * planes, 1
     if count > 1 and stride == run:

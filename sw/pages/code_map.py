@@ -55,8 +55,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",
                            "cosim", "waveform", "fst")),
-        Folder("sim/fuzz", ("run", "generate", "frame", "corners", "brink", "draw", "commands", "vector", "select",
-                            "modes", "faults", "reveal", "coverage", "wipe")),
+        Folder("sim/fuzz", ("run", "generate", "builder", "frame", "corners", "brink", "draw", "commands", "vector",
+                            "select", "modes", "faults", "reveal", "coverage", "wipe")),
         Folder("sim/mutants", ("recorded", "checks", "campaign")),
     ),
     "Compiler": (

@@ -30,7 +30,7 @@ from gemmule.sim.fuzz.coverage import Coverage
 from gemmule.sim.fuzz.draw import Draw
 from gemmule.sim.fuzz.faults import faulty_commands
 from gemmule.sim.fuzz.frame import Frame
-from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.generate import generate, probe
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
@@ -89,6 +89,26 @@ def test_limits_end_where_accesses_do():
     assert tight > 20
     faults = [ran(TINY, generate(TINY, seed, 40, faults=1.0)).fault for seed in range(40)]
     assert {FAULTS[fault] for fault in faults} >= {"illegal", "rows", "limit"}
+
+
+@pytest.mark.parametrize("config", [TINY, ONE, *UNUSUAL], ids=lambda config: config.name)
+def test_a_probe_does_nothing_and_then_faults(config):
+    beyond = 0
+    for seed in range(6):
+        case = probe(config, seed)
+        count = len(case.image) // COMMAND_BYTES
+        model = Simulator(config, dram_bytes=len(case.dram))
+        model.load(case)
+        before = model.read_dram(0, len(case.dram))
+        result = model.run()
+        assert (result.fault > 0, result.fault_index) == (True, count - 1)
+        assert model.read_dram(0, len(case.dram)) == before
+        table = decode_table(case.image)[:-1]
+        assert (table[:, TABLE_FIELDS.index("predicate")] > 0).all()
+        out = resolve(table, case.bases, case.limits, case.lengths, config)
+        beyond += int((out[:, OUT["address"]] >= len(case.dram)).sum())
+    assert count > 10
+    assert beyond > 10
 
 
 def test_same_seed_same_program():

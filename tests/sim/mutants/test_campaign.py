@@ -95,7 +95,7 @@ def test_checks_are_told_apart_by_what_they_run(monkeypatch):
     monkeypatch.setattr(running, "EARLY", 1)
     found, dram_bytes, key = checks_of(TINY, 1, 2, 40)
     names = [check.name for check in found]
-    assert [name for name in names if name.startswith("f")] == ["fuzz-1", "fault-1", "fault-2", "fuzz-2"]
+    assert [name for name in names if name.startswith(("fuzz", "probe"))] == ["fuzz-1", "probe-1", "probe-2", "fuzz-2"]
     assert [names.index("registers"), names.count("wipe")] == [2, 2]
     assert dram_bytes & (dram_bytes - 1) == 0
     assert checks_of(TINY, 1, 2, 40)[2] == key != checks_of(TINY, 2, 2, 40)[2]

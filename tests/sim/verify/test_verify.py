@@ -319,6 +319,16 @@ def test_rescale_writes_the_accumulator():
         check([C(Unit.VECTOR, op=VOp.RESCALE, **rescale.fields | {"dst": 0})])
 
 
+def test_column_groups_that_touch_are_not_one():
+    """Rows 0..15 as four groups of four, to 0..31 as four groups of two planes: the second group is overwritten."""
+    add = C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=4, src1=BANK, dst=0, dst_stride=8, m=4, n=16,
+            flags=[AddFlag.WIDE])
+    with pytest.raises(ProgramError, match="writes scratchpad rows .* that it also reads as src0"):
+        check([add])
+    with pytest.raises(ProgramError, match="writes accumulator rows .* that it also reads as src0"):
+        check([C(Unit.VECTOR, op=VOp.RESCALE, src0=0, src0_stride=4, dst=0, dst_stride=5, m=4, n=8)])
+
+
 def test_operands_of_add():
     add = C(Unit.VECTOR, op=VOp.ADD, src0=0, src0_stride=8, src1=BANK, aux=2, dst=2 * BANK, dst_stride=10, m=4, n=8,
             flags=[AddFlag.WIDE])
