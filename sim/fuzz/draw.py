@@ -128,7 +128,7 @@ class Draw:
         most = min(most, int(self.long_cycles / cycles), MAX_LENGTH)
         if most <= 4 * self.config.dim or self.hollow or not self.chance(share):
             return 0
-        near = (1 << self.integer(5, most.bit_length())) + self.integer(-1, 1)
+        near = (1 << self.integer(min(5, most.bit_length()), most.bit_length())) + self.integer(-1, 1)
         value: int = min(most, self.choice([near, most, self.integer(4 * self.config.dim, most)]))
         value = most if share == 1.0 else value
         self.asked = max(1, int(value * cycles))

@@ -87,11 +87,11 @@ def _registers(frame: Frame, random: np.random.Generator) -> tuple[np.ndarray, n
     return bases, limits, lengths.astype(np.int64)
 
 
-def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 0.0) -> Launch:
+def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 0.0, brief: bool = False) -> Launch:
     """A random program of ``commands`` commands between its fill and its dump.
 
     Half of the limits end where the program's last access does. With chance ``faults`` one more command, somewhere,
-    faults, or a limit register is a byte short.
+    faults, or a limit register is a byte short. A ``brief`` program has no very long commands.
 
     Raises:
         SimulationError: the address space has no room for so many.
@@ -105,6 +105,8 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     bases, limits, lengths = _registers(frame, random)
     draw = Draw(config, random, bases, lengths)
     builder = Builder(config, bases, limits, lengths, random)
+    if brief:
+        draw.long_cycles, draw.wish = 0, None
     if draw.chance(0.3):
         skipped(builder, draw, SKIPPED)
     if draw.chance(0.25):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count, islice
 
 import numpy as np
 
@@ -25,8 +24,8 @@ from gemmule.sim.simulator import Simulator
 
 __all__ = ["directed"]
 
-LONGEST = 600
-"""Cycles of the longest command of a program around the checks: the memory is never idle for much longer."""
+IDLE = 300
+"""Cycles for which a brief program may leave the memory alone."""
 
 
 def _wanted(what: str, expected: object, seen: object) -> str:
@@ -49,10 +48,8 @@ class _Directed:
 
     @staticmethod
     def make(config: Config, seed: int, commands: int) -> _Directed:
-        model = Simulator(config, dram_bytes=len(generate(config, seed, commands).dram))
-        brief = (launch for launch in (generate(config, seed + i, commands) for i in count())
-                 if Program.record(launch, model).longest < LONGEST)
-        case, after = islice(brief, 2)
+        case, after = (generate(config, seed + i, commands, brief=True) for i in range(2))
+        model = Simulator(config, dram_bytes=len(case.dram))
         clean, program, _, then = (Program.record(launch, model) for launch in (
             wipe(config, len(case.dram)), case, wipe(config, len(case.dram)), after))
         return _Directed(config, program, clean, then)
@@ -258,7 +255,7 @@ class _Directed:
             rtl.set_stall(0)
             found = _wanted("fault", "watchdog", FAULTS[seen.fault])
             # The last transfer: at most some cycles after the memory stopped; before, no longer than nothing was due.
-            if not found and not begin - LONGEST < seen.cycles - limit < begin + 40 + 200:
+            if not found and not begin - IDLE < seen.cycles - limit < begin + 40 + 200:
                 found = f"watchdog: stopped at {begin}, ended at {seen.cycles}"
             found = found or ("" if 0 < seen.fault_index <= len(seen.issue) else f"fault index {seen.fault_index}")
             rtl.write_register(Csr.CONTROL, Control.RESET)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Unit
 from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
@@ -52,12 +51,6 @@ class Program:
     def check(self) -> Check:
         """Everything that the model says."""
         return Check(self.launch.name, self.exact)
-
-    @property
-    def longest(self) -> int:
-        """Cycles of the longest command that moves nothing."""
-        inside = self.expected.units > Unit.STORE
-        return int((self.expected.finish - self.expected.issue)[inside].max())
 
     @property
     def digest(self) -> bytes:

@@ -17,7 +17,7 @@ from gemmule.sim.simulator import Simulator
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 TINY = load_config("tiny")
-AFTER = generate(TINY, 990, 40)
+AFTER = generate(TINY, 990, 40, brief=True)
 SIZE = len(AFTER.dram)
 MOVE = {"bytes": 4, "rows": 1, "row_stride": 1, "block_stride": 1, "stride": 4}
 BROKEN = {

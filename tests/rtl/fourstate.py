@@ -99,7 +99,7 @@ def simulate(verilog: str, case: Launch, folder: Path, *arguments: str,
 
 @pytest.fixture(scope="module")
 def case() -> Launch:
-    random = generate(CONFIG, SEED, COMMANDS)
+    random = generate(CONFIG, SEED, COMMANDS, brief=True)
     # No reset clears memories: commands that set all of them come first.
     return replace(random, image=wipe(CONFIG, len(random.dram)).image + random.image)
 

@@ -52,7 +52,8 @@ COMMANDS = 52
 
 
 def short_program() -> Launch:
-    case, every = generate(TINY, 4, 30), dict.fromkeys((Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT), 1)
+    case = generate(TINY, 12, 30, brief=True)
+    every = dict.fromkeys((Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT), 1)
     rows = {"row_stride": 1, "block_stride": 1, "rows": 1, "waits": every}
     stores = [Command.make(Unit.STORE, offset=0, row=0, bytes=1024, **rows),
               Command.make(Unit.STORE, offset=2048, row=0, bytes=1024, flags=[MoveFlag.ACCUMULATOR], **rows)]
