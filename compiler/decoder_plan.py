@@ -127,8 +127,9 @@ def _plan(shape: DecoderShape, config: Config, rows: int) -> DecoderPlan | str:
     ring_banks = config.spm_banks - kv_banks - active_banks - state_banks
     ring, ring_rows = _ring(ring_banks, depth, config) if ring_banks >= 1 else ([], 0)
     if not ring:
-        return (f"of {config.spm_banks} scratchpad banks of {bank} rows, keys and values take {kv_banks}, "
-                f"activations {active_banks}, residual and parameters {state_banks}, a weight chunk "
+        need = kv_banks + active_banks + state_banks + ceil_div(depth, bank)
+        return (f"of {config.spm_banks} scratchpad banks of {bank} rows it needs {need}: keys and values "
+                f"{kv_banks}, activations {active_banks}, residual and parameters {state_banks}, a weight chunk "
                 f"{ceil_div(depth, bank)}")
     kv = ring_banks * bank
     at = Cursor(kv + kv_banks * bank)
@@ -167,4 +168,4 @@ def plan_decoder(shape: DecoderShape, config: Config, max_rows: int | None = Non
         reason = plan
     raise CompileError(
         f"the model does not fit config {config.name!r} at {choices[-1]} row(s) a launch: {reason}; use "
-        "larger memories (spm_kib, acc_kib) or fewer positions")
+        "more banks (spm_banks, four at least) or larger memories (spm_kib, acc_kib)")

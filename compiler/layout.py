@@ -146,10 +146,13 @@ class WeightFormat:
         if self.bits not in (4, 8):
             raise CompileError(f"weights must have 4 or 8 bits, not {self.bits}")
         tiles, rest = divmod(self.group, config.dim)
-        if self.group and (self.bits != 4 or rest or tiles & (tiles - 1) or tiles > 1 << 15):
+        if self.group and self.bits != 4:
+            raise CompileError(
+                f"groups of scales are of int4 weights, not of int{self.bits}: take int4, or group size 0")
+        if self.group and (rest or tiles & (tiles - 1) or tiles > 1 << 15):
             raise CompileError(
                 f"a group of scales must span dim = {config.dim} times a power of two of int4 weights, "
-                f"not {self.group} of int{self.bits}: choose another size or 0")
+                f"not {self.group}: choose another size or 0")
 
     def tiles(self, config: Config) -> int:
         """K tiles per scale row (1 without scales)."""

@@ -43,8 +43,8 @@ class GemmPlan(Plan):
 
     def describe(self, dim: int) -> str:
         kept = "kept" if self.resident else "streamed"
-        return (f"tiles {self.m} x {self.k * dim} x {self.n * dim}, A {kept} in {len(self.slots('a'))} slot(s), "
-                f"B in {len(self.slots('b'))}, estimate {self.cycles:,.0f} cycles")
+        return (f"tiles {self.m} x {self.k * dim} x {self.n * dim}, A {kept} in {len(self.slots('a'))} buffer(s), "
+                f"B in {len(self.slots('b'))}, {self.cycles:,.0f} cycles without latencies")
 
 
 @dataclass(frozen=True)

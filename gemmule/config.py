@@ -233,6 +233,8 @@ def _checked(data: dict[str, Any], path: Path | None = None, lines: dict[str, in
     except ValidationError as error:
         field, text = first_problem(error, Config)
         words = [field, *re.findall(r"[a-z_]+(?:\.[a-z_]+)?", text)]
+        if not field and words[1] in Config.model_fields and words[1] not in data:
+            text += " (the default)"
     else:
         preset = config.name.lower()
         if preset not in PRESETS or config == _preset(preset):
@@ -250,7 +252,7 @@ def _preset(name: str) -> Config:
 def load_config(source: str | Path | dict[str, Any]) -> Config:
     """Return a preset by name, a YAML file by path, or a mapping, checked.
 
-    A file without ``name`` is named like the file where that is a legal name and no preset's.
+    A file without ``name`` is named like the file where that is a legal name and no preset's, else ``custom``.
 
     Raises:
         ConfigError: with one sentence that names the file and line, the value, the rule and the fix.

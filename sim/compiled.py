@@ -43,12 +43,20 @@ def stamp(folder: Path) -> int:
     return int(hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12], 16)
 
 
+class _Files(caching.CompileResultCacheImpl):
+    """Files in the named folder; numba's others would put them beside the sources where that cannot be written."""
+
+    _locator_classes = [kind for kind in caching.CompileResultCacheImpl._locator_classes
+                        if "UserProvided" in kind.__name__]
+
+
 class _Cache(caching.FunctionCache):
     """numba's cache of one function, of which a damaged or unwritable file costs time and no more.
 
     Of processes that miss the same code one compiles it; the others wait for it.
     """
 
+    _impl_class = _Files
     _lock: Lock | None = None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

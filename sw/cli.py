@@ -170,7 +170,8 @@ def _words(error: Exception, broken: OSError | None) -> tuple[int, str] | None:
     usage = getattr(error, "format_message", None)  # click's errors, whichever copy of click Typer carries
     if usage is None:
         return None
-    return REFUSED, f"error: {usage()}"
+    text, parsed, kind = usage().partition("Input should be a valid ")  # Typer's words for what it could not read
+    return REFUSED, f"error: {text}must be a valid {kind.partition(',')[0]}" if parsed else f"error: {text}"
 
 
 def _end(code: int, line: str) -> int:

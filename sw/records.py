@@ -81,6 +81,7 @@ class RunGemm(Record):
     utilization: float = Field(description="MACs over cycles times MACs a cycle")
     dram_bytes: int
     roofline_cycles: float = Field(description="cycles that the operands need on the DRAM bus")
+    dram_bound: float = Field(description="share of cycles in which the DRAM bus moves data")
     roofline_fraction: float = Field(description="roofline_cycles over cycles")
     bound: Literal["memory", "compute"] = Field(description="what needs more cycles at its peak: DRAM bus or mesh")
     simulation_seconds: float

@@ -33,9 +33,11 @@ def brief(text: str, most: int = MOST_SHOWN) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message names it: its Python form, abbreviated."""
+    """A value as a message names it: its Python form, abbreviated; ``true`` and ``false`` as files have them."""
     if isinstance(value, int) and abs(value) >= 10**30:  # Python refuses to print thousands of digits
         return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return brief(repr(value if len(value) <= 4 * MOST_SHOWN else f"{value[:MOST_SHOWN]}..{value[-MOST_SHOWN:]}"))
     if isinstance(value, list | tuple | dict | set) and len(value) > 8:

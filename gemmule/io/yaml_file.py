@@ -146,10 +146,11 @@ def _scalar(event: events.ScalarEvent, name: str) -> int | bool | str:
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
         return text.lower() == "true"
     if _SPELLED.fullmatch(text):
-        raise _refuse(event, f"{name} must be written true or false, or in quotes as text, not {shown(text)}")
+        raise _refuse(event, f"{name} must be written true or false, not {shown(text)}")
     if _EMPTY.fullmatch(text):
         raise _refuse(event, f"{name} has no value: write one, or leave the line out for the default")
     in_1_1 = Resolver().resolve(yaml.ScalarNode, text, (True, False))
     if in_1_1 != "tag:yaml.org,2002:str" or _NUMBER.fullmatch(text):
-        raise _refuse(event, f"{name} must be a plain decimal integer (or text in quotes), not {shown(text)}")
+        quoted = " (or text in quotes)" if name == "name" else ""
+        raise _refuse(event, f"{name} must be a plain decimal integer{quoted}, not {shown(text)}")
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -59,10 +60,10 @@ def blocks(verilog: Verilog) -> dict[str, str]:
 
 
 def _command(config: Config, source: str, unit: str, split: bool, sources: bool) -> str:
-    words = ["gemmule verilog --config", source or config.name]
+    words = ["gemmule", "verilog", "--config", source or config.name]
     words += ["--unit", unit] if unit != TOP else []
     words += ["--split"] if split else []
-    return " ".join(words + (["--source-attributes"] if sources else []))
+    return shlex.join(words + (["--source-attributes"] if sources else []))
 
 
 def _header(config: Config, module: str, command: str, yosys: str) -> str:
@@ -88,7 +89,8 @@ def export(config: Config, out_dir: Path | str, *, unit: str = TOP, timing: Timi
 
     One file ``<unit>_<config>.sv``; with ``split`` a folder ``gemmule_<config>`` with a file for each block of the
     diagram, named after its module, and the list ``gemmule_<config>.f`` of them. Each file appears whole, the manifest
-    last; while they are written there is none. Files whose text is the same are left alone.
+    last; while they are written there is none. Files whose text is the same are left alone; the list of an earlier
+    export with ``split`` goes when there is one file.
 
     Parameters
     ----------
@@ -122,6 +124,8 @@ def export(config: Config, out_dir: Path | str, *, unit: str = TOP, timing: Timi
         "filelist": f"{stem}.f" if split else None, "ports": verilog.ports,
     }, indent=2) + "\n"
     _write(folder, made | listed, f"{stem}.manifest.json", manifest)
+    if not split:
+        (folder / f"{stem}.f").unlink(missing_ok=True)  # of an earlier export in files
     return Export(tuple(folder / name for name in made), folder / f"{stem}.manifest.json",
                   folder / f"{stem}.f" if split else None)
 

@@ -49,6 +49,8 @@ class Builder:
         self.order = Order(config, bases, limits, lengths)
         self.sealed = False
         """The memories' upper halves have been dumped: nothing may write there any more."""
+        self.program = range(0)
+        """Bytes of DRAM in which the program will lie: nothing may be stored there."""
 
     def plan(self, command: Command, strengthen: float = 0.0) -> Candidate | None:
         """The command with its waits, as if it came next; None when it is not legal by itself."""
@@ -57,7 +59,8 @@ class Builder:
         except IsaError:
             return None
         plan = self.order.plan(row := table_row(command))
-        if not plan.legal or (self.sealed and self._writes_upper(plan)):
+        if (not plan.legal or (self.sealed and self._writes_upper(plan))
+                or (command.unit is Unit.STORE and self._writes_program(plan))):
             return None
         waits: dict[Unit, int] = {}
         if self.random.random() < strengthen:
@@ -83,6 +86,11 @@ class Builder:
         if candidate is None:
             raise AssertionError(f"fuzz: fixed command is not legal: {command}")
         self.accept(candidate)
+
+    def _writes_program(self, plan: Plan) -> bool:
+        return any(access.write and access.memory is Memory.DRAM
+                   and access.spans[0, 0] < self.program.stop and access.spans[-1, 1] > self.program.start
+                   for access in accesses(plan.row, plan.out, self.config))
 
     def _writes_upper(self, plan: Plan) -> bool:
         half = {Memory.SPM: self.config.spm_rows // 2, Memory.ACC: self.config.acc_rows // 2}

@@ -105,6 +105,7 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     bases, limits, lengths = _registers(frame, random)
     draw = Draw(config, random, bases, lengths)
     builder = Builder(config, bases, limits, lengths, random)
+    builder.program = range(frame.program, frame.end)
     if brief:
         draw.long_cycles, draw.wish = 0, None
     if draw.chance(0.3):

@@ -185,7 +185,8 @@ def build(sources: Sequence[Path], top: str, parameters: Mapping[str, int], *, n
         partial.mkdir()
         duration = _duration(sum(len(text) for _, text in texts), train is not None)
         try:
-            with working(f"building the simulator of {name} (Verilator and C++, {duration}; kept in {final.parent})"):
+            what = f"the simulator of {name}{' with tracing' * waves}"
+            with working(f"building {what} (Verilator and C++, {duration}; kept in {final.parent})"):
                 if train:
                     make(partial, COUNTING)
                     train(Build(partial, partial / top, waves))

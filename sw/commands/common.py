@@ -39,8 +39,8 @@ ConfigOption = Annotated[str, typer.Option(
     autocompletion=lambda: list(PRESETS))]
 JsonOption = Annotated[Path | None, typer.Option(
     "--json", metavar="FILE", callback=lambda path: _check_json(path),
-    help="Also write the numbers to this file (docs/schemas); '-': to standard output, and the words to standard "
-         "error.")]
+    help="Also write the numbers to this file (docs/schemas), folders included; '-': to standard output, and the "
+         "words to standard error.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", help=f"Seed of random data, {SEED}.", callback=lambda seed: SEED.check("--seed", seed))]
 ShapeOption = Annotated[str, typer.Option(
@@ -72,10 +72,11 @@ def parse_shape(text: str, option: str = "--shape") -> tuple[int, int, int]:
 def conditions(config: Config) -> str:
     """The reference conditions that every report prints."""
     dram, host = config.dram, config.host
+    refresh = f"refresh {dram.refresh_cycles} in {dram.refresh_period}" if dram.refresh_period else "no refresh"
     return (
-        f"{config.name}: {config.dim}x{config.dim} array, {config.bus_bytes} bytes per cycle, "
+        f"{config.name}: {config.dim}x{config.dim} array, {config.bus_bytes / dram.beat_cycles:.3g} bytes per cycle, "
         f"{config.host.clock_mhz} MHz; DRAM latency {dram.latency}, {dram.banks} banks of {dram.row_bytes} byte "
-        f"rows, miss {dram.row_miss}, refresh {dram.refresh_cycles} in {dram.refresh_period}; host "
+        f"rows, miss {dram.row_miss}, turnaround {dram.turnaround}, {refresh}; host "
         f"{host.launch_cycles} cycles a launch, {host.step_cycles} a step"
     )
 

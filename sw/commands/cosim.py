@@ -24,6 +24,7 @@ KNOWN = ("gemm", "target", "draft")
 
 
 def cosim(
+    context: typer.Context,
     program: Annotated[str, typer.Argument(
         metavar="PROGRAM", help="gemm, or target or draft (one pass of a bundled model).",
         autocompletion=lambda: list(KNOWN))] = "gemm",
@@ -52,6 +53,10 @@ def cosim(
     """
     if program not in KNOWN:
         raise InputError(f"PROGRAM must be {', '.join(KNOWN[:-1])} or {KNOWN[-1]}, not {program!r}")
+    others = ("rows", "position") if program == "gemm" else ("shape",)
+    for name in others:
+        if (source := context.get_parameter_source(name)) and source.name != "DEFAULT":
+            raise InputError(f"--{name} is not for {program}; leave it out")
     out = Output(json)
     device = read_config(config)
 

@@ -135,25 +135,28 @@ def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, A
     from gemmule.sim.roofline import roofline_cycles
 
     ideal = roofline_cycles(program.roofline_bytes, device)
+    moved = sum(result.dram_bytes.values()) // device.bus_bytes * device.dram.beat_cycles / result.cycles
+    macs = program.utilization(result.cycles)
     return {
         "commands": len(result.issue), "mapping": program.plan.describe(device.dim),
         "clock_mhz": device.host.clock_mhz, "cycles": result.cycles,
         "milliseconds": result.cycles / device.host.clock_mhz / 1000,
-        "utilization": program.utilization(result.cycles), "dram_bytes": program.dram_bytes,
+        "utilization": macs, "dram_bytes": program.dram_bytes, "dram_bound": moved,
         "roofline_cycles": ideal, "roofline_fraction": ideal / result.cycles,
-        "bound": "memory" if ideal > program.macs / device.dim ** 2 else "compute", "counters": result.counters,
+        "bound": "memory" if moved >= macs else "compute", "counters": result.counters,
     }
 
 
 def _print(out: Output, device: Config, program: GemmProgram, record: dict[str, Any]) -> None:
     from gemmule.sw.report import counters_table
 
-    r, macs, traffic = record, program.macs / device.dim ** 2, record["roofline_cycles"]
+    r = record
     out.print(f"{r['shape']} {r['dataflow']} {r['weights']} on {r['backend']}: {r['cycles']:,} cycles "
               f"({r['milliseconds']:.3g} ms at {device.host.clock_mhz} MHz), {r['utilization']:.1%} of peak MACs, "
-              f"{r['roofline_fraction']:.1%} of the memory roofline")
-    out.print(f"{r['bound']}-bound: at peak its MACs take {macs:,.0f} cycles, its DRAM traffic {traffic:,.0f}")
-    out.print(f"{r['dram_bytes']:,} DRAM bytes, {r['commands']:,} commands; mapping: {r['mapping']}")
+              f"{r['roofline_fraction']:.1%} of the memory roofline (each operand moved once)")
+    out.print(f"{r['bound']}-bound: DRAM bus busy in {r['dram_bound']:.1%} of cycles ({r['dram_bytes']:,} bytes), "
+              f"mesh in {r['utilization']:.1%} (MACs at its peak)")
+    out.print(f"{r['commands']:,} commands; mapping: {r['mapping']}")
     out.console.print(counters_table(r["counters"]))
     if r["correct"] is not None:
         out.print("result equals numpy" if r["correct"] else "result differs from numpy",

@@ -17,8 +17,11 @@ __all__ = ["verilog"]
 def verilog(
     config: ConfigOption = "base",
     out: Annotated[Path, typer.Option(
-        "--out", help="Folder for the Verilog and its manifest.")] = Path("build/verilog"),
-    unit: Annotated[str, typer.Option("--unit", help="One unit alone instead of the whole device.")] = "",
+        "--out", metavar="FOLDER", help="Folder for the Verilog and its manifest; made if need be.",
+    )] = Path("build/verilog"),
+    unit: Annotated[str, typer.Option(
+        "--unit", metavar="UNIT", help="One unit alone instead of the whole device, such as fetch, matrix or select "
+                                       "(docs/verilog.md has all).")] = "",
     split: Annotated[bool, typer.Option("--split", help="A file for each block, and a list of them.")] = False,
     source_attributes: Annotated[bool, typer.Option(
         "--source-attributes", help="Say at every statement which line of Python it comes from.")] = False,

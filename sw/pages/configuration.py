@@ -143,7 +143,8 @@ dram:
 Of YAML a file may use what every version of YAML reads alike: fields, decimal integers (`8`, not
 `010`, `0x8`, `8.0` or `1_000`), `true` and `false` (not `yes` or `on`), text, comments. Anchors,
 tags, lists, several documents and a field given twice are refused, as are files of more than 64
-KiB. A file without `name` is named like itself, `my` here; a preset's name is for that preset.
+KiB. A file without `name` is named like itself, `my` here, or `custom` where that is no legal name;
+a preset's name is for that preset.
 
 The presets are in [gemmule/presets](../gemmule/presets); more examples, which the fuzzer runs too,
 in [examples/configs](../examples/configs). The message for a value outside its range names file

@@ -139,8 +139,8 @@ def test_errors() -> None:
         ({"dataflow": "rs"}, "dataflow must be one of ws, os"),
         ({"dataflow": "os", "weights": INT4}, "output-stationary dataflow takes int8"),
         ({"weights": WeightFormat(3)}, "4 or 8 bits, not 3"),
-        ({"weights": WeightFormat(8, 16)}, "not 16 of int8"),
-        ({"weights": WeightFormat(4, 24)}, "not 24 of int4"),
+        ({"weights": WeightFormat(4, 24)}, "times a power of two of int4 weights, not 24:"),
+        ({"weights": WeightFormat(8, 16)}, "groups of scales are of int4 weights, not of int8"),
     ):
         with pytest.raises(CompileError, match=message):
             compile_gemm(CONFIGS["base"], 16, 64, 16, **options)

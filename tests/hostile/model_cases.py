@@ -204,7 +204,7 @@ INSIDE: dict[str, tuple[Damage, str]] = {
     "digits": (header_of(lambda h: '{"shape": ' + "9" * 5000 + "}"), "a number is too long"),
     "large number": (shape(hidden=10**300), "shape.hidden must be less than 131,072, not an integer of 997 bits"),
     "text for a size": (shape(hidden="64"), "shape.hidden must be an integer, not '64'"),
-    "truth for a size": (shape(layers=True), "shape.layers must be an integer, not True"),
+    "truth for a size": (shape(layers=True), "shape.layers must be an integer, not true"),
     "float for a size": (shape(layers=1.0), "shape.layers must be an integer, not 1.0"),
     "number for truth": (shape(gated=0), "shape.gated must be true or false, not 0"),
     "gated": (shape(gated=True), "lacks the tensor 'layers.0.gate.mult'"),

@@ -62,7 +62,7 @@ CONTENT: dict[str, tuple[str | bytes, str]] = {
     "yes": ("comparison_modes: yes", ":1: comparison_modes must be written true or false"),
     "off": ("comparison_modes: off", ":1: comparison_modes must be written true or false"),
     "one": ("comparison_modes: 1", ":1: comparison_modes must be true or false, not 1"),
-    "truth as number": ("dim: true", ":1: dim must be an integer, not True"),
+    "truth as number": ("dim: true", ":1: dim must be an integer, not true"),
     "no value": ("dim:", ":1: dim has no value"), "null": ("dim: null", ":1: dim has no value"),
     "quoted number": ("dim: '16'", ":1: dim must be an integer, not '16'"),
     "key twice": ("dim: 8\nbus_bytes: 8\ndim: 16", ":3: dim stands twice, first in line 1"),

@@ -33,7 +33,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["run", "gemm", "--config", "huge"], "config: 'huge' is neither a preset"),
     (["run", "gemm", "--dataflow", "rs"], "--dataflow must be one of ws, os, not 'rs'"),
     (["run", "gemm", "--weights", "int2"], "--weights must be one of int8, int4, not 'int2'"),
-    (["run", "gemm", "--group-size", "32"], "a group of scales must span dim = 16 times a power of two of int4"),
+    (["run", "gemm", "--group-size", "32"],
+     "groups of scales are of int4 weights, not of int8: take int4, or group size 0"),
     (["run", "gemm", "--dataflow", "os", "--weights", "int4"], "the output-stationary dataflow takes int8 weights"),
     (["run", "gemm", "--backend", "fpga"], "--backend must be one of model, rtl, not 'fpga'"),
     (["run", "gemm", "--backend", "rtl", "--timing-only"], "--timing-only needs --backend model"),
@@ -77,7 +78,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["disasm", "8x8x8", "--config", "tiny", "--save-image", "/"], "--save-image must name a writable file"),
     (["disasm", "2x2x2.bin"], "PROGRAM must be a file"),
     (["generate", "--colour", "red"], "No such option: --colour"),
-    (["run", "gemm", "--seed", "two"], "'--seed': Input should be a valid integer"),
+    (["run", "gemm", "--seed", "two"], "'--seed': must be a valid integer"),
 ])
 def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message: str) -> None:
     assert run(monkeypatch, *arguments) == 2

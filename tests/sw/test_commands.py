@@ -132,8 +132,8 @@ def test_report_of_a_generation(monkeypatch, capsys, tmp_path: Path) -> None:
 def test_report_of_a_product(monkeypatch, capsys, shape: str, bound: str) -> None:
     assert run(monkeypatch, "run", "gemm", "--shape", shape, "--config", "tiny", "--timing-only") == 0
     out = " ".join(capsys.readouterr().out.split())
-    macs, traffic = (int(n.replace(",", "")) for n in re.search(
-        rf"{bound}-bound: at peak its MACs take ([\d,]+) cycles, its DRAM traffic ([\d,]+)", out).groups())
+    traffic, macs = (float(n) for n in re.search(
+        rf"{bound}-bound: DRAM bus busy in ([\d.]+)% of cycles \([\d,]+ bytes\), mesh in ([\d.]+)% ", out).groups())
     assert (macs > traffic) == (bound == "compute")
     assert set(CAUSE_MEANING) == set(CAUSES)
     for cause, meaning in CAUSE_MEANING.items():

@@ -317,3 +317,10 @@ def test_length_fields_resolve_to_the_drawn_value():
         assert length.resolve(lengths) == value
         forms.add((length.reg > 0, length.offset > 0))
     assert len(forms) == 3
+
+
+def test_a_store_that_is_skipped_is_not_into_the_program():
+    """In 64 KiB a store to anywhere, which no predicate will let run, met the program (seed 27)."""
+    config = load_config("examples/configs/unusual/space16.yaml")
+    case = generate(config, 27, 300, faults=0.1)
+    verify(case.image, config, case.bases, case.limits, case.lengths, case.program)
