@@ -151,6 +151,6 @@ def _scalar(event: events.ScalarEvent, name: str) -> int | bool | str:
         raise _refuse(event, f"{name} has no value: write one, or leave the line out for the default")
     in_1_1 = Resolver().resolve(yaml.ScalarNode, text, (True, False))
     if in_1_1 != "tag:yaml.org,2002:str" or _NUMBER.fullmatch(text):
-        quoted = " (or text in quotes)" if name == "name" else ""
-        raise _refuse(event, f"{name} must be a plain decimal integer{quoted}, not {shown(text)}")
+        hint = "; put text in quotes" if name == "name" else ""
+        raise _refuse(event, f"{name} must be a plain decimal integer, not {shown(text)}{hint}")
     return text
