@@ -81,9 +81,9 @@ def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengt
     """
     top = (1 << config.address_bits) - 1
     for name, values, high in (("base", bases, top), ("limit", limits, top), ("length", lengths, MAX_LENGTH)):
-        for i, value in enumerate(values):
-            if not 0 <= value <= high:
-                raise IsaError(f"{name} register {i} must be from 0 to {high}, not {int(value)}")
+        if values.min() < 0 or values.max() > high:
+            i = int(np.flatnonzero((values < 0) | (values > high))[0])
+            raise IsaError(f"{name} register {i} must be from 0 to {high}, not {int(values[i])}")
 
 
 def check_program(config: Config, address: int, size: int) -> None:

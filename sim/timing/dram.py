@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["DRAM", "reset", "serve"]
+__all__ = ["DRAM", "after_refresh", "close", "first_beat", "reset", "serve"]
 
 DRAM = np.dtype([
     ("bus_free", np.int64),
@@ -30,8 +30,11 @@ def reset(dram, p):  # type: ignore[no-untyped-def]
 
 
 @njit
-def serve(dram, p, arrival, address, beats, write):  # type: ignore[no-untyped-def]
-    """Cycle of the first beat of a burst that arrives now; beat i follows in ``start + i * beat_cycles``."""
+def first_beat(dram, p, arrival, address, free, turn):  # type: ignore[no-untyped-def]
+    """Cycle of the first beat of a burst that arrives now, but for refreshes; its row is open then.
+
+    ``free``: the bus is, from this cycle on, ``turn`` cycles later for this direction.
+    """
     index = address >> p.row_shift
     bank = index & (p.banks - 1)
     row = index >> p.bank_shift
@@ -39,17 +42,33 @@ def serve(dram, p, arrival, address, beats, write):  # type: ignore[no-untyped-d
     if dram.open_row[bank] != row:
         prep = max(arrival, dram.bank_end[bank]) + p.row_miss
         dram.open_row[bank] = row
-    start = dram.bus_free
-    if dram.direction == 1 - write:
-        start += p.turnaround
-    start = max(start, prep + p.latency)
-    length = beats * p.beat_cycles
+    return max(free + turn, prep + p.latency)
+
+
+@njit
+def after_refresh(p, start, length, refresh, next_refresh):  # type: ignore[no-untyped-def]
+    """(first beat behind the refresh that it would meet, last refresh, next one)."""
     # The ends of bursts only grow, so the last refresh before an end is found without a division.
-    if start + length > dram.next_refresh:
-        dram.refresh = (start + length - 1) // p.refresh_period * p.refresh_period
-        dram.next_refresh = dram.refresh + p.refresh_period
-    if dram.refresh > 0 and start < dram.refresh + p.refresh_cycles:
-        start = dram.refresh + p.refresh_cycles
-    dram.bus_free = dram.bank_end[bank] = start + length
-    dram.direction = write
+    if start + length > next_refresh:
+        refresh = (start + length - 1) // p.refresh_period * p.refresh_period
+        next_refresh = refresh + p.refresh_period
+    if refresh > 0 and start < refresh + p.refresh_cycles:
+        start = refresh + p.refresh_cycles
+    return start, refresh, next_refresh
+
+
+@njit
+def close(dram, p, address, end):  # type: ignore[no-untyped-def]
+    """The burst's last beat is over before cycle ``end``."""
+    dram.bank_end[(address >> p.row_shift) & (p.banks - 1)] = end
+
+
+@njit
+def serve(dram, p, arrival, address, beats, write):  # type: ignore[no-untyped-def]
+    """Cycle of the first beat of a burst that arrives now; beat i follows in ``start + i * beat_cycles``."""
+    turn = p.turnaround if dram.direction == 1 - write else 0
+    start, length = first_beat(dram, p, arrival, address, dram.bus_free, turn), beats * p.beat_cycles
+    start, dram.refresh, dram.next_refresh = after_refresh(p, start, length, dram.refresh, dram.next_refresh)
+    dram.bus_free, dram.direction = start + length, write
+    close(dram, p, address, dram.bus_free)
     return start

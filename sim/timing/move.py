@@ -13,7 +13,7 @@ from numba import njit
 
 from gemmule.isa import TABLE_FIELDS, MoveFlag
 from gemmule.resolve import OUT
-from gemmule.sim.timing.dram import serve
+from gemmule.sim.timing.dram import after_refresh, close, first_beat, serve
 
 __all__ = ["FOREVER", "MOVER", "advance", "begin_load", "begin_store", "reset_mover"]
 
@@ -97,51 +97,70 @@ def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no
 
 
 @njit
-def _request(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
-    """The next load burst, requested in ``load_next``. True when it is the command's last one."""
-    t, at = s.load_next, s.load_start + s.load_done
-    size, beats = _burst(p, at, s.load_bytes - s.load_done)
-    start = serve(dram, p, t, at, beats, 0)
-    end = start + (beats - 1) * p.beat_cycles
-    s.last_beat[s.requested & 63] = end
-    s.requested += 1
-    s.load_beats += beats
-    s.load_bursts += 1
-    first, offset = s.load_done == 0, s.load_start & (p.bus - 1)
-    s.load_done += size
-    row_ends = s.load_done == s.load_bytes
-    after = t + 1
-    if s.broadcast:
-        # beats come at most as slowly as they are written, or the last one decides
-        s.written = max(start + beats * s.broadcast, end + s.broadcast) + p.load_write - 1
-        after = s.written + 1
-    elif offset == 0:
-        s.written = max(s.written + beats, end + p.load_write)
-    else:
-        # Chunk j ends with beat j + 1 if the row has it, so the last beat may complete two.
-        row_beats = (offset + s.load_bytes + p.bus - 1) >> p.bus_shift
-        row_chunks = (s.load_bytes + p.bus - 1) >> p.bus_shift
-        extra = 1 if row_ends and row_beats == row_chunks else 0
-        chunks = beats - (1 if first else 0) + extra
-        late = 1 if extra and row_chunks > 1 else 0
-        if chunks:
-            s.written = max(s.written + chunks, end + p.load_write + late)
-    if row_ends:
-        s.load_done = 0
-        s.load_rows -= 1
-        if s.load_rows == 0:
-            finish[s.load_command] = s.written
-            s.load_command = -1
-            s.load_next = FOREVER
-            return True
-        if s.load_index < 0:
-            s.load_start += s.load_stride
+def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
+    """The load's bursts from that of ``load_next`` on, while they are requested before ``until``.
+
+    The first cycle in which the rest of the device may differ by them: if the command ends, the one after. A
+    memory-bound launch spends most of its time here: what a burst changes is kept in variables, which the compiler
+    holds in registers as it cannot hold a record's fields.
+    """
+    t, number, written, done = s.load_next, s.requested, s.written, s.load_done
+    row_start, rows, index, size, broadcast = s.load_start, s.load_rows, s.load_index, s.load_bytes, s.broadcast
+    direction, free, refresh, next_refresh = dram.direction, dram.bus_free, dram.refresh, dram.next_refresh
+    moved, changed = 0, FOREVER
+    while t < until:
+        at = row_start + done
+        part, beats = _burst(p, at, size - done)
+        start = first_beat(dram, p, t, at, free, p.turnaround if direction == 1 else 0)
+        length = beats * p.beat_cycles
+        start, refresh, next_refresh = after_refresh(p, start, length, refresh, next_refresh)
+        direction, free = 0, start + length
+        close(dram, p, at, free)
+        end = free - p.beat_cycles
+        s.last_beat[number & 63] = end
+        number += 1
+        moved += beats
+        first, offset = done == 0, row_start & (p.bus - 1)
+        done += part
+        row_ends = done == size
+        after = t + 1
+        if broadcast:
+            # beats come at most as slowly as they are written, or the last one decides
+            written = max(start + beats * broadcast, end + broadcast) + p.load_write - 1
+            after = written + 1
+        elif offset == 0:
+            written = max(written + beats, end + p.load_write)
         else:
-            s.load_index += 1
-            s.load_start = s.load_base + indices[s.load_index] * s.load_stride
-            after = t + p.index_cycles
-    s.load_next = _window(p, s, after)
-    return False
+            # Chunk j ends with beat j + 1 if the row has it, so the last beat may complete two.
+            row_beats = (offset + size + p.bus - 1) >> p.bus_shift
+            row_chunks = (size + p.bus - 1) >> p.bus_shift
+            extra = 1 if row_ends and row_beats == row_chunks else 0
+            chunks = beats - (1 if first else 0) + extra
+            late = 1 if extra and row_chunks > 1 else 0
+            if chunks:
+                written = max(written + chunks, end + p.load_write + late)
+        if row_ends:
+            done = 0
+            rows -= 1
+            if rows == 0:
+                finish[s.load_command] = written
+                s.load_command = -1
+                changed = t + 1
+                t = FOREVER
+                break
+            if index < 0:
+                row_start += s.load_stride
+            else:
+                index += 1
+                row_start = s.load_base + indices[index] * s.load_stride
+                after = t + p.index_cycles
+        t = max(after, s.last_beat[(number - p.read_bursts) & 63] + 1)
+    s.load_beats += moved
+    s.load_bursts += number - s.requested
+    s.load_next, s.requested, s.written, s.load_done = t, number, written, done
+    s.load_start, s.load_rows, s.load_index = row_start, rows, index
+    dram.direction, dram.bus_free, dram.refresh, dram.next_refresh = direction, free, refresh, next_refresh
+    return changed
 
 
 @njit
@@ -220,11 +239,9 @@ def advance(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
     """
     while True:
         if s.load_next <= s.store_next:
-            t = s.load_next
-            if t >= until:
+            if s.load_next >= until:
                 return until
-            if _request(p, s, dram, indices, finish):
-                until = min(until, t + 1)
+            until = min(until, _request(p, s, dram, indices, finish, min(until, s.store_next + 1)))
         else:
             if s.store_next >= until:
                 return until

@@ -38,8 +38,7 @@ MODEL: dict[str, tuple[str, str, str]] = {
         "np.clip(np.where(inside == -1 << 31, 127, inside), -128, 127)"),
     "refresh boundary of writes": (
         "gemmule.sim.timing.dram",
-        "if start + length > dram.next_refresh:\n        dram.refresh = (start + length - 1) //",
-        "if start + length > dram.next_refresh - write:\n        dram.refresh = (start + length - 1 + write) //"),
+        "after_refresh(p, start, length, dram.refresh", "after_refresh(p, start, length + write, dram.refresh"),
 }
 """Module, what stands there once, what stands there instead."""
 
