@@ -24,11 +24,11 @@ __all__ = ["NONE", "Verdict", "campaign", "checks_of"]
 
 NONE = 0
 """The device without a mutant."""
-
-
 EARLY = 4
 """Programs before the directed checks: they kill nearly all."""
-FAULTY = 300
+LONG = 10
+"""Times the commands that the last program has: counts grow to more bits."""
+FAULTY = 600
 """Probes: short programs at the brink of a fault, with one at their end."""
 
 
@@ -51,7 +51,8 @@ def checks_of(config: Config, seed: int, count: int, commands: int) -> tuple[lis
     digest = hashlib.sha256(Path(checks.__file__).read_bytes())
     early = (generate(config, seed + i, commands, faults=0.1) for i in range(min(EARLY, count)))
     faulty = (probe(config, seed + i) for i in range(FAULTY))
-    late = (generate(config, seed + i, commands, faults=0.1) for i in range(EARLY, count))
+    late = (generate(config, seed + i, commands * (LONG if i == count - 1 else 1), faults=0.1 * (i < count - 1))
+            for i in range(EARLY, count))
     dram_bytes, found = 1, ([], [])  # type: tuple[int, tuple[list[Check], list[Check]]]
     with counting("programs recorded", count + FAULTY) as tell:
         for launches, group in zip((early, chain(faulty, late)), found):

@@ -14,11 +14,13 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.csr import COUNTERS, FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, MoveFlag, Unit, decode
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Command, MoveFlag, Unit, decode, encode_program
 from gemmule.resolve import FAULTS
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.wipe import wipe
+from gemmule.sim.launch import Launch
 from gemmule.sim.mutants.recorded import MARGIN, Check, Program
+from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 
@@ -273,6 +275,57 @@ class _Directed:
 
         return Check(f"silence from {after} on", run)
 
+    def owed(self, rtl: RtlDevice) -> str:
+        """Any number of reads, or of responses to writes, that never come: the watchdog counts all the same."""
+        config, limit, found = self.config, 500, ""
+        ends: list[int] = []
+        for bursts in range(1, min(config.read_bursts, config.dram.latency // 2) + 1):
+            launch, cycle = self._one(Unit.LOAD, bursts)
+            rtl.watchdog = limit + MARGIN
+            rtl.load(launch)
+            rtl.write_register(Csr.WATCHDOG, limit)
+            rtl.start()
+            rtl.wait(max(1, cycle + bursts + config.dram.latency // 4 - rtl.read_register(Csr.CYCLES)))
+            rtl.set_stall(255)  # all requests are out, no data have come
+            seen = self._barked(rtl)
+            found = found or _wanted(f"fault, {bursts} reads owed", "watchdog", FAULTS[seen.fault])
+            ends.append(seen.cycles - bursts)
+        found = found or ("" if len(set(ends)) == 1 else f"the end less the reads owed: {ends}")
+        ends.clear()
+        for bursts in range(1, config.write_bursts + 1):
+            launch, _ = self._one(Unit.STORE, bursts)
+            rtl.watchdog = limit + MARGIN
+            rtl.load(launch)
+            rtl.write_register(Csr.WATCHDOG, limit)
+            rtl.set_stall(255, ["b"])
+            rtl.start()
+            seen = self._barked(rtl)
+            found = found or _wanted(f"fault, {bursts} responses owed", "watchdog", FAULTS[seen.fault])
+            ends.append(seen.cycles)
+        rtl.write_register(Csr.WATCHDOG, WATCHDOG_CYCLES)
+        found = found or ("" if ends == sorted(set(ends)) else f"the ends, by responses owed: {ends}")
+        return found or self.recovered(rtl)
+
+    def _one(self, unit: Unit, bursts: int) -> tuple[Launch, int]:
+        """A launch of one move of whole bursts, and the cycle of its issue."""
+        move = Command.make(unit, bytes=bursts * self.config.burst_bytes, row=0, block_stride=1, rows=1)
+        size = 1 << 14
+        launch = Launch(f"{unit.label} of {bursts} bursts", 0, encode_program([move]), size // 2,
+                        np.zeros(size, dtype=np.uint8), np.zeros(NUM_BASES, dtype=np.int64),
+                        np.full(NUM_BASES, size, dtype=np.int64), np.zeros(NUM_LENGTHS, dtype=np.int64))
+        model = Simulator(self.config, dram_bytes=size)
+        model.load(launch)
+        return launch, int(model.run(timing_only=True).issue[0])
+
+    @staticmethod
+    def _barked(rtl: RtlDevice) -> Result:
+        """What the device says when the watchdog has ended the launch; the device is reset."""
+        seen = rtl.finish()
+        rtl.set_stall(0)
+        rtl.write_register(Csr.CONTROL, Control.RESET)
+        rtl.reset()
+        return seen
+
     def patience(self, rtl: RtlDevice) -> str:
         """Without a watchdog a silent memory is waited for."""
         program = self.program
@@ -313,7 +366,7 @@ def directed(config: Config, seed: int, commands: int = 60) -> Iterator[Check]:
         Check("interrupt", checks.interrupt), Check("restart", checks.restart),
         *(checks.stalls(chance) for chance in (30, 200)),
         *(checks.error(where, last) for where in ("fetch", "load", "store") for last in (False, True)),
-        Check("watchdog", checks.watchdog), Check("patience", checks.patience),
+        Check("watchdog", checks.watchdog), Check("owed", checks.owed), Check("patience", checks.patience),
         *(checks.silence(end * part // 8, 600) for part in (2, 6)),
         *(checks.reset(end * part // 8) for part in (1, 3, 6)),
     ]
