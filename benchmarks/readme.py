@@ -88,8 +88,8 @@ def _fuzzing() -> list[tuple[str, ...]]:
     found = [load(path.stem) for path in sorted((ROOT / "docs" / "results").glob("fuzz_*.json"))]
     names = ", ".join(f"`{f['config']}` {f['commands']:,} ({f['programs']})" for f in found)
     return [("RTL against model: bytes and cycles that differ",
-             f"random programs, seeds from {found[0]['seed']} on, on the presets and on configurations that are usual "
-             f"and unusual; commands (programs): {names}",
+             f"random programs, seeds from {found[0]['seed']} on, on the presets, the examples and the unusual "
+             f"configurations; commands (programs): {names}",
              f"{sum(f['byte_differences'] for f in found)} and {sum(f['cycle_differences'] for f in found)} in "
              f"{sum(f['commands'] for f in found):,} commands", "`make fuzz`: [fuzz_*](docs/results)")]
 

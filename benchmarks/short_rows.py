@@ -4,8 +4,8 @@
 
 A layer's keys and values, ``--heads`` times ``--positions`` rows of ``--bytes`` each, are loaded into the scratchpad
 once, in blocks of ``--block`` rows; nothing else runs. *contiguous*: [head][key | value][position], rows of a block
-follow each other and share bursts. *strided*: [head][position][key | value], each row is a burst of its own.
-*scattered*: [position][head][key | value], most rows lie in another DRAM row than the one before. *gathered*: of the
+follow each other. *strided*: [head][position][key | value], every second row. *scattered*:
+[position][head][key | value], most rows lie in another DRAM row than the one before. *gathered*: of the
 contiguous ones ``--kept`` positions, drawn once and sorted, by number. The roofline counts the rows' bytes at the bus's
 width outside refresh.
 """
@@ -100,7 +100,8 @@ def main() -> None:
     show(f"rows of {args.bytes} bytes on {args.config}", rows)
     write(args.out / f"short_rows_{Path(args.config).stem}.json", {
         "command": f"python benchmarks/short_rows.py --config {args.config} --heads {args.heads} --positions "
-                   f"{args.positions} --kept {args.kept} --bytes {args.bytes} --block {args.block} --seed {args.seed}",
+                   f"{args.positions} --kept {args.kept} --bytes {args.bytes} --block {args.block} --seed {args.seed} "
+                   f"--reads {' '.join(map(str, args.reads))}",
         "rows": rows,
     })
 

@@ -132,3 +132,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     bad.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="must be UTF-8 text; byte 0 is not"):
         load_config(bad)
+
+
+def test_a_default_that_breaks_a_rule_is_called_one(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("dim: 8\n")
+    with pytest.raises(ConfigError, match=r"bus_bytes must not exceed dim = 8, not 16 \(the default\)"):
+        load_config(path)

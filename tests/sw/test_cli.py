@@ -33,6 +33,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["run", "gemm", "--config", "huge"], "config: 'huge' is neither a preset"),
     (["run", "gemm", "--dataflow", "rs"], "--dataflow must be one of ws, os, not 'rs'"),
     (["run", "gemm", "--weights", "int2"], "--weights must be one of int8, int4, not 'int2'"),
+    (["cosim", "gemm", "--rows", "3"], "--rows is not for gemm; leave it out"),
+    (["cosim", "target", "--shape", "4x4x4"], "--shape is not for target; leave it out"),
     (["run", "gemm", "--group-size", "32"],
      "groups of scales are of int4 weights, not of int8: take int4, or group size 0"),
     (["run", "gemm", "--dataflow", "os", "--weights", "int4"], "the output-stationary dataflow takes int8 weights"),
