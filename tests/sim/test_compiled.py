@@ -1,6 +1,9 @@
 """Compiled code is kept in the cache folder; compiling is said; damaged or unwritable files cost time only."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -92,3 +95,15 @@ def test_the_users_own_folder_wins(load: Any, tmp_path: Path, monkeypatch: pytes
     assert load()(21) == 42
     assert list((tmp_path / "own").glob("*/*.nbc"))
     assert not (tmp_path / "cache").exists()
+
+
+def test_nothing_is_written_beside_the_sources(tmp_path: Path) -> None:
+    """Where the cache cannot be made, code is compiled and not kept: numba would take ``__pycache__``."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "module.py").write_text(
+        "from gemmule.sim.compiled import kept\n@kept('it')\ndef double(x):\n    return 2 * x\nprint(double(21))\n")
+    environment = os.environ | {"GEMMULE_CACHE": str(tmp_path / "file" / "cache"), "HOME": str(tmp_path / "home")}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run([sys.executable, "module.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "42\n", done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "module.py"]

@@ -18,6 +18,7 @@ from gemmule.config import load_config
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
 from gemmule.sw import estimate as estimating
+from gemmule.sw.commands.common import conditions
 from gemmule.sw.commands.generate import PROMPT
 from gemmule.sw.errors import InputError
 from gemmule.sw.estimate import Estimate, announce_tokens, estimate
@@ -139,6 +140,14 @@ def test_report_of_a_product(monkeypatch, capsys, shape: str, bound: str) -> Non
     for cause, meaning in CAUSE_MEANING.items():
         assert f"{cause}: {meaning}" in out
     assert not re.search(r"(?<![.\d])\d{5,}", out), "large numbers have separators"
+
+
+def test_the_head_of_a_report_has_the_real_bandwidth() -> None:
+    slow = load_config({"name": "slow", "dram": {"beat_cycles": 3, "refresh_period": 0, "turnaround": 7}})
+    text = conditions(slow)
+    assert "5.33 bytes per cycle" in text
+    assert "turnaround 7, no refresh;" in text
+    assert "16 bytes per cycle" in conditions(load_config("base"))
 
 
 # Long work ----------------------------------------------------------------------------------------

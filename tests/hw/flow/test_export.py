@@ -189,6 +189,17 @@ def test_what_is_the_same_is_left_alone(tmp_path: Path) -> None:
         assert path.read_text() != "changed"
 
 
+def test_one_file_leaves_no_list_of_many(tmp_path: Path) -> None:
+    (tmp_path / "control_tiny.f").write_text("control_tiny/control.sv\n")
+    export(TINY, tmp_path, unit="control")
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".sv"]
+
+
+def test_the_command_can_be_pasted(tmp_path: Path) -> None:
+    made = export(TINY, tmp_path, unit="control", source="my device.yaml")
+    assert "// Made by: gemmule verilog --config 'my device.yaml' --unit control\n" in made.files[0].read_text()
+
+
 @pytest.mark.parametrize("at", [0, 1, 17, 18, 19])
 def test_a_full_disk_leaves_whole_files_and_no_manifest(
         at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
