@@ -81,7 +81,7 @@ def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengt
     """
     top = (1 << config.address_bits) - 1
     for name, values, high in (("base", bases, top), ("limit", limits, top), ("length", lengths, MAX_LENGTH)):
-        if values.min() < 0 or values.max() > high:
+        if values.astype(np.uint64).max() > high:  # a negative one is large
             i = int(np.flatnonzero((values < 0) | (values > high))[0])
             raise IsaError(f"{name} register {i} must be from 0 to {high}, not {int(values[i])}")
 

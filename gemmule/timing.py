@@ -57,6 +57,8 @@ class Timing:
 
     fetch_start: int = 1
     """Start strobe to the first cycle in which fetch may request."""
+    resolve: int = 6
+    """Command taken from the fetch queue to the first cycle in which it may enter a unit's queue: stages of resolve."""
     done: int = 2
     """Last finish to the interrupt: ``cycles = last finish + done``."""
     load_first: int = 1

@@ -23,12 +23,14 @@ from gemmule.timing import Timing
 __all__ = ["Simulator"]
 
 _CACHED_PROGRAMS = 64
-_UNIT, _PREDICATE = (TABLE_FIELDS.index(name) for name in ("unit", "predicate"))
+_UNIT, _FLAGS, _PREDICATE = (TABLE_FIELDS.index(name) for name in ("unit", "flags", "predicate"))
 
 
 def _check_skipped(table: np.ndarray, skipped: Any) -> np.ndarray:
     """What the caller says is skipped, as bool[commands]."""
-    found = np.zeros(len(table), dtype=bool) if skipped is None else np.ascontiguousarray(skipped, dtype=bool)
+    if skipped is None:
+        return np.zeros(len(table), dtype=bool)
+    found = np.ascontiguousarray(skipped, dtype=bool)
     if found.shape != (len(table),):
         raise SimulationError(f"skipped must have one entry for each of {len(table)} commands, not shape {found.shape}")
     wrong = np.flatnonzero(found & (table[:, _PREDICATE] == 0))
@@ -37,17 +39,24 @@ def _check_skipped(table: np.ndarray, skipped: Any) -> np.ndarray:
     return found
 
 
+def _indexed(table: np.ndarray) -> np.ndarray:
+    """The INDEXED moves of a program, in order."""
+    flags = table[:, _FLAGS] >> MoveFlag.INDEXED & 1 == 1
+    return np.flatnonzero((table[:, _UNIT] <= Unit.STORE) & flags)
+
+
 def _row_numbers(
-    resolved: np.ndarray, skipped: np.ndarray, indices: Mapping[int, np.ndarray],
+    resolved: np.ndarray, skipped: np.ndarray, indexed: np.ndarray, indices: Mapping[int, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers, starts): DRAM rows of all INDEXED moves that run, and by command where its own begin.
+    """(numbers, starts): DRAM rows of those of the moves ``indexed`` that run, and by command where its own begin.
 
     A command that ``indices`` does not name has its rows in order.
     """
     starts = np.zeros(len(resolved), dtype=np.int64)
-    indexed = (resolved[:, OUT["unit"]] <= Unit.STORE) & (resolved[:, OUT["flags"]] >> MoveFlag.INDEXED & 1 == 1)
     numbers, at = [np.zeros(0, dtype=np.int64)], 0
-    for c in np.flatnonzero(indexed & ~skipped & (resolved[:, OUT["zero"]] == 0)).tolist():
+    for c in indexed.tolist():
+        if c >= len(resolved) or skipped[c] or resolved[c, OUT["zero"]]:
+            continue
         rows = int(resolved[c, OUT["m"]])
         found = np.asarray(indices.get(c, np.arange(rows)), dtype=np.int64)
         if found.shape != (rows,):
@@ -82,7 +91,7 @@ class Simulator:
         self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
         self._parameters = parameters(config, self.timing)
         self._config_vector = config_vector(config)
-        self._tables: dict[bytes, np.ndarray] = {}
+        self._tables: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
         self._image: bytes | None = None
         self._address = 0
 
@@ -110,13 +119,15 @@ class Simulator:
         if address + len(image) <= len(self.memory.dram):
             self.memory.write(address, self._image)
 
-    def _table(self, image: bytes) -> np.ndarray:
-        table = self._tables.get(image)
-        if table is None:
+    def _decoded(self, image: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """The table of a program, and its INDEXED moves."""
+        found = self._tables.get(image)
+        if found is None:
             if len(self._tables) >= _CACHED_PROGRAMS:
                 del self._tables[next(iter(self._tables))]
-            table = self._tables[image] = decode_table(image)
-        return table
+            table = decode_table(image)
+            found = self._tables[image] = table, _indexed(table)
+        return found
 
     def run(
         self, timing_only: bool = False, *,
@@ -137,7 +148,7 @@ class Simulator:
         if self._image is None:
             raise SimulationError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
-        table = self._table(self._image)
+        table, indexed = self._decoded(self._image)
         count = len(table)
         resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)
         issue = np.full(count, -1, dtype=np.int64)
@@ -149,7 +160,7 @@ class Simulator:
         if not timing_only:
             trace = execute(self.memory, table, resolved, good)
             skip[:good], indices = trace.skipped[:good], trace.indices
-        numbers, starts = _row_numbers(resolved[:good], skip[:good], indices or {})
+        numbers, starts = _row_numbers(resolved[:good], skip[:good], indexed, indices or {})
         cycles, fault, fault_index = launch(
             table, good, skip, numbers, starts, self._parameters, self._address, np.zeros(1, STATE), resolved,
             issue, finish, spent, traffic)

@@ -108,7 +108,7 @@ def test_every_file_of_the_device_and_its_model_is_reachable() -> None:
 
 def test_units_and_memories_are_sections_in_dataflow_order() -> None:
     heads = re.findall(r"^#+ (.*)$", (DOCS / "architecture.md").read_text(), re.M)
-    order = ["Host and registers", "Fetch", "Extents and resolve", "Dispatch", "Issue and claims", "Units",
+    order = ["Host and registers", "Fetch", "Resolve", "Dispatch", "Issue and claims", "Units",
              "Load and store", "Matrix", "Vector", "Select", "Memories", "DRAM", "Interrupt, counters, watchdog"]
     assert [head for head in heads if head in order] == order
     for unit in Unit:
@@ -139,7 +139,7 @@ def test_code_map_has_every_folder_and_file() -> None:
 def test_diagram_shows_every_unit_stream_and_port() -> None:
     svg = (DOCS / "img" / "system.svg").read_text()
     ids = set(re.findall(r'id="([^"]+)"', svg))
-    blocks = {"host", "csr", "fetch", "extents", "resolve", "dispatch", "issue", "read_arbiter", "dram", "scratchpad",
+    blocks = {"host", "csr", "fetch", "resolve", "dispatch", "issue", "read_arbiter", "dram", "scratchpad",
               "accumulator"}
     assert blocks | {unit.label for unit in Unit} <= ids
     texts = set(re.findall(r"<text[^>]*>([^<]+)</text>", svg))

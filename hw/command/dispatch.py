@@ -1,4 +1,4 @@
-"""Dispatch: decode register, resolve, and the unit queues with their wait targets."""
+"""Dispatch: resolve, and the unit queues with their wait targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
 from gemmule.hw.command.claims import narrow, widen
-from gemmule.hw.command.extents import Extents, extents_layout
 from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import Queue
@@ -35,22 +34,22 @@ def counts_layout() -> data.ArrayLayout:
 class Dispatch(wiring.Component):
     """Moves commands, in order, from the fetch queue to the unit queues.
 
-    Latency: 1 cycle in the decode register, 1 into the unit's queue. Throughput: one per cycle.
-    Backpressure: a full unit queue (registered count) holds everything behind the command. After a command
-    that faults nothing moves until ``clear``.
+    Latency: that of resolve, and 1 cycle into the unit's queue. Throughput: one per cycle.
+    Backpressure: a full unit queue (registered count) holds everything behind the command, once the stages of
+    resolve are full. A command that faults stays in the last one until ``clear``.
 
     Members
     -------
     command_valid, command, command_take:
         Head of the fetch queue.
     lengths, base_index, base, limit:
-        Length registers, and base register ``base_index``; read while the command is the fetch queue's head.
+        Length registers, and base register ``base_index``, see :class:`gemmule.hw.command.resolve.Resolve`.
     stop: In(1)
         Push nothing.
     clear: In(1)
         Start strobe: drop everything, counters to zero.
     fault: Out
-        Fault code of the command in the decode register; 0 if none.
+        Fault code of the command in the last stage of resolve; 0 if none.
     dispatched, total: Out
         Commands pushed, by unit and in all (a faulting command's index is ``total``).
     load, store, matrix, vector, select: Out(layouts)
@@ -95,38 +94,15 @@ class Dispatch(wiring.Component):
         m = Module()
         config = self.config
 
-        # Decode register.
-        full = Signal()
-        word = Signal(8 * COMMAND_BYTES)
-        pushed = Signal()
-        fits = Signal()  # the unit's queue takes the command, if it does not fault
-        faulted = Signal(FAULT_BITS)  # of the command that was here
-        m.submodules.extents = extents = Extents()
-        held, base, limit = Signal(extents_layout()), Signal(config.address_bits), Signal(config.address_bits)
-        m.d.comb += [
-            extents.word.eq(self.command), extents.lengths.eq(self.lengths), self.base_index.eq(extents.base_index),
-            self.command_take.eq(self.command_valid & (~full | pushed)),
-        ]
-        # Whether the command faults is known too late to keep the register: then the fault stays, not the command.
-        with m.If(self.command_valid & (~full | fits)):
-            m.d.sync += [
-                word.eq(self.command), held.eq(extents.result), base.eq(self.base), limit.eq(self.limit)]
-        with m.If(self.command_take):
-            m.d.sync += full.eq(1)
-        with m.Elif(pushed):
-            m.d.sync += full.eq(0)
-
         m.submodules.resolve = resolve = Resolve(config=config)
+        pushed = Signal()
         m.d.comb += [
-            resolve.word.eq(word),
-            resolve.extents.eq(held),
-            resolve.base.eq(base),
-            resolve.limit.eq(limit),
-            self.fault.eq(Mux(full, Mux(faulted.any(), faulted, resolve.fault), 0)),
-            pushed.eq(fits & ~resolve.fault.any()),
+            resolve.valid.eq(self.command_valid), resolve.word.eq(self.command), self.command_take.eq(resolve.take),
+            self.base_index.eq(resolve.base_index),
+            *(getattr(resolve, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit", "clear")),
+            resolve.leave.eq(pushed),
+            self.fault.eq(Mux(resolve.full, resolve.fault, 0)),
         ]
-        with m.If(fits):
-            m.d.sync += faulted.eq(resolve.fault)
 
         # A distance d means the d-th last command dispatched so far; beyond the first: no wait.
         targets = Signal(counts_layout())
@@ -183,10 +159,9 @@ class Dispatch(wiring.Component):
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
             rooms.append((resolve.unit == u) & (queue.level < config.unit_queue))
-        m.d.comb += fits.eq(full & ~self.stop & ~faulted.any() & Cat(rooms).any())
+        m.d.comb += pushed.eq(resolve.full & ~self.stop & ~resolve.fault.any() & Cat(rooms).any())
         with m.If(pushed):
             m.d.sync += self.total.eq(self.total + 1)
         with m.If(self.clear):
-            m.d.sync += [
-                full.eq(0), faulted.eq(0), stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+            m.d.sync += [stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
         return m

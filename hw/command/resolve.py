@@ -1,22 +1,28 @@
-"""Resolve: from a command word, its extents and a base register to what a unit sees, and its claims or fault."""
+"""Resolve: from a command word and the registers, in stages, to what a unit sees, and its claims or fault."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux
+from collections.abc import Mapping
+
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import Config
+from gemmule.hw.command.banks import Banks
 from gemmule.hw.command.entries import Entries
-from gemmule.hw.command.extents import extents_layout
-from gemmule.hw.command.fields import CLAIMS, fields_of, kind_of, named
-from gemmule.hw.command.hulls import Hulls
+from gemmule.hw.command.extents import Extents, extents_layout
+from gemmule.hw.command.fields import CLAIMS, FIRST_BITS, fields_of
+from gemmule.hw.command.hulls import Hulls, hulls_layout
 from gemmule.hw.command.legal import Legal
-from gemmule.hw.interfaces import matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.isa import COMMAND_BYTES, HEADER, MAX_WAIT, MoveFlag, RequantFlag, SoftmaxFlag, SOp, Unit, VOp
-from gemmule.operations import SOFTMAX_OPS
+from gemmule.hw.command.lookup import Lookup, lookup_layout
+from gemmule.hw.command.meaning import Meaning, meaning_layout
+from gemmule.hw.command.spans import Spans, spans_layout
+from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
+from gemmule.isa import COMMAND_BYTES, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit
 from gemmule.resolve import FAULTS
+from gemmule.timing import Timing
 
 __all__ = ["FAULT_BITS", "PREDICATE_BITS", "WAIT_UNITS", "Resolve"]
 
@@ -25,24 +31,35 @@ _BITS = dict(HEADER)
 PREDICATE_BITS = _BITS["predicate"]
 WAIT_BITS = MAX_WAIT.bit_length()
 WAIT_UNITS = tuple(Unit)
+WORD_BITS = 8 * COMMAND_BYTES
 
 _fault = {name: code for code, name in enumerate(FAULTS)}
 
 
 class Resolve(wiring.Component):
-    """Combinational; with :class:`gemmule.hw.command.extents.Extents` equal to ``gemmule.resolve.resolve_row``.
+    """Equal to ``gemmule.resolve.resolve_row``, in stages with a register behind each.
+
+    Word │ registers looked up │ lengths, meaning, address │ products │ sums │ banks, fault. A command moves on
+    whenever there is room before it, so that gaps close. Latency: the number of stages; throughput: one a cycle.
+    Backpressure: ``take`` stays low once every stage is full and the last one does not leave.
 
     Rows and DRAM ranges are computed without loss, so that a range that leaves a memory always
     faults. Outputs of a command that faults mean nothing; claims of a zero-length one are 0.
 
     Members
     -------
-    word: In
-        Command.
-    extents: In(extents_layout)
-        Of the same word.
-    base, limit: In
-        Registers that its field ``base`` names.
+    valid, word: In
+        Next command.
+    take: Out(1)
+        It enters in this cycle.
+    lengths, base_index, base, limit:
+        Length registers, and base register ``base_index``; read in the cycle after a command entered the first stage.
+    leave: In(1)
+        The command in the last stage is gone after this cycle.
+    clear: In(1)
+        Drop all.
+    full: Out(1)
+        There is a command in the last stage, of which all below is told.
     fault, unit, zero: Out
         Fault code (0: none), unit number, length zero.
     waits: Out(array)
@@ -58,10 +75,13 @@ class Resolve(wiring.Component):
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
-            "word": In(8 * COMMAND_BYTES),
-            "extents": In(extents_layout()),
+            "valid": In(1), "word": In(WORD_BITS), "take": Out(1),
+            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "base_index": Out(range(NUM_BASES)),
             "base": In(config.address_bits),
             "limit": In(config.address_bits),
+            "leave": In(1), "clear": In(1),
+            "full": Out(1),
             "fault": Out(FAULT_BITS),
             "unit": Out(_BITS["unit"]),
             "zero": Out(1),
@@ -77,87 +97,150 @@ class Resolve(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        header, move, matrix, vector, select = fields_of(self.word)
-        op, flags = header.op, header.flags
-        kind = kind_of(m, header)
-        _, is_move, is_matrix, is_vector, is_select = kind
+        stages = Timing.of(config).resolve
+        occupied = Signal(stages)
+        moves = Signal(stages)  # stage i takes what is before it
+        room = self.leave
+        for i in reversed(range(stages)):
+            room = ~occupied[i] | room
+            m.d.comb += moves[i].eq(room & (occupied[i - 1] if i else self.valid))
+            with m.If(room):
+                m.d.sync += occupied[i].eq(occupied[i - 1] if i else self.valid)
+        m.d.comb += [self.take.eq(moves[0]), self.full.eq(occupied[-1])]
+        with m.If(self.clear):
+            m.d.sync += occupied.eq(0)
 
-        m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
+        def stage(i: int, fields: Mapping[str, tuple[ShapeLike, ValueLike]]) -> data.View:
+            """The registers behind stage ``i``, loaded with what they are given."""
+            held = Signal(data.StructLayout({name: shape for name, (shape, _) in fields.items()}), name=f"stage{i}")
+            with m.If(moves[i - 1]):
+                m.d.sync += (held[name].eq(value) for name, (_, value) in fields.items())
+            return held
+
+        address_bits = config.address_bits
+        fetched = stage(1, {"word": (WORD_BITS, self.word)})
+
+        # Registers.
+        m.submodules.lookup = lookup = Lookup()
         m.d.comb += [
-            legal.unit.eq(header.unit), legal.op.eq(op), legal.flags.eq(flags), legal.period.eq(vector.period)]
-        softmax = kind.vop(*SOFTMAX_OPS)
-        rows, columns, depth = self.extents.rows, self.extents.columns, self.extents.depth
-        first_rows = self.extents.first
-        has_rows = ~is_select | kind.sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
-        known = named(m, "known", legal.known & ~(kind.sop(SOp.COMPARE) & (select.number == 0)))
-        zero = named(m, "is_zero", known & (
-            has_rows & (rows == 0) | Mux(is_move, move.bytes == 0, columns == 0)
-            | (is_matrix | is_select) & (depth == 0)))
+            lookup.word.eq(fetched.word), lookup.lengths.eq(self.lengths), self.base_index.eq(lookup.base_index)]
+        found = stage(2, {
+            "word": (WORD_BITS, fetched.word), "found": (lookup_layout(), lookup.result),
+            "base": (address_bits, self.base), "limit": (address_bits, self.limit),
+        })
 
-        # Memory rows and their ports; entries of other memories.
+        # Lengths, what the command means, where it begins in DRAM.
+        m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
+        m.submodules.meaning = meaning = Meaning()
+        m.submodules.extents = extents = Extents()
+        header, move, _, vector, select = fields_of(found.word)
+        nothing_to_compare = (header.unit == Unit.SELECT) & (header.op == SOp.COMPARE) & (select.number == 0)
+        m.d.comb += [
+            legal.unit.eq(header.unit), legal.op.eq(header.op), legal.flags.eq(header.flags),
+            legal.period.eq(vector.period), meaning.word.eq(found.word),
+            extents.word.eq(found.word), extents.found.eq(found.found),
+        ]
+        reached = stage(3, {
+            "word": (WORD_BITS, found.word), "known": (1, legal.known & ~nothing_to_compare),
+            "means": (meaning_layout(), meaning.result), "extents": (extents_layout(), extents.result),
+            "address": (address_bits, found.base + move.offset), "limit": (address_bits, found.limit),
+            "room": (address_bits + 1, (1 << address_bits) - found.base),  # addresses do not wrap
+        })
+
+        # Products.
+        m.submodules.spans = spans = Spans(config=config)
+        _, move, _, _, _ = fields_of(reached.word)
+        lengths, means = reached.extents, reached.means
+        m.d.comb += [spans.word.eq(reached.word), spans.meaning.eq(means), spans.extents.eq(lengths)]
+        zero = reached.known & (
+            means.has_rows & (lengths.rows == 0) | Mux(means.move, move.bytes == 0, lengths.columns == 0)
+            | means.has_depth & (lengths.depth == 0))
+        sizes = "rows", "columns", "depth", "after"
+        spread = stage(4, {
+            "word": (WORD_BITS, reached.word), "known": (1, reached.known), "zero": (1, zero),
+            "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
+            "address": (address_bits, reached.address),
+            "reach": (address_bits + 1, Mux(reached.limit < reached.room, reached.limit, reached.room)),
+            **{name: (LENGTH_BITS, lengths[name]) for name in (*sizes, "rows_last")},
+        })
+
+        # Sums.
         m.submodules.hulls = hulls = Hulls(config=config)
         m.submodules.entries = entries = Entries(config=config)
+        _, move, _, vector, _ = fields_of(spread.word)
+        means, last = spread.means, spread.rows_last
+        last_context = vector.context + means.two_contexts
+        bad_stat = means.tree & last[exact_log2(8 * config.dim):].any() | means.uses_stat & (
+            last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any())
+        end = move.offset + spread.spans.dram + move.bytes
+        unaligned = means.wide_dram & move.bytes[:2].any() | (
+            means.move & means.broadcast & spread.address[:ceil_log2(config.bus_bytes)].any())
         m.d.comb += [
-            hulls.word.eq(self.word), hulls.extents.eq(self.extents),
-            entries.word.eq(self.word), entries.m.eq(rows), entries.n.eq(columns), entries.k.eq(depth),
-            entries.dst.eq(first_rows[2]),
+            hulls.spans.eq(spread.spans), hulls.move.eq(means.move), hulls.angles.eq(vector.aux),
+            entries.word.eq(spread.word), entries.m.eq(spread.rows), entries.n.eq(spread.columns),
+            entries.k.eq(spread.depth), entries.dst.eq(spread.spans.first[2]),
         ]
-        with m.If(~zero):
-            m.d.comb += self.claims.eq(hulls.claims)
-        last = self.extents.rows_last
-        uses_stat = softmax | kind.vop(
-            VOp.NORM_STAT, VOp.NORM_APPLY, VOp.ABSMAX, VOp.RESCALE) | kind.vop(VOp.REQUANT) & flags[RequantFlag.ROW]
-        last_context = vector.context + kind.vop(VOp.ABSMAX)
-        bad_tree = softmax & flags[SoftmaxFlag.TREE] & last[exact_log2(8 * config.dim):].any()
-        bad_stat = named(m, "bad_stat", bad_tree | uses_stat & (
-            last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any()))
+        summed = stage(5, {
+            "word": (WORD_BITS, spread.word), "known": (1, spread.known), "zero": (1, spread.zero),
+            "means": (meaning_layout(), means), "first": (spread.spans.first.shape(), spread.spans.first),
+            "hulls": (hulls_layout(config), hulls.result), "bad": (1, entries.bad | bad_stat | spread.spans.bad),
+            "address": (address_bits, spread.address), "end": (len(end), end),
+            "reach": (address_bits + 1, spread.reach), "unaligned": (1, unaligned),
+            **{name: (LENGTH_BITS, spread[name]) for name in sizes},
+        })
 
-        # DRAM range.
-        fill, broadcast = flags[MoveFlag.ZERO], flags[MoveFlag.BROADCAST]  # legal for loads only
-        int32 = flags[MoveFlag.ACCUMULATOR] & ~flags[MoveFlag.NARROW]
-        last_row = Mux(broadcast, 0, Mux(flags[MoveFlag.INDEXED], move.last_index, last))
-        span = named(m, "dram_span", last_row * move.stride)
-        end = named(m, "dram_end", move.offset + span + move.bytes)
-        top = 1 << config.address_bits
-        room = named(m, "dram_room", (top - self.base)[:config.address_bits + 1])  # addresses do not wrap
-        address = named(m, "address", self.base + move.offset)
-        unaligned = (int32 & move.bytes[:2].any()) | (
-            broadcast & address[:ceil_log2(config.bus_bytes)].any())
-
-        with m.If(~known):
-            m.d.comb += self.fault.eq(_fault["illegal"])
+        # Banks and the fault.
+        m.submodules.banks = banks = Banks(config=config)
+        header, _, _, vector, _ = fields_of(summed.word)
+        means, zero = summed.means, summed.zero
+        m.d.comb += [
+            banks.meaning.eq(means), banks.flags.eq(header.flags), banks.first.eq(summed.first),
+            banks.angles.eq(vector.aux), banks.hulls.eq(summed.hulls),
+        ]
+        fault = Signal(FAULT_BITS)
+        with m.If(~summed.known):
+            m.d.comb += fault.eq(_fault["illegal"])
         with m.Elif(zero):
-            m.d.comb += self.fault.eq(_fault["none"])
-        with m.Elif(hulls.bad | entries.bad | bad_stat):
-            m.d.comb += self.fault.eq(_fault["rows"])
-        with m.Elif(is_move & ~fill & ((end > self.limit) | (end > room))):
-            m.d.comb += self.fault.eq(_fault["limit"])
-        with m.Elif(is_move & unaligned):
-            m.d.comb += self.fault.eq(_fault["align"])
+            m.d.comb += fault.eq(_fault["none"])
+        with m.Elif(banks.bad | summed.bad):
+            m.d.comb += fault.eq(_fault["rows"])
+        with m.Elif(means.move & ~means.fill & (summed.end > summed.reach)):
+            m.d.comb += fault.eq(_fault["limit"])
+        with m.Elif(summed.unaligned):
+            m.d.comb += fault.eq(_fault["align"])
+        claims = Cat(banks.claims) & (~zero).replicate(CLAIMS * config.claim_bits)
+        done = stage(6, {
+            "word": (WORD_BITS, summed.word), "zero": (1, zero), "fault": (FAULT_BITS, fault),
+            "claims": (banks.claims.shape(), claims), "apart": (1, ~zero & banks.apart),
+            "first": (data.ArrayLayout(FIRST_BITS, CLAIMS), summed.first), "address": (address_bits, summed.address),
+            **{name: (LENGTH_BITS, summed[name]) for name in sizes},
+        })
 
         # The command as its unit sees it.
-        apart = ~zero & hulls.apart
+        header, move, matrix, vector, select = fields_of(done.word)
         m.d.comb += [
-            self.unit.eq(header.unit), self.zero.eq(zero),
+            self.fault.eq(done.fault), self.claims.eq(done.claims),
+            self.unit.eq(header.unit), self.zero.eq(done.zero),
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
-            self.move.flags.eq(flags), self.move.address.eq(address), self.move.rows.eq(rows),
-            self.move.row.eq(first_rows[0]),
+            self.move.flags.eq(header.flags), self.move.address.eq(done.address), self.move.rows.eq(done.rows),
+            self.move.row.eq(done.first[0]),
             *(self.move[name].eq(move[name]) for name in (
                 "bytes", "stride", "row_stride", "block_stride", "list", "last_index")),
-            self.matrix.m.eq(rows), self.matrix.n.eq(columns), self.matrix.k.eq(depth),
-            *(self.matrix[name].eq(row) for name, row in zip(("a_row", "b_row", "c_row"), first_rows)),
+            self.matrix.m.eq(done.rows), self.matrix.n.eq(done.columns), self.matrix.k.eq(done.depth),
+            *(self.matrix[name].eq(done.first[i]) for i, name in enumerate(("a_row", "b_row", "c_row"))),
             *(self.matrix[name].eq(matrix[name]) for name in ("a_stride", "b_stride", "c_stride", "group")),
-            self.vector.op.eq(op), self.vector.m.eq(rows), self.vector.n.eq(columns),
-            *(self.vector[name].eq(row) for name, row in zip(("src0", "src1", "dst"), first_rows)),
+            self.vector.op.eq(header.op), self.vector.m.eq(done.rows), self.vector.n.eq(done.columns),
+            *(self.vector[name].eq(done.first[i]) for i, name in enumerate(("src0", "src1", "dst"))),
             *(self.vector[name].eq(vector[name]) for name in (
                 "src0_stride", "aux", "dst_stride", "mult", "shift", "shift2", "context", "period")),
-            self.vector.after.eq(self.extents.after),
-            self.select.op.eq(op), self.select.m.eq(rows), self.select.n.eq(columns), self.select.k.eq(depth),
-            self.select.src0.eq(first_rows[0]), self.select.dst.eq(first_rows[2]),
+            self.vector.after.eq(done.after),
+            self.select.op.eq(header.op), self.select.m.eq(done.rows), self.select.n.eq(done.columns),
+            self.select.k.eq(done.depth),
+            self.select.src0.eq(done.first[0]), self.select.dst.eq(done.first[2]),
             *(self.select[name].eq(select[name]) for name in ("src0_stride", "first", "aux", "shift", "number")),
             self.predicate.eq(header.predicate),
-            *(command.zero.eq(zero) for command in (self.move, self.matrix, self.vector, self.select)),
-            *(command.flags.eq(flags) for command in (self.matrix, self.vector, self.select)),
-            *(command.apart.eq(apart) for command in (self.matrix, self.vector)),
+            *(command.zero.eq(done.zero) for command in (self.move, self.matrix, self.vector, self.select)),
+            *(command.flags.eq(header.flags) for command in (self.matrix, self.vector, self.select)),
+            *(command.apart.eq(done.apart) for command in (self.matrix, self.vector)),
         ]
         return m

@@ -26,8 +26,8 @@ class Control(wiring.Component):
 
     ``start`` is high for one cycle, cycle 0: the cycle after the request, or later while fetch still has
     reads outstanding that a fault left behind. Requests while busy are ignored. The interrupt rises
-    ``done`` cycles after the last finish, or after the first cycle of a faulting command in
-    the decode register, whichever is later. The first fault stops dispatch and is kept, until the watchdog
+    ``done`` cycles after the last finish, or after the first cycle of a faulting command at
+    the end of resolve, whichever is later. The first fault stops dispatch and is kept, until the watchdog
     ends the launch, or its wait for fetch, at once, also in the launch's last cycle: then requests are ignored
     too, until a reset.
 
@@ -44,7 +44,7 @@ class Control(wiring.Component):
     total, dispatched, finished: In
         Counters of dispatch and issue.
     fault: In
-        Code of the faulting command in the decode register, or 0.
+        Code of the faulting command at the end of resolve, or 0.
     error, expired: In(1)
         AXI error response; no transfer for as long as the watchdog allows.
     start, stop: Out(1)

@@ -57,6 +57,16 @@ def _fetch_beats(p, program, first, ahead):  # type: ignore[no-untyped-def]
 
 
 @njit
+def _fetch(p, dram, t, program, first, ahead, enter):  # type: ignore[no-untyped-def]
+    """Request a burst of commands in cycle ``t``; its beats. ``enter`` says when each is in the fetch queue."""
+    beats = _fetch_beats(p, program, first, ahead)
+    start = serve(dram, p, t, program + COMMAND_BYTES * first, beats, 0)
+    for i in range(ahead):
+        enter[first + i] = start + (_fetch_beats(p, program, first, i + 1) - 1) * p.beat_cycles + 1
+    return beats
+
+
+@njit
 def _simulate(  # type: ignore[no-untyped-def]
     table, good, skipped, indices, starts, p, program, dram, mover, k, resolved, issue, finish, spent, traffic,
 ):
@@ -64,46 +74,42 @@ def _simulate(  # type: ignore[no-untyped-def]
     order, alone = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     target = np.zeros((count, UNITS), dtype=np.int64)
     prepare(table, good, skipped, resolved, order, k.first, target, alone)
-    enter = np.zeros(count, dtype=np.int64)  # cycle from which a command is visible in the fetch queue
+    # cycle from which a command may go on: from the fetch queue, and once taken from the end of resolve
+    enter = np.zeros(count, dtype=np.int64)
     reset(dram, p)
     reset_mover(mover)
     reset_issue(k, p)
-    t = requested = taken = fetch_beats = fetch_bursts = 0
-    decode = -1  # command in the decode register
-    fault_seen = 0  # first cycle in which it is one that faults
+    t = requested = taken = sent = fetch_beats = fetch_bursts = 0  # sent: pushed into unit queues
+    fault_seen = 0  # first cycle in which the command that faults is at the end of resolve
 
     while True:
         complete = expire(k, mover, resolved, order, finish, t)
+        if good < count and sent == good < taken and not fault_seen and enter[sent] <= t:
+            fault_seen = t
         if complete and (good == count or fault_seen):
             break
 
         # decisions
         chosen = choose(k, mover, resolved, order, target, alone, t)
-        push = 0 <= decode < good
+        push = sent < min(taken, good) and enter[sent] <= t
         if push:
-            u = resolved[decode, _UNIT]
+            u = resolved[sent, _UNIT]
             push = k.pushed[u] - k.issued[u] < p.unit_queue
-        take = taken < requested and enter[taken] <= t and (decode < 0 or push)
+        take = taken < requested and enter[taken] <= t and (taken - sent < p.resolve or push)
         ahead = _fetch_ready(p, program, count, requested, taken) if t >= p.fetch_start else 0
 
         # updates
         if ahead:
-            beats = _fetch_beats(p, program, requested, ahead)
-            start = serve(dram, p, t, program + COMMAND_BYTES * requested, beats, 0)
-            for i in range(ahead):
-                enter[requested + i] = start + (_fetch_beats(p, program, requested, i + 1) - 1) * p.beat_cycles + 1
-            requested += ahead
-            fetch_beats += beats
+            fetch_beats += _fetch(p, dram, t, program, requested, ahead, enter)
             fetch_bursts += 1
+            requested += ahead
             mover.load_next = max(mover.load_next, t + 1)
         if push:
-            k.pushed[resolved[decode, _UNIT]] += 1
-            decode = -1
+            k.pushed[resolved[sent, _UNIT]] += 1
+            sent += 1
         if take:
-            decode = taken
+            enter[taken] = t + p.resolve
             taken += 1
-            if decode == good:
-                fault_seen = t + 1
         if chosen >= 0:
             issue_command(p, k, mover, chosen, t, table, resolved, order, indices, starts, issue, finish)
 
@@ -113,8 +119,9 @@ def _simulate(  # type: ignore[no-untyped-def]
             after = next_stamp(k, mover, order, finish, t)
             if t < p.fetch_start:
                 after = p.fetch_start
-            if taken < requested and enter[taken] > t:
-                after = min(after, enter[taken])
+            for i in (sent, taken):
+                if i < requested and enter[i] > t:
+                    after = min(after, enter[i])
         after = advance(p, mover, dram, indices, finish, after)
         if after >= FOREVER or after <= t:
             return -1, 0, -1  # no progress: an error of this file
@@ -130,12 +137,14 @@ def _simulate(  # type: ignore[no-untyped-def]
         spent[u, EMPTY] += cycles - t
     for i in range(good, count):
         finish[i] = -1
-    for _ in range(t, cycles):  # fetch fills its queue after a fault
+    for now in range(t, cycles):  # resolve and fetch fill up behind a fault
+        take = taken < requested and enter[taken] <= now and taken - sent < p.resolve
         ahead = _fetch_ready(p, program, count, requested, taken)
         if ahead:
-            fetch_beats += _fetch_beats(p, program, requested, ahead)
+            fetch_beats += _fetch(p, dram, now, program, requested, ahead, enter)
             fetch_bursts += 1
             requested += ahead
+        taken += take
     for u, busy in ((LOAD, mover.load_beats + mover.fills), (STORE, mover.store_beats)):
         spent[u, DRAM_BOUND] = spent[u, BUSY] - busy
         spent[u, BUSY] = busy

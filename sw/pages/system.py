@@ -63,8 +63,7 @@ _FREE = {  # where streams may leave a unit's top and bottom
     Unit.LOAD: ((190, 300), (190, 250)), Unit.STORE: ((340, 410), (280, 400)),
 }
 _COMMAND = (  # the way of a command: title, lines
-    ("fetch", ("bursts of", "commands")), ("extents", ("lengths,", "first rows")),
-    ("resolve", ("addresses,", "claims, faults")),
+    ("fetch", ("bursts of", "commands")), ("resolve", ("lengths, rows,", "claims, faults")),
     ("dispatch", ("in order into", "unit queues")), ("issue, claims", ("waits, ports,", "priority")),
 )
 _ACC_Y, _SPM_Y, _BAR = 150, 450, 46
@@ -99,17 +98,17 @@ def system_svg() -> str:
     d.text(150, middle - 15, "AXI4-Lite", "t")
     d.arrow((180, middle + 13), (120, middle + 13), kind="bus", name="irq")
     d.text(150, middle + 25, "irq", "t")
-    width, gap, x = 112, 32, 360.0
+    width, gap, x = 148, 32, 360.0
     d.arrow((300, middle), (x, middle), name="start")
     d.text(330, middle - 6, "start", "t")
     for i, (title, lines) in enumerate(_COMMAND):
         if i:
             d.arrow((x - gap, middle), (x, middle))
-        if i in (1, 2):
-            d.arrow((x + width / 2, 18), (x + width / 2, y), name=f"registers-{title}")
+        if title == "resolve":
+            d.line((240, y), (240, 18), (x + width / 2, 18))
+            d.arrow((x + width / 2, 18), (x + width / 2, y), name="registers")
         d.box(x, y, width, height, name=title.partition(",")[0], title=title, lines=lines)
         x += width + gap
-    d.line((240, y), (240, 18), (360 + 2 * (width + gap) + width / 2, 18))
     d.text(416, 13, "length, base and limit registers", "t")
     # Units, in one frame: issue starts them all.
     frame = (160, 218, 900, 186)

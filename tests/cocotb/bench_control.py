@@ -133,7 +133,7 @@ async def faults(dut: Any, code: int) -> None:
 @cocotb.test()
 @cocotb.parametrize(code=[ILLEGAL, AXI])
 async def fault_with_nothing_open(dut: Any, code: int) -> None:
-    """Seen in q (the first cycle of the command in the decode register): the interrupt rises in q + 2."""
+    """Seen in q (the first cycle of the command at the end of resolve): the interrupt rises in q + 2."""
     watch, _ = await launch(dut, 9)
     await drive(dut, 4, total=3, dispatched=3, finished=3)
     q = now()

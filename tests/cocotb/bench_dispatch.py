@@ -1,4 +1,4 @@
-"""cocotb bench of dispatch (``hw/command/dispatch.py``): decode register, wait targets, unit queues, faults."""
+"""cocotb bench of dispatch (``hw/command/dispatch.py``): latency, wait targets, unit queues, faults."""
 
 import random
 from typing import Any
@@ -54,7 +54,7 @@ class Bench:
         self.words = [encode(command) for command in commands]
         self.out = resolve(decode_table(encode_program(commands)), BASES, LIMITS, LENGTHS, CONFIG)
         self.taken: list[int] = []
-        """Cycle in which a command went into the decode register."""
+        """Cycle in which a command was taken."""
         self.popped: list[tuple[int, int]] = []
         """Cycle in which a head was dropped, index of the command."""
         self.expected: list[list[tuple[int, int, tuple[int, ...]]]] = [[] for _ in Unit]
@@ -136,32 +136,32 @@ async def random_commands(dut: Any, seed: int) -> None:
 
 @cocotb.test()
 async def latency_and_full_rate(dut: Any) -> None:
-    """A command taken in q is pushed in q + 1 and the head of its queue in q + 2; one command a cycle."""
+    """A command taken in q is pushed in q + 6 and the head of its queue in q + 7; one command a cycle."""
     await start(dut)
     rng = random.Random(4)
     bench = Bench(dut, [random_command(rng) for _ in range(100)])
     await run(dut, bench)
     q = bench.taken[0]
     assert bench.taken == [q + i for i in range(100)]
-    assert sorted(bench.popped, key=lambda entry: entry[1]) == [(q + 2 + i, i) for i in range(100)]
+    assert sorted(bench.popped, key=lambda entry: entry[1]) == [(q + 7 + i, i) for i in range(100)]
 
 
 @cocotb.test()
 async def full_queue(dut: Any) -> None:
-    """Nobody pops: 4 loads stand in the queue and one in the decode register, which holds back all others."""
+    """Nobody pops: 4 loads stand in the queue and 6 in resolve, which hold back all others."""
     await start(dut)
     load = {"bytes": 4, "rows": 1, "row_stride": 1}
-    commands = [Command.make(Unit.LOAD, **load) for _ in range(6)] + [Command.make(Unit.STORE, **load)]
+    commands = [Command.make(Unit.LOAD, **load) for _ in range(11)] + [Command.make(Unit.STORE, **load)]
     bench = Bench(dut, commands, slow=lambda: True)
     for _ in range(40):
         await RisingEdge(dut.clk)
-    assert (len(bench.taken), int(dut.total.value), int(dut.valid.value)) == (5, 4, 1)
+    assert (len(bench.taken), int(dut.total.value), int(dut.valid.value)) == (10, 4, 1)
 
 
 @cocotb.test()
 @cocotb.parametrize(fault=["illegal", "rows", "limit", "align"])
 async def faults(dut: Any, fault: str) -> None:
-    """The faulting command stays in the decode register, with its code; nothing behind it is dispatched."""
+    """The faulting command stays in the last stage of resolve, with its code; nothing behind it is dispatched."""
     await start(dut)
     load = {"bytes": 4, "rows": 1, "row_stride": 1}
     broken = {

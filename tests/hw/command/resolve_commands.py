@@ -1,13 +1,13 @@
 """Single commands through the resolve stage, written shortly."""
 
-from amaranth.hdl import Module
-from amaranth.lib.wiring import Component
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from gemmule.config import Config, load_config
-from gemmule.hw.command.extents import Extents
 from gemmule.hw.command.resolve import Resolve
-from gemmule.isa import NUM_LENGTHS, Command, SOp, Unit, VOp, encode
+from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command, SOp, Unit, VOp, encode
 from gemmule.resolve import FAULTS
+from gemmule.timing import Timing
 
 from ..bench import run_bench
 
@@ -20,35 +20,36 @@ KEYS, ENTRIES = 128, 256
 FAR = {"a_row": 0, "b_row": 512, "a_stride": 8, "b_stride": 8, "c_stride": 8}
 
 
-class Whole(Component):
-    """Both stages of resolve in one cycle; the outputs are those of ``resolve``."""
-
-    def __init__(self, config: Config) -> None:
-        self.extents, self.resolve = Extents(), Resolve(config=config)
-        super().__init__({})
-        self.word, self.lengths, self.base_index = self.extents.word, self.extents.lengths, self.extents.base_index
-        self.base, self.limit = self.resolve.base, self.resolve.limit
-        for name in ("fault", "unit", "zero", "waits", "predicate", "move", "matrix", "vector", "select", "claims"):
-            setattr(self, name, getattr(self.resolve, name))
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.extents, m.submodules.resolve = self.extents, self.resolve
-        m.d.comb += [self.resolve.word.eq(self.word), self.resolve.extents.eq(self.extents.result)]
-        return m
+async def resolved(
+    ctx: Any, dut: Resolve, words: Sequence[int], *, lengths: Sequence[int] = (MAX_LENGTH,) * NUM_LENGTHS,
+    bases: Sequence[int] = (0,) * NUM_BASES, limits: Sequence[int] = (0,) * NUM_BASES,
+) -> AsyncIterator[int]:
+    """Index of each word, one a cycle, while the outputs tell of it."""
+    stages = Timing.of(dut.config).resolve
+    ctx.set(dut.lengths, list(lengths))
+    ctx.set(dut.leave, 1)
+    for t in range(len(words) + stages):
+        ctx.set(dut.valid, t < len(words))
+        ctx.set(dut.word, words[t] if t < len(words) else 0)
+        ctx.set(dut.base, bases[ctx.get(dut.base_index)])
+        ctx.set(dut.limit, limits[ctx.get(dut.base_index)])
+        assert ctx.get(dut.take) == (t < len(words))
+        assert ctx.get(dut.full) == (t >= stages), t
+        if t >= stages:
+            yield t - stages
+        await ctx.tick()
 
 
 def fault_of(commands: list[tuple[Command, str]], config: Config, *, limit: int = 4096, base: int = 0,
              lengths: list[int] | None = None) -> None:
     """Asserts the fault of every command."""
-    dut = Whole(config)
+    dut = Resolve(config=config)
 
     async def bench(ctx):
-        ctx.set(dut.lengths, lengths or [65535] * NUM_LENGTHS)
-        ctx.set(dut.base, base)
-        ctx.set(dut.limit, limit)
-        for command, fault in commands:
-            ctx.set(dut.word, encode(command))
+        async for i in resolved(ctx, dut, [encode(command) for command, _ in commands],
+                                lengths=lengths or [MAX_LENGTH] * NUM_LENGTHS, bases=[base] * NUM_BASES,
+                                limits=[limit] * NUM_BASES):
+            command, fault = commands[i]
             assert FAULTS[ctx.get(dut.fault)] == fault, command
 
     run_bench(dut, bench)

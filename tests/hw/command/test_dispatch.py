@@ -1,4 +1,4 @@
-"""Dispatch: cycles of decode register and queues, wait targets, faults; resolved by the model."""
+"""Dispatch: cycles of resolve and queues, wait targets, faults; resolved by the model."""
 
 import random
 from dataclasses import replace
@@ -10,6 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.command.dispatch import Dispatch
 from gemmule.isa import Command, Length, MatrixFlag, MoveFlag, SOp, Unit, VOp, decode_table, encode_program
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
+from gemmule.timing import Timing
 
 from ..bench import run_bench
 
@@ -18,6 +19,7 @@ LENGTHS = np.array([65535, 3, 0, 7, *range(12)])
 BASES = np.arange(32) * 4096
 LIMITS = np.full(32, 4096)
 UNITS = ("load", "store", "matrix", "vector", "select")
+STAGES = Timing.of(CONFIG).resolve
 
 
 def random_command(rng: random.Random) -> Command:
@@ -74,7 +76,8 @@ def test_random(seed: int, feed: float, drain: float) -> None:
     dut = Dispatch(config=CONFIG)
 
     async def bench(ctx):
-        taken, decode = 0, None
+        taken = 0
+        inside: list[tuple[int, int]] = []  # commands in resolve, with the first cycle in which each may leave
         queues: list[list[tuple[int, list[int], bool]]] = [[] for _ in UNITS]
         dispatched = [0] * 5
         full = 0
@@ -110,18 +113,19 @@ def test_random(seed: int, feed: float, drain: float) -> None:
             ctx.set(dut.command, words[taken] if valid else rng.getrandbits(256))
             ctx.set(dut.pop, pop)
             # Decisions of this cycle, from registered state only.
-            unit = None if decode is None else int(resolved[decode][OUT["unit"]])
+            head = inside[0][0] if inside and inside[0][1] <= t else None
+            unit = None if head is None else int(resolved[head][OUT["unit"]])
             push = unit is not None and len(queues[unit]) < CONFIG.unit_queue
             full += unit is not None and not push
-            take = valid and (decode is None or push)
+            take = valid and (len(inside) < STAGES or push)
             assert ctx.get(dut.command_take) == take, t
             for u in range(5):
                 if pop >> u & 1:
                     queues[u].pop(0)
             if push:
-                waits = table[decode][2:7].tolist()
+                waits = table[head][2:7].tolist()
                 targets = [max(0, dispatched[v] - d + 1) if d else 0 for v, d in enumerate(waits)]
-                row, flags = resolved[decode], int(resolved[decode][OUT["flags"]])
+                row, flags = resolved[head], int(resolved[head][OUT["flags"]])
                 kind = "plain"
                 if row[OUT["zero"]]:
                     kind = "zero"
@@ -132,15 +136,16 @@ def test_random(seed: int, feed: float, drain: float) -> None:
                 elif unit == Unit.MATRIX and doubtful:
                     kind = "doubtful"
                 if unit == Unit.MATRIX:
-                    doubtful = words[decode] >> 62 & 3 != 0
+                    doubtful = words[head] >> 62 & 3 != 0
                 kinds[kind] += 1
-                queues[unit].append((decode, targets, kind != "plain"))
+                queues[unit].append((head, targets, kind != "plain"))
                 dispatched[unit] += 1
-                decode = None
+                inside.pop(0)
             if take:
-                decode, taken = taken, taken + 1
+                inside.append((taken, t + STAGES))
+                taken += 1
             await ctx.tick()
-            if taken == len(words) and not any(queues) and decode is None:
+            if taken == len(words) and not any(queues) and not inside:
                 break
         assert sum(dispatched) == len(words)
         assert min(kinds.values()) > 3, kinds
@@ -170,11 +175,11 @@ def test_fault_blocks_until_clear(code: str, command: Command) -> None:
                 assert ctx.get(dut.command_take)
                 await ctx.tick()
             ctx.set(dut.command, words[2])
-            for _ in range(3):
+            for t in range(2, STAGES + 6):  # the first command was taken in cycle 0
                 registers(ctx, dut)
-                assert ctx.get(dut.fault) == FAULTS.index(code)
-                assert not ctx.get(dut.command_take)
-                assert ctx.get(dut.total) == 1
+                assert ctx.get(dut.fault) == (FAULTS.index(code) if t > STAGES else 0), t
+                assert ctx.get(dut.command_take) == (t <= STAGES), t
+                assert ctx.get(dut.total) == (t > STAGES)
                 await ctx.tick()
             ctx.set(dut.command_valid, 0)
             ctx.set(dut.clear, 1)
@@ -194,10 +199,10 @@ def test_stop_holds_commands_back() -> None:
         ctx.set(dut.command_valid, 1)
         ctx.set(dut.stop, 1)
         registers(ctx, dut)
-        for _ in range(4):
-            await ctx.tick()
+        for t in range(STAGES + 3):
             registers(ctx, dut)
-            assert (ctx.get(dut.valid), ctx.get(dut.command_take)) == (0, 0)
+            assert (ctx.get(dut.valid), ctx.get(dut.command_take)) == (0, t < STAGES)
+            await ctx.tick()
         ctx.set(dut.stop, 0)
         await ctx.tick()
         assert ctx.get(dut.valid) == 1
@@ -216,7 +221,7 @@ def test_clear_forgets_the_dataflow() -> None:
     async def bench(ctx):
         for _ in range(2):
             seen = []
-            for t in range(8):
+            for t in range(STAGES + 7):
                 ctx.set(dut.command_valid, t < 3)
                 ctx.set(dut.command, words[min(t, 2)])
                 registers(ctx, dut)
@@ -246,7 +251,7 @@ def test_behind_a_predicate_alone() -> None:
 
     async def bench(ctx):
         seen = []
-        for t in range(len(words) + 4):
+        for t in range(len(words) + STAGES + 3):
             ctx.set(dut.command_valid, t < len(words))
             ctx.set(dut.command, words[min(t, len(words) - 1)])
             registers(ctx, dut)
@@ -256,14 +261,14 @@ def test_behind_a_predicate_alone() -> None:
             if valid:
                 alone = int(ctx.get(dut.alone) & valid != 0)
                 seen.append((valid, ctx.get(dut.predicate[valid.bit_length() - 1]), alone))
-            ctx.set(dut.clear, t == len(words) + 3)
+            ctx.set(dut.clear, t == len(words) + STAGES + 2)
             await ctx.tick()
         assert seen == [(4, 0, 0), (4, 3, 0), (8, 3, 0), (4, 1, 1), (4, 0, 1), (4, 0, 0), (4, 3, 1), (4, 0, 1),
                         (4, 0, 0)]
         # the next launch knows nothing of a predicate in the last one
         ctx.set(dut.clear, 0)
         ctx.set(dut.pop, 0)
-        for word in (plain | predicate, None, None, plain, None, None):
+        for word in (plain | predicate, *[None] * (STAGES + 1), plain, *[None] * (STAGES + 1)):
             ctx.set(dut.command_valid, word is not None)
             ctx.set(dut.command, word or 0)
             ctx.set(dut.clear, word is None and ctx.get(dut.valid) and ctx.get(dut.predicate[2]) != 0)

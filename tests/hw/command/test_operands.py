@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
-from gemmule.hw.command import hulls as hulls_module
 from gemmule.hw.command import resolve as resolve_module
-from gemmule.isa import NUM_LENGTHS, Unit, encode
+from gemmule.isa import NUM_BASES, Unit, encode
 from gemmule.operands import STREAM_UNIT, STREAMS, Memory
 from gemmule.resolve import FAULTS
 from gemmule.sim.verify.access import accesses
@@ -18,7 +17,7 @@ from gemmule.terms import OUT
 
 from ...classes import DRAM_BYTES, Drawn, classes, draw
 from ..bench import run_bench
-from .resolve_commands import Whole
+from .resolve_commands import resolved
 
 SEED = 5
 CONFIGS = {
@@ -54,13 +53,11 @@ def wrong_claims(config: Config) -> list[str]:
     """Commands whose claims differ, or that fault."""
     random = np.random.default_rng(SEED)
     drawn = [draw(config, random, unit, op, flags) for unit, op, flags in classes(config) for _ in range(EACH)]
-    dut, found = Whole(config), []
+    dut, found = resolve_module.Resolve(config=config), []
 
     async def bench(ctx):
-        ctx.set(dut.lengths, [65535] * NUM_LENGTHS)
-        ctx.set(dut.limit, DRAM_BYTES)
-        for one in drawn:
-            ctx.set(dut.word, encode(one.command))
+        async for i in resolved(ctx, dut, [encode(one.command) for one in drawn], limits=[DRAM_BYTES] * NUM_BASES):
+            one = drawn[i]
             streams = STREAM_UNIT.count(one.command.unit)
             seen = [int(ctx.get(dut.claims[i])) for i in range(streams)]
             fault = FAULTS[ctx.get(dut.fault)]
@@ -76,24 +73,24 @@ def test_claims_are_those_of_the_table(name):
     assert wrong_claims(CONFIGS[name]) == []
 
 
-def mutant(old: str, new: str) -> ModuleType:
-    """``hw/command/hulls.py`` with one text replaced."""
-    path = Path(str(hulls_module.__file__))
+def mutant(name: str, old: str, new: str) -> ModuleType:
+    """``hw/command/<name>.py`` with one text replaced."""
+    path = Path(str(resolve_module.__file__)).with_name(f"{name}.py")
     text = path.read_text()
     assert text.count(old) == 1, old
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("wrong_hulls", loader=None))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(f"wrong_{name}", loader=None))
     exec(compile(text.replace(old, new), str(path), "exec"), module.__dict__)
     return module
 
 
-@pytest.mark.parametrize(("old", "new", "unit"), [
-    ("Mux(wide, vector.dst_stride >> 1, 0)", "Const(0, 16)", Unit.VECTOR),  # the second plane of a result
-    ("Mux(transposed_a, m_group, k_group)", "k_group", Unit.MATRIX),
-    ("Mux(rope, angles, 0)", "0", Unit.VECTOR),
-    ("Mux(is_matrix & transposed_b, k_group, n_group)", "n_group", Unit.MATRIX),
+@pytest.mark.parametrize(("name", "old", "new", "unit"), [
+    ("spans", "Mux(means.wide, vector.dst_stride >> 1, 0)", "Const(0, 15)", Unit.VECTOR),  # a result's second plane
+    ("spans", "Mux(means.transposed_a, m_group, k_group)", "k_group", Unit.MATRIX),
+    ("banks", "Mux(means.rope, angles, 0)", "0", Unit.VECTOR),
+    ("spans", "Mux(means.transposed_b, k_group, n_group)", "n_group", Unit.MATRIX),
 ])
-def test_a_wrong_hull_is_noticed(monkeypatch, old, new, unit):
-    monkeypatch.setattr(resolve_module, "Hulls", mutant(old, new).Hulls)
+def test_a_wrong_hull_is_noticed(monkeypatch, name, old, new, unit):
+    monkeypatch.setattr(resolve_module, name.capitalize(), getattr(mutant(name, old, new), name.capitalize()))
     found = wrong_claims(CONFIGS["narrow"])
     assert found
     assert all(f"unit=<Unit.{unit.name}" in text for text in found)

@@ -1,4 +1,4 @@
-"""The combinational resolve stage equals ``resolve_row`` on random words, in and out of range."""
+"""Resolve equals ``resolve_row`` on random words, in and out of range."""
 
 import random
 from collections import Counter
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gemmule.config import Config, load_config
+from gemmule.hw.command.resolve import Resolve
 from gemmule.isa import (
     BODY,
     HEADER,
@@ -25,7 +26,7 @@ from gemmule.operations import COMPARISON_OPS
 from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
 
 from ..bench import run_bench
-from .resolve_commands import Whole
+from .resolve_commands import resolved
 
 CONFIGS = {
     "tiny": load_config("tiny"),
@@ -137,20 +138,17 @@ def test_equals_model(name: str) -> None:
     expected = resolve(table, np.array(bases), np.array(limits), np.array(lengths), config)
     seen: dict[tuple[int, str], int] = {}
     kinds: Counter[tuple[int, int, int, int]] = Counter()
-    dut = Whole(config)
+    dut = Resolve(config=config)
 
     afters = 0
 
     async def bench(ctx):
         nonlocal afters
-        ctx.set(dut.lengths, lengths)
-        for word, row, fields in zip(words, expected, table):
+        async for i in resolved(ctx, dut, words, lengths=lengths, bases=bases, limits=limits):
+            word, row, fields = words[i], expected[i], table[i]
             out = {key: int(row[i]) for key, i in OUT.items()}
             if (out["unit"], out["op"]) not in LEGAL:
                 out["fault"] = FAULTS.index("illegal")  # whatever its flags
-            ctx.set(dut.word, word)
-            ctx.set(dut.base, bases[ctx.get(dut.base_index)])
-            ctx.set(dut.limit, limits[ctx.get(dut.base_index)])
             where = f"{word:064x} {out}"
             assert ctx.get(dut.fault) == out["fault"], where
             key = (out["unit"], FAULTS[out["fault"]] if not out["zero"] else "zero")

@@ -3,7 +3,8 @@
 import random
 
 from gemmule.hw.command.legal import Legal
-from gemmule.isa import NUM_LENGTHS, KeysFlag, SOp, Unit, VOp, encode, legal_flags
+from gemmule.hw.command.resolve import Resolve
+from gemmule.isa import NUM_BASES, KeysFlag, SOp, Unit, VOp, encode, legal_flags
 from gemmule.isa import ColumnFlag as C
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
@@ -12,12 +13,12 @@ from gemmule.isa import RequantFlag as R
 from gemmule.isa import SoftmaxFlag as S
 
 from ..bench import run_bench
-from .resolve_commands import TINY, Whole, fault_of, matrix, move, select, vector
+from .resolve_commands import TINY, fault_of, matrix, move, resolved, select, vector
 
 
 def test_claims_by_hand() -> None:
     """Scratchpad reads 0..3, scratchpad writes 4..7, accumulator reads 8..11, accumulator writes 12..15."""
-    dut = Whole(TINY)
+    dut = Resolve(config=TINY)
     wanted = [
         (move(Unit.LOAD, row=200), (0x30, 0, 0), 0),  # rows 200 .. 320
         (move(Unit.STORE, row=200), (0x03, 0, 0), 0),
@@ -52,10 +53,9 @@ def test_claims_by_hand() -> None:
     ]
 
     async def bench(ctx):
-        ctx.set(dut.lengths, [65535] * NUM_LENGTHS)
-        ctx.set(dut.limit, 4096)
-        for command, claims, apart in wanted:
-            ctx.set(dut.word, encode(command))
+        words = [encode(command) for command, _, _ in wanted]
+        async for i in resolved(ctx, dut, words, limits=[4096] * NUM_BASES):
+            command, claims, apart = wanted[i]
             assert ctx.get(dut.fault) == 0, command
             assert tuple(ctx.get(dut.claims)) == claims, command
             assert ctx.get(dut.vector.apart if command.unit is Unit.VECTOR else dut.matrix.apart) == apart, command
@@ -65,7 +65,7 @@ def test_claims_by_hand() -> None:
 
 def test_columns_behind_a_piece_of_a_row() -> None:
     """A softmax row of LEN[2] = 100 columns: 100 - 70 stand behind the piece; none without a register."""
-    dut = Whole(TINY)
+    dut = Resolve(config=TINY)
     wanted = [
         (vector(VOp.SOFTMAX_MAX, aux=2 | 70 << 4), 30), (vector(VOp.SOFTMAX_EXP, aux=2 | 100 << 4), 0),
         (vector(VOp.SOFTMAX_NORM, aux=2 | 99 << 4), 1), (vector(VOp.SOFTMAX_NORM, aux=2 | 101 << 4), 0),
@@ -73,9 +73,9 @@ def test_columns_behind_a_piece_of_a_row() -> None:
     ]
 
     async def bench(ctx):
-        ctx.set(dut.lengths, [65535, 0, 100, *[0] * 13])
-        for command, after in wanted:
-            ctx.set(dut.word, encode(command))
+        words = [encode(command) for command, _ in wanted]
+        async for i in resolved(ctx, dut, words, lengths=[65535, 0, 100, *[0] * 13]):
+            command, after = wanted[i]
             assert (ctx.get(dut.fault), ctx.get(dut.vector.after)) == (0, after), command
 
     run_bench(dut, bench)

@@ -141,7 +141,8 @@ class Reference:
         dram = SlowDram(c)
         queue: deque[int] = deque()
         reserved, fetch_at = 0, 0
-        decode, decode_seen = None, -1
+        stages: list[int | None] = [None] * x.resolve  # of resolve: the command that each holds
+        fault_seen = -1
         units: list[deque] = [deque() for _ in NAMES]
         dispatched, finished = [0] * len(NAMES), [0] * len(NAMES)
         flying: list[list[int]] = [[] for _ in NAMES]
@@ -229,17 +230,18 @@ class Reference:
                         hold[2] = f + 1
                     done_at.setdefault(f, []).append(i)
 
-            # --- decode register and dispatch
+            # --- resolve and dispatch
             pushed = False
-            if decode is not None and not commands[decode]["fault"]:
-                u = commands[decode]["unit"]
+            head = stages[-1]
+            if head is not None and not commands[head]["fault"]:
+                u = commands[head]["unit"]
                 if len(units[u]) < c.unit_queue:
                     pushed = True
-                    waits = commands[decode]["waits"]
-                    entry = (decode, {w: dispatched[w] - d + 1 for w, d in enumerate(waits) if d})
+                    waits = commands[head]["waits"]
+                    entry = (head, {w: dispatched[w] - d + 1 for w, d in enumerate(waits) if d})
                     after.append(lambda u=u, entry=entry: units[u].append(entry))
                     after.append(lambda u=u: dispatched.__setitem__(u, dispatched[u] + 1))
-            take = bool(queue) and (decode is None or pushed)
+            take = bool(queue) and (None in stages or pushed)
 
             # --- read requests: fetch before load
             fetched = 0
@@ -341,11 +343,16 @@ class Reference:
                 update()
             holds += granted
             if pushed:
-                decode = None
+                stages[-1] = None
+            for n in reversed(range(1, len(stages))):  # each moves on where there is room
+                if stages[n] is None:
+                    stages[n], stages[n - 1] = stages[n - 1], None
             if take:
-                decode, decode_seen = queue.popleft(), t + 1
-                stopped = stopped or bool(commands[decode]["fault"])
+                assert stages[0] is None
+                stages[0] = queue.popleft()
+            if not stopped and stages[-1] is not None and commands[stages[-1]]["fault"]:
+                stopped, fault_seen = True, t + 1
             complete = sum(dispatched) == count or stopped
             if cycles is None and complete and not any(units) and not any(flying):
-                cycles = max(*finish, decode_seen if stopped else 0) + x.done
+                cycles = max(*finish, fault_seen) + x.done
         return cycles, issue, finish, counts

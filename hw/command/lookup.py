@@ -1,0 +1,85 @@
+"""Look-up: the length registers that a command names, with what is taken from them and where they end."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from gemmule.hw.command.fields import fields_of, kind_of, named
+from gemmule.hw.interfaces import LENGTH_BITS
+from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Unit, field_bits
+
+__all__ = ["AFTER_REG_BITS", "Lookup", "lookup_layout"]
+
+AFTER_REG_BITS = 4
+"""Low bits of a softmax command's ``aux``: the register of the row's length; the others are what is taken from it."""
+OFFSET_BITS = field_bits(Unit.VECTOR, "aux") - AFTER_REG_BITS
+
+
+def lookup_layout() -> data.StructLayout:
+    """Of each length m (also a move's rows), n, k: LEN[register], offset and cap; ``dyn``: LEN of the dynamic row.
+
+    Vector commands have no k: there it is the row's columns up to the end of the piece behind this one.
+    """
+    return data.StructLayout({
+        **{f"{name}_{part}": bits for name in "mnk" for part, bits in (
+            ("value", LENGTH_BITS), ("offset", OFFSET_BITS), ("cap", LENGTH_BITS))},
+        "dyn": LENGTH_BITS,
+    })
+
+
+class Lookup(wiring.Component):
+    """Combinational: the only stage that reads registers.
+
+    Members
+    -------
+    word: In
+        Command.
+    lengths: In(array)
+        Length registers; number 0 reads ``MAX_LENGTH``, whatever it holds.
+    base_index: Out
+        Base register that the command names.
+    result: Out(lookup_layout)
+    """
+
+    def __init__(self) -> None:
+        super().__init__({
+            "word": In(8 * COMMAND_BYTES),
+            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "base_index": Out(range(NUM_BASES)),
+            "result": Out(lookup_layout()),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        header, move, matrix, vector, select = fields_of(self.word)
+        _, is_move, is_matrix, is_vector, is_select = kind_of(m, header)
+
+        def value(name: str, register: Value) -> Signal:
+            """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
+            number = named(m, f"{name}_reg", register)
+            values = (Const(MAX_LENGTH, LENGTH_BITS), *(self.lengths[i] for i in range(1, NUM_LENGTHS)))
+            return named(m, f"{name}_value", reduce(or_, (
+                value & (number == i).replicate(LENGTH_BITS) for i, value in enumerate(values))))
+
+        def of(name: str, part: str) -> Value:  # matrix and vector commands have m and n in the same place
+            shared = Mux(is_select, select[f"{name}_{part}"], vector[f"{name}_{part}"])
+            return Mux(is_move, move[f"rows_{part}"], shared) if name == "m" else shared
+
+        k_reg, k_offset, k_cap = (Mux(is_matrix, matrix[f"k_{part}"], select[f"k_{part}"])
+                                  for part in ("reg", "offset", "cap"))
+        result = self.result
+        m.d.comb += [
+            self.base_index.eq(move.base),
+            *(result[f"{name}_value"].eq(value(name, of(name, "reg"))) for name in "mn"),
+            *(result[f"{name}_{part}"].eq(of(name, part)) for name in "mn" for part in ("offset", "cap")),
+            result.k_value.eq(value("k", Mux(is_vector, vector.aux[:AFTER_REG_BITS], k_reg))),
+            result.k_offset.eq(Mux(is_vector, vector.aux[AFTER_REG_BITS:], k_offset)),
+            result.k_cap.eq(k_cap),
+            result.dyn.eq(value("dyn", header.dyn_reg)),
+        ]
+        return m
