@@ -21,9 +21,9 @@ HEADER_CLAUSES: Mapping[str, str] = {
     "wait_vector": "the same for vector commands",
     "wait_select": "the same for select commands",
     "flags": "bits that change what the operation does, see its table",
-    "dyn_which": "which row address is dynamic",
-    "dyn_reg": "the length register that moves that address",
-    "dyn_stride": "rows that the address moves for each unit of the register",
+    "dyn_which": "which row or entry is dynamic",
+    "dyn_reg": "the length register that moves it",
+    "dyn_stride": "rows or entries that it moves for each unit of the register",
     "predicate": "the command runs only where this predicate is 1; number 0 always is",
 }
 
@@ -77,6 +77,8 @@ BODY_CLAUSES: Mapping[Unit, Mapping[str, str]] = {
         "shift2": "second right shift: ROPE, I_GELU, RESIDUAL with RESCALE",
         "context": "statistics context that is read or written (ABSMAX: and the one behind it)",
         "period": "column groups of the angles, as a power of two (ROPE); exponential (SOFTMAX_EXP, SOFTMAX_NORM)",
+        "scale_reg": "register of the scaling, if not 0: it is `mult`, the next one `shift` + 64 · `shift2`, the one "
+                     "behind `aux` of ADD and of RESIDUAL with RESCALE; register 0 follows number 15",
     },
     Unit.SELECT: {
         "src0": "scratchpad row where the source begins",

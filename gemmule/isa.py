@@ -5,7 +5,7 @@ model, compiler, disassembler and ``docs/isa.md`` are all built from the tables 
 
 Lengths are written as (register, offset, cap) and mean
 ``min(max(LEN[register] - offset, 0), cap)``; ``LEN[0]`` always reads 65535, so register 0
-with offset 0 is the constant ``cap``. One scratchpad address of a command may be dynamic:
+with offset 0 is the constant ``cap``. One first row (or entry) of a command may be dynamic:
 ``row + LEN[dyn_reg] * dyn_stride``.
 """
 
@@ -65,12 +65,12 @@ class IsaError(ValueError):
 
 
 class Dyn(IntEnum):
-    """Which scratchpad address of a command is dynamic."""
+    """Which row or entry of a command is dynamic."""
 
     NONE = 0
-    SRC0 = 1  # store: row; matrix: a_row; vector: src0
-    SRC1 = 2  # matrix: b_row; vector: src1
-    DST = 3  # load: row; vector: dst
+    SRC0 = 1  # store: row; matrix: a_row; vector, select: src0
+    SRC1 = 2  # load, store: list; matrix: b_row; vector: src1; select: first
+    DST = 3  # load: row; matrix: c_row; vector, select: dst
 
 
 HEADER: tuple[tuple[str, int], ...] = (
@@ -98,7 +98,7 @@ BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
     Unit.VECTOR: (
         ("src0", 16), ("src0_stride", 16), ("src1", 16), ("aux", 16),
         ("dst", 16), ("dst_stride", 16), *_length("m"), *_length("n"),
-        ("mult", 16), ("shift", 6), ("shift2", 6), ("context", 4), ("period", 3),
+        ("mult", 16), ("shift", 6), ("shift2", 6), ("context", 4), ("period", 3), ("scale_reg", 4),
     ),
     Unit.SELECT: (
         ("src0", 16), ("src0_stride", 16), ("dst", 16), ("first", 16), ("aux", 16),

@@ -84,12 +84,13 @@ _LABELS = ("scratchpad rows", "accumulator rows", "DRAM bytes", "list entries", 
 
 
 DYNAMIC: dict[Unit, dict[Dyn, tuple[Term, ...]]] = {
-    Unit.LOAD: {Dyn.DST: (Term.ROW0,)}, Unit.STORE: {Dyn.SRC0: (Term.ROW0,)},
-    Unit.MATRIX: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.ROW1, Term.SCALES_ROW)},
+    Unit.LOAD: {Dyn.DST: (Term.ROW0,), Dyn.SRC1: (Term.LIST,)},
+    Unit.STORE: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.LIST,)},
+    Unit.MATRIX: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.ROW1, Term.SCALES_ROW), Dyn.DST: (Term.ROW2,)},
     Unit.VECTOR: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.ROW1,), Dyn.DST: (Term.ROW2,)},
-    Unit.SELECT: {Dyn.SRC0: (Term.ROW0,), Dyn.DST: (Term.ROW2,)},
+    Unit.SELECT: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.FIRST,), Dyn.DST: (Term.ROW2,)},
 }
-"""First rows that ``dyn_which`` makes dynamic."""
+"""First rows and entries that ``dyn_which`` makes dynamic."""
 
 
 @dataclass(frozen=True, kw_only=True)

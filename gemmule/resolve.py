@@ -10,10 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import COMMAND_BYTES, MAX_LENGTH, TABLE_FIELDS, Dyn, IsaError, Unit
+from .isa import COMMAND_BYTES, MAX_LENGTH, NUM_LENGTHS, TABLE_FIELDS, Dyn, IsaError, Unit
 from .numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from .operands import CLASS_OF, CLASSES, STREAM_UNIT, STREAMS, Class, Memory
-from .operations import EXPONENTIALS, KeysFlag, MatrixFlag, MoveFlag, SoftmaxFlag, SOp, VOp, is_comparison
+from .operations import (
+    EXPONENTIALS,
+    KeysFlag,
+    MatrixFlag,
+    MoveFlag,
+    RequantFlag,
+    SoftmaxFlag,
+    SOp,
+    VOp,
+    is_comparison,
+)
 from .terms import OUT, OUT_FIELDS, Term, fill_terms
 
 __all__ = [
@@ -37,12 +47,14 @@ _F_BASE, _F_OFFSET, _F_STRIDE, _F_BYTES, _F_ROW = _F["base"], _F["offset"], _F["
 _F_ROWS, _F_M, _F_N, _F_K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
 _F_A, _F_B, _F_B_STRIDE, _F_C = _F["a_row"], _F["b_row"], _F["b_stride"], _F["c_row"]
 _F_SRC0, _F_SRC1, _F_DST, _F_AUX, _F_FIRST = _F["src0"], _F["src1"], _F["dst"], _F["aux"], _F["first"]
-_F_PERIOD, _F_NUMBER, _F_LAST_INDEX = _F["period"], _F["number"], _F["last_index"]
+_F_MULT, _F_SHIFT, _F_SHIFT2, _F_SCALE = _F["mult"], _F["shift"], _F["shift2"], _F["scale_reg"]
+_F_PERIOD, _F_NUMBER, _F_LIST, _F_LAST_INDEX = _F["period"], _F["number"], _F["list"], _F["last_index"]
 
 _FAULT, _UNIT, _OP, _FLAGS, _ZERO = OUT["fault"], OUT["unit"], OUT["op"], OUT["flags"], OUT["zero"]
 _M, _N, _K, _ADDRESS = OUT["m"], OUT["n"], OUT["k"], OUT["address"]
 _ROW0, _ROW1, _ROW2, _CLAIM, _APART, _AFTER = (
     OUT[name] for name in ("row0", "row1", "row2", "claim0", "apart", "after"))
+_O_MULT, _O_SHIFT, _O_SHIFT2, _O_AUX = OUT["mult"], OUT["shift"], OUT["shift2"], OUT["aux"]
 
 _LOAD, _STORE, _MATRIX, _VECTOR, _SELECT = map(int, Unit)
 _SRC0_MOVES, _SRC1_MOVES, _DST_MOVES = int(Dyn.SRC0), int(Dyn.SRC1), int(Dyn.DST)
@@ -53,7 +65,9 @@ _WORDS, _INT8 = 1 << MoveFlag.ACCUMULATOR, 1 << MoveFlag.NARROW
 _FILL, _BROADCAST, _INDEXED = 1 << MoveFlag.ZERO, 1 << MoveFlag.BROADCAST, 1 << MoveFlag.INDEXED
 _STATIONARY, _REUSE, _TREE = 1 << MatrixFlag.OUTPUT_STATIONARY, 1 << MatrixFlag.REUSE, 1 << SoftmaxFlag.TREE
 _FROM_IMPORTANCE = 1 << KeysFlag.FROM_IMPORTANCE
-_PRODUCT, _ADD, _TABLE, _WORD_TABLE = int(VOp.PRODUCT), int(VOp.ADD), int(VOp.TABLE), int(VOp.WORD_TABLE)
+_REQUANT, _PRODUCT, _ADD, _TABLE, _WORD_TABLE = map(int, (
+    VOp.REQUANT, VOp.PRODUCT, VOp.ADD, VOp.TABLE, VOp.WORD_TABLE))
+_RESCALED = 1 << RequantFlag.RESIDUAL | 1 << RequantFlag.RESCALE
 _SOFTMAX_MAX, _SOFTMAX_EXP, _SOFTMAX_NORM = int(VOp.SOFTMAX_MAX), int(VOp.SOFTMAX_EXP), int(VOp.SOFTMAX_NORM)
 _ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMPARE = (
     int(op) for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.IMPORTANCE, SOp.COMPARE))
@@ -105,10 +119,15 @@ def config_vector(config: Config) -> np.ndarray:
     return np.array([*(int(getattr(config, name)) for name in _CONFIG), *sizes], dtype=np.int64)
 
 
+def _register(number, lengths):  # type: ignore[no-untyped-def]
+    """LEN[number], counted on behind the last one."""
+    number &= NUM_LENGTHS - 1
+    return _MAX_LENGTH if number == 0 else lengths[number]
+
+
 def _length(row, at, lengths):  # type: ignore[no-untyped-def]
     """The length in columns at (register), at + 1 (offset), at + 2 (cap)."""
-    value = _MAX_LENGTH if row[at] == 0 else lengths[row[at]]
-    return min(max(value - row[at + 1], 0), row[at + 2])
+    return min(max(_register(row[at], lengths) - row[at + 1], 0), row[at + 2])
 
 
 def _comparison(op, flags, period):  # type: ignore[no-untyped-def]
@@ -133,6 +152,7 @@ def _resolve_move(row, bases, lengths, dyn, out):  # type: ignore[no-untyped-def
     out[_ADDRESS] = bases[row[_F_BASE]] + row[_F_OFFSET]
     moves = row[_F_DYN] == (_DST_MOVES if out[_UNIT] == _LOAD else _SRC0_MOVES)
     out[_ROW0] = row[_F_ROW] + (dyn if moves else 0)
+    out[_ROW1] = row[_F_LIST] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
     return out[_M] == 0 or row[_F_BYTES] == 0
 
 
@@ -141,7 +161,7 @@ def _resolve_matrix(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
     out[_M], out[_N], out[_K] = _length(row, _F_M, lengths), _length(row, _F_N, lengths), _length(row, _F_K, lengths)
     out[_ROW0] = row[_F_A] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
     out[_ROW1] = row[_F_B] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
-    out[_ROW2] = row[_F_C]
+    out[_ROW2] = row[_F_C] + (dyn if row[_F_DYN] == _DST_MOVES else 0)
     return out[_M] == 0 or out[_N] == 0 or out[_K] == 0
 
 
@@ -160,7 +180,20 @@ def _resolve_vector(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
         register = row[_F_AUX] & 15
         if register:
             out[_AFTER] = max(lengths[register] - (row[_F_AUX] >> 4), 0)
+    _scaling(row, lengths, out)
     return out[_M] == 0 or out[_N] == 0
+
+
+def _scaling(row, lengths, out):  # type: ignore[no-untyped-def]
+    """Multipliers and shifts, from the command or from the registers that it names."""
+    out[_O_MULT], out[_O_SHIFT], out[_O_SHIFT2], out[_O_AUX] = row[_F_MULT], row[_F_SHIFT], row[_F_SHIFT2], row[_F_AUX]
+    register = row[_F_SCALE]
+    if register == 0:
+        return
+    shifts = _register(register + 1, lengths)
+    out[_O_MULT], out[_O_SHIFT], out[_O_SHIFT2] = lengths[register], shifts & 63, shifts >> 6 & 63
+    if out[_OP] == _ADD or (out[_OP] == _REQUANT and out[_FLAGS] & _RESCALED == _RESCALED):
+        out[_O_AUX] = _register(register + 2, lengths)
 
 
 def _resolve_select(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
@@ -169,6 +202,7 @@ def _resolve_select(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
     out[_M], out[_N] = _length(row, _F_M, lengths), _length(row, _F_N, lengths)
     out[_K] = _length(row, _F_K, lengths) if op == _TOP_K else 1
     out[_ROW0] = row[_F_SRC0] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
+    out[_ROW1] = row[_F_FIRST] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
     out[_ROW2] = row[_F_DST] + (dyn if row[_F_DYN] == _DST_MOVES else 0)
     by_rows = op in (_ARGMAX, _IMPORTANCE, _COMPARE)
     return (by_rows and out[_M] == 0) or out[_N] == 0 or out[_K] == 0
@@ -191,10 +225,10 @@ def _breaks_vector(out, cfg):  # type: ignore[no-untyped-def]
     return softmax and out[_FLAGS] & _TREE != 0 and out[_M] > 8 * cfg[_DIM]
 
 
-def _breaks_select(row, out):  # type: ignore[no-untyped-def]
+def _breaks_select(out):  # type: ignore[no-untyped-def]
     """Keys of positions that 16 bits cannot name."""
     return (out[_OP] == _KEYS and out[_FLAGS] & _FROM_IMPORTANCE == 0
-            and row[_F_FIRST] + out[_N] > _POSITIONS)
+            and out[_ROW1] + out[_N] > _POSITIONS)
 
 
 def _reach(classes, terms, out, cfg):  # type: ignore[no-untyped-def]
@@ -245,8 +279,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
     if unit == _SELECT and op == _COMPARE and row[_F_NUMBER] == 0:
         out[_FAULT] = _ILLEGAL
         return
-    register = row[_F_DYN_REG]
-    dyn = (_MAX_LENGTH if register == 0 else lengths[register]) * row[_F_DYN_STRIDE]
+    dyn = _register(row[_F_DYN_REG], lengths) * row[_F_DYN_STRIDE]
     if unit <= _STORE:
         empty = _resolve_move(row, bases, lengths, dyn, out)
     elif unit == _MATRIX:
@@ -266,7 +299,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
         elif unit == _VECTOR:
             bad = _breaks_vector(out, cfg)
         elif unit == _SELECT:
-            bad = _breaks_select(row, out)
+            bad = _breaks_select(out)
     if bad:
         out[_FAULT] = _BAD_ROWS
     elif unit <= _STORE:

@@ -16,11 +16,13 @@ __all__ = ["FIELD_TEXT", "OUT", "OUT_FIELDS", "TERM_TEXT", "Term", "fill_terms"]
 OUT_FIELDS = (
     "fault", "unit", "op", "flags", "zero", "m", "n", "k", "address", "row0", "row1", "row2",
     "claim0", "claim1", "claim2", "apart", "after",
+    "mult", "shift", "shift2", "aux",
 )
-"""Columns of a resolved command. m, n, k: lengths (load and store: m = rows). row0, row1, row2: first rows
-(load, store: row; matrix: a, b, c; vector: src0, src1, dst; select: src0, -, dst). claim0..2: ports of the unit's
-streams. apart: two operands share a bank, so their reads must not overlap (matrix: A and B; vector PRODUCT and ADD:
-src0 and src1). after: columns of a softmax row behind this piece."""
+"""Columns of a resolved command. m, n, k: lengths (load and store: m = rows). row0, row1, row2: first rows and entries
+(load, store: row, list; matrix: a, b, c; vector: src0, src1, dst; select: src0, first, dst). claim0..2: ports of the
+unit's streams. apart: two operands share a bank, so their reads must not overlap (matrix: A and B; vector PRODUCT and
+ADD: src0 and src1). after: columns of a softmax row behind this piece. mult, shift, shift2, aux: scaling of a vector
+command, from its fields or from registers."""
 OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
 
 
@@ -92,12 +94,11 @@ _T = {name: i for i, name in enumerate(TABLE_FIELDS)}
  _INDEX_RANGE, _LIST, _SCALES_ROW, _SCALE_ROWS, _ANGLE_ROWS, _TABLE_ROWS, _LIST_ROWS, _FIRST, _KEPT, _NUMBER,
  _CONTEXT) = map(int, Term)
 _O_UNIT, _O_FLAGS, _O_M, _O_N, _O_K = OUT["unit"], OUT["flags"], OUT["m"], OUT["n"], OUT["k"]
-_O_ADDRESS, _O_ROW0 = OUT["address"], OUT["row0"]
+_O_ADDRESS, _O_ROW0, _O_ROW1 = OUT["address"], OUT["row0"], OUT["row1"]
 _F_BYTES, _F_STRIDE, _F_ROW_STRIDE, _F_BLOCK_STRIDE = _T["bytes"], _T["stride"], _T["row_stride"], _T["block_stride"]
-_F_LIST, _F_LAST_INDEX, _F_A_STRIDE, _F_B_STRIDE = _T["list"], _T["last_index"], _T["a_stride"], _T["b_stride"]
+_F_LAST_INDEX, _F_A_STRIDE, _F_B_STRIDE = _T["last_index"], _T["a_stride"], _T["b_stride"]
 _F_C_STRIDE, _F_GROUP, _F_SRC0_STRIDE, _F_DST_STRIDE = _T["c_stride"], _T["group"], _T["src0_stride"], _T["dst_stride"]
-_F_AUX, _F_PERIOD, _F_CONTEXT, _F_FIRST, _F_NUMBER = (
-    _T["aux"], _T["period"], _T["context"], _T["first"], _T["number"])
+_F_AUX, _F_PERIOD, _F_CONTEXT, _F_NUMBER = _T["aux"], _T["period"], _T["context"], _T["number"]
 _STORE, _MATRIX_UNIT, _SELECT_UNIT = int(Unit.STORE), int(Unit.MATRIX), int(Unit.SELECT)
 _WORDS, _INT8 = 1 << MoveFlag.ACCUMULATOR, 1 << MoveFlag.NARROW
 
@@ -119,7 +120,7 @@ def fill_terms(row, out, dim, terms):  # type: ignore[no-untyped-def]
         terms[_BLOCKS] = (size + width - 1) // width
         terms[_STRIDE0], terms[_STRIDE1] = row[_F_ROW_STRIDE], row[_F_BLOCK_STRIDE]
         terms[_ADDRESS], terms[_BYTES], terms[_DRAM_STRIDE] = out[_O_ADDRESS], size, row[_F_STRIDE]
-        terms[_LIST], terms[_INDEX_RANGE] = row[_F_LIST], row[_F_LAST_INDEX] + 1
+        terms[_LIST], terms[_INDEX_RANGE] = out[_O_ROW1], row[_F_LAST_INDEX] + 1
         return
     terms[_ROW_GROUPS] = (m + dim - 1) // dim
     terms[_COLUMN_GROUPS] = (n + dim - 1) // dim
@@ -135,7 +136,7 @@ def fill_terms(row, out, dim, terms):  # type: ignore[no-untyped-def]
     if unit == _SELECT_UNIT:
         half = dim // 2
         terms[_LIST_ROWS] = (n + half - 1) // half
-        terms[_FIRST], terms[_KEPT], terms[_NUMBER] = row[_F_FIRST], min(n, k), row[_F_NUMBER]
+        terms[_FIRST], terms[_KEPT], terms[_NUMBER] = out[_O_ROW1], min(n, k), row[_F_NUMBER]
         return
     terms[_STRIDE2], terms[_HALF_STRIDE2] = row[_F_DST_STRIDE], row[_F_DST_STRIDE] // 2
     terms[_AUX], terms[_CONTEXT] = row[_F_AUX], row[_F_CONTEXT]

@@ -27,8 +27,12 @@ class Entries(wiring.Component):
     -------
     word: In
         Command.
-    m, n, k: In
+    m, n: In
         Resolved lengths (load and store: ``m`` rows).
+    results: In
+        Entries or keys that a select command writes.
+    first: In
+        Resolved ``list`` of a move, ``first`` of a select command.
     dst: In
         Resolved row or first entry of a select command's result.
     bad: Out(1)
@@ -39,22 +43,21 @@ class Entries(wiring.Component):
         self.config = config
         super().__init__({
             "word": In(8 * COMMAND_BYTES),
-            "m": In(LENGTH_BITS), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS), "dst": In(FIRST_BITS),
-            "bad": Out(1),
+            "m": In(LENGTH_BITS), "n": In(LENGTH_BITS), "results": In(LENGTH_BITS),
+            "first": In(FIRST_BITS), "dst": In(FIRST_BITS), "bad": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         keys, entries = self.config.select_keys, self.config.list_entries
-        header, move, _, _, select = fields_of(self.word)
+        header = fields_of(self.word)[0]
         from_importance = header.flags[KeysFlag.FROM_IMPORTANCE]
 
         def sop(*ops: SOp) -> Value:
             return Cat(header.op == op for op in ops).any()
 
-        from_first = named(m, "from_first", select.first + self.n)
-        from_dst = named(m, "from_dst", self.dst + Mux(
-            sop(SOp.ARGMAX), self.m, Mux(sop(SOp.TOP_K) & (self.k < self.n), self.k, self.n)))
+        from_first = named(m, "from_first", self.first + self.n)
+        from_dst = named(m, "from_dst", self.dst + self.results)
         bad_select = named(m, "bad_select", Cat(
             sop(SOp.IMPORTANCE, SOp.COMMIT) & (from_first > keys),
             sop(SOp.KEYS) & ((from_dst > keys) | (from_first > Mux(from_importance, keys, POSITIONS))),
@@ -65,6 +68,6 @@ class Entries(wiring.Component):
         ).any())
         indexed = header.flags[MoveFlag.INDEXED]
         m.d.comb += self.bad.eq(Mux(
-            header.unit < 2, indexed & (move.list + self.m > entries),
+            header.unit < 2, indexed & (self.first + self.m > entries),
             (header.unit == Unit.SELECT) & bad_select))
         return m

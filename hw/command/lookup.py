@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.hw.command.fields import fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Unit, field_bits
+from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS, RequantFlag, Unit, VOp, field_bits
 
 __all__ = ["AFTER_REG_BITS", "Lookup", "lookup_layout"]
 
@@ -32,6 +32,9 @@ def lookup_layout() -> data.StructLayout:
     })
 
 
+_SCALING = ("mult", "shift", "shift2", "aux")
+
+
 class Lookup(wiring.Component):
     """Combinational: the only stage that reads registers.
 
@@ -44,6 +47,8 @@ class Lookup(wiring.Component):
     base_index: Out
         Base register that the command names.
     result: Out(lookup_layout)
+    scaled: Out
+        The command, with the scaling from registers if it names them.
     """
 
     def __init__(self) -> None:
@@ -52,12 +57,14 @@ class Lookup(wiring.Component):
             "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
             "base_index": Out(range(NUM_BASES)),
             "result": Out(lookup_layout()),
+            "scaled": Out(8 * COMMAND_BYTES),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         header, move, matrix, vector, select = fields_of(self.word)
-        _, is_move, is_matrix, is_vector, is_select = kind_of(m, header)
+        kind, result = kind_of(m, header), self.result
+        _, is_move, is_matrix, is_vector, is_select = kind
 
         def value(name: str, register: Value) -> Signal:
             """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
@@ -70,14 +77,26 @@ class Lookup(wiring.Component):
             shared = Mux(is_select, select[f"{name}_{part}"], vector[f"{name}_{part}"])
             return Mux(is_move, move[f"rows_{part}"], shared) if name == "m" else shared
 
+        # The look-up of k, which vector commands lack, serves the last of three registers, or a softmax row.
+        by_register = named(m, "by_register", is_vector & (vector.scale_reg != 0))
+        flags = Cat(header.flags[RequantFlag.RESIDUAL], header.flags[RequantFlag.RESCALE]).all()
+        factor = named(m, "factor", by_register & kind.vop(VOp.ADD) | by_register & kind.vop(VOp.REQUANT) & flags)
+        shifts = value("shifts", (vector.scale_reg + 1)[:4])
+        values = dict(zip(_SCALING, (value("scale", vector.scale_reg), shifts[:6], shifts[6:12], result.k_value)))
+        body, size = Signal(vector.shape(), name="scaled_body"), vector.shape().size
+        m.d.comb += [body.eq(vector), self.scaled.eq(Cat(self.word[:64], body, self.word[64 + size:]))]
+        for name, found in values.items():
+            with m.If(factor if name == "aux" else by_register):
+                m.d.comb += body[name].eq(found)
+
         k_reg, k_offset, k_cap = (Mux(is_matrix, matrix[f"k_{part}"], select[f"k_{part}"])
                                   for part in ("reg", "offset", "cap"))
-        result = self.result
         m.d.comb += [
             self.base_index.eq(move.base),
             *(result[f"{name}_value"].eq(value(name, of(name, "reg"))) for name in "mn"),
             *(result[f"{name}_{part}"].eq(of(name, part)) for name in "mn" for part in ("offset", "cap")),
-            result.k_value.eq(value("k", Mux(is_vector, vector.aux[:AFTER_REG_BITS], k_reg))),
+            result.k_value.eq(value("k", Mux(is_vector, Mux(
+                factor, (vector.scale_reg + 2)[:4], vector.aux[:AFTER_REG_BITS]), k_reg))),
             result.k_offset.eq(Mux(is_vector, vector.aux[AFTER_REG_BITS:], k_offset)),
             result.k_cap.eq(k_cap),
             result.dyn.eq(value("dyn", header.dyn_reg)),

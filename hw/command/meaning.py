@@ -127,6 +127,6 @@ class Meaning(wiring.Component):
                 reduce(or_, (has for has, rows in kinds if rows >> i & 1)) for i in range(3))),
             result.moves[0].eq(Mux(is_load, which == Dyn.DST, which == Dyn.SRC0)),
             result.moves[1].eq(which == Dyn.SRC1),
-            result.moves[2].eq((kind.vector | kind.select) & (which == Dyn.DST)),
+            result.moves[2].eq(~kind.move & (which == Dyn.DST)),
         ]
         return m

@@ -125,7 +125,7 @@ class Resolve(wiring.Component):
         m.d.comb += [
             lookup.word.eq(fetched.word), lookup.lengths.eq(self.lengths), self.base_index.eq(lookup.base_index)]
         found = stage(2, {
-            "word": (WORD_BITS, fetched.word), "found": (lookup_layout(), lookup.result),
+            "word": (WORD_BITS, lookup.scaled), "found": (lookup_layout(), lookup.result),
             "base": (address_bits, self.base), "limit": (address_bits, self.limit),
         })
 
@@ -178,7 +178,8 @@ class Resolve(wiring.Component):
         m.d.comb += [
             hulls.spans.eq(spread.spans), hulls.move.eq(means.move), hulls.angles.eq(vector.aux),
             entries.word.eq(spread.word), entries.m.eq(spread.rows), entries.n.eq(spread.columns),
-            entries.k.eq(spread.depth), entries.dst.eq(spread.spans.first[2]),
+            entries.results.eq(spread.spans.results), entries.first.eq(spread.spans.first[1]),
+            entries.dst.eq(spread.spans.first[2]),
         ]
         summed = stage(5, {
             "word": (WORD_BITS, spread.word), "known": (1, spread.known), "zero": (1, spread.zero),
@@ -223,9 +224,9 @@ class Resolve(wiring.Component):
             self.unit.eq(header.unit), self.zero.eq(done.zero),
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(header.flags), self.move.address.eq(done.address), self.move.rows.eq(done.rows),
-            self.move.row.eq(done.first[0]),
+            self.move.row.eq(done.first[0]), self.move.list.eq(done.first[1]),
             *(self.move[name].eq(move[name]) for name in (
-                "bytes", "stride", "row_stride", "block_stride", "list", "last_index")),
+                "bytes", "stride", "row_stride", "block_stride", "last_index")),
             self.matrix.m.eq(done.rows), self.matrix.n.eq(done.columns), self.matrix.k.eq(done.depth),
             *(self.matrix[name].eq(done.first[i]) for i, name in enumerate(("a_row", "b_row", "c_row"))),
             *(self.matrix[name].eq(matrix[name]) for name in ("a_stride", "b_stride", "c_stride", "group")),
@@ -236,8 +237,8 @@ class Resolve(wiring.Component):
             self.vector.after.eq(done.after),
             self.select.op.eq(header.op), self.select.m.eq(done.rows), self.select.n.eq(done.columns),
             self.select.k.eq(done.depth),
-            self.select.src0.eq(done.first[0]), self.select.dst.eq(done.first[2]),
-            *(self.select[name].eq(select[name]) for name in ("src0_stride", "first", "aux", "shift", "number")),
+            *(self.select[name].eq(done.first[i]) for i, name in enumerate(("src0", "first", "dst"))),
+            *(self.select[name].eq(select[name]) for name in ("src0_stride", "aux", "shift", "number")),
             self.predicate.eq(header.predicate),
             *(command.zero.eq(done.zero) for command in (self.move, self.matrix, self.vector, self.select)),
             *(command.flags.eq(header.flags) for command in (self.matrix, self.vector, self.select)),

@@ -12,7 +12,7 @@ from gemmule.hw.command.extents import extents_layout
 from gemmule.hw.command.fields import CLAIMS, FIRST_BITS, fields_of, named
 from gemmule.hw.command.meaning import meaning_layout
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import COMMAND_BYTES, Unit, field_bits
+from gemmule.isa import COMMAND_BYTES, SOp, Unit, field_bits
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 
 __all__ = ["Spans", "ones", "spans_layout"]
@@ -30,16 +30,18 @@ def ones(width: int) -> Const:
 def spans_layout() -> data.StructLayout:
     """Parts whose sums are the last rows of an operand's hull, without loss.
 
-    ``first``: resolved rows of the unit's operands (load, store: row; matrix: a, b, c; vector: src0, src1, dst; select:
-    src0, -, dst). ``span*``: count * stride; ``inner*``: rows of one block, less 1; ``plane*``: the second plane;
-    ``angle``: rows of angles, less 1. ``dram``: bytes from the first DRAM row to the last one.
-    ``bad``: weights not aligned for the preload, or too large for reuse.
+    ``first``: resolved rows and entries of the unit's operands (load, store: row, list; matrix: a, b, c; vector: src0,
+    src1, dst; select: src0, first, dst). ``span*``: count * stride; ``inner*``: rows of one block, less 1;
+    ``plane*``: the second plane; ``angle``: rows of angles, less 1. ``dram``: bytes from the first DRAM row to the last
+    one. ``results``: entries or keys that a select command writes. ``bad``: weights not aligned for the preload, or too
+    large for reuse.
     """
     return data.StructLayout({
         "first": data.ArrayLayout(FIRST_BITS, CLAIMS),
         "span0": LENGTH_BITS + _STRIDE, "span1": _COUNT + _STRIDE, "span2": LENGTH_BITS + _STRIDE,
         "inner0": LENGTH_BITS, "inner1": LENGTH_BITS + 2, "inner2": LENGTH_BITS + 1,
-        "plane0": _STRIDE, "plane2": _STRIDE, "angle": ANGLE_BITS, "dram": _DRAM, "bad": 1,
+        "plane0": _STRIDE, "plane2": _STRIDE, "angle": ANGLE_BITS, "dram": _DRAM, "results": LENGTH_BITS,
+        "bad": 1,
     })
 
 
@@ -79,7 +81,7 @@ class Spans(wiring.Component):
 
         rows = (
             either(move.row, matrix.a_row, vector.src0, select.src0),
-            Mux(means.matrix, matrix.b_row, vector.src1),
+            either(move.list, matrix.b_row, vector.src1, select.first),
             Mux(means.matrix, matrix.c_row, Mux(means.select, select.dst, vector.dst)),
         )
         for i, row in enumerate(rows):
@@ -123,6 +125,8 @@ class Spans(wiring.Component):
         put("plane2", Mux(means.wide, vector.dst_stride >> 1, 0))
         put("angle", angle)
         put("dram", Mux(means.broadcast, 0, Mux(means.indexed, move.last_index, m_last)) * move.stride)
+        put("results", Mux(header.op == SOp.ARGMAX, extents.rows, Mux(
+            (header.op == SOp.TOP_K) & (extents.depth < extents.columns), extents.depth, extents.columns)))
 
         low_bits = ceil_log2(self.config.preload)
         unaligned = (Cat(result.first[1][:low_bits], matrix.b_stride[:low_bits]).any() if low_bits

@@ -19,11 +19,11 @@ from gemmule.sim.functional.vector import vector
 
 __all__ = ["Trace", "execute"]
 
-_STRIDE, _BYTES, _ROW_STRIDE, _BLOCK_STRIDE, _LIST, _LAST_INDEX, _PREDICATE = (
+_STRIDE, _BYTES, _ROW_STRIDE, _BLOCK_STRIDE, _LAST_INDEX, _PREDICATE = (
     TABLE_FIELDS.index(name) for name in (
-        "stride", "bytes", "row_stride", "block_stride", "list", "last_index", "predicate"))
-_ROWS, _ADDRESS, _ROW, _FLAGS, _ZERO, _UNIT = (
-    OUT[name] for name in ("m", "address", "row0", "flags", "zero", "unit"))
+        "stride", "bytes", "row_stride", "block_stride", "last_index", "predicate"))
+_ROWS, _ADDRESS, _ROW, _LIST, _FLAGS, _ZERO, _UNIT = (
+    OUT[name] for name in ("m", "address", "row0", "row1", "flags", "zero", "unit"))
 _UNITS = {Unit.MATRIX: matrix, Unit.VECTOR: vector, Unit.SELECT: select}
 
 
@@ -51,7 +51,7 @@ def execute(memory: Memory, table: np.ndarray, resolved: np.ndarray, count: int)
         else:
             indices = None
             if row[_FLAGS] >> MoveFlag.INDEXED & 1:
-                entries = memory.list[raw[_LIST]:raw[_LIST] + row[_ROWS]]
+                entries = memory.list[row[_LIST]:row[_LIST] + row[_ROWS]]
                 indices = trace.indices[i] = np.minimum(entries, raw[_LAST_INDEX])
             _Move(memory, raw, row, indices).run()
     return trace

@@ -15,9 +15,10 @@ __all__ = ["select"]
 
 _KEY_MAX = (1 << numerics.KEY_BITS) - 1
 _ID_MASK = 0xFFFF
-_SRC0_STRIDE, _FIRST, _AUX, _SHIFT, _NUMBER = (
-    TABLE_FIELDS.index(name) for name in ("src0_stride", "first", "aux", "shift", "number"))
-_OP, _FLAGS, _M, _N, _K, _SRC0, _DST = (OUT[name] for name in ("op", "flags", "m", "n", "k", "row0", "row2"))
+_SRC0_STRIDE, _AUX, _SHIFT, _NUMBER = (
+    TABLE_FIELDS.index(name) for name in ("src0_stride", "aux", "shift", "number"))
+_OP, _FLAGS, _M, _N, _K, _SRC0, _FIRST, _DST = (
+    OUT[name] for name in ("op", "flags", "m", "n", "k", "row0", "row1", "row2"))
 
 
 class _Operands:
@@ -27,7 +28,7 @@ class _Operands:
         self.memory, self.flags = memory, row[_FLAGS]
         self.m, self.n, self.k = row[_M], row[_N], row[_K]
         self.src0, self.dst, self.stride = row[_SRC0], row[_DST], raw[_SRC0_STRIDE]
-        self.first, self.aux, self.shift, self.number = raw[_FIRST], raw[_AUX], raw[_SHIFT], raw[_NUMBER]
+        self.first, self.aux, self.shift, self.number = row[_FIRST], raw[_AUX], raw[_SHIFT], raw[_NUMBER]
         self.positions = slice(self.first, self.first + self.n)
 
     def flag(self, flag: IntEnum) -> bool:

@@ -17,10 +17,10 @@ from gemmule.sim.functional.memory import Memory
 
 __all__ = ["vector"]
 
-(_SRC0_STRIDE, _AUX, _DST_STRIDE, _PERIOD, _CONTEXT, _MULT, _SHIFT, _SHIFT2) = (
-    TABLE_FIELDS.index(name) for name in (
-        "src0_stride", "aux", "dst_stride", "period", "context", "mult", "shift", "shift2"))
+(_SRC0_STRIDE, _DST_STRIDE, _PERIOD, _CONTEXT) = (
+    TABLE_FIELDS.index(name) for name in ("src0_stride", "dst_stride", "period", "context"))
 _OP, _FLAGS, _M, _N, _AFTER = (OUT[name] for name in ("op", "flags", "m", "n", "after"))
+_MULT, _SHIFT, _SHIFT2, _AUX = (OUT[name] for name in ("mult", "shift", "shift2", "aux"))
 _SRC0, _SRC1, _DST = (OUT[name] for name in ("row0", "row1", "row2"))
 
 
@@ -57,7 +57,7 @@ class _Operands:
 
     def requant(self) -> np.ndarray:
         """The accumulator operand, with bias, scaled per row, per column or by the command."""
-        acc, mult, shift = self.accumulator(), self.raw[_MULT], self.raw[_SHIFT]
+        acc, mult, shift = self.accumulator(), self.row[_MULT], self.row[_SHIFT]
         column, bias = self.flag(RequantFlag.COLUMN), self.flag(RequantFlag.BIAS)
         planes = self.parameters(COLUMN_ROWS * column + BIAS_ROWS * bias) if column or bias else None
         if planes is not None and bias:
@@ -86,11 +86,11 @@ def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
 
 
 def _requant(x: _Operands) -> None:
-    residual, limits, aux, memory = None, None, x.raw[_AUX], x.memory
+    residual, limits, aux, memory = None, None, x.row[_AUX], x.memory
     if x.flag(RequantFlag.RESIDUAL):
         residual = x.words(x.row[_DST], x.raw[_DST_STRIDE])
         if x.flag(RequantFlag.RESCALE):
-            residual = numerics.requant(residual, aux, x.raw[_SHIFT2])
+            residual = numerics.requant(residual, aux, x.row[_SHIFT2])
     elif x.flag(RequantFlag.CLAMP):
         limits = _signed(aux & 255), _signed(aux >> 8)
     wide, look = x.flag(RequantFlag.WIDE) or residual is not None, x.flag(RequantFlag.LOOKUP)
@@ -106,13 +106,13 @@ def _signed(byte: int) -> int:
 
 def _product(x: _Operands) -> None:
     a = x.bytes(x.row[_SRC0], x.raw[_SRC0_STRIDE])
-    b = x.bytes(x.row[_SRC1], x.raw[_AUX])
-    x.store(numerics.product(a, b, x.raw[_MULT], x.raw[_SHIFT]))
+    b = x.bytes(x.row[_SRC1], x.row[_AUX])
+    x.store(numerics.product(a, b, x.row[_MULT], x.row[_SHIFT]))
 
 
 def _add(x: _Operands) -> None:
     a, b = (x.bytes(x.row[src], x.raw[_SRC0_STRIDE]) for src in (_SRC0, _SRC1))
-    total = numerics.add(a, b, x.raw[_MULT], x.raw[_AUX], x.raw[_SHIFT])
+    total = numerics.add(a, b, x.row[_MULT], x.row[_AUX], x.row[_SHIFT])
     wide = x.flag(AddFlag.WIDE)
     x.store(numerics.requant_store(
         total, relu=x.flag(AddFlag.RELU), wide=wide,
@@ -120,7 +120,7 @@ def _add(x: _Operands) -> None:
 
 
 def _i_gelu(x: _Operands) -> None:
-    x.store(i_gelu_unit(numerics.saturate(x.requant(), 16), x.raw[_SHIFT2]))
+    x.store(i_gelu_unit(numerics.saturate(x.requant(), 16), x.row[_SHIFT2]))
 
 
 def _rescale(x: _Operands) -> None:
@@ -132,12 +132,12 @@ def _rescale(x: _Operands) -> None:
 def _rope(x: _Operands) -> None:
     period, dim = 1 << x.raw[_PERIOD], x.memory.dim
     # table rows [m, period, 4 planes, dim], repeated along the column groups
-    planes = x.memory.spm_view(x.raw[_AUX], 1, 1, x.m * period * 4).reshape(x.m, period, 4, dim)
+    planes = x.memory.spm_view(x.row[_AUX], 1, 1, x.m * period * 4).reshape(x.m, period, 4, dim)
     planes = planes[:, np.arange(x.groups) % period]
     cosine, sine = (
         numerics.join_planes(planes[:, :, at], planes[:, :, at + 1]).reshape(x.m, x.width) for at in (0, 2))
     value = numerics.saturate(x.requant(), 16)
-    x.store(numerics.rope(value, cosine, sine, x.raw[_SHIFT2]))
+    x.store(numerics.rope(value, cosine, sine, x.row[_SHIFT2]))
 
 
 def _int32(planes: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ def _int32(planes: np.ndarray) -> np.ndarray:
 def _norm_stat(x: _Operands) -> None:
     value, memory, at = x.words(x.row[_SRC0], x.raw[_SRC0_STRIDE])[:, :x.n], x.memory, x.context
     memory.center[at], memory.root[at], memory.half[at] = numerics.norm_statistic(
-        value, x.raw[_MULT], x.raw[_SHIFT], mean=x.flag(NormFlag.MEAN), round_mean=x.flag(NormFlag.ROUND))
+        value, x.row[_MULT], x.row[_SHIFT], mean=x.flag(NormFlag.MEAN), round_mean=x.flag(NormFlag.ROUND))
 
 
 def _norm_apply(x: _Operands) -> None:
@@ -158,12 +158,12 @@ def _norm_apply(x: _Operands) -> None:
     wide = x.flag(NormFlag.WIDE)
     x.store(numerics.normalize(
         value[:, :x.n], center, memory.root[x.context], memory.half[x.context], numerics.join_planes(*planes[:2]),
-        x.raw[_SHIFT], beta=_int32(planes[2:]) if bias else None, bits=16 if wide else 8), wide)
+        x.row[_SHIFT], beta=_int32(planes[2:]) if bias else None, bits=16 if wide else 8), wide)
 
 
 def _scores(x: _Operands) -> tuple[np.ndarray, np.ndarray]:
     """Scores ``[m, n]`` and what the rows see of them."""
-    value, after = numerics.scores(x.accumulator()[:, :x.n], x.raw[_MULT], x.raw[_SHIFT]), x.row[_AFTER]
+    value, after = numerics.scores(x.accumulator()[:, :x.n], x.row[_MULT], x.row[_SHIFT]), x.row[_AFTER]
     if x.flag(SoftmaxFlag.TREE):
         bitmaps = x.memory.spm_view(x.row[_SRC1], 1, x.m, 1)[:, 0]
         return value, numerics.tree_mask(bitmaps, x.m, x.n, after)

@@ -59,7 +59,8 @@ def _move(draw: Draw, unit: Unit) -> Command:
         "row": 0 if size >= LONG else draw.row("acc" if MoveFlag.ACCUMULATOR in flags else "spm"),
         "block_stride": block_stride, "list": draw.run(config.list_entries, rows),
     }
-    dyn = draw.dynamic(Dyn.DST if unit is Unit.LOAD else Dyn.SRC0, values, "row")
+    row = Dyn.DST if unit is Unit.LOAD else Dyn.SRC0
+    dyn = draw.dynamic(*draw.choice([(row, values, "row")] * 2 + [(Dyn.SRC1, values, "list")]))
     return Command.make(unit, flags=flags, dyn=dyn, rows=draw.length(rows), **values)
 
 
@@ -131,7 +132,8 @@ def _matrix(draw: Draw) -> Command:
     if MatrixFlag.B_TRANSPOSED in flags and MatrixFlag.A_TRANSPOSED not in flags and m and n and (
             depth := draw.long(MAX_LENGTH, 3 * (-(-n // dim)) * max(m, dim) / dim)):
         k, values["a_stride"], values["b_stride"] = depth, 0, 0
-    dyn = draw.dynamic(*draw.choice([(Dyn.SRC0, values, "a_row"), (Dyn.SRC1, values, "b_row")]))
+    dyn = draw.dynamic(*draw.choice([
+        (Dyn.SRC0, values, "a_row"), (Dyn.SRC1, values, "b_row"), (Dyn.DST, values, "c_row")]))
     return Command.make(
         Unit.MATRIX, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), k=draw.length(k), **values)
 

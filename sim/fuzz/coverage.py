@@ -15,6 +15,7 @@ from gemmule.isa import LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, decod
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.fuzz.draw import sets_of
 from gemmule.sim.fuzz.modes import exponential, flag_names, grain, kind_name, kinds, modes_of
+from gemmule.sim.fuzz.vector import SCALED
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.timing import Timing
@@ -155,6 +156,8 @@ class Coverage:
         modes = flag_names(unit, op, flags)
         if row[_F["dyn_which"]] and row[_F["dyn_reg"]] and case.lengths[row[_F["dyn_reg"]]] * row[_F["dyn_stride"]]:
             modes.append("dynamic")
+        if unit is Unit.VECTOR and op in SCALED and row[_F["scale_reg"]]:
+            modes.append("scaled")
         if any(row[_F[f"{name}_reg"]] for name in LENGTHS[unit]):
             modes.append("register")
         if unit in (Unit.LOAD, Unit.STORE):

@@ -6,7 +6,7 @@ from gemmule.config import Config
 from gemmule.isa import MatrixFlag, SOp, Unit, VOp
 from gemmule.operations import COMPARISON_OPS, EXPONENTIALS, flag_name
 from gemmule.sim.fuzz.draw import sets_of
-from gemmule.sim.fuzz.vector import word_table_rows
+from gemmule.sim.fuzz.vector import SCALED, word_table_rows
 
 __all__ = ["exponential", "flag_names", "grain", "kind_name", "kinds", "modes_of"]
 
@@ -49,6 +49,8 @@ def modes_of(config: Config, unit: Unit, op: int) -> list[str]:
         sets = tuple(flags for flags in sets if unit is not Unit.MATRIX or MatrixFlag.OUTPUT_STATIONARY not in flags)
     modes = list(dict.fromkeys(name for flags in sets for name in flag_names(unit, op, flags)))
     modes.append("dynamic")
+    if unit is Unit.VECTOR and op in SCALED:
+        modes.append("scaled")
     if config.comparison_modes:
         modes += filter(None, (exponential(unit, op, kind) for kind in range(len(EXPONENTIALS))))
     if unit is not Unit.VECTOR or op not in (VOp.TABLE, VOp.WORD_TABLE):  # a table has no lengths

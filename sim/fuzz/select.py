@@ -35,7 +35,7 @@ def draw_select(draw: Draw) -> tuple[Command, Sequence[Note]]:
         "shift": draw.choice([0, draw.integer(0, 24), draw.integer(0, 63)]),
         "number": draw.integer(1, NUM_PREDICATES - 1),
     }
-    which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.DST, "dst")])
+    which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.SRC1, "first"), (Dyn.DST, "dst")])
     dyn = draw.dynamic(which[0], values, which[1])
     command = Command.make(
         Unit.SELECT, op=op, flags=flags, dyn=dyn, m=draw.length(m), n=draw.length(n), k=draw.length(k), **values)

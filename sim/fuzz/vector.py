@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import MAX_LENGTH, Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
+from gemmule.isa import MAX_LENGTH, NUM_LENGTHS, Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.numerics import WORD_TABLE_ENTRIES
 from gemmule.operands import Memory, operands_of
 from gemmule.operations import EXPONENTIALS, SOFTMAX_OPS
 from gemmule.sim.fuzz.draw import Draw, Note, sets_of
 from gemmule.terms import Term
 
-__all__ = ["draw_vector", "word_table_rows"]
+__all__ = ["SCALED", "draw_vector", "word_table_rows"]
 
 _R, _S, _N = RequantFlag, SoftmaxFlag, NormFlag
 _TABLES = (VOp.TABLE, VOp.WORD_TABLE)
+SCALED = (VOp.REQUANT, VOp.PRODUCT, VOp.ADD, VOp.ROPE)
+"""Operations whose scaling often comes from registers."""
 # What is needed before an operation, and how it is set up.
 _NEEDS = {VOp.NORM_APPLY: "norm", VOp.SOFTMAX_EXP: "maximum", VOp.SOFTMAX_NORM: "reciprocal", VOp.RESCALE: "risen"}
 _SETS = {"norm": VOp.NORM_STAT, "maximum": VOp.SOFTMAX_MAX, "reciprocal": VOp.SOFTMAX_EXP, "total": VOp.SOFTMAX_EXP,
@@ -83,6 +85,8 @@ def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
     if n and (columns := _long(draw, op, flags)):
         m, n, values = columns
     values |= _scales(draw, op, flags, n) | {"context": context, "period": _period(draw, op)}
+    if draw.chance(0.25 if op in SCALED else 0.1):
+        values["scale_reg"] = draw.integer(1, NUM_LENGTHS - 1)
     which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.SRC1, "src1"), (Dyn.DST, "dst")])
     dyn = draw.dynamic(which[0], values, which[1])
     command = Command.make(

@@ -159,8 +159,9 @@ def isa_page() -> str:
     lines += _table("All units", HEADER, 0, HEADER_CLAUSES)
     lines += ["`unit`: " + ", ".join(f"{u.value} {u.name.lower()}" for u in Unit) + ".", ""]
     lines += ["`dyn_which`: " + ", ".join(f"{d.value} {d.name.lower()}" for d in Dyn) + ". src0 is the store's "
-              "`row`, matrix `a_row`, vector `src0`; src1 is matrix `b_row`, vector `src1`; dst is the load's `row`, "
-              "vector `dst`. Others are ignored.", ""]
+              "`row`, matrix `a_row`, vector and select `src0`; src1 is `list` of load and store, matrix `b_row`, "
+              "vector `src1`, select `first`; dst is the load's `row`, matrix `c_row`, vector and select `dst`. Others "
+              "are ignored.", ""]
     lines += ["## Operations and flags", "", *(f"- {note}" for note in NOTES), ""]
     for unit in Unit:
         lines += _operations(unit)

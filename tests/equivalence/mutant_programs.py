@@ -13,6 +13,7 @@ from gemmule.isa import (
     AddFlag,
     ColumnFlag,
     Command,
+    Dyn,
     MatrixFlag,
     MoveFlag,
     RequantFlag,
@@ -187,10 +188,20 @@ def directed(config: Config) -> list[Launch]:
     ]
     lanes = [make(Unit.VECTOR, op=op, flags=flags, dst=2 * bank + 28 * i, **(vector | change))
              for i, (op, flags, change) in enumerate(scaled)]
+    registers = [  # register i holds 3 i
+        *(make(Unit.VECTOR, op=op, flags=flags, scale_reg=register, dst=2 * bank + 28 * i, **vector)
+          for i, (op, flags, register) in enumerate((
+              (VOp.REQUANT, [], 9), (VOp.REQUANT, [RQ.RESIDUAL, RQ.RESCALE], 9), (VOp.ADD, [], 1)))),
+        make(Unit.MATRIX, dyn=(Dyn.DST, 2, 3), c_row=acc, **tile),
+        make(Unit.SELECT, op=SOp.LIST_LOAD, src0=8, n=40),
+        make(Unit.LOAD, flags=[F.INDEXED], dyn=(Dyn.SRC1, 3, 1), list=2, last_index=30, row=2 * bank + 100, **move),
+        make(Unit.SELECT, op=SOp.LIST_STORE, dyn=(Dyn.SRC1, 4, 1), first=3, n=9, dst=2 * bank + 140),
+    ]
     return [
         case_of("matrix modes", in_turn([*fill(config), *products, results])),
         case_of("weights kept", in_turn([*fill(config), *kept, results])),
         case_of("moves", in_turn([*fill(config), *moves, *stored, results])),
         case_of("vector modes", in_turn([*fill(config), *lanes, *stored])),
+        case_of("by register", in_turn([*fill(config), *registers, *stored, results])),
         case_of("overlap", overlap), case_of("addition", addition), *_contended(config),
     ]

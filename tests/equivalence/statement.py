@@ -38,8 +38,9 @@ class Statement:
             return
         fields = dict(command.fields)
         which, register, stride = command.dyn
-        place = {Unit.LOAD: {3: "row"}, Unit.STORE: {1: "row"}, Unit.MATRIX: {1: "a_row", 2: "b_row"},
-                 Unit.VECTOR: {1: "src0", 2: "src1", 3: "dst"}, Unit.SELECT: {1: "src0", 3: "dst"}}[command.unit]
+        place = {Unit.LOAD: {2: "list", 3: "row"}, Unit.STORE: {1: "row", 2: "list"},
+                 Unit.MATRIX: {1: "a_row", 2: "b_row", 3: "c_row"}, Unit.VECTOR: {1: "src0", 2: "src1", 3: "dst"},
+                 Unit.SELECT: {1: "src0", 2: "first", 3: "dst"}}[command.unit]
         if which in place:
             fields[place[which]] = fields.get(place[which], 0) + self._register(register) * stride
         f = _Fields(fields)
@@ -111,6 +112,11 @@ class Statement:
 
     def _vector(self, command: Command, f: _Fields) -> None:
         op, (m, n) = VOp(command.op), (self._length(f, name) for name in "mn")
+        if register := f["scale_reg"]:
+            f["mult"], shifts = self._register(register), self._register((register + 1) % 16)
+            f["shift"], f["shift2"] = shifts % 64, shifts // 64 % 64
+            if op is VOp.ADD or {RequantFlag.RESIDUAL, RequantFlag.RESCALE} <= command.flags:
+                f["aux"] = self._register((register + 2) % 16)
         src, mult, shift = (f["src0"], f["src0_stride"], m, n), f["mult"], f["shift"]
         if op in (VOp.ADD, VOp.PRODUCT):
             a = self._bytes(*src)

@@ -46,7 +46,7 @@ SPM, ACC, ENTRIES = 256, 64, 32
 RESULTS, DUMP, PROGRAM, SIZE = 4096, 8192, 16384, 32768
 """DRAM: below, random bytes; results of stores; the dump; the program."""
 BASES = np.array([0, 64, RESULTS, RESULTS + 128, *[0] * 28], dtype=np.int64)
-LENGTHS = np.array([0, 8, 5, 3, *[0] * 12], dtype=np.int64)
+LENGTHS = np.array([0, 8, 5, 3, 0, 11, 29 | 9 << 6, 4000, *[0] * 8], dtype=np.int64)
 WORDS = [MoveFlag.ACCUMULATOR]
 FILL = [
     make(Unit.LOAD, bytes=4 * SPM, **LINE), make(Unit.LOAD, offset=1024, bytes=16 * ACC, flags=WORDS, **LINE),
@@ -116,10 +116,11 @@ CASES: dict[str, Case] = {
     "scaled": (replace(through(MATRIX, k_reg=0, k_cap=16), flags=frozenset([
         MatrixFlag.B_INT4, MatrixFlag.GROUP_SCALES])), {"group": (0, 1, 2)}, [], []),
     "requant": (REQUANT, {"src0": (2, 7), "src0_stride": (8, 9), "dst": (30, 41), "dst_stride": (8, 13),
-                          "mult": (9, 60000), "shift": (27, 28, 63), **lengths("m", "n")}, [], []),
-    "add": (ADD, {"src1": (40, 45), "aux": (5, 4000)}, [], []),
+                          "mult": (9, 60000), "shift": (27, 28, 63), "scale_reg": (0, 5, 6),
+                          **lengths("m", "n")}, [], []),
+    "add": (ADD, {"src1": (40, 45), "aux": (5, 4000), "scale_reg": (0, 5)}, [], []),
     "product": (replace(ADD, op=VOp.PRODUCT), {"aux": (8, 12)}, [], []),
-    "residual": (RESIDUAL, {"aux": (700, 65535), "shift2": (9, 11)}, [], []),
+    "residual": (RESIDUAL, {"aux": (700, 65535), "shift2": (9, 11), "scale_reg": (0, 5)}, [], []),
     "rope": (ROPE, {"aux": (60, 61), "period": (0, 1), "shift2": (13, 15)}, [], []),
     "context": (replace(through(REQUANT, mult=30_000, shift=20), flags=frozenset([RequantFlag.ROW])),
                 {"context": (0, 2)}, ABSMAX, []),

@@ -14,6 +14,7 @@ from gemmule.isa import (
     LENGTHS,
     NUM_BASES,
     NUM_LENGTHS,
+    TABLE_FIELDS,
     MatrixFlag,
     MoveFlag,
     SOp,
@@ -102,6 +103,8 @@ def random_word(rng: random.Random, config: Config) -> int:
                 value = rng.randrange(4096)
             elif small and name == "context":
                 value = rng.randrange(config.stat_contexts + 1)
+            elif name == "scale_reg" and rng.random() < 0.6:
+                value = 0
             elif small and name == "period":
                 value = rng.randrange(4)
             values[name] = value
@@ -132,7 +135,7 @@ def test_equals_model(name: str) -> None:
     bases[1::4] = [(1 << bits) - rng.choice((1, 64, 4096, 1 << 14)) for _ in bases[1::4]]  # the space's end
     limits = [rng.choice((rng.randrange(1024), rng.randrange(8192), rng.getrandbits(bits - 1), (1 << bits) - 1))
               for _ in range(NUM_BASES)]
-    words = [random_word(rng, config) for _ in range(2000)]
+    words = [random_word(rng, config) for _ in range(3600)]
     image = b"".join(word.to_bytes(32, "little") for word in words)
     table = decode_table(image)
     expected = resolve(table, np.array(bases), np.array(limits), np.array(lengths), config)
@@ -140,10 +143,10 @@ def test_equals_model(name: str) -> None:
     kinds: Counter[tuple[int, int, int, int]] = Counter()
     dut = Resolve(config=config)
 
-    afters = 0
+    afters = scaled = 0
 
     async def bench(ctx):
-        nonlocal afters
+        nonlocal afters, scaled
         async for i in resolved(ctx, dut, words, lengths=lengths, bases=bases, limits=limits):
             word, row, fields = words[i], expected[i], table[i]
             out = {key: int(row[i]) for key, i in OUT.items()}
@@ -154,6 +157,7 @@ def test_equals_model(name: str) -> None:
             key = (out["unit"], FAULTS[out["fault"]] if not out["zero"] else "zero")
             seen[key] = seen.get(key, 0) + 1
             afters += out["after"] > 0
+            scaled += bool(out["unit"] == 3 and not out["fault"] and fields[TABLE_FIELDS.index("scale_reg")])
             if not out["fault"] and not out["zero"]:
                 kinds[out["unit"], out["op"], out["flags"], out["apart"]] += 1
             assert ctx.get(dut.unit) == out["unit"]
@@ -167,15 +171,16 @@ def test_equals_model(name: str) -> None:
             waits = fields[2:7]
             assert [ctx.get(dut.waits[i]) for i in range(5)] == waits.tolist()
             assert ctx.get(dut.predicate) == word >> 62 & 3
+            moved = {"rows": "m", "address": "address", "row": "row0", "list": "row1", "flags": "flags"}
             view, want = {
-                0: (dut.move, {"rows": "m", "address": "address", "row": "row0", "flags": "flags"}),
-                1: (dut.move, {"rows": "m", "address": "address", "row": "row0", "flags": "flags"}),
+                0: (dut.move, moved), 1: (dut.move, moved),
                 2: (dut.matrix, {"m": "m", "n": "n", "k": "k", "a_row": "row0", "b_row": "row1",
                                  "c_row": "row2", "flags": "flags", "apart": "apart"}),
                 3: (dut.vector, {"m": "m", "n": "n", "src0": "row0", "src1": "row1", "dst": "row2",
-                                 "op": "op", "flags": "flags", "apart": "apart", "after": "after"}),
-                4: (dut.select, {"m": "m", "n": "n", "k": "k", "src0": "row0", "dst": "row2",
-                                 "op": "op", "flags": "flags"}),
+                                 "op": "op", "flags": "flags", "apart": "apart", "after": "after", "mult": "mult",
+                                 "shift": "shift", "shift2": "shift2", "aux": "aux"}),
+                4: (dut.select, {"m": "m", "n": "n", "k": "k", "src0": "row0", "first": "row1",
+                                 "dst": "row2", "op": "op", "flags": "flags"}),
             }[unit]
             assert ctx.get(view.zero) == out["zero"]
             for field, source in want.items():
@@ -196,6 +201,7 @@ def test_equals_model(name: str) -> None:
         assert seen.get((0, outcome), 0) > 2, seen
     assert seen.get((5, "illegal"), 0) > 2
     assert afters > 10
+    assert scaled > 20
     for unit, ops in ((3, VOp), (4, SOp)):
         for op in ops:
             legal = unit != 3 or op not in COMPARISON_OPS or config.comparison_modes

@@ -1,12 +1,13 @@
 """Every rule of resolving, exactly at its bound and one beyond, with hulls counted by hand."""
 
+from dataclasses import replace
 
 import pytest
 
 from gemmule.config import Config
 from gemmule.isa import AddFlag as A
 from gemmule.isa import ColumnFlag as C
-from gemmule.isa import Command, CommitFlag, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit, VOp
+from gemmule.isa import CommitFlag, CompareFlag, Dyn, ImportanceFlag, KeysFlag, SOp, Unit, VOp
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
 from gemmule.isa import NormFlag as N
@@ -123,23 +124,31 @@ def test_last_row_of_every_operand(config: Config) -> None:
 
 
 def test_dynamic_rows_move_the_hull() -> None:
-    """LEN[2] = 7 times a stride of 100 on top of the first row; other operands stay."""
+    """LEN[2] = 7 times a stride on top of the first row or entry; other operands stay."""
     lengths = [65535, 0, 7] + [0] * 13
     commands = []
-    for make, kind, field, which, rows, span in (
-        (move, Unit.LOAD, "row", Dyn.DST, SPM, 120), (move, Unit.STORE, "row", Dyn.SRC0, SPM, 120),
-        (matrix, None, "a_row", Dyn.SRC0, SPM, 21), (matrix, None, "b_row", Dyn.SRC1, SPM, 18),
-        (vector, VOp.PRODUCT, "src0", Dyn.SRC0, SPM, 25), (vector, VOp.PRODUCT, "src1", Dyn.SRC1, SPM, 4),
-        (vector, VOp.PRODUCT, "dst", Dyn.DST, SPM, 35),
-        (select, SOp.IMPORTANCE, "src0", Dyn.SRC0, SPM, 46), (select, SOp.LIST_STORE, "dst", Dyn.DST, SPM, 5),
+    indexed = {"flags": frozenset({int(L.INDEXED)})}
+    for make, kind, field, which, rows, span, more in (
+        (move, Unit.LOAD, "row", Dyn.DST, SPM, 120, {}), (move, Unit.STORE, "row", Dyn.SRC0, SPM, 120, {}),
+        (move, Unit.LOAD, "list", Dyn.SRC1, ENTRIES, 2, indexed),
+        (move, Unit.STORE, "list", Dyn.SRC1, ENTRIES, 2, indexed),
+        (matrix, None, "a_row", Dyn.SRC0, SPM, 21, {}), (matrix, None, "b_row", Dyn.SRC1, SPM, 18, {}),
+        (matrix, None, "c_row", Dyn.DST, ACC, 13, {}),
+        (vector, VOp.PRODUCT, "src0", Dyn.SRC0, SPM, 25, {}), (vector, VOp.PRODUCT, "src1", Dyn.SRC1, SPM, 4, {}),
+        (vector, VOp.PRODUCT, "dst", Dyn.DST, SPM, 35, {}),
+        (select, SOp.IMPORTANCE, "src0", Dyn.SRC0, SPM, 46, {}),
+        (select, SOp.IMPORTANCE, "first", Dyn.SRC1, KEYS, 10, {}),
+        (select, SOp.KEYS, "first", Dyn.SRC1, 65536, 10, {}),
+        (select, SOp.LIST_STORE, "first", Dyn.SRC1, ENTRIES, 10, {}),
+        (select, SOp.LIST_STORE, "dst", Dyn.DST, SPM, 5, {}),
     ):
-        for more, fault in ((0, "none"), (1, "rows")):
+        stride = 100 if rows >= SPM else 16
+        for beyond, fault in ((0, "none"), (1, "rows")):
             head = () if kind is None else (kind,)
-            command = make(*head, **{field: rows - 1 - span - 700 + more})
-            commands.append((Command(command.unit, command.fields, command.op, dyn=(which, 2, 100)), fault))
-    # nothing of a matrix command's result moves
-    moved = matrix(c_row=ACC - 14)
-    commands.append((Command(moved.unit, moved.fields, dyn=(Dyn.DST, 2, 1023)), "none"))
+            command = make(*head, **{field: rows - 1 - span - 7 * stride + beyond})
+            commands.append((replace(command, dyn=(which, 2, stride), **more), fault))
+    # what a load calls its destination is none of a store's
+    commands.append((replace(move(Unit.STORE, row=SPM - 121), dyn=(Dyn.DST, 2, 1023)), "none"))
     fault_of(commands, TINY, lengths=lengths)
 
 
