@@ -117,12 +117,15 @@ class Resolve(wiring.Component):
         int32 = flags[MoveFlag.ACCUMULATOR] & ~flags[MoveFlag.NARROW]
         last_row = Mux(broadcast, 0, Mux(flags[MoveFlag.INDEXED], move.last_index, last))
         span = named(m, "dram_span", last_row * move.stride)
-        end = named(m, "dram_end", move.offset + span + move.bytes)
+        size = named(m, "dram_size", span + move.bytes)
+        end = named(m, "dram_end", move.offset + size)
         top = 1 << config.address_bits
         room = named(m, "dram_room", (top - self.base)[:config.address_bits + 1])  # addresses do not wrap
         address = named(m, "address", self.base + move.offset)
         unaligned = (int32 & move.bytes[:2].any()) | (
             broadcast & address[:ceil_log2(config.bus_bytes)].any())
+        joined = named(m, "joined", ~(broadcast | flags[MoveFlag.INDEXED]) & (move.stride == move.bytes)
+                       & ~move.bytes[:exact_log2(config.bus_bytes)].any())
 
         with m.If(~known):
             m.d.comb += self.fault.eq(_fault["illegal"])
@@ -141,9 +144,10 @@ class Resolve(wiring.Component):
             self.unit.eq(header.unit), self.zero.eq(zero),
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(flags), self.move.address.eq(address), self.move.rows.eq(rows),
-            self.move.row.eq(first_rows[0]),
+            self.move.row.eq(first_rows[0]), self.move.joined.eq(joined),
+            self.move.stride.eq(Mux(joined, size, move.stride)),
             *(self.move[name].eq(move[name]) for name in (
-                "bytes", "stride", "row_stride", "block_stride", "list", "last_index")),
+                "bytes", "row_stride", "block_stride", "list", "last_index")),
             self.matrix.m.eq(rows), self.matrix.n.eq(columns), self.matrix.k.eq(depth),
             *(self.matrix[name].eq(row) for name, row in zip(("a_row", "b_row", "c_row"), first_rows)),
             *(self.matrix[name].eq(matrix[name]) for name in ("a_stride", "b_stride", "c_stride", "group")),
