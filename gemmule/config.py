@@ -107,7 +107,7 @@ class Config(_Frozen):
     burst_bytes: int = 256
     read_bursts: int = 16
     """Read bursts that the load unit keeps in flight."""
-    read_beats: int = 256
+    read_beats: int = 1024
     """Beats of such bursts in flight, from which on it requests no other one."""
     load_commands: int = 4
     """Load commands between issue and finish."""
