@@ -20,8 +20,8 @@ OUT_FIELDS = (
 """Columns of a resolved command. m, n, k: lengths (load and store: m = rows). row0, row1, row2: first rows
 (load, store: row; matrix: a, b, c; vector: src0, src1, dst; select: src0, -, dst). claim0..2: ports of the unit's
 streams. apart: two operands share a bank, so their reads must not overlap (matrix: A and B; vector PRODUCT and ADD:
-src0 and src1). after: columns of a softmax row behind this piece. joined: DRAM rows of a load or store follow each other
-without a gap, in whole beats, and move as one long row."""
+src0 and src1). after: columns of a softmax row behind this piece. joined: the DRAM rows of a load or store follow each
+other without a gap, in whole beats, and move as one long row."""
 OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
 
 

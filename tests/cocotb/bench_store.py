@@ -33,8 +33,8 @@ def random_command(rng: random.Random, i: int) -> dict[str, int]:
         size = 4 * rng.randint(1, 50)
     rows, width = rng.randint(1, 5), 4 * DIM if words else DIM
     joined = rng.random() < 0.4 and size % BUS == 0 and not flags & INDEXED
-    return {"zero": 0, "joined": int(joined), "flags": flags, "address": i * SPAN + rng.randrange(200), "rows": rows, "bytes": size,
-            "stride": rows * size if joined else size + rng.randrange(20), "row": rng.randrange(100),
+    return {"zero": 0, "joined": int(joined), "flags": flags, "address": i * SPAN + rng.randrange(200), "rows": rows,
+            "bytes": size, "stride": rows * size if joined else size + rng.randrange(20), "row": rng.randrange(100),
             "row_stride": rng.choice((1, -(-size // width))), "block_stride": rng.choice((1, rows)),
             "list": rng.randrange(CONFIG.list_entries - rows), "last_index": rng.randrange(8)}
 

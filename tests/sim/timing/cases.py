@@ -46,7 +46,8 @@ CONFIGS = {
         dram=Dram(latency=13, refresh_period=0)),
     "two": Config(  # the smallest mesh and bus, one bank of each memory
         name="two", dim=2, bus_bytes=2, spm_kib=1, spm_banks=1, acc_kib=1, acc_banks=1, preload=1,
-        burst_bytes=32, read_bursts=5, read_beats=37, load_commands=8, write_bursts=3, unit_queue=4, dividers=2, stat_rows=16,
+        burst_bytes=32, read_bursts=5, read_beats=37, load_commands=8, write_bursts=3, unit_queue=4, dividers=2,
+        stat_rows=16,
         dram=Dram(latency=4, banks=1, row_bytes=512, row_miss=3, turnaround=0)),
     "slow": Config(
         name="slow", dim=8, bus_bytes=8, spm_kib=8, spm_banks=8, acc_kib=8, acc_banks=4, preload=4,

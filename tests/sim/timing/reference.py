@@ -269,7 +269,7 @@ class Reference:
                 dram.arrive(t, "read", burst[0][0], [tag for _, tag in burst])
                 traffic("load", len(burst))
                 after.append(generator.popleft)
-                after.append(lambda beats=len(burst): up(1, beats))
+                after.append(lambda burst=burst: up(1, len(burst)))
 
             # --- store: reader, sender
             unanswered_now = unanswered
