@@ -223,6 +223,11 @@ class Config(_Frozen):
         return self.burst_bytes // self.bus_bytes
 
     @property
+    def beats_bind(self) -> bool:
+        """Whether the longest bursts reach ``read_beats`` before ``read_bursts``."""
+        return (self.read_bursts - 1) * self.burst_beats >= self.read_beats
+
+    @property
     def claim_bits(self) -> int:
         """Ports that claims name: SPM reads, SPM writes, ACC reads, ACC writes, by bank."""
         return 2 * self.spm_banks + 2 * self.acc_banks

@@ -49,6 +49,8 @@ def _move(draw: Draw, unit: Unit) -> Command:
     least = max(config.bus_bytes, element)
     if draw.chance(0.15):  # rows that may be joined
         size = stride = -(-size // least) * least
+        if unit is Unit.LOAD and size and config.beats_bind and draw.chance(0.2):  # of more beats than may be in flight
+            rows = (config.read_beats + config.burst_beats) * config.bus_bytes // size + draw.integer(1, 9)
     row_stride, block_stride = _layout(draw, rows, max(1, -(-size // width)))
     # Many short rows, all from one row of the memory: they fill the write channel.
     round_trip = (config.dram.latency + 10) / config.write_bursts

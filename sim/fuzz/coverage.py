@@ -203,8 +203,7 @@ class Coverage:
 
     def _causes(self) -> list[str]:
         causes = [f"{unit.name.lower()} {cause}" for unit in Unit for cause in ("waiting", "ports")]
-        bursts, beats = self.config.read_bursts, self.config.read_beats
-        reached = bursts < beats, (bursts - 1) * self.config.burst_beats >= beats
+        reached = self.config.read_bursts < self.config.read_beats, self.config.beats_bind
         return [*causes, "queue full", "fetch starved", *(name for name, can in zip(_WINDOWS, reached) if can)]
 
     def missing(self) -> list[str]:
