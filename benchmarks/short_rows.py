@@ -7,7 +7,7 @@ once, in blocks of ``--block`` rows; nothing else runs. *contiguous*: [head][key
 follow each other. *strided*: [head][position][key | value], every second row. *scattered*:
 [position][head][key | value], most rows lie in another DRAM row than the one before. *gathered*: of the
 contiguous ones ``--kept`` positions, drawn once and sorted, by number. The roofline counts the rows' bytes at the bus's
-width outside refresh.
+width outside refresh. The device is measured with each number of ``--reads`` in flight.
 """
 
 from __future__ import annotations
@@ -98,6 +98,13 @@ def main() -> None:
         best = found["contiguous"]["cycles"]
         rows += [row | {"faster than all": best / row["cycles"]} for row in found.values()]
     show(f"rows of {args.bytes} bytes on {args.config}", rows)
+    own = load_config(args.config).read_bursts
+    for row in rows:
+        if row["reads in flight"] == own:
+            console.print(f"{own} reads in flight, {row['layout']}: {row['of the roofline']:.1%} of the roofline")
+            if row["layout"] == "gathered":
+                console.print(f"{args.kept} of {args.positions} rows: {row['faster than all']:.2f} times fewer cycles "
+                              "than all, contiguous")
     write(args.out / f"short_rows_{Path(args.config).stem}.json", {
         "command": f"python benchmarks/short_rows.py --config {args.config} --heads {args.heads} --positions "
                    f"{args.positions} --kept {args.kept} --bytes {args.bytes} --block {args.block} --seed {args.seed} "

@@ -37,7 +37,8 @@ def _move(into: str) -> dict[str, str]:
     return {
         "base": "base and limit register of the DRAM addresses",
         "offset": "bytes from the base to the first DRAM row",
-        "stride": "bytes from one DRAM row to the next",
+        "stride": "bytes from one DRAM row to the next; rows without a gap (`stride` = `bytes`), in whole beats, move "
+                  "in bursts across their ends",
         "bytes": f"bytes of each DRAM row; int32 ones a multiple of 4 (`align`); block b holds the DIM elements {into}",
         "row": "row of the memory where DRAM row 0 begins",
         "row_stride": "rows of the memory from one DRAM row to the next",

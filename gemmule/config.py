@@ -107,6 +107,8 @@ class Config(_Frozen):
     burst_bytes: int = 256
     read_bursts: int = 16
     """Read bursts that the load unit keeps in flight."""
+    read_beats: int = 1024
+    """Beats of such bursts in flight, from which on it requests no other one."""
     load_commands: int = 4
     """Load commands between issue and finish."""
     write_bursts: int = 4
@@ -168,7 +170,7 @@ class Config(_Frozen):
                 f"not {self.spm_bank_rows} and {self.acc_bank_rows}: use fewer banks"
             )
         for name, low, high in (
-            ("read_bursts", 1, 64), ("load_commands", 1, 8), ("write_bursts", 1, 16),
+            ("read_bursts", 1, 64), ("read_beats", 1, 16384), ("load_commands", 1, 8), ("write_bursts", 1, 16),
             ("unit_queue", 4, 16), ("stat_contexts", 1, 16), ("dividers", 1, 16),
         ):
             if not low <= getattr(self, name) <= high:
@@ -219,6 +221,11 @@ class Config(_Frozen):
     @property
     def burst_beats(self) -> int:
         return self.burst_bytes // self.bus_bytes
+
+    @property
+    def beats_bind(self) -> bool:
+        """Whether the longest bursts reach ``read_beats`` before ``read_bursts``."""
+        return (self.read_bursts - 1) * self.burst_beats >= self.read_beats
 
     @property
     def claim_bits(self) -> int:

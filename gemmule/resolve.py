@@ -52,8 +52,8 @@ _F_PERIOD, _F_NUMBER, _F_LIST, _F_LAST_INDEX = _F["period"], _F["number"], _F["l
 
 _FAULT, _UNIT, _OP, _FLAGS, _ZERO = OUT["fault"], OUT["unit"], OUT["op"], OUT["flags"], OUT["zero"]
 _M, _N, _K, _ADDRESS = OUT["m"], OUT["n"], OUT["k"], OUT["address"]
-_ROW0, _ROW1, _ROW2, _CLAIM, _APART, _AFTER = (
-    OUT[name] for name in ("row0", "row1", "row2", "claim0", "apart", "after"))
+_ROW0, _ROW1, _ROW2, _CLAIM, _APART, _AFTER, _JOINED = (
+    OUT[name] for name in ("row0", "row1", "row2", "claim0", "apart", "after", "joined"))
 _O_MULT, _O_SHIFT, _O_SHIFT2, _O_AUX = OUT["mult"], OUT["shift"], OUT["shift2"], OUT["aux"]
 
 _LOAD, _STORE, _MATRIX, _VECTOR, _SELECT = map(int, Unit)
@@ -146,14 +146,16 @@ def _banks(first, last, rows, banks):  # type: ignore[no-untyped-def]
     return (1 << (high + 1)) - (1 << low)
 
 
-def _resolve_move(row, bases, lengths, dyn, out):  # type: ignore[no-untyped-def]
-    """Lengths and first rows of a load or store; whether it is empty."""
+def _resolve_move(row, bases, lengths, dyn, cfg, out):  # type: ignore[no-untyped-def]
+    """Length and first row of a load or store, whether its DRAM rows are one; whether it is empty."""
     out[_M] = _length(row, _F_ROWS, lengths)
     out[_ADDRESS] = bases[row[_F_BASE]] + row[_F_OFFSET]
     moves = row[_F_DYN] == (_DST_MOVES if out[_UNIT] == _LOAD else _SRC0_MOVES)
     out[_ROW0] = row[_F_ROW] + (dyn if moves else 0)
     out[_ROW1] = row[_F_LIST] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
-    return out[_M] == 0 or row[_F_BYTES] == 0
+    size = row[_F_BYTES]
+    out[_JOINED] = (out[_FLAGS] & (_BROADCAST | _INDEXED) == 0 and row[_F_STRIDE] == size and size % cfg[_BUS] == 0)
+    return out[_M] == 0 or size == 0
 
 
 def _resolve_matrix(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
@@ -281,7 +283,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
         return
     dyn = _register(row[_F_DYN_REG], lengths) * row[_F_DYN_STRIDE]
     if unit <= _STORE:
-        empty = _resolve_move(row, bases, lengths, dyn, out)
+        empty = _resolve_move(row, bases, lengths, dyn, cfg, out)
     elif unit == _MATRIX:
         empty = _resolve_matrix(row, lengths, dyn, out)
     elif unit == _VECTOR:

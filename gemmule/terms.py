@@ -15,13 +15,14 @@ __all__ = ["FIELD_TEXT", "OUT", "OUT_FIELDS", "TERM_TEXT", "Term", "fill_terms"]
 
 OUT_FIELDS = (
     "fault", "unit", "op", "flags", "zero", "m", "n", "k", "address", "row0", "row1", "row2",
-    "claim0", "claim1", "claim2", "apart", "after",
+    "claim0", "claim1", "claim2", "apart", "after", "joined",
     "mult", "shift", "shift2", "aux",
 )
 """Columns of a resolved command. m, n, k: lengths (load and store: m = rows). row0, row1, row2: first rows and entries
 (load, store: row, list; matrix: a, b, c; vector: src0, src1, dst; select: src0, first, dst). claim0..2: ports of the
 unit's streams. apart: two operands share a bank, so their reads must not overlap (matrix: A and B; vector PRODUCT and
-ADD: src0 and src1). after: columns of a softmax row behind this piece. mult, shift, shift2, aux: scaling of a vector
+ADD: src0 and src1). after: columns of a softmax row behind this piece. joined: the DRAM rows of a load or store follow
+each other without a gap, in whole beats, and move as one long row. mult, shift, shift2, aux: scaling of a vector
 command, from its fields or from registers."""
 OUT = {name: i for i, name in enumerate(OUT_FIELDS)}
 

@@ -99,10 +99,14 @@ def _lengths(unit: Unit) -> dict[str, int]:
 
 
 def move_layout(config: Config) -> data.StructLayout:
-    """Resolved load or store: DRAM address and first row are final, ``rows`` is a length."""
+    """Resolved load or store: DRAM address and first row are final, ``rows`` is a length.
+
+    ``joined``: the DRAM rows are one long row, and ``stride`` is its bytes.
+    """
     return data.StructLayout({
-        "zero": 1, "flags": len(MoveFlag), "address": config.address_bits, **_lengths(Unit.LOAD),
-        **_fields(Unit.LOAD, "bytes", "stride", "list", "last_index", "row", "row_stride", "block_stride"),
+        "zero": 1, "joined": 1, "flags": len(MoveFlag), "address": config.address_bits, **_lengths(Unit.LOAD),
+        **_fields(Unit.LOAD, "bytes", "list", "last_index", "row", "row_stride", "block_stride"),
+        "stride": max(field_bits(Unit.LOAD, "stride"), config.address_bits),
     })
 
 

@@ -155,11 +155,13 @@ class Resolve(wiring.Component):
         zero = reached.known & (
             means.has_rows & (lengths.rows == 0) | Mux(means.move, move.bytes == 0, lengths.columns == 0)
             | means.has_depth & (lengths.depth == 0))
+        joined = ~(means.broadcast | means.indexed) & (move.stride == move.bytes) & ~(
+            move.bytes[:exact_log2(config.bus_bytes)].any())
         sizes = "rows", "columns", "depth", "after"
         spread = stage(4, {
             "word": (WORD_BITS, reached.word), "known": (1, reached.known), "zero": (1, zero),
             "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
-            "address": (address_bits, reached.address),
+            "address": (address_bits, reached.address), "joined": (1, joined),
             "reach": (address_bits + 1, Mux(reached.limit < reached.room, reached.limit, reached.room)),
             **{name: (LENGTH_BITS, lengths[name]) for name in (*sizes, "rows_last")},
         })
@@ -172,7 +174,8 @@ class Resolve(wiring.Component):
         last_context = vector.context + means.two_contexts
         bad_stat = means.tree & last[exact_log2(8 * config.dim):].any() | means.uses_stat & (
             last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any())
-        end = move.offset + spread.spans.dram + move.bytes
+        size = spread.spans.dram + move.bytes
+        end = move.offset + size
         unaligned = means.wide_dram & move.bytes[:2].any() | (
             means.move & means.broadcast & spread.address[:ceil_log2(config.bus_bytes)].any())
         m.d.comb += [
@@ -186,7 +189,8 @@ class Resolve(wiring.Component):
             "means": (meaning_layout(), means), "first": (spread.spans.first.shape(), spread.spans.first),
             "hulls": (hulls_layout(config), hulls.result), "bad": (1, entries.bad | bad_stat | spread.spans.bad),
             "address": (address_bits, spread.address), "end": (len(end), end),
-            "reach": (address_bits + 1, spread.reach), "unaligned": (1, unaligned),
+            "reach": (address_bits + 1, spread.reach), "unaligned": (1, unaligned), "joined": (1, spread.joined),
+            "stride": (self.move.stride.shape(), Mux(spread.joined, size, move.stride)),
             **{name: (LENGTH_BITS, spread[name]) for name in sizes},
         })
 
@@ -214,6 +218,7 @@ class Resolve(wiring.Component):
             "word": (WORD_BITS, summed.word), "zero": (1, zero), "fault": (FAULT_BITS, fault),
             "claims": (banks.claims.shape(), claims), "apart": (1, ~zero & banks.apart),
             "first": (data.ArrayLayout(FIRST_BITS, CLAIMS), summed.first), "address": (address_bits, summed.address),
+            "joined": (1, summed.joined), "stride": (self.move.stride.shape(), summed.stride),
             **{name: (LENGTH_BITS, summed[name]) for name in sizes},
         })
 
@@ -225,8 +230,8 @@ class Resolve(wiring.Component):
             *(self.waits[i].eq(header[f"wait_{unit.label}"]) for i, unit in enumerate(WAIT_UNITS)),
             self.move.flags.eq(header.flags), self.move.address.eq(done.address), self.move.rows.eq(done.rows),
             self.move.row.eq(done.first[0]), self.move.list.eq(done.first[1]),
-            *(self.move[name].eq(move[name]) for name in (
-                "bytes", "stride", "row_stride", "block_stride", "last_index")),
+            self.move.joined.eq(done.joined), self.move.stride.eq(done.stride),
+            *(self.move[name].eq(move[name]) for name in ("bytes", "row_stride", "block_stride", "last_index")),
             self.matrix.m.eq(done.rows), self.matrix.n.eq(done.columns), self.matrix.k.eq(done.depth),
             *(self.matrix[name].eq(done.first[i]) for i, name in enumerate(("a_row", "b_row", "c_row"))),
             *(self.matrix[name].eq(matrix[name]) for name in ("a_stride", "b_stride", "c_stride", "group")),

@@ -14,22 +14,21 @@ from gemmule.isa import MoveFlag, Unit, field_bits
 __all__ = ["BYTES_BITS", "INDEX_CYCLES", "BurstSplitter", "beats_of"]
 
 BYTES_BITS = field_bits(Unit.LOAD, "bytes")
-STRIDE_BITS = field_bits(Unit.LOAD, "stride")
 INDEX_CYCLES = 3
 """Last step of a DRAM row to the first offer of the next, whose number comes from a list."""
 
 
 def beats_of(config: Config, count: Value) -> Value:
-    """Bus beats that hold ``count`` bytes (at most ``BYTES_BITS``, plus an offset), rounded up."""
-    shift = exact_log2(config.bus_bytes)
-    return ((count + (config.bus_bytes - 1)) >> shift)[:BYTES_BITS - shift + 1]
+    """Bus beats that hold ``count`` bytes, rounded up."""
+    return (count + (config.bus_bytes - 1)) >> exact_log2(config.bus_bytes)
 
 
 class BurstSplitter(wiring.Component):
     """Cuts the DRAM rows of a command into bursts at ``burst_bytes`` boundaries, rows in order.
 
     A row may begin and end at any byte; bursts cover whole beats. With INDEXED row r stands at
-    ``address + min(LIST[list + r], last_index) * stride``, else at ``address + r * stride``.
+    ``address + min(LIST[list + r], last_index) * stride``, else at ``address + r * stride``. Joined rows are one of
+    ``stride`` bytes. With BROADCAST row 0 is all that is read.
 
     Latency 1: a command given with ``start`` in cycle t offers its first burst in t + 1, INDEXED 3 cycles
     later. Throughput: one burst a cycle, INDEXED rows follow in 3 cycles; the burst stands until ``next``.
@@ -81,9 +80,9 @@ class BurstSplitter(wiring.Component):
         low = exact_log2(config.bus_bytes)
 
         beat = Signal(config.address_bits - low)  # bus-wide words
-        left = Signal(BYTES_BITS - low + 1)
+        left = Signal(max(BYTES_BITS, config.address_bits) - low + 1)  # beats of the row
         row = Signal(config.address_bits)  # bytes
-        stride = Signal(STRIDE_BITS)
+        stride = Signal.like(self.command.stride)
         bytes_ = Signal(BYTES_BITS)
         rows = Signal(LENGTH_BITS)
 
@@ -112,7 +111,7 @@ class BurstSplitter(wiring.Component):
         room = Signal(range(config.burst_beats + 1))
         next_row = Signal.like(row)
         place = Signal.like(row)  # of the row that begins
-        count = Signal.like(bytes_)
+        count = Signal.like(stride)  # bytes of it
         first_byte = place[:low]
         m.d.comb += [
             room.eq(config.burst_beats - beat[:exact_log2(config.burst_beats)]),
@@ -122,7 +121,7 @@ class BurstSplitter(wiring.Component):
             self.address.eq(beat << low),
             next_row.eq(row + stride),
             place.eq(Mux(self.start, self.command.address, Mux(indexed, found, next_row))),
-            count.eq(Mux(self.start, self.command.bytes, bytes_)),
+            count.eq(Mux(self.start, Mux(self.command.joined, self.command.stride, self.command.bytes), bytes_)),
         ]
         with m.If(self.next):
             m.d.sync += [beat.eq(beat + room), left.eq(left - room), self.row_start.eq(0)]
@@ -135,7 +134,8 @@ class BurstSplitter(wiring.Component):
         with m.If(self.start):
             m.d.sync += [
                 self.active.eq(1), stride.eq(self.command.stride), bytes_.eq(self.command.bytes),
-                rows.eq(self.command.rows), indexed.eq(self.command.flags[MoveFlag.INDEXED]),
+                rows.eq(Mux(self.command.joined | self.command.flags[MoveFlag.BROADCAST], 1, self.command.rows)),
+                indexed.eq(self.command.flags[MoveFlag.INDEXED]),
                 gap.eq(Mux(self.command.flags[MoveFlag.INDEXED], INDEX_CYCLES, 0)),
                 origin.eq(self.command.address), last_index.eq(self.command.last_index),
             ]

@@ -43,7 +43,8 @@ class Load(wiring.Component):
         One stream (load.w); finish and release come with the last write. At most
         ``load_commands`` commands may be in flight, and ZERO and BROADCAST start only when none is.
     read: Out(read_request)
-        Burst requests; at most ``read_bursts`` in flight. Beats come at least one cycle later.
+        Burst requests, while fewer than ``read_bursts`` bursts and ``read_beats`` beats are in flight. Beats come at
+        least one cycle later.
     list: Out(ListRead)
         Row numbers of INDEXED commands.
     spm, acc_read, acc_write: Out
@@ -81,6 +82,7 @@ class Load(wiring.Component):
         zero, broadcast = (control.command.flags[flag] for flag in (MoveFlag.ZERO, MoveFlag.BROADCAST))
         alone = Signal()  # a ZERO or BROADCAST command is in flight
         in_flight = Signal(range(config.read_bursts + 1))
+        beats = Signal(range(config.read_beats + config.burst_beats))  # of these that are to come
         quiet = Signal()  # all is written (chunks wait only for writes): what a BROADCAST burst waits for
         accepted = Signal()
         returned = Signal()
@@ -88,16 +90,19 @@ class Load(wiring.Component):
             control.ready.eq(~bursts.active & ~alone),
             bursts.start.eq(control.start & ~zero),
             bursts.command.eq(control.command),
-            bursts.command.rows.eq(Mux(broadcast, 1, control.command.rows)),
             quiet.eq((in_flight == 0) & ~writer.busy),
-            read.req_valid.eq(bursts.valid & Mux(alone, quiet, in_flight != config.read_bursts)),
+            read.req_valid.eq(bursts.valid & Mux(
+                alone, quiet, (in_flight != config.read_bursts) & (beats < config.read_beats))),
             read.req_addr.eq(bursts.address),
             read.req_len.eq(bursts.beats - 1),
             accepted.eq(read.req_valid & read.req_ready),
             bursts.next.eq(accepted),
             returned.eq(read.beat_valid & read.beat_last),
         ]
-        m.d.sync += in_flight.eq(in_flight + accepted - returned)
+        m.d.sync += [
+            in_flight.eq(in_flight + accepted - returned),
+            beats.eq(beats + Mux(accepted, bursts.beats, 0) - read.beat_valid),
+        ]
         with m.If(writer.finish):
             m.d.sync += alone.eq(0)
         with m.If(control.start):

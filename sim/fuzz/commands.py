@@ -46,13 +46,17 @@ def _move(draw: Draw, unit: Unit) -> Command:
     rows, size = _move_size(draw, unit, flags, width, element)
     grain = config.bus_bytes if draw.chance(0.4) else 1
     stride = -(-size // grain) * grain + grain * draw.choice([0, 0, 1, draw.integer(0, 64)])
+    least = max(config.bus_bytes, element)
+    if draw.chance(0.15):  # rows that may be joined
+        size = stride = -(-size // least) * least
+        if unit is Unit.LOAD and size and config.beats_bind and draw.chance(0.2):  # of more beats than may be in flight
+            rows = (config.read_beats + config.burst_beats) * config.bus_bytes // size + draw.integer(1, 9)
     row_stride, block_stride = _layout(draw, rows, max(1, -(-size // width)))
     # Many short rows, all from one row of the memory: they fill the write channel.
     round_trip = (config.dram.latency + 10) / config.write_bursts
-    least = max(config.bus_bytes, element)
     if unit is Unit.STORE and (many := draw.long(Frame(config, 0).target // 2 // least, round_trip)):
         rows, size = many, draw.integer(1, min(least, width) // element) * element
-        stride, row_stride = least, 0
+        stride, row_stride = least + (size == least), 0  # joined they were one
     values: dict[str, Any] = {
         **_move_dram(draw, unit, flags, stride, element, aligned=grain == config.bus_bytes),
         "bytes": size, "row_stride": row_stride,

@@ -33,6 +33,8 @@ OVERLAP = 1000
 Half of it where units take turns at few banks, and where rows come through a bus that is narrower than they are.
 """
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
+_WINDOWS = ("bursts in flight", "beats in flight")
+"""Stalls by the load's two limits."""
 _PREDICATES = [f"{unit.name.lower()} {value}" for unit in Unit for value in ("true", "false")]
 
 
@@ -96,9 +98,8 @@ class Coverage:
         units = table[:, _F["unit"]]
         issue, finish = result.issue[:len(table)], result.finish[:len(table)]
         self.stalls["queue full"] += self._queue_full(units, issue)
-        self.stalls["DRAM window full"] += sum(
-            self._window_full(row, resolved) for row, resolved in zip(table[real & (units == Unit.LOAD)],
-                                                                      out[real & (units == Unit.LOAD)]))
+        for row, resolved in zip(table[real & (units == Unit.LOAD)], out[real & (units == Unit.LOAD)]):
+            self.stalls.update(self._windows_full(row, resolved))
         busy = np.stack([self._in_flight(issue, finish, real & (units == unit), result.cycles) for unit in Unit])
         self.cycles += result.cycles
         self.overlapped += int((busy.sum(axis=0) >= 3).sum())
@@ -124,26 +125,33 @@ class Coverage:
             held += int((issue[early] >= issue[late - 1]).sum())
         return held
 
-    def _window_full(self, row: np.ndarray, resolved: np.ndarray) -> bool:
-        """Whether the load has to hold requests back even from a DRAM without misses, turnarounds and refresh."""
-        config, flags = self.config, int(resolved[OUT["flags"]])
+    def _windows_full(self, row: np.ndarray, resolved: np.ndarray) -> set[str]:
+        """Limits that hold requests of the load back even from a DRAM without misses, turnarounds and refresh."""
+        config, flags, found = self.config, int(resolved[OUT["flags"]]), set[str]()
         if flags & (1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST | 1 << MoveFlag.INDEXED):
-            return False
-        request = free = 0
-        ends: list[int] = []
-        for r in range(int(resolved[OUT["m"]])):
+            return found
+        request = 0
+        ends: list[int] = []  # of bursts: cycle of the last beat
+        came: list[int] = []  # cycle of every beat
+        rows, size = int(resolved[OUT["m"]]), int(row[_F["bytes"]])
+        if resolved[OUT["joined"]]:
+            rows, size = 1, rows * size
+        for r in range(rows):
             at = int(resolved[OUT["address"]]) + r * int(row[_F["stride"]])
-            end = at + int(row[_F["bytes"]])
-            while at < end:
+            end = at + size
+            while at < end and len(found) < len(_WINDOWS):
                 cut = min(end, at - at % config.burst_bytes + config.burst_bytes)
                 request += 1
-                if len(ends) >= config.read_bursts and ends[-config.read_bursts] >= request:
-                    return True
+                for name, limit, done in zip(_WINDOWS, (config.read_bursts, config.read_beats), (ends, came)):
+                    if len(done) >= limit and done[-limit] >= request:
+                        request = done[-limit] + 1
+                        found.add(name)
+                first = max(came[-1] + config.dram.beat_cycles if came else 0, request + config.dram.latency)
                 beats = (cut - 1) // config.bus_bytes - at // config.bus_bytes + 1
-                free = max(free, request + config.dram.latency) + beats * config.dram.beat_cycles
-                ends.append(free - 1)
+                came += range(first, first + beats * config.dram.beat_cycles, config.dram.beat_cycles)
+                ends.append(came[-1])
                 at = cut
-        return False
+        return found
 
     def _names(self, case: Launch, row: np.ndarray, resolved: np.ndarray) -> list[str]:
         """The command's kind, and its kind with each of its modes; an empty one has no other."""
@@ -166,6 +174,8 @@ class Coverage:
             stride = row[_F["stride"]] if resolved[OUT["m"]] > 1 else 0
             if (resolved[OUT["address"]] | stride) % self.config.bus_bytes:
                 modes.append("unaligned")
+            if resolved[OUT["joined"]] and resolved[OUT["m"]] > 1 and MoveFlag.ZERO not in flags:
+                modes.append("joined")
         else:
             ragged = resolved[OUT["n"]] % grain(self.config, unit, op)
             ragged = ragged or unit is Unit.MATRIX and resolved[OUT["k"]] % dim
@@ -194,10 +204,10 @@ class Coverage:
             "cycles of that a program": round(self.overlapped / max(1, self.programs)),
         }
 
-    @staticmethod
-    def _causes() -> list[str]:
+    def _causes(self) -> list[str]:
         causes = [f"{unit.name.lower()} {cause}" for unit in Unit for cause in ("waiting", "ports")]
-        return [*causes, "queue full", "fetch starved", "DRAM window full"]
+        reached = self.config.read_bursts < self.config.read_beats, self.config.beats_bind
+        return [*causes, "queue full", "fetch starved", *(name for name, can in zip(_WINDOWS, reached) if can)]
 
     def missing(self) -> list[str]:
         """What stays below its minimum, for as many programs as were counted."""

@@ -58,7 +58,7 @@ def modes_of(config: Config, unit: Unit, op: int) -> list[str]:
         if grain(config, unit, op) > 1:
             modes.append("ragged")
     if unit in (Unit.LOAD, Unit.STORE):
-        modes.append("unaligned")
+        modes += ["unaligned", "joined"]
     if unit is Unit.MATRIX or unit is Unit.VECTOR and op in (VOp.PRODUCT, VOp.ADD):
         modes.append("apart")
     if "output_stationary" in modes:

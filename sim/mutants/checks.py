@@ -23,6 +23,7 @@ from gemmule.sim.mutants.recorded import MARGIN, Check, Program
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
+from gemmule.timing import ceil_div
 
 __all__ = ["directed"]
 
@@ -279,7 +280,8 @@ class _Directed:
         """Any number of reads, or of responses to writes, that never come: the watchdog counts all the same."""
         config, limit, found = self.config, 500, ""
         ends: list[int] = []
-        for bursts in range(1, min(config.read_bursts, config.dram.latency // 2) + 1):
+        most = min(config.read_bursts, ceil_div(config.read_beats, config.burst_beats), config.dram.latency // 2)
+        for bursts in range(1, most + 1):
             launch, cycle = self._one(Unit.LOAD, bursts)
             rtl.watchdog = limit + MARGIN
             rtl.load(launch)

@@ -19,7 +19,7 @@ __all__ = ["FOREVER", "MOVER", "advance", "begin_load", "begin_store", "reset_mo
 
 FOREVER = 1 << 62
 _BYTES, _STRIDE = TABLE_FIELDS.index("bytes"), TABLE_FIELDS.index("stride")
-_FLAGS, _M, _ADDRESS = OUT["flags"], OUT["m"], OUT["address"]
+_FLAGS, _M, _ADDRESS, _JOINED = OUT["flags"], OUT["m"], OUT["address"], OUT["joined"]
 _ZERO_FLAG, _BROADCAST_FLAG, _INDEXED_FLAG = int(MoveFlag.ZERO), int(MoveFlag.BROADCAST), int(MoveFlag.INDEXED)
 
 _PATH = [(name, np.int64) for name in (
@@ -35,7 +35,10 @@ MOVER = np.dtype([
     ("written", np.int64),  # cycle of the last chunk's write
     ("fills", np.int64),  # chunks written by ZERO loads
     ("requested", np.int64),
-    ("last_beat", np.int64, 64),  # of the last read bursts, by number modulo 64
+    # of the last read bursts, by number modulo 64
+    ("last_beat", np.int64, 64),  # its cycle
+    ("total", np.int64, 64),  # beats of the launch up to the burst's end
+    ("awaited", np.int64),  # burst of the beat that the last request waited for
     *((f"store_{name}", kind) for name, kind in _PATH),
     ("read_from", np.int64),  # first cycle in which the reader may read
     ("reader_idle", np.int64),
@@ -67,9 +70,21 @@ def _burst(p, address, left):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _window(p, s, t):  # type: ignore[no-untyped-def]
-    """First cycle from ``t`` on with fewer than ``read_bursts`` load bursts in flight."""
-    return max(t, s.last_beat[(s.requested - p.read_bursts) & 63] + 1)
+def _window(p, s, t, number):  # type: ignore[no-untyped-def]
+    """First cycle from ``t`` on with fewer than ``read_bursts`` load bursts and ``read_beats`` beats in flight.
+
+    ``number`` bursts have been requested. Beats come in order, so the second limit waits for one of them.
+    """
+    last = number - p.read_bursts
+    t = max(t, s.last_beat[last & 63] + 1)
+    beat = s.total[(number - 1) & 63] - p.read_beats + 1
+    if beat > s.total[last & 63]:  # it is none of those that the first limit has waited for
+        burst = max(s.awaited, last + 1)
+        while s.total[burst & 63] < beat:
+            burst += 1
+        s.awaited = burst
+        t = max(t, s.last_beat[burst & 63] - (s.total[burst & 63] - beat) * p.beat_cycles + 1)
+    return t
 
 
 @njit
@@ -84,6 +99,8 @@ def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no
         s.fills += chunks
         s.written = finish[c] = t + p.load_fill + chunks - 1
         return
+    if out[_JOINED]:
+        size, rows = size * rows, 1
     s.load_command, s.load_start, s.load_done = c, out[_ADDRESS], 0
     s.load_bytes, s.load_stride, s.load_rows, s.broadcast = size, row[_STRIDE], rows, 0
     if flags >> _BROADCAST_FLAG & 1:
@@ -93,7 +110,7 @@ def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no
         s.load_base, s.load_index = s.load_start, index
         s.load_start += indices[index] * s.load_stride
         begin += p.index_cycles
-    s.load_next = _window(p, s, begin)
+    s.load_next = _window(p, s, begin, s.requested)
 
 
 @njit
@@ -117,7 +134,7 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
         direction, free = 0, start + length
         close(dram, p, at, free)
         end = free - p.beat_cycles
-        s.last_beat[number & 63] = end
+        s.last_beat[number & 63], s.total[number & 63] = end, s.total[(number - 1) & 63] + beats
         number += 1
         moved += beats
         first, offset = done == 0, row_start & (p.bus - 1)
@@ -154,7 +171,7 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
                 index += 1
                 row_start = s.load_base + indices[index] * s.load_stride
                 after = t + p.index_cycles
-        t = max(after, s.last_beat[(number - p.read_bursts) & 63] + 1)
+        t = _window(p, s, after, number)
     s.load_beats += moved
     s.load_bursts += number - s.requested
     s.load_next, s.requested, s.written, s.load_done = t, number, written, done
@@ -168,6 +185,8 @@ def begin_store(p, s, t, c, row, out, indices, index):  # type: ignore[no-untype
     """Issue of store ``c`` in cycle ``t``, with arguments as of :func:`begin_load`."""
     s.store_command, s.store_start, s.store_done = c, out[_ADDRESS], 0
     s.store_bytes, s.store_stride, s.store_rows = row[_BYTES], row[_STRIDE], out[_M]
+    if out[_JOINED]:
+        s.store_bytes, s.store_rows = s.store_bytes * s.store_rows, 1
     s.read_from, s.store_index = t + p.store_first, -1
     if out[_FLAGS] >> _INDEXED_FLAG & 1:
         s.store_base, s.store_index = s.store_start, index

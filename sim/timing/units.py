@@ -30,9 +30,9 @@ __all__ = ["PARAMETERS", "matrix_times", "parameters", "select_finish", "vector_
 
 
 PARAMETERS = np.dtype([(name, np.int64) for name in (
-    "dim", "bus", "bus_shift", "burst", "preload", "read_bursts", "load_commands", "write_bursts", "fetch_queue",
-    "unit_queue", "vector_passes", "dividers", "latency", "banks", "bank_shift", "row_shift", "row_miss", "turnaround",
-    "beat_cycles", "refresh_cycles", "refresh_period", *(field.name for field in fields(Timing)))])
+    "dim", "bus", "bus_shift", "burst", "preload", "read_bursts", "read_beats", "load_commands", "write_bursts",
+    "fetch_queue", "unit_queue", "vector_passes", "dividers", "latency", "banks", "bank_shift", "row_shift", "row_miss",
+    "turnaround", "beat_cycles", "refresh_cycles", "refresh_period", *(field.name for field in fields(Timing)))])
 """Every number of docs/timing.md, from configuration and constants, as compiled code sees it.
 
 ``*_shift`` are base-2 logarithms: of bus bytes, DRAM banks and DRAM row bytes.

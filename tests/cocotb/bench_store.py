@@ -32,8 +32,9 @@ def random_command(rng: random.Random, i: int) -> dict[str, int]:
     if rng.random() < 0.2:
         size = 4 * rng.randint(1, 50)
     rows, width = rng.randint(1, 5), 4 * DIM if words else DIM
-    return {"zero": 0, "flags": flags, "address": i * SPAN + rng.randrange(200), "rows": rows, "bytes": size,
-            "stride": size + rng.randrange(20), "row": rng.randrange(100),
+    joined = rng.random() < 0.4 and size % BUS == 0 and not flags & INDEXED
+    return {"zero": 0, "joined": int(joined), "flags": flags, "address": i * SPAN + rng.randrange(200), "rows": rows,
+            "bytes": size, "stride": rows * size if joined else size + rng.randrange(20), "row": rng.randrange(100),
             "row_stride": rng.choice((1, -(-size // width))), "block_stride": rng.choice((1, rows)),
             "list": rng.randrange(CONFIG.list_entries - rows), "last_index": rng.randrange(8)}
 
@@ -124,11 +125,11 @@ class Bench:
         self.issuer = Issuer(dut, LAYOUT, commands, limit=Timing.of(CONFIG).store_commands, earliest=earliest)
         self.expected = np.zeros(size, dtype=np.uint8)
         for c in commands:
-            kind = c["flags"] & (ACCUMULATOR | NARROW)
+            kind, pitch = c["flags"] & (ACCUMULATOR | NARROW), c["bytes"] if c.get("joined") else c["stride"]
             for r in range(c["rows"]):  # of a DRAM row that comes twice the later bytes stay
                 number = min(int(LIST[c["list"] + r]), c["last_index"]) if c["flags"] & INDEXED else r
                 for k in range(c["bytes"]):
-                    at = c["address"] + number * c["stride"] + k
+                    at = c["address"] + number * pitch + k
                     width = 4 * DIM if kind == ACCUMULATOR else DIM
                     row, lane = c["row"] + r * c["row_stride"] + k // width * c["block_stride"], k % width
                     if kind == ACCUMULATOR:
@@ -202,6 +203,17 @@ async def indexed_latency(dut: Any) -> None:
     assert LIST[9:12].max() > 4 > LIST[9:12].min()
     assert bench.reads == [t + 4 + 4 * r + i for r in range(3) for i in range(2)]
     assert bench.dram.addresses == [(t + 7 + 4 * r, at[r], 2) for r in range(3)]
+    bench.check()
+
+
+@cocotb.test()
+async def joined_latency(dut: Any) -> None:
+    """Four rows of 24 bytes from byte 8 of a burst on go in two bursts, of 14 and 10 beats."""
+    await start(dut)
+    bench = Bench(dut, [{**ONE, "joined": 1, "address": 72, "rows": 4, "bytes": 24, "stride": 96,
+                         "block_stride": 4}], latency=5)
+    await until(dut, lambda: bench.issuer.done)
+    assert [burst[1:] for burst in bench.dram.addresses] == [(72, 14), (128, 10)]
     bench.check()
 
 

@@ -128,8 +128,8 @@ class Dram:
         self.requests: list[tuple[int, int, int]] = []
         """Cycle, address, beats."""
         self.beats: list[int] = []
-        self.most = 0
-        """Most bursts in flight."""
+        self.most = self.most_beats = 0
+        """Most bursts and beats in flight."""
         self._task = cocotb.start_soon(self._run())
 
     def _port(self, name: str) -> Any:
@@ -154,7 +154,7 @@ class Dram:
                 self.requests.append((cycle, address, count))
                 queue.extend((cycle + self.latency + i, address + i * bus, i == count - 1) for i in range(count))
                 flying += 1
-                self.most = max(self.most, flying)
+                self.most, self.most_beats = max(self.most, flying), max(self.most_beats, len(queue))
             ready = not self.stall()
             self._port("req_ready").value = ready
             valid = bool(queue) and queue[0][0] <= cycle + 1 and not self.stall()

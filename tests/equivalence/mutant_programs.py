@@ -32,10 +32,12 @@ __all__ = [
 
 SMALL = load_config({
     "name": "mutant4", "dim": 4, "bus_bytes": 4, "spm_kib": 4, "spm_banks": 4, "acc_kib": 4, "acc_banks": 4,
-    "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 16, "unit_queue": 16, "stat_rows": 16,
+    "preload": 4, "burst_bytes": 64, "read_bursts": 8, "read_beats": 90, "write_bursts": 16, "unit_queue": 16,
+    "stat_rows": 16,
     "dividers": 1, "vector_passes": 2,
 })
-"""DIM / preload is 1, so that the read-modify-write latency sets the slot of a one-row tile."""
+"""DIM / preload is 1, so that the read-modify-write latency sets the slot of a one-row tile; both limits of reads in
+flight bind."""
 DEEP = load_config({
     "name": "mutant16", "dim": 16, "bus_bytes": 8, "spm_kib": 16, "spm_banks": 4, "acc_kib": 16, "acc_banks": 2,
     "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 4, "unit_queue": 16, "stat_rows": 16,
@@ -163,6 +165,19 @@ def directed(config: Config) -> list[Launch]:
         make(Unit.STORE, row=2 * bank, **(move | {"offset": 30001})),
         make(Unit.STORE, row=0, flags=[F.ACCUMULATOR, F.NARROW], **(move | {"offset": 31001})),
     ]
+    close = {"rows": 5, "row_stride": 7, "block_stride": 1, "bytes": 6 * dim, "stride": 6 * dim, "offset": 1232}
+    ragged, gather = {"bytes": 6 * dim - 2, "stride": 6 * dim - 2}, {"list": 0, "last_index": 9}
+    joined = [
+        make(Unit.SELECT, op=SOp.LIST_LOAD, src0=0, src0_stride=1, dst=0, n=5),
+        make(Unit.LOAD, row=2 * bank, **close), make(Unit.LOAD, row=2 * bank + 40, **(close | {"offset": 1235})),
+        make(Unit.LOAD, row=2 * bank + 80, **(close | ragged)),
+        make(Unit.LOAD, row=2 * bank + 120, flags=[F.INDEXED], **(close | gather)),
+        make(Unit.LOAD, row=2 * bank + 160, flags=[F.BROADCAST], **close),
+        make(Unit.LOAD, row=4, flags=[F.ACCUMULATOR], **close),
+        *(make(Unit.STORE, row=2 * bank, flags=flags, **(close | change | {"offset": 30000 + 300 * i}))
+          for i, (flags, change) in enumerate((([], {}), ([], ragged), ([F.INDEXED], gather)))),
+        make(Unit.STORE, row=2 * bank, **(close | {"offset": 31003})),
+    ]
     overlap = [*fill(config), make(Unit.LOAD, row=2 * bank, flags=[F.ZERO], **aligned),
                make(Unit.LOAD, row=2 * bank + 40, **aligned),
                make(Unit.LOAD, row=2 * bank + 80, flags=[F.BROADCAST], **aligned),
@@ -201,6 +216,7 @@ def directed(config: Config) -> list[Launch]:
         case_of("matrix modes", in_turn([*fill(config), *products, results])),
         case_of("weights kept", in_turn([*fill(config), *kept, results])),
         case_of("moves", in_turn([*fill(config), *moves, *stored, results])),
+        case_of("joined rows", in_turn([*fill(config), *joined, *stored, results])),
         case_of("vector modes", in_turn([*fill(config), *lanes, *stored])),
         case_of("by register", in_turn([*fill(config), *registers, *stored, results])),
         case_of("overlap", overlap), case_of("addition", addition), *_contended(config),

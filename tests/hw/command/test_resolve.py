@@ -54,6 +54,8 @@ LEGAL = {(unit, op): [flags for flags in range(256) if legal_flags(unit, op, fla
          for unit, op in [(0, 0), (1, 0), (2, 0), *((3, op) for op in VOp), *((4, op) for op in SOp)]}
 
 
+MOVED = {"rows": "m", "address": "address", "row": "row0", "list": "row1", "flags": "flags", "joined": "joined"}
+"""Fields of a resolved load or store by the model's name."""
 SUMS = (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM, VOp.ABSMAX, VOp.RESCALE, VOp.I_GELU)
 """Operations that read the accumulator."""
 
@@ -118,6 +120,8 @@ def random_word(rng: random.Random, config: Config) -> int:
                 values[name] = values.get(name, 0) // 16 * 16
         if rng.random() < 0.7:
             values["bytes"] = values.get("bytes", 0) // 4 * 4
+        if values.get("list", 1) % 3 == 0:  # rows that may be joined
+            values["stride"] = values["bytes"] = values.get("bytes", 0) // config.bus_bytes * config.bus_bytes
         if header["flags"] >> MatrixFlag.REUSE and rng.random() < 0.7:
             values["n_cap"], values["k_cap"] = rng.randrange(config.dim + 2), rng.randrange(config.dim + 2)
     return pack(HEADER, header) | pack(BODY.get(Unit(unit), ()) if unit < len(Unit) else (), values) << 64
@@ -143,10 +147,10 @@ def test_equals_model(name: str) -> None:
     kinds: Counter[tuple[int, int, int, int]] = Counter()
     dut = Resolve(config=config)
 
-    afters = scaled = 0
+    afters = scaled = joined = 0
 
     async def bench(ctx):
-        nonlocal afters, scaled
+        nonlocal afters, scaled, joined
         async for i in resolved(ctx, dut, words, lengths=lengths, bases=bases, limits=limits):
             word, row, fields = words[i], expected[i], table[i]
             out = {key: int(row[i]) for key, i in OUT.items()}
@@ -171,9 +175,8 @@ def test_equals_model(name: str) -> None:
             waits = fields[2:7]
             assert [ctx.get(dut.waits[i]) for i in range(5)] == waits.tolist()
             assert ctx.get(dut.predicate) == word >> 62 & 3
-            moved = {"rows": "m", "address": "address", "row": "row0", "list": "row1", "flags": "flags"}
             view, want = {
-                0: (dut.move, moved), 1: (dut.move, moved),
+                0: (dut.move, MOVED), 1: (dut.move, MOVED),
                 2: (dut.matrix, {"m": "m", "n": "n", "k": "k", "a_row": "row0", "b_row": "row1",
                                  "c_row": "row2", "flags": "flags", "apart": "apart"}),
                 3: (dut.vector, {"m": "m", "n": "n", "src0": "row0", "src1": "row1", "dst": "row2",
@@ -188,8 +191,13 @@ def test_equals_model(name: str) -> None:
                 assert ctx.get(view[field]) == out[source] & mask, (where, field)
             raw = {n: (word >> 64 + shift) & ((1 << b) - 1) for (n, b), shift in zip(
                 BODY[Unit(unit)], np.cumsum([0, *(b for _, b in BODY[Unit(unit)])]).tolist())}
+            if unit < 2 and out["joined"] and not out["zero"]:
+                joined += out["m"] > 1
+                assert raw["bytes"] == raw["stride"]
+                raw["stride"] *= out["m"]  # of all rows
             for field in view.shape().members:
-                if field not in want and field not in ("zero", "op", "flags"):
+                if field not in want and field not in ("zero", "op", "flags") and not (
+                        out["zero"] and field == "stride"):
                     assert ctx.get(view[field]) == raw[field], (where, field)
 
     run_bench(dut, bench)
@@ -202,6 +210,7 @@ def test_equals_model(name: str) -> None:
     assert seen.get((5, "illegal"), 0) > 2
     assert afters > 10
     assert scaled > 20
+    assert joined > 3
     for unit, ops in ((3, VOp), (4, SOp)):
         for op in ops:
             legal = unit != 3 or op not in COMPARISON_OPS or config.comparison_modes

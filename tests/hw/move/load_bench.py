@@ -13,19 +13,20 @@ from gemmule.isa import MoveFlag, Unit, legal_flags
 from gemmule.timing import Timing
 
 from ..bench import run_bench
+from .rows import join, pitch, spans
 
 ROWS = 2048
 CONFIGS = {
     "tiny": load_config("tiny"),
     "4_2": Config(dim=4, bus_bytes=2, burst_bytes=32, spm_kib=1, spm_banks=1, acc_kib=4, preload=1,
-                  read_bursts=3, load_commands=2),
-    "8_4": Config(dim=8, bus_bytes=4, burst_bytes=32, spm_kib=4, acc_kib=4, read_bursts=5),
-    "2_2": Config(dim=2, bus_bytes=2, burst_bytes=32, spm_kib=1, acc_kib=1, acc_banks=1, preload=1),
+                  read_bursts=3, read_beats=20, load_commands=2),
+    "8_4": Config(dim=8, bus_bytes=4, burst_bytes=32, spm_kib=4, acc_kib=4, read_bursts=5, read_beats=11),
+    "2_2": Config(dim=2, bus_bytes=2, burst_bytes=32, spm_kib=1, acc_kib=1, acc_banks=1, preload=1, read_beats=1),
     "single": Config(dim=4, bus_bytes=4, burst_bytes=32, spm_kib=4, spm_banks=4, acc_kib=4,
                      read_bursts=1, load_commands=1),
     "one_beat": Config(dim=32, bus_bytes=32, burst_bytes=32),
     "base": load_config("base"),
-    "64_32": Config(dim=64, bus_bytes=32, burst_bytes=128, spm_kib=64, acc_kib=64, acc_banks=2),
+    "64_32": Config(dim=64, bus_bytes=32, burst_bytes=128, spm_kib=64, acc_kib=64, acc_banks=2, read_beats=6),
 }
 ACC, NARROW, ADD, ZERO, BROADCAST, INDEXED = (1 << flag for flag in MoveFlag)
 FLAGS = [flags for flags in range(64) if legal_flags(Unit.LOAD, 0, flags)]
@@ -37,7 +38,7 @@ def random_command(rng: random.Random, config: Config, flags: int) -> dict[str, 
     limit = rng.choice((config.bus_bytes, config.dim + 3, 2 * config.burst_bytes)) * (2 if words else 1)
     count = rng.randrange(1, limit + 1)
     address = rng.randrange(4096)
-    return {
+    command = {
         "zero": 0, "flags": flags, "rows": rng.choice((1, 2, 3, 7 if limit < 16 else 4)),
         "address": address - address % config.bus_bytes if flags & BROADCAST else address,
         "bytes": -(-count // 4) * 4 if words else count,
@@ -45,6 +46,7 @@ def random_command(rng: random.Random, config: Config, flags: int) -> dict[str, 
         "row": rng.randrange(200), "row_stride": rng.choice((0, 1, 1, rng.randrange(9))),
         "block_stride": rng.randrange(20), "list": rng.randrange(57), "last_index": rng.randrange(1, 12),
     }
+    return join(config, command, 4 if words else 1) if rng.random() < 0.4 else command
 
 
 def number_of(c: dict[str, int], r: int) -> int:
@@ -61,6 +63,12 @@ def program(rng: random.Random, config: Config, count: int) -> list[dict[str, in
     return [random_command(rng, config, f) for f in flags]
 
 
+def spans_of(c: dict[str, int]) -> list[tuple[int, int]]:
+    """(address, bytes) of what a command reads in one piece."""
+    rows = 0 if c["flags"] & ZERO else 1 if c["flags"] & BROADCAST else c["rows"]
+    return spans(c, [number_of(c, r) for r in range(rows)]) if rows else []
+
+
 def width_of(config: Config, c: dict[str, int]) -> int:
     return 4 * config.dim if c["flags"] & ACC and not c["flags"] & NARROW else config.dim
 
@@ -68,10 +76,8 @@ def width_of(config: Config, c: dict[str, int]) -> int:
 def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, bool]]:
     """(bus-aligned address, beats, begins its row) of every burst of a command."""
     out = []
-    rows = 0 if c["flags"] & ZERO else 1 if c["flags"] & BROADCAST else c["rows"]
-    for r in range(rows):
-        first = at = c["address"] + number_of(c, r) * c["stride"]
-        end = at + c["bytes"]
+    for first, size in spans_of(c):
+        at, end = first, first + size
         while at < end:
             cut = min(end, (at // config.burst_bytes + 1) * config.burst_bytes)
             words = range(at // config.bus_bytes, (cut - 1) // config.bus_bytes + 1)
@@ -89,7 +95,7 @@ def reference(config: Config, commands: list[dict[str, int]], dram: np.ndarray,
         kind = "<i4" if words else np.int8 if accumulator else np.uint8
         rows = []
         for r in range(c["rows"]):
-            start = c["address"] + number_of(c, r) * c["stride"]
+            start = c["address"] + number_of(c, r) * pitch(c)
             raw = dram[start:start + c["bytes"]] if not c["flags"] & ZERO else np.zeros(c["bytes"], dtype=np.uint8)
             rows.append(raw.view(kind))
         lanes = max(1, config.bus_bytes // (4 if words else 1))  # of a chunk
@@ -165,6 +171,8 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
             offer = after + (3 if begins and c["flags"] & INDEXED else 1)
             if len(last_beats) >= config.read_bursts:
                 offer = max(offer, last_beats[-config.read_bursts] + 1)
+            if beat >= config.read_beats:
+                offer = max(offer, seen.beats[beat - config.read_beats] + 1)
             if broadcast:
                 offer = max(offer, write + 1 if taken else 0)
             trace.offers.append(offer)
@@ -182,15 +190,16 @@ def expected(config: Config, commands: list[dict[str, int]], earliest: list[int]
         idle = after + 1
         if not zero and not broadcast:
             base = 0
-            for row in range(c["rows"]):
-                offset = (c["address"] + number_of(c, row) * c["stride"]) % bus
-                for chunk in range(chunks):
-                    byte = min(chunk * bus + bus, c["bytes"]) - 1
+            places = iter([(row, chunk) for row in range(c["rows"]) for chunk in range(chunks)])
+            for start, size in spans_of(c):
+                offset = start % bus
+                for j in range(-(-size // bus)):
+                    byte = min(j * bus + bus, size) - 1
                     y = arrivals[base + (offset + byte) // bus]
                     write = max(y, write) + 1
                     assert write <= y + 2, "more than one chunk is late"
-                    put(write, row, chunk)
-                base += (offset + c["bytes"] - 1) // bus + 1
+                    put(write, *next(places))
+                base += (offset + size - 1) // bus + 1
         trace.finishes.append(write)
     trace.moved = sorted(trace.moved + trace.beats)
     return trace
@@ -239,6 +248,7 @@ def simulate(config: Config, commands: list[dict[str, int]], earliest: list[int]
             offered = None if ready else request
             if request and ready:
                 trace.requests.append((cycle, *request))
+                assert len(queue) + beat < config.read_beats
                 for k in range(request[1]):
                     free = max(free, cycle + latency)
                     queue.append((free, request[0] + k * bus, k == request[1] - 1))

@@ -11,6 +11,7 @@ from gemmule.hw.move.bursts import BurstSplitter
 from gemmule.isa import MoveFlag
 
 from ..bench import run_bench
+from .rows import join, spans
 
 CONFIGS = {
     "tiny": load_config("tiny"),
@@ -19,17 +20,19 @@ CONFIGS = {
     "base": load_config("base"),
 }
 MOST = 2**20 - 1
-INDEXED = 1 << MoveFlag.INDEXED
+INDEXED, BROADCAST = 1 << MoveFlag.INDEXED, 1 << MoveFlag.BROADCAST
 LIST = [random.Random(9).randrange(1 << 16) for _ in range(64)]
 
 
 def random_command(rng: random.Random, config: Config) -> dict[str, int]:
     unit = rng.choice((1, config.bus_bytes))
-    return {
+    command = {
         "zero": 0, "address": rng.randrange(1 << 12) * unit, "rows": rng.randrange(1, 4),
         "bytes": rng.randrange(1, 2 * config.burst_bytes + 5), "stride": rng.randrange(200) * unit,
-        "flags": rng.choice((0, INDEXED)), "list": rng.randrange(60), "last_index": rng.choice((3, 1 << 15, 65535)),
+        "flags": rng.choice((0, 0, INDEXED, INDEXED, BROADCAST)), "list": rng.randrange(60),
+        "last_index": rng.choice((3, 1 << 15, 65535)),
     }
+    return join(config, command, 1) if rng.random() < 0.4 else command
 
 
 def number_of(c: dict[str, int], r: int) -> int:
@@ -41,15 +44,15 @@ def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, int, in
     """(address, beats, first byte, last byte, begins the row, ends it, ends the command), found byte by byte."""
     out = []
     bus = config.bus_bytes
-    for r in range(c["rows"]):
-        first = c["address"] + number_of(c, r) * c["stride"]
-        end = first + c["bytes"]
+    pieces = spans(c, [number_of(c, r) for r in range(1 if c["flags"] & BROADCAST else c["rows"])])
+    for i, (first, size) in enumerate(pieces, 1):
+        end = first + size
         cuts = [first]
         cuts += [a for a in range(first + 1, end) if a % config.burst_bytes == 0]
         for low, high in zip(cuts, [*cuts[1:], end]):
             beats = len({a // bus for a in range(low, high)})
             out.append((low // bus * bus, beats, first % bus, (end - 1) % bus, low == first, high == end,
-                        high == end and r == c["rows"] - 1))
+                        high == end and i == len(pieces)))
     return out
 
 
@@ -73,7 +76,7 @@ def test_random(name: str) -> None:
     async def bench(ctx) -> None:
         for _ in range(60):
             command = random_command(rng, config)
-            indexed = bool(command["flags"])
+            indexed = bool(command["flags"] & INDEXED)
             reads.clear()
             ctx.set(dut.command, command)
             ctx.set(dut.start, 1)
@@ -99,22 +102,43 @@ def test_random(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["one_beat", "base"])
-def test_longest_row(name: str) -> None:
-    """2^20 - 1 bytes from the last byte of a burst on: all beats are counted."""
+@pytest.mark.parametrize(("fields", "total"), [
+    ({"rows": 1, "bytes": MOST}, MOST), ({"joined": 1, "rows": 3, "bytes": MOST, "stride": 3 << 20}, 3 << 20),
+])
+def test_longest_row(name: str, fields: dict[str, int], total: int) -> None:
+    """2^20 - 1 bytes, and 3 * 2^20 of joined rows, from the last byte of a burst on: all beats are counted."""
     config = CONFIGS[name]
     dut = BurstSplitter(config=config)
 
     async def bench(ctx) -> None:
-        ctx.set(dut.command, {"address": config.burst_bytes - 1, "rows": 1, "bytes": MOST})
+        ctx.set(dut.command, {"address": config.burst_bytes - 1} | fields)
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)
         ctx.set(dut.next, 1)
-        total = 0
+        beats = 0
         while ctx.get(dut.active):
-            total += ctx.get(dut.beats)
+            beats += ctx.get(dut.beats)
             await ctx.tick()
         bus = config.bus_bytes
-        assert total == (config.burst_bytes + MOST - 2) // bus - (config.burst_bytes - 1) // bus + 1
+        assert beats == (config.burst_bytes + total - 2) // bus - (config.burst_bytes - 1) // bus + 1
 
-    run_bench(dut, bench, cycles=40000)
+    run_bench(dut, bench, cycles=110000)
+
+
+def test_all_of_the_address_space() -> None:
+    """4 GiB but a burst of joined rows from address 0 on: the first steps, and how much is left after them."""
+    config = CONFIGS["base"]
+    dut = BurstSplitter(config=config)
+
+    async def bench(ctx) -> None:
+        ctx.set(dut.command, {"joined": 1, "rows": 8191, "bytes": 1 << 19, "stride": (1 << 32) - (1 << 19)})
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        ctx.set(dut.next, 1)
+        for i in range(100):
+            assert (ctx.get(dut.address), ctx.get(dut.beats), ctx.get(dut.row_end)) == (512 * i, 32, 0)
+            await ctx.tick()
+
+    run_bench(dut, bench)

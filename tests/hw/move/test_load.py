@@ -130,6 +130,34 @@ def test_gather() -> None:
     assert len(set(numbers)) > 1
 
 
+def test_joined() -> None:
+    """Four rows of 24 bytes from byte 8 of a burst on, as one row of 96: bursts of 56 and 40 bytes, not four or more.
+    Rows of the memory begin anew every 6 chunks all the same."""
+    config = CONFIGS["tiny"]
+    command = {**ONE, "joined": 1, "address": 72, "rows": 4, "bytes": 24, "stride": 96, "block_stride": 4}
+    trace = check(config, [command, ONE], [0, 0], 1, latency=10)
+    assert trace.requests == [(1, 72, 14), (2, 128, 10), (4, 64, 1)]
+    assert trace.writes[:24] == [(12 + 6 * r + b, 7 + r + 4 * b) for r in range(4) for b in range(6)]
+
+
+def test_joined_unaligned() -> None:
+    """Two rows of 8 bytes from byte 3 of a beat on: five beats bring four chunks, the first beat none."""
+    config = CONFIGS["tiny"]
+    command = {**ONE, "joined": 1, "address": 67, "rows": 2, "bytes": 8, "stride": 16}
+    trace = check(config, [command], [0], 1, latency=10)
+    assert trace.requests == [(1, 64, 5)]
+    assert trace.writes == [(13, 7), (14, 8), (15, 8), (16, 9)]
+
+
+def test_beats_in_flight() -> None:
+    """Bursts of 16 beats, of which 8 may be in flight, but only while fewer than 40 beats are: the fourth one is
+    requested one cycle after the ninth beat, the fifth one 16 beats later, and short ones again up to 8 together."""
+    config = CONFIGS["tiny"].model_copy(update={"read_beats": 40})
+    short = {**ONE, "rows": 12, "bytes": 4, "stride": 64, "row_stride": 1}
+    trace = check(config, [{**ONE, "bytes": 320}, short], [0, 400], 1, latency=50)
+    assert [r[0] for r in trace.requests] == [1, 2, 3, 60, 76, *range(401, 409), *range(452, 456)]
+
+
 def test_reduction() -> None:
     """ADD with row stride 0 adds up all rows, one a cycle."""
     config = CONFIGS["tiny"]

@@ -18,6 +18,7 @@ from gemmule.isa import MoveFlag
 from gemmule.timing import Timing
 
 from ..bench import rejection, run_bench
+from .rows import join, pitch, spans
 
 ROWS = 1024
 DRAM_BYTES = 1 << 17
@@ -43,13 +44,14 @@ def random_command(rng: random.Random, config: Config, i: int) -> dict[str, int]
     if words(flags):
         count = -(-count // 4) * 4
     unit = rng.choice((1, config.bus_bytes))
-    return {
+    command = {
         "zero": 0, "flags": flags, "address": i * 4096 + rng.randrange(64) * unit,
         "rows": rng.choice((1, 2, 3, 7 if limit < 16 else 4)),
         "bytes": count, "stride": -(-count // unit) * unit + rng.randrange(3) * unit,
         "row": rng.randrange(200), "row_stride": rng.randrange(9), "block_stride": rng.randrange(20),
         "list": rng.randrange(6), "last_index": rng.choice((4, 11)),
     }
+    return join(config, command, 4 if words(flags) else 1) if rng.random() < 0.4 else command
 
 
 def words(flags: int) -> bool:
@@ -66,10 +68,9 @@ def bursts_of(config: Config, c: dict[str, int]) -> list[tuple[int, int, int, bo
     """(bus-aligned address, beats, chunks read, begins its row) of every burst of a command, found byte by byte."""
     out = []
     bus = config.bus_bytes
-    for r in range(c["rows"]):
-        first = c["address"] + number_of(c, r) * c["stride"]
-        end = first + c["bytes"]
-        left = -(-c["bytes"] // bus)  # chunks of the row that are not read yet
+    for first, size in spans(c, [number_of(c, r) for r in range(c["rows"])]):
+        end = first + size
+        left = -(-size // bus)  # chunks of the row that are not read yet
         at = first
         while at < end:
             cut = min(end, (at // config.burst_bytes + 1) * config.burst_bytes)
@@ -92,7 +93,7 @@ def reference(config: Config, commands: list[dict[str, int]], spm: np.ndarray, a
                 value = int((acc if c["flags"] & ACC else spm)[row, i % config.dim])
                 if c["flags"] & NARROW:
                     value = min(max(value, -128), 127)
-                at = c["address"] + number_of(c, r) * c["stride"] + i * size
+                at = c["address"] + number_of(c, r) * pitch(c) + i * size
                 data = (value % (1 << 8 * size)).to_bytes(size, "little")
                 dram[at:at + size] = np.frombuffer(data, dtype=np.uint8)
 
@@ -327,6 +328,15 @@ def test_full_rate(flags: int) -> None:
     trace = check(config, [command], [0], 1, latency=5)
     assert [a[0] for a in trace.addresses] == [18, 34, 51]
     assert [r for r, _ in trace.reads] == [*range(1, 33), *range(34, 50)]
+
+
+def test_joined() -> None:
+    """Four rows of 24 bytes from byte 8 of a burst on, as one row of 96: bursts of 56 and 40 bytes."""
+    config = CONFIGS["tiny"]
+    command = {**ONE, "joined": 1, "address": 72, "rows": 4, "bytes": 24, "stride": 96, "block_stride": 4}
+    trace = check(config, [command], [0], 1, latency=5)
+    assert [a[1:] for a in trace.addresses] == [(72, 14), (128, 10)]
+    assert trace.reads == [(1 + 6 * r + b, 7 + r + 4 * b) for r in range(4) for b in range(6)]
 
 
 def test_unaligned() -> None:

@@ -184,8 +184,27 @@ def test_overlap_and_starvation_are_counted_in_cycles():
 def test_a_full_window_is_told_from_the_bursts_of_a_load():
     """Of 9 bursts the last must wait for the first (8 in flight, latency 60); BROADCAST takes one at a time."""
     for rows, flags, full in ((8, [], 0), (9, [], 1), (9, [MoveFlag.BROADCAST], 0), (9, [MoveFlag.ZERO], 0)):
-        load = Command.make(Unit.LOAD, bytes=4, rows=rows, stride=4, row_stride=1, flags=flags)
-        assert counted([load], [5], [200], 202).stalls["DRAM window full"] == full
+        load = Command.make(Unit.LOAD, bytes=4, rows=rows, stride=8, row_stride=1, flags=flags)
+        stalls = counted([load], [5], [200], 202).stalls
+        assert (stalls["bursts in flight"], stalls["beats in flight"]) == (full, 0)
+
+
+def test_a_full_window_is_told_from_the_beats_of_a_load():
+    """Of 8 bursts of 16 beats the last must wait for the first beat (112 in flight); joined rows of one beat count
+    by their bursts, not by rows."""
+    for size, rows, stride, full in ((64, 7, 64, 0), (64, 8, 128, 1), (60, 7, 64, 0), (4, 112, 4, 0), (4, 128, 4, 1)):
+        load = Command.make(Unit.LOAD, bytes=size, rows=rows, stride=stride, row_stride=1, block_stride=1)
+        stalls = counted([load], [5], [400], 402).stalls
+        assert (stalls["bursts in flight"], stalls["beats in flight"]) == (0, full)
+
+
+def test_joined_rows_are_counted():
+    """More than one row, without a gap, in whole beats."""
+    for size, rows, stride, flags, joined in (
+            (4, 2, 4, [], 1), (4, 1, 4, [], 0), (4, 2, 8, [], 0), (6, 2, 6, [], 0), (4, 2, 4, [MoveFlag.ZERO], 0),
+            (4, 2, 4, [MoveFlag.BROADCAST], 0), (4, 2, 4, [MoveFlag.INDEXED], 0)):
+        load = Command.make(Unit.LOAD, bytes=size, rows=rows, stride=stride, row_stride=2, block_stride=1, flags=flags)
+        assert counted([load], [5], [200], 202).commands["load+joined"] == joined
 
 
 def test_predicates_are_told_by_the_time_they_take():

@@ -33,7 +33,7 @@ from gemmule.timing import Timing
 
 ODD = Config(
     name="odd", dim=8, bus_bytes=4, spm_kib=8, spm_banks=4, acc_kib=4, acc_banks=2, preload=2, burst_bytes=32,
-    read_bursts=2, load_commands=2, write_bursts=1, unit_queue=4, dividers=3, stat_rows=32,
+    read_bursts=3, read_beats=11, load_commands=2, write_bursts=1, unit_queue=4, dividers=3, stat_rows=32,
     dram=Dram(latency=7, banks=2, row_bytes=256, row_miss=9, turnaround=3, refresh_cycles=23,
               refresh_period=610))
 CONFIGS = {
@@ -46,11 +46,12 @@ CONFIGS = {
         dram=Dram(latency=13, refresh_period=0)),
     "two": Config(  # the smallest mesh and bus, one bank of each memory
         name="two", dim=2, bus_bytes=2, spm_kib=1, spm_banks=1, acc_kib=1, acc_banks=1, preload=1,
-        burst_bytes=32, read_bursts=5, load_commands=8, write_bursts=3, unit_queue=4, dividers=2, stat_rows=16,
+        burst_bytes=32, read_bursts=5, read_beats=37, load_commands=8, write_bursts=3, unit_queue=4, dividers=2,
+        stat_rows=16,
         dram=Dram(latency=4, banks=1, row_bytes=512, row_miss=3, turnaround=0)),
     "slow": Config(
         name="slow", dim=8, bus_bytes=8, spm_kib=8, spm_banks=8, acc_kib=8, acc_banks=4, preload=4,
-        burst_bytes=64, read_bursts=4, write_bursts=2, dividers=2,
+        burst_bytes=64, read_bursts=4, read_beats=1, write_bursts=2, dividers=2,
         dram=Dram(latency=21, banks=4, row_bytes=1024, beat_cycles=3, refresh_cycles=300, refresh_period=1712)),
 }
 
@@ -88,7 +89,9 @@ class Draw:
         bus, d = config.bus_bytes, config.dim
         flags = self.flags(unit, 0)
         words = MoveFlag.ACCUMULATOR in flags and MoveFlag.NARROW not in flags
-        length = 0 if rng.random() < 0.04 else rng.randint(1, rng.choice((1, 2 * bus, d, 3 * d + 1, 8 * d, 70)))
+        empty, most = rng.random() < 0.04, rng.choice((1, 2 * bus, d, 3 * d + 1, 8 * d, 70))
+        length = 0 if empty else rng.randint(1, most)
+        length += -length % bus if most in (2 * bus, 8 * d) else 0  # whole beats, which join
         length += -length % 4 if words else 0
         unaligned = rng.random() < 0.5 and MoveFlag.BROADCAST not in flags
         blocks = -(-length // (4 * d if words else d))

@@ -93,7 +93,11 @@ class Reference:
                                and bool(has & {MoveFlag.ZERO, MoveFlag.BROADCAST}))
             if command["unit"] in (LOAD, STORE):
                 rows = list(indices[i]) if i in indices else list(range(command["m"]))
-                command["starts"] = [command["address"] + r * command["stride"] for r in rows]
+                size = command["bytes"]
+                command["lines"] = [(command["address"] + r * command["stride"], size) for r in rows]
+                if not has & {MoveFlag.INDEXED, MoveFlag.BROADCAST} and command["stride"] == size and (
+                        size % self.c.bus_bytes == 0):
+                    command["lines"] = [(command["address"], command["m"] * size)]
                 command["pause"] = model.timing.index_cycles if MoveFlag.INDEXED in has else 0
         # what dispatch knows: the dataflow before each matrix command, and predicates
         dataflow, predicate = False, 0
@@ -115,11 +119,10 @@ class Reference:
         """Per burst its gap, and per beat: ("load", command, rows of writes that it completes, last of the burst)."""
         command, bus, bursts = self.commands[i], self.c.bus_bytes, []
         broadcast = MoveFlag.BROADCAST in command["has"]
-        for r in range(1 if broadcast else command["m"]):
-            begin = command["starts"][r]
-            end = begin + command["bytes"]
+        for r, (begin, size) in enumerate(command["lines"][:1] if broadcast else command["lines"]):
+            end = begin + size
             completes = Counter((min(a + bus, end) - 1) // bus for a in range(begin, end, bus))
-            for gap, piece in self.gaps(i, r, cut(self.c, begin, command["bytes"])):
+            for gap, piece in self.gaps(i, r, cut(self.c, begin, size)):
                 beats = self.beats(piece)
                 writes = command["m"] if broadcast else 1
                 tags = [("load", i, writes * completes[b], b == beats[-1]) for b in beats]
@@ -128,7 +131,7 @@ class Reference:
 
     def store_bursts(self, i: int) -> list[tuple[int, int, range, bool]]:
         v = self.commands[i]
-        rows = [self.gaps(i, r, cut(self.c, v["starts"][r], v["bytes"])) for r in range(v["m"])]
+        rows = [self.gaps(i, r, cut(self.c, *line)) for r, line in enumerate(v["lines"])]
         pieces = [piece for row in rows for piece in row]
         return [(gap, i, piece, n == len(pieces) - 1) for n, (gap, piece) in enumerate(pieces)]
 
@@ -148,7 +151,7 @@ class Reference:
         flying: list[list[int]] = [[] for _ in NAMES]
         holds: list[list] = []  # [stream, ports, first cycle in which it is no longer held]
         done_at: dict[int, list[int]] = {}  # cycle of finish -> commands
-        generator, generator_from, bursts_up = deque(), 0, 0
+        generator, generator_from, bursts_up, beats_up = deque(), 0, 0, 0
         writes, writes_left = deque(), Counter()  # (first cycle, command); writes to come by command
         reader, reader_from, reader_hold = deque(), 0, None
         burst_number, beat_of_burst = 0, 0
@@ -160,9 +163,10 @@ class Reference:
             counts[f"{purpose}_bytes"] += beats * c.bus_bytes
             counts[f"{purpose}_bursts"] += 1
 
-        def up(by: int) -> None:
-            nonlocal bursts_up
-            bursts_up += by
+        def up(bursts: int, beats: int) -> None:
+            nonlocal bursts_up, beats_up
+            bursts_up += bursts
+            beats_up += beats
 
         while t + 1 != cycles:
             t += 1
@@ -260,14 +264,14 @@ class Reference:
                     fetch_at += len(piece)
             broadcasting = any(commands[i]["long"] for i in flying[LOAD])
             if (not fetched and generator and t >= generator_from and bursts_up < c.read_bursts
-                    and not (broadcasting and (bursts_up or writes))):
+                    and beats_up < c.read_beats and not (broadcasting and (bursts_up or writes))):
                 burst = generator[0][1]
                 if len(generator) > 1:
                     generator_from = t + generator[1][0]
                 dram.arrive(t, "read", burst[0][0], [tag for _, tag in burst])
                 traffic("load", len(burst))
                 after.append(generator.popleft)
-                after.append(lambda: up(1))
+                after.append(lambda burst=burst: up(1, len(burst)))
 
             # --- store: reader, sender
             unanswered_now = unanswered
@@ -309,8 +313,7 @@ class Reference:
                     i, chunks, last = event
                     moved[LOAD] = True
                     writes.extend([(t + x.load_write, i)] * chunks)
-                    if last:
-                        after.append(lambda: up(-1))
+                    after.append(lambda last=last: up(-last, -1))
                 else:
                     i, final = event
                     unanswered -= 1

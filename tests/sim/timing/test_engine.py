@@ -28,7 +28,8 @@ KINDS = (
     | {("select", op.name) for op in SOp}
     | {("select", name) for name in ("KEYS FROM_IMPORTANCE", "IMPORTANCE WIDE", "COMPARE WIDE")}
     | {(unit, kind) for unit in reference.NAMES for kind in ("", "skipped", "ran")} | {("matrix", "after predicate")}
-    | {("load", "unaligned"), ("store", "unaligned"), ("matrix", "apart"), ("vector", "apart")}
+    | {(unit, kind) for unit in ("load", "store") for kind in ("unaligned", "joined")}
+    | {("matrix", "apart"), ("vector", "apart")}
 )
 
 
@@ -48,6 +49,8 @@ def kinds(command: dict, bus: int) -> set[tuple[str, str]]:
         names |= {(MatrixFlag if unit == "matrix" else MoveFlag)(flag).name for flag in command["has"]}
     if unit in ("load", "store") and command["address"] % bus:
         names.add("unaligned")
+    if unit in ("load", "store") and command["m"] > len(command["lines"]):
+        names.add("joined")
     if command["apart"]:
         names.add("apart")
     return {(unit, name) for name in names}
@@ -88,7 +91,7 @@ def test_every_command_of_random_programs(name: str) -> None:
 
 MUTANTS: list[dict[str, int]] = [
     *({name: 1} for name in Timing.__dataclass_fields__),
-    *({name: 1} for name in ("read_bursts", "load_commands", "write_bursts", "unit_queue", "dividers")),
+    *({name: 1} for name in ("read_bursts", "read_beats", "load_commands", "write_bursts", "unit_queue", "dividers")),
     {"fetch_queue": 32},
     *({name: 1} for name in (
         "latency", "row_miss", "turnaround", "beat_cycles", "refresh_cycles", "refresh_period")),
