@@ -79,7 +79,11 @@ def crowd(config: Config) -> list[Launch]:
             replace(one[0], waits={Unit.LOAD: 1})] + [replace(c, flags=frozenset({int(M.REUSE)})) for c in one[1:]]
     store = [make(Unit.STORE, offset=64 * i, row=i, row_stride=1, block_stride=1, rows=1, bytes=config.bus_bytes)
              for i in range(24)]
-    return [case_of("matrix", matrix), case_of("one tile", one), case_of("reuse", kept), case_of("store", store)]
+    # Behind the fault resolve and fetch fill up while the load goes on; an odd number of commands, so that one place
+    # more in resolve is a burst more.
+    fault = [kept[0], make(Unit.SELECT, op=31), *store * 4]
+    return [case_of("matrix", matrix), case_of("one tile", one), case_of("reuse", kept), case_of("store", store),
+            case_of("behind a fault", fault)]
 
 
 def in_turn(commands: list[Command]) -> list[Command]:
@@ -209,7 +213,8 @@ def directed(config: Config) -> list[Launch]:
               (VOp.REQUANT, [], 9), (VOp.REQUANT, [RQ.RESIDUAL, RQ.RESCALE], 9), (VOp.ADD, [], 1)))),
         make(Unit.MATRIX, dyn=(Dyn.DST, 2, 3), c_row=acc, **tile),
         make(Unit.SELECT, op=SOp.LIST_LOAD, src0=8, n=40),
-        make(Unit.LOAD, flags=[F.INDEXED], dyn=(Dyn.SRC1, 3, 1), list=2, last_index=30, row=2 * bank + 100, **move),
+        make(Unit.LOAD, flags=[F.INDEXED], dyn=(Dyn.SRC1, 3, 1), list=2, last_index=60000, row=2 * bank + 100,
+             **(move | {"stride": 1})),
         make(Unit.SELECT, op=SOp.LIST_STORE, dyn=(Dyn.SRC1, 4, 1), first=3, n=9, dst=2 * bank + 140),
     ]
     return [
