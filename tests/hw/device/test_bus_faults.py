@@ -141,8 +141,10 @@ class Memory:
         await self.tick(ctx)
         assert await self.read(ctx, Csr.STATUS) == 2
         assert await self.read(ctx, Csr.CYCLES) == end
-        assert self.data[TARGET:TARGET + 48] == self.data[SOURCE + offset:SOURCE + offset + 48]
-        bursts = 1 + sum((row + 15) // 64 - row // 64 + 1 for row in range(offset, offset + 48, 16))
+        rows = range(0, 60, 20)
+        for row in rows:
+            assert self.data[TARGET + row:][:16] == self.data[SOURCE + offset + row:][:16]
+        bursts = 1 + sum((offset + row + 15) // 64 - (offset + row) // 64 + 1 for row in rows)
         for name, count in (("program_bytes", 3 * 32), ("program_bursts", 2), ("load_bytes", 52),
                             ("load_bursts", bursts), ("store_bytes", 48), ("store_bursts", 3), ("load_busy", 13),
                             ("store_busy", 12), ("matrix_empty", end)):
@@ -150,8 +152,8 @@ class Memory:
 
 
 def copy(offset: int = 0) -> list[Command]:
-    """48 bytes to the scratchpad as 3 rows of 16, and from there to the target; then 4 bytes more."""
-    rows = {"rows": 3, "stride": 16, "bytes": 16, "row_stride": 4, "block_stride": 1}
+    """48 bytes to the scratchpad as 3 rows of 16, every 20 bytes, and from there to the target; then 4 bytes more."""
+    rows = {"rows": 3, "stride": 20, "bytes": 16, "row_stride": 4, "block_stride": 1}
     return [
         Command.make(Unit.LOAD, base=0, offset=offset, row=32, **rows),
         Command.make(Unit.STORE, base=1, row=32, waits={Unit.LOAD: 1}, **rows),
