@@ -57,7 +57,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                            "cosim", "waveform", "fst")),
         Folder("sim/fuzz", ("run", "generate", "builder", "frame", "corners", "brink", "draw", "commands", "vector",
                             "select", "modes", "faults", "reveal", "coverage", "wipe")),
-        Folder("sim/mutants", ("recorded", "checks", "campaign")),
+        Folder("sim/mutants", ("recorded", "setup", "registers", "bus", "watchdog", "corners", "singles", "counts",
+                                "directed", "campaign")),
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",
