@@ -8,8 +8,8 @@ step the state before may also be taken as what ``before`` cycles without the mu
 
 If that fails a second kind is tried, with the mutation in every cycle: some bits of the state may differ all the time,
 and from any two states that differ in these alone a step leads to two such states, while nothing that can be seen
-differs. Which bits, the counterexamples tell: a register that differs in one may differ from then on. With two steps the first one
-is taken to be so, and steps from equal states are proved apart.
+differs. Which bits, the counterexamples tell: a register that differs in one may differ from then on. With two steps
+the first one is taken to be so, and the first from equal states is proved apart.
 
 The proof is of what differs alone: gates behind the mutation are doubled, all others are there once; bits of the state
 that nothing outside ever depends on do not count. Yosys' ``sat`` finds it.
@@ -36,10 +36,8 @@ __all__ = ["ATTEMPTS", "miter", "prove"]
 
 ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried."""
-INDUCTION = 1, 2, 3
-"""Steps of the second kind of proof."""
-TURNS = 8
-"""Counterexamples after which it is given up."""
+INDUCTION = ((1, 3), (2, 6))
+"""(steps of the second kind of proof, counterexamples after which it is given up)."""
 MOST = 40_000
 """Cells beyond which an attempt is left out."""
 SECONDS = 15
@@ -448,11 +446,9 @@ def _example(folder: Path) -> dict[str, str]:
 
 def _induct(mutant: Mutant, flat: Netlist, folder: Path, tools: Tools, progress: Progress) -> str | None:
     """The second kind of proof."""
-    loose: frozenset[State] = frozenset()
-    turns = 0
-    for steps in INDUCTION:
-        while turns < TURNS:
-            turns += 1
+    for steps, turns in INDUCTION:
+        loose: frozenset[State] = frozenset()
+        for _ in range(turns):
             text, names = induction(flat, mutant, steps, loose, False)
             if _holds(folder, text, "-show wrong,shown,state", tools, progress):
                 base, _ = induction(flat, mutant, steps - 1, loose, True) if steps > 1 else ("", ())

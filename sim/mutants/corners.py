@@ -27,6 +27,7 @@ from gemmule.sim.fuzz.builder import Builder
 from gemmule.sim.fuzz.draw import Draw
 from gemmule.sim.fuzz.frame import Frame
 from gemmule.sim.fuzz.generate import generate
+from gemmule.sim.fuzz.reveal import line
 from gemmule.sim.launch import Launch
 from gemmule.sim.mutants.recorded import Check
 from gemmule.sim.mutants.setup import Setup
@@ -97,28 +98,40 @@ def _long(config: Config, frame: Frame) -> Iterator[Command]:
         yield make(Unit.STORE, bytes=2, row=3, row_stride=0, block_stride=1, rows=rows, stride=2, offset=frame.source)
 
 
-def _sought(config: Config, random: np.random.Generator) -> Iterator[Command]:
+def _sought(config: Config, random: np.random.Generator, target: int) -> Iterator[Command]:
     """Importance up to the largest sum, keys of it by every shift, and very long searches."""
     dim, rows = config.dim, config.spm_rows // 4
     yield make(Unit.LOAD, offset=0, bytes=config.spm_rows * dim, row=0, block_stride=1, rows=1)
     groups = min(10, config.select_keys // dim)
     wide: dict[str, Any] = {"flags": [ImportanceFlag.WIDE], "n": dim, "src0_stride": 0}
+    # Sums that differ little; then sums of every size.
+    for group in range(groups):
+        yield make(Unit.SELECT, op=SOp.IMPORTANCE, first=group * dim, m=rows // 3, src0=0, **wide)
+        yield make(Unit.SELECT, op=SOp.IMPORTANCE, first=group * dim, m=1 + 3 * group, n=dim, src0_stride=0)
+    yield from _keys(config, groups, 1, target)
     for group in range(groups):
         for _ in range(1 << max(0, group - 2)):
             yield make(Unit.SELECT, op=SOp.IMPORTANCE, first=group * dim, m=min(rows, 4 << group),
                        src0=int(random.integers(rows)), **wide)
-    for turn in range(2):
-        yield make(Unit.SELECT, op=SOp.COMMIT, n=groups * dim)
-        for shift in range(turn, 32, 1 + turn):
-            yield make(Unit.SELECT, op=SOp.KEYS, flags=[KeysFlag.FROM_IMPORTANCE], n=groups * dim, shift=shift)
-            yield make(Unit.SELECT, op=SOp.TOP_K, n=groups * dim, k=groups * dim - 1)
-            yield make(Unit.SELECT, op=SOp.LIST_STORE, n=groups * dim - 1, dst=config.spm_rows // 2 + 32 * (shift % 8))
-        for group in range(groups):
-            for _ in range(24 if group > 7 else 1):
-                yield make(Unit.SELECT, op=SOp.IMPORTANCE, first=group * dim, m=2 * rows, **wide)
+    yield from _keys(config, groups, 3, target + (1 << 14))
+    for _ in range(100):
+        yield make(Unit.SELECT, op=SOp.IMPORTANCE, first=(groups - 1) * dim, m=2 * rows, **wide)
+    yield from _keys(config, groups, 4, target + (3 << 13))
     yield make(Unit.SELECT, op=SOp.COMMIT, n=groups * dim, flags=[CommitFlag.CLEAR])
     for bit in range(7, 16):
         yield make(Unit.SELECT, op=SOp.ARGMAX, m=1, n=(1 << bit) + dim + 1, src0=bit, src0_stride=0, dst=bit)
+
+
+def _keys(config: Config, groups: int, step: int, target: int) -> Iterator[Command]:
+    """The order of what has been summed, by keys of every shift, to DRAM."""
+    count, row = groups * config.dim, config.spm_rows // 2
+    yield make(Unit.SELECT, op=SOp.COMMIT, n=count)
+    for shift in range(0, 32, step):
+        yield make(Unit.SELECT, op=SOp.KEYS, flags=[KeysFlag.FROM_IMPORTANCE], n=count, shift=shift)
+        for i, k in enumerate((1, 2, 3, count // 4, count // 2, count - 2)):  # they come by position, not by key
+            yield make(Unit.SELECT, op=SOp.TOP_K, n=count, k=k, dst=i * count)
+        yield make(Unit.SELECT, op=SOp.LIST_STORE, n=6 * count, dst=row)
+        yield line(Unit.STORE, target + 512 * (shift // step), row, min(512, 12 * count))
 
 
 def _behind(config: Config) -> Iterator[Command]:
@@ -137,14 +150,14 @@ def _behind(config: Config) -> Iterator[Command]:
 def written(config: Config, seed: int, which: int) -> Launch:
     """One of the programs by hand: between the fill and the dump of random ones."""
     random = np.random.default_rng([seed, which])
-    frame = Frame(config, 400)
+    frame = Frame(config, 1000)
     bases, limits = np.zeros(NUM_BASES, dtype=np.int64), np.full(NUM_BASES, frame.end, dtype=np.int64)
     lengths = np.full(NUM_LENGTHS, LENGTH, dtype=np.int64)
     draw, builder = Draw(config, random, bases, lengths), Builder(config, bases, limits, lengths, random)
     for command in (
         *frame.fill(draw),
         *(_sums(config, random, frame.source), _indexed(config, random), _long(config, frame),
-          _sought(config, random), _behind(config))[which],
+          _sought(config, random, frame.source), _behind(config))[which],
         *frame.dump_upper(), *frame.dump_lower(table=False, words=False),
     ):
         builder.must(command)

@@ -14,8 +14,10 @@ __all__ = ["count_checks"]
 
 SHORTEST = 7
 """Exponent of the shortest program whose length is more than there is of it."""
-MANY = ((14, 14), (17, 14), (18, 14))
-"""Exponents of the counts of matrix and vector commands after which waits are tried."""
+FEW = range(4, 9)
+"""Exponents of the counts of every unit's commands after which waits are tried."""
+MANY = (14, (Unit.MATRIX, Unit.VECTOR)), (17, (Unit.MATRIX,)), (18, (Unit.MATRIX,))
+"""Of some units' counts."""
 FIRST = 1 << 20
 """Address of the program of so many commands."""
 
@@ -67,9 +69,9 @@ def many(setup: Setup) -> Check:
     }
     tries = list(_round(slow))
     commands: list[Command] = [*tries]
-    done = {Unit.MATRIX: 0, Unit.VECTOR: 0}
-    for exponents in MANY:
-        for unit, exponent in zip(done, exponents, strict=True):
+    done = dict.fromkeys(Unit, 0)
+    for exponent, units in (*((exponent, tuple(Unit)) for exponent in FEW), *MANY):
+        for unit in units:
             commands += [Command.make(unit)] * ((1 << exponent) - done[unit])
             done[unit] = 1 << exponent
         commands += tries

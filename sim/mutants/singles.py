@@ -5,13 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 
 import numpy as np
 
 from gemmule.config import Config
 from gemmule.csr import FAULT_SHIFT, Control, Csr, Status
-from gemmule.isa import BODY, COMMAND_BYTES, HEADER, NUM_BASES, NUM_LENGTHS, Unit, decode_table, legal_flags
+from gemmule.isa import (
+    BODY,
+    COMMAND_BYTES,
+    HEADER,
+    MAX_LENGTH,
+    NUM_BASES,
+    NUM_LENGTHS,
+    Dyn,
+    SOp,
+    Unit,
+    VOp,
+    decode_table,
+    legal_flags,
+)
 from gemmule.operations import OPERATIONS
 from gemmule.resolve import FAULTS, OUT, resolve
 from gemmule.sim.launch import Launch
@@ -21,14 +33,20 @@ from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["single_checks"]
 
-SPARSE = 1200
+SPARSE = 400
 """Random commands."""
 ROUNDS = 4
 """Sets of registers for them."""
+LARGE = 0, 5
+"""Turns in which rows are moved by every stride: by length register 15, which then holds 2^15 and 2^4."""
+CAP = 9
+"""A length of several column groups: strides count."""
 CYCLES = 104
 """Of a launch of one command that does nothing: row miss, latency, burst and what is around it."""
 Registers = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Bases, limits, lengths."""
+_MOVED = (Unit.LOAD, 0), (Unit.STORE, 0), (Unit.MATRIX, 0), (Unit.VECTOR, VOp.PRODUCT), (Unit.SELECT, SOp.COMPARE)
+"""An operation of every unit."""
 _AT = {name: sum(bits for _, bits in HEADER[:i]) for i, (name, _) in enumerate(HEADER)}
 _BITS = dict(HEADER)
 
@@ -36,6 +54,19 @@ _BITS = dict(HEADER)
 def _word(unit: int, op: int, flags: int, body: int = 0) -> int:
     """A command on a predicate that is 0: it is resolved and does nothing."""
     return (unit | op << _AT["op"] | flags << _AT["flags"] | 1 << _AT["predicate"]) | body << 64
+
+
+def _bare(unit: int, op: int, **fields: int) -> int:
+    """A command whose lengths are 1 and whose other fields are 0, but for these, where its unit has them."""
+    body = at = 0
+    for name, bits in BODY[Unit(unit)]:
+        body |= fields.get(name, int(name.endswith("_cap"))) << at
+        at += bits
+    return _word(unit, op, 0, body)
+
+
+def _moved(word: int, which: int, register: int, stride: int) -> int:
+    return word | which << _AT["dyn_which"] | register << _AT["dyn_reg"] | stride << _AT["dyn_stride"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,31 +115,24 @@ def _sparse(draw: random.Random, bits: int) -> int:
     return draw.choice([0, 1, power, power, power + draw.randrange(4), power - 1, draw.getrandbits(bits)]) % (1 << bits)
 
 
-def _drawn(draw: random.Random) -> int:
-    """A random command of which few fields are not small."""
-    unit, op = draw.choice(list(OPERATIONS))
-    body, at, few = 0, 0, draw.random()
+def _drawn(draw: random.Random, unit: int, op: int, few: float, cap: int = 1) -> int:
+    """A random command of which ``few`` fields are not small, and lengths are ``cap``."""
+    body = at = 0
     for name, bits in BODY[Unit(unit)]:
-        often = name.endswith("_cap") and draw.random() < 0.5
-        value = _sparse(draw, bits) if often or draw.random() < few else int(name.endswith("_cap"))
+        often = name.endswith("_cap") and draw.random() < few
+        value = _sparse(draw, bits) if often or draw.random() < few else cap * name.endswith("_cap")
         body |= value << at
         at += bits
     moves = 0
-    if draw.random() < 0.3:
+    if draw.random() < few:
         moves = (draw.randrange(4) << _AT["dyn_which"] | draw.randrange(16) << _AT["dyn_reg"]
                  | _sparse(draw, _BITS["dyn_stride"]) << _AT["dyn_stride"])
     legal = [flags for flags in range(256) if legal_flags(unit, op, flags)]
     return _word(unit, op, draw.choice(legal), body) | moves
 
 
-def _brink(draw: random.Random, word: int, faults: Callable[[Iterable[int]], Sequence[int]]) -> list[int]:
+def _brink(word: int, at: int, bits: int, faults: Callable[[Iterable[int]], Sequence[int]]) -> list[int]:
     """The command with a field as large as it can be, and beyond that by every power of two."""
-    at = 64
-    fields = {}
-    for name, bits in BODY[Unit(word & 7)]:
-        fields[name] = at, bits
-        at += bits
-    at, bits = fields[draw.choice([name for name in fields if not name.endswith(("_reg", "_offset"))])]
     rest = word & ~(((1 << bits) - 1) << at)
     legal, wrong = 0, (1 << bits) - 1
     if [bool(fault) for fault in faults([rest, rest | wrong << at])] != [False, True]:
@@ -116,26 +140,64 @@ def _brink(draw: random.Random, word: int, faults: Callable[[Iterable[int]], Seq
     while wrong - legal > 1:
         middle = (legal + wrong) // 2
         legal, wrong = (legal, middle) if faults([rest | middle << at])[0] else (middle, wrong)
-    values = {legal, *(legal + (1 << i) for i in range(bits)), *(legal ^ 1 << i for i in range(bits))}
-    return [rest | value << at for value in sorted(values) if value >> bits == 0]
+    values = [legal, *(legal + (1 << i) for i in range(bits))]
+    return [rest | value << at for value in values if value >> bits == 0]
+
+
+def _brinks(draw: random.Random, unit: int, op: int, faults: Callable[[Iterable[int]], Sequence[int]]) -> list[int]:
+    """The brinks of every field of an operation."""
+    found: list[int] = []
+    for few, cap in ((0.0, 1), (0.0, CAP), (0.05, CAP)):
+        word, at = _drawn(draw, unit, op, few, cap), 64
+        for name, bits in BODY[Unit(unit)]:
+            if not name.endswith(("_reg", "_offset")):
+                found += _brink(word, at, bits, faults)
+            at += bits
+    return found
 
 
 def sparse(config: Config, seed: int) -> Iterator[_Singles]:
-    """Random commands of few large fields and commands at the brink of a fault; with register values of one bit."""
+    """Random commands of few large fields, and of every operation some at the brink of a fault; with register values of
+    one bit."""
     draw = random.Random(seed)
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         bases, limits = (np.array([_sparse(draw, config.address_bits) for _ in range(NUM_BASES)]) for _ in range(2))
         registers = bases, limits, np.array([_sparse(draw, 16) for _ in range(NUM_LENGTHS)])
 
         def faults(words: Iterable[int], registers: Registers = registers) -> Sequence[int]:
             return _Singles.of(config, words, registers).faults
 
-        words = [_drawn(draw) for _ in range(SPARSE // ROUNDS)]
-        edges = (_brink(draw, word, faults) for word in words)
-        yield _Singles.of(config, [*words, *islice(chain.from_iterable(edges), SPARSE // ROUNDS)], registers)
+        words = [_drawn(draw, *draw.choice(list(OPERATIONS)), draw.random()) for _ in range(SPARSE // ROUNDS)]
+        for unit, op in list(OPERATIONS)[turn::ROUNDS]:
+            words += _brinks(draw, unit, op, faults)
+        yield _Singles.of(config, words, registers)
+
+
+def registered(config: Config) -> Iterator[_Singles]:
+    """Every bit of every length register, through every look-up: as rows, columns, depth and as a moved row.
+
+    The command then just leaves its memory. Moved rows of every bit, by stride.
+    """
+    last = config.spm_rows - 1
+    ends: dict[str, int] = {"row": last, "a_row": last, "b_row": last, "src0": last, "first": config.select_keys - 1}
+    for turn in range(16):
+        lengths = np.array([1 << (i + turn) % 16 for i in range(NUM_LENGTHS)])
+        words = []
+        for i in range(1, NUM_LENGTHS):
+            words += [
+                _bare(Unit.LOAD, 0, rows_reg=i, rows_cap=MAX_LENGTH, row_stride=1, bytes=1, **ends),
+                _bare(Unit.SELECT, SOp.COMMIT, n_reg=i, n_cap=MAX_LENGTH, **ends),
+                _bare(Unit.MATRIX, 0, k_reg=i, k_cap=MAX_LENGTH, b_row=last),
+                _moved(_bare(Unit.LOAD, 0, bytes=1, row=last), Dyn.DST, i, 1),
+            ]
+        if turn in LARGE:  # the largest length, and a smaller one
+            words += [_moved(_bare(unit, op, bytes=1, number=1), which, 15, 1 << bit)
+                      for unit, op in _MOVED for which in Dyn for bit in range(10)]
+        yield _Singles.of(config, words, (*(np.zeros(NUM_BASES, dtype=np.int64) for _ in range(2)), lengths))
 
 
 def single_checks(setup: Setup, seed: int) -> list[Check]:
     every = [("legality", legality(setup.config)),
+             *(("length registers", singles) for singles in registered(setup.config)),
              *(("single commands", singles) for singles in sparse(setup.config, seed))]
     return [Check(name, singles.run) for name, singles in every]

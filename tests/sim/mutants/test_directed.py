@@ -88,7 +88,8 @@ def test_bits_of_no_field_are_set_and_mean_nothing(setup):
 
 
 def test_waits_are_tried_for_every_pair_of_units(setup, monkeypatch):
-    monkeypatch.setattr(counts, "MANY", ((3, 2),))
+    monkeypatch.setattr(counts, "FEW", range(2, 3))
+    monkeypatch.setattr(counts, "MANY", ((3, (Unit.MATRIX,)),))
     launches = []
     monkeypatch.setattr(Setup, "record", lambda self, launch: launches.append(launch) or setup.program)
     counts.many(setup)
