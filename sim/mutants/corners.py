@@ -16,6 +16,7 @@ from gemmule.isa import (
     CommitFlag,
     ImportanceFlag,
     KeysFlag,
+    MatrixFlag,
     MoveFlag,
     SoftmaxFlag,
     SOp,
@@ -36,7 +37,7 @@ __all__ = ["corner_checks"]
 
 BROAD, COMMANDS = 6, 120
 """Programs of many rows and columns, and commands of each."""
-WRITTEN = "sums", "indexed", "long", "sought", "behind"
+WRITTEN = "sums", "indexed", "long", "sought", "strides", "behind"
 """Programs by hand."""
 LENGTH = 300
 """In every length register of a program by hand."""
@@ -134,6 +135,26 @@ def _keys(config: Config, groups: int, step: int, target: int) -> Iterator[Comma
         yield line(Unit.STORE, target + 512 * (shift // step), row, min(512, 12 * count))
 
 
+def _strides(config: Config, random: np.random.Generator, target: int) -> Iterator[Command]:
+    """Column groups by every power of two apart; products of many rows, transposed."""
+    dim = config.dim
+    yield make(Unit.LOAD, offset=0, bytes=config.spm_rows * dim, row=0, block_stride=1, rows=1)
+    for bit in range(3, (config.spm_rows - 1).bit_length()):
+        stride, row = 1 << bit, int(random.integers(config.spm_rows // 4))
+        near = min(stride, config.acc_rows // 2)
+        each: dict[str, Any] = {"m": 2, "n": 2 * dim}
+        yield make(Unit.MATRIX, k=2 * dim, a_row=row, a_stride=stride, b_row=row // dim * dim, b_stride=stride,
+                   c_row=4 * bit, c_stride=near, **each)
+        yield make(Unit.VECTOR, op=VOp.REQUANT, src0=4 * bit, src0_stride=near, dst=row, dst_stride=stride, mult=1,
+                   shift=8, **each)
+        yield make(Unit.SELECT, op=SOp.ARGMAX, src0=row, src0_stride=stride, dst=2 * bit, **each)
+    for rows in (17 * dim + 1, 33 * dim + 1, 63 * dim - 1):
+        yield make(Unit.MATRIX, flags=[MatrixFlag.A_TRANSPOSED], m=rows, n=dim, k=dim, a_row=0, a_stride=dim,
+                   b_row=config.spm_rows // 2, c_row=0)
+        yield make(Unit.STORE, flags=[_A], bytes=4 * rows * dim, row=0, block_stride=1, rows=1,
+                   offset=target + 16 * rows * dim)
+
+
 def _behind(config: Config) -> Iterator[Command]:
     """Softmax of rows of which some columns lie behind the piece, in every context."""
     for i, behind in enumerate((-300, -40, -1, 0, 1, 31, 32, 33, 40, 64, 100, 129)):
@@ -157,7 +178,7 @@ def written(config: Config, seed: int, which: int) -> Launch:
     for command in (
         *frame.fill(draw),
         *(_sums(config, random, frame.source), _indexed(config, random), _long(config, frame),
-          _sought(config, random, frame.source), _behind(config))[which],
+          _sought(config, random, frame.source), _strides(config, random, frame.source), _behind(config))[which],
         *frame.dump_upper(), *frame.dump_lower(table=False, words=False),
     ):
         builder.must(command)

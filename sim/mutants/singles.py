@@ -45,6 +45,7 @@ CYCLES = 104
 """Of a launch of one command that does nothing: row miss, latency, burst and what is around it."""
 Registers = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Bases, limits, lengths."""
+NONE = np.zeros(NUM_BASES, dtype=np.int64)
 _MOVED = (Unit.LOAD, 0), (Unit.STORE, 0), (Unit.MATRIX, 0), (Unit.VECTOR, VOp.PRODUCT), (Unit.SELECT, SOp.COMPARE)
 """An operation of every unit."""
 _AT = {name: sum(bits for _, bits in HEADER[:i]) for i, (name, _) in enumerate(HEADER)}
@@ -79,7 +80,7 @@ class _Singles:
     @staticmethod
     def of(config: Config, words: Iterable[int], registers: Registers) -> _Singles:
         image = b"".join(word.to_bytes(COMMAND_BYTES, "little") for word in words)
-        faults = resolve(decode_table(image), *registers, config)[:, OUT["fault"]]
+        faults = resolve(decode_table(image), *registers, config)[:, OUT["fault"]].tolist()
         dram = np.frombuffer(image, dtype=np.uint8)
         return _Singles(Launch("singles", 0, image[:COMMAND_BYTES], 0, dram, *registers), faults)
 
@@ -105,8 +106,7 @@ def legality(config: Config) -> _Singles:
         tables.setdefault(tuple(legal_flags(unit, op, flags) for flags in range(256)), []).append((unit, op))
     words = [_word(*same[flags % len(same)], flags) for same in tables.values() for flags in range(256)]
     words += [_word(unit, op, flags) for unit in range(8) for op in range(32) for flags in (0, 0x80 >> op % 8)]
-    return _Singles.of(config, words, (*(np.zeros(NUM_BASES, dtype=np.int64) for _ in range(2)),
-                                       np.zeros(NUM_LENGTHS, dtype=np.int64)))
+    return _Singles.of(config, words, (NONE, NONE, np.zeros(NUM_LENGTHS, dtype=np.int64)))
 
 
 def _sparse(draw: random.Random, bits: int) -> int:
@@ -193,7 +193,7 @@ def registered(config: Config) -> Iterator[_Singles]:
         if turn in LARGE:  # the largest length, and a smaller one
             words += [_moved(_bare(unit, op, bytes=1, number=1), which, 15, 1 << bit)
                       for unit, op in _MOVED for which in Dyn for bit in range(10)]
-        yield _Singles.of(config, words, (*(np.zeros(NUM_BASES, dtype=np.int64) for _ in range(2)), lengths))
+        yield _Singles.of(config, words, (NONE, NONE, lengths))
 
 
 def single_checks(setup: Setup, seed: int) -> list[Check]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gemmule.csr import FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status
 from gemmule.isa import COMMAND_BYTES, Command, Unit
 from gemmule.resolve import FAULTS
@@ -145,7 +147,8 @@ def patience(setup: Setup, rtl: RtlDevice) -> str:
 def idle(setup: Setup) -> Check:
     """Nothing is due for longer than ``WATCHDOG``: after as many reads as can be, all of them answered; or ever."""
     config = setup.config
-    each = {"row": 0, "row_stride": 0, "block_stride": 1, "rows": 2 * config.read_bursts, "stride": config.burst_bytes}
+    each: dict[str, Any] = {"row": 0, "row_stride": 0, "block_stride": 1, "rows": 2 * config.read_bursts,
+                            "stride": config.burst_bytes}
     many = [Command.make(Unit.LOAD)] * (config.fetch_queue - 4)
     rest = Command.make(Unit.VECTOR, n=2 * OWED * config.dim, m=1, mult=1, shift=8,
                         waits=dict.fromkeys((Unit.LOAD, Unit.STORE), 1))

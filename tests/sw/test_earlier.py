@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from gemmule.hw.flow.mutate import Mutant
+from gemmule.config import load_config
+from gemmule.hw.flow import equal, mutate
+from gemmule.hw.flow.mutate import Mutant, Mutants
+from gemmule.sim.mutants import campaign
+from gemmule.sim.mutants.campaign import Verdict
+from gemmule.sw.cli import main
 from gemmule.sw.commands.earlier import Earlier, read_earlier, survivor
 from gemmule.sw.errors import InputError
 
@@ -61,3 +66,41 @@ def test_what_is_no_result_is_refused(tmp_path, text):
         read_earlier(path, NOW, MUTANTS)
     with pytest.raises(InputError, match="--again must name a result of gemmule mutate"):
         read_earlier(tmp_path / "none.json", NOW, MUTANTS)
+
+
+def test_only_what_was_open_is_judged(tmp_path, monkeypatch, capsys):
+    """Of mutants 2 and 5, which were open, 5 is now noticed; 2 is proved equal."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "every.sv").write_text("module")
+    built = Mutants(tmp_path / "every.sv", tmp_path / "netlist.il", tuple(MUTANTS.values()), {"load": 9})
+    judged, passed = [], []
+
+    def some_of(mutants, numbers, tools):
+        judged.extend(numbers)
+        return tmp_path / "some.sv"
+
+    def checks_of(config, seed, programs, commands, **more):
+        passed.append(more["passed"])
+        return [], 1, "key"
+
+    monkeypatch.setattr(mutate, "build_mutants", lambda *_, **__: built)
+    monkeypatch.setattr(mutate, "some_of", some_of)
+    monkeypatch.setattr(campaign, "checks_of", checks_of)
+    monkeypatch.setattr(campaign, "campaign", lambda config, verilog, numbers, *_: (
+        Verdict(number, "offsets" if number == 5 else None) for number in numbers))
+    monkeypatch.setattr(equal, "prove", lambda mutant, *_, **__: "2 steps")
+    found = result()
+    del found["netlist"]
+    found["config_sha256"] = load_config("tiny").sha256
+    (tmp_path / "earlier.json").write_text(json.dumps(found))
+    monkeypatch.setattr("sys.argv", ["gemmule", "mutate", "--again", "earlier.json", "--json", "now.json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code in (0, None), capsys.readouterr().err
+    now = json.loads((tmp_path / "now.json").read_text())
+    assert judged == [2, 5]
+    assert passed == [30]
+    assert now["killed_by"] == {"program": 2, "offsets": 1}
+    assert [(each["number"], each["equal"]) for each in now["survivors"]] == [(2, "2 steps"), (4, "1 step")]
+    assert now["total"] == {"cells": 9, "mutants": 5, "killed": 3, "equal": 2, "open": 0, "rate": 1.0}
+    assert len(now["netlist"]) == 64
