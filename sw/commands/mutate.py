@@ -135,7 +135,7 @@ def _rate(killed: int, of: int) -> float:
 
 def _kind(check: str) -> str:
     """A check without its seed: programs are one kind."""
-    return {"fuzz": "program", "probe": "probe"}.get(check.partition("-")[0], check)
+    return {"fuzz": "program", "probe": "probe", "broad": "broad program"}.get(check.partition("-")[0], check)
 
 
 def _units(mutants: tuple[Mutant, ...], survivors: set[int], equal: dict[int, str],

@@ -24,8 +24,8 @@ MANY, ONE, UNUSED, NEVER = "counts too far", "one at a time", "not looked at", "
 REASONS = {
     MANY: "it takes from some millions to 2^40 cycles until the bit counts",
     ONE: "the stream's only command has let go before the next one claims, so its level is always 0 then",
-    NEVER: "the count or field never has the value: on `tiny` at most six products and five stores are in flight, and "
-           "no store broadcasts",
+    NEVER: "the count or field never has the value: on `tiny` random programs have at most four products and five "
+           "stores in flight, not nine and eight, and no store broadcasts",
     UNUSED: "nobody looks at the value then: of a memory that is not read, a stage without a row, a request that is "
             "not offered, fields that a store does not have",
 }
@@ -80,7 +80,7 @@ def mutants_page() -> str:
         "## Open\n",
         "Neither noticed nor proved equal: the proof starts from any state, so it does not see that a count never "
         "reaches some values or that a field never has some; others need billions of cycles, or a check that is not "
-        "there yet. Where it is known why:\n",
+        "there yet. Where a reason is known, which is no proof:\n",
         *(f"- {word}: {text}" for word, text in REASONS.items()), "",
         "| unit | number | mode | wire | source | why |", "|---|---|---|---|---|---|",
         *(_survivor(mutant, WHY.get(mutant["place"], "-")) for mutant in left), "",
