@@ -149,6 +149,7 @@ class Mutate(Record):
     programs: int = Field(description="that a mutant must pass to survive, beside the directed checks")
     commands: int = Field(description="of a program, about")
     tools: dict[str, str]
+    netlist: str = Field(description="SHA-256 of the Verilog with all mutants")
     units: dict[str, MutantsOfUnit]
     total: MutantsOfUnit
     killed_by: dict[str, int] = Field(description="mutants by the check that noticed them first")

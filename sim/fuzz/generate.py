@@ -87,11 +87,13 @@ def _registers(frame: Frame, random: np.random.Generator) -> tuple[np.ndarray, n
     return bases, limits, lengths.astype(np.int64)
 
 
-def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 0.0, brief: bool = False) -> Launch:
+def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 0.0, brief: bool = False,
+             taste: type[Draw] = Draw) -> Launch:
     """A random program of ``commands`` commands between its fill and its dump.
 
     Half of the limits end where the program's last access does. With chance ``faults`` one more command, somewhere,
-    faults, or a limit register is a byte short. A ``brief`` program has no very long commands.
+    faults, or a limit register is a byte short. A ``brief`` program has no very long commands; a ``taste`` draws other
+    sizes.
 
     Raises:
         SimulationError: the address space has no room for so many.
@@ -103,7 +105,7 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
             f"fuzz: {commands} commands a program do not fit address_bits = {config.address_bits} (at most "
             f"{max(frame.most, 0)}): use fewer --commands, more address_bits or smaller memories")
     bases, limits, lengths = _registers(frame, random)
-    draw = Draw(config, random, bases, lengths)
+    draw = taste(config, random, bases, lengths)
     builder = Builder(config, bases, limits, lengths, random)
     builder.program = range(frame.program, frame.end)
     if brief:

@@ -15,9 +15,9 @@ from gemmule.io.files import write_atomically
 from gemmule.io.progress import counting
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.fuzz.generate import generate, probe
-from gemmule.sim.mutants import checks
-from gemmule.sim.mutants.checks import directed
+from gemmule.sim.mutants.directed import directed
 from gemmule.sim.mutants.recorded import Check, programs
+from gemmule.sim.mutants.setup import DRAM_BYTES
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 
 __all__ = ["NONE", "Verdict", "campaign", "checks_of"]
@@ -43,17 +43,19 @@ class Verdict:
     """What the check found."""
 
 
-def checks_of(config: Config, seed: int, count: int, commands: int) -> tuple[list[Check], int, str]:
+def checks_of(config: Config, seed: int, count: int, commands: int, *,
+              passed: int = 0) -> tuple[list[Check], int, str]:
     """All checks, the bytes of DRAM that they need, and what tells them from others.
 
-    Of ``count`` programs of ``gemmule fuzz`` first a few, then what no program reaches, faults, and the rest.
+    Of ``count`` programs of ``gemmule fuzz`` first a few, then what no program reaches, faults, and the rest; without
+    the first ``passed``, but for the last one, which is longer than all others.
     """
-    digest = hashlib.sha256(Path(checks.__file__).read_bytes())
-    early = (generate(config, seed + i, commands, faults=0.1) for i in range(min(EARLY, count)))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
+    early = (generate(config, seed + i, commands, faults=0.1) for i in range(passed, min(EARLY, count)))
     faulty = (probe(config, seed + i) for i in range(FAULTY))
     late = (generate(config, seed + i, commands * (LONG if i == count - 1 else 1), faults=0.1 * (i < count - 1))
-            for i in range(EARLY, count))
-    dram_bytes, found = 1, ([], [])  # type: tuple[int, tuple[list[Check], list[Check]]]
+            for i in range(max(EARLY, min(passed, count - 1)), count))
+    dram_bytes, found = DRAM_BYTES, ([], [])  # type: tuple[int, tuple[list[Check], list[Check]]]
     with counting("programs recorded", count + FAULTY) as tell:
         for launches, group in zip((early, chain(faulty, late)), found):
             for program in programs(config, launches):

@@ -287,6 +287,13 @@ class RtlDevice:
         """Read one register; while a program runs, it goes on for the few cycles that this takes."""
         return int(self._request("csr", writes=[], reads=[int(offset)])[0])
 
+    def steps(self, steps: Sequence[tuple[str | int, ...]]) -> list[int]:
+        """Many small steps at once: ("write", offset, value), ("read", offset), ("wait", cycles); what was read."""
+        self._written.clear()
+        every = [(str(what), *map(int, values)) for what, *values in steps]
+        answers = self._request("steps", steps=every)
+        return [int(answer) for (what, *_), answer in zip(every, answers, strict=True) if what == "read"]
+
     def access_paused(self, accesses: Sequence[tuple[bool, int, int, int]], seed: int) -> list[int]:
         """Accesses (write, offset, value, strobe) of a host that pauses on every channel; what it was answered."""
         self._written.clear()

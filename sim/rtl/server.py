@@ -150,6 +150,14 @@ async def finish(dut: Any, interrupt: RisingEdge, reads: list[int], after: list[
     return {"timeout": timeout, "values": values, "protocol": int(dut.protocol_error.value)}
 
 
+async def step(dut: Any, what: str, *values: int) -> int:
+    """One of many small requests: write a register, read one, or let cycles pass."""
+    if what == "read":
+        return await read_csr(dut, *values)
+    await (write_csr if what == "write" else wait)(dut, *values)
+    return 0
+
+
 async def _serve(dut: Any, request: dict[str, Any]) -> Any:
     kind = request.pop("kind")
     if kind == "host":
@@ -163,6 +171,8 @@ async def _serve(dut: Any, request: dict[str, Any]) -> Any:
         for write in request["writes"]:
             await write_csr(dut, *write)
         return [await read_csr(dut, address) for address in request["reads"]]
+    if kind == "steps":
+        return [await step(dut, *each) for each in request["steps"]]
     if kind == "paused":
         draw = random.Random(request["seed"])
         return [await paused(dut, write, address, value, strobe, draw)

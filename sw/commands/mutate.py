@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, read_config
+from gemmule.sw.commands.earlier import Earlier, read_earlier, survivor
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import COMMANDS, MUTANTS, PROGRAMS
 
 if TYPE_CHECKING:
-    from gemmule.hw.flow.mutate import Mutant
+    from gemmule.config import Config
+    from gemmule.hw.flow.mutate import Mutant, Mutants
     from gemmule.sim.mutants.campaign import Verdict
 
 __all__ = ["mutate"]
@@ -37,6 +40,9 @@ def mutate(
     seed: SeedOption = 1,
     native: Annotated[bool, typer.Option(
         "--native", help="Run yosys from PATH, not the wheel: faster, other mutants.")] = False,
+    again: Annotated[Path | None, typer.Option(
+        "--again", metavar="FILE", help="An earlier result (--json) on the same mutants: only those that it left open "
+                                        "are judged, by what it did not run; its other verdicts stay.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Plant faults in the RTL, one at a time, and count those that programs and directed checks notice.
@@ -48,12 +54,13 @@ def mutate(
     \b
     Examples:
       gemmule mutate --config tiny --mutants 40 --seed 1 --json build/mutants.json
+      gemmule mutate --config tiny --again build/mutants.json --json build/mutants.json
     """
     out = Output(json)
     device = read_config(config)
 
     from gemmule.hw.flow.equal import prove
-    from gemmule.hw.flow.mutate import build_mutants
+    from gemmule.hw.flow.mutate import build_mutants, some_of
     from gemmule.hw.flow.tools import SynthError, Tools
     from gemmule.io.progress import counting, say, working
     from gemmule.sim.mutants.campaign import campaign, checks_of
@@ -62,25 +69,32 @@ def mutate(
     try:
         with working(f"drawing the mutants of {device.name} with Yosys"):
             netlist = build_mutants(device, mutants, seed, root, tools=tools)
-        checks, dram_bytes, key = checks_of(device, seed, programs, commands)
         by_number = {mutant.number: mutant for mutant in netlist.mutants}
+        what = _what(device, seed, netlist)
+        earlier = read_earlier(again, what, by_number) if again else Earlier({}, {}, frozenset(by_number), 0, 0)
+        passed = earlier.programs if earlier.commands == commands else 0
+        checks, dram_bytes, key = checks_of(device, seed, programs, commands, passed=passed)
+        turns = [number for number in _turns(netlist.mutants) if number in earlier.open]
+        with working("building the mutants in"):
+            verilog = some_of(netlist, turns, tools=tools)
         verdicts: dict[int, Verdict] = {}
-        with counting("mutants", len(by_number)) as tell:
-            for verdict in campaign(device, netlist.verilog, _turns(netlist.mutants), checks, dram_bytes,
-                                    root / "verdicts.jsonl", key):
+        with counting("mutants", max(1, len(turns))) as tell:
+            for verdict in campaign(device, verilog, turns, checks, dram_bytes, root / "verdicts.jsonl", key):
                 verdicts[verdict.number] = verdict
-                alive = sum(verdict.killed_by is None for verdict in verdicts.values())
-                tell(len(verdicts), f"{alive} survive")
-        survivors = [by_number[number] for number, verdict in verdicts.items() if verdict.killed_by is None]
-        equal: dict[int, str] = {}
-        with counting("survivors", max(1, len(survivors))) as tell:
-            for i, mutant in enumerate(survivors, 1):
+                living = sum(verdict.killed_by is None for verdict in verdicts.values())
+                tell(len(verdicts), f"{living} survive")
+        alive = [by_number[number] for number, verdict in verdicts.items() if verdict.killed_by is None]
+        equal = dict(earlier.equal)
+        with counting("survivors", max(1, len(alive))) as tell:
+            for i, mutant in enumerate(alive, 1):
                 if proof := prove(mutant, netlist.netlist, root / "equal", tools=tools):
                     equal[mutant.number] = proof
                 tell(i, f"{len(equal)} proved to change nothing")
     except SynthError as error:
         raise InputError(str(error)) from None
-    units = _units(netlist.mutants, verdicts, equal, netlist.cells)
+    survivors = [by_number[number] for number in _turns(netlist.mutants)
+                 if number in equal or number in verdicts and verdicts[number].killed_by is None]
+    units = _units(netlist.mutants, {mutant.number for mutant in survivors}, equal, netlist.cells)
     total = {what: sum(row[what] for row in units.values()) for what in ("cells", "mutants", "killed", "equal", "open")}
     total["rate"] = _rate(total["killed"], total["mutants"] - total["equal"])
     _table(out, units, total)
@@ -89,11 +103,20 @@ def mutate(
                   f"{equal.get(mutant.number, 'open')}")
     say(f"{time.monotonic() - begin:.0f} s")
     out.write("mutate", device, {
-        "seed": seed, "programs": programs, "commands": commands, "tools": tools.versions(), "units": units,
-        "total": total,
-        "killed_by": dict(Counter(_kind(verdict.killed_by) for verdict in verdicts.values() if verdict.killed_by)),
-        "survivors": [_survivor(mutant, equal.get(mutant.number)) for mutant in survivors],
+        "seed": seed, "programs": programs, "commands": commands, "tools": tools.versions(),
+        "netlist": what["netlist"], "units": units, "total": total,
+        "killed_by": dict(Counter(earlier.killed_by) + Counter(
+            _kind(verdict.killed_by) for verdict in verdicts.values() if verdict.killed_by)),
+        "survivors": [survivor(mutant, equal.get(mutant.number)) for mutant in survivors],
     })
+
+
+def _what(device: Config, seed: int, netlist: Mutants) -> dict[str, Any]:
+    """What tells these mutants from others."""
+    count = Counter(mutant.unit for mutant in netlist.mutants)
+    return {"config_sha256": device.sha256, "seed": seed,
+            "netlist": hashlib.sha256(netlist.verilog.read_bytes()).hexdigest(),
+            "units": {unit: {"cells": cells, "mutants": count[unit]} for unit, cells in netlist.cells.items()}}
 
 
 def _turns(mutants: tuple[Mutant, ...]) -> list[int]:
@@ -112,25 +135,20 @@ def _rate(killed: int, of: int) -> float:
 
 def _kind(check: str) -> str:
     """A check without its seed: programs are one kind."""
-    return {"fuzz": "program", "probe": "probe"}.get(check.partition("-")[0], check)
+    return {"fuzz": "program", "probe": "probe", "broad": "broad program"}.get(check.partition("-")[0], check)
 
 
-def _units(mutants: tuple[Mutant, ...], verdicts: dict[int, Verdict], equal: dict[int, str],
+def _units(mutants: tuple[Mutant, ...], survivors: set[int], equal: dict[int, str],
            cells: Any) -> dict[str, dict[str, Any]]:
     """By unit: cells, mutants, killed, proved equal, open, and the share killed of those not proved equal."""
     found: dict[str, dict[str, Any]] = {}
     for unit, number in cells.items():
         own = [mutant.number for mutant in mutants if mutant.unit == unit]
-        killed = sum(verdicts[i].killed_by is not None for i in own)
+        killed = sum(i not in survivors for i in own)
         same = sum(i in equal for i in own)
         found[unit] = {"cells": number, "mutants": len(own), "killed": killed, "equal": same,
                        "open": len(own) - killed - same, "rate": _rate(killed, len(own) - same)}
     return found
-
-
-def _survivor(mutant: Mutant, proof: str | None) -> dict[str, Any]:
-    return {"number": mutant.number, "unit": mutant.unit, "mode": mutant.mode, "place": mutant.place,
-            "wire": mutant.wire, "source": list(mutant.source), "equal": proof}
 
 
 def _table(out: Output, units: dict[str, dict[str, Any]], total: dict[str, Any]) -> None:

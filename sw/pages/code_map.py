@@ -45,7 +45,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "combinational", "names", "export", "verilator", "lint", "rtlil", "synth",
-                           "floorplan", "route", "target", "mutate", "cells", "equal", "tools")),
+                           "floorplan", "route", "target", "mutate", "cells", "live", "equal", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (
@@ -57,7 +57,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                            "cosim", "waveform", "fst")),
         Folder("sim/fuzz", ("run", "generate", "builder", "frame", "corners", "brink", "draw", "commands", "vector",
                             "select", "modes", "faults", "reveal", "coverage", "wipe")),
-        Folder("sim/mutants", ("recorded", "checks", "campaign")),
+        Folder("sim/mutants", ("recorded", "setup", "registers", "bus", "watchdog", "corners", "singles", "counts",
+                                "directed", "campaign")),
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",

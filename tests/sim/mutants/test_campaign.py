@@ -93,9 +93,20 @@ def test_the_device_itself_must_pass(run):
 def test_checks_are_told_apart_by_what_they_run(monkeypatch):
     monkeypatch.setattr(running, "FAULTY", 2)
     monkeypatch.setattr(running, "EARLY", 1)
+    monkeypatch.setattr(running, "directed", lambda config, seed: [Check("registers", lambda device: "")])
     found, dram_bytes, key = checks_of(TINY, 1, 2, 40)
     names = [check.name for check in found]
     assert [name for name in names if name.startswith(("fuzz", "probe"))] == ["fuzz-1", "probe-1", "probe-2", "fuzz-2"]
     assert [names.index("registers"), names.count("wipe")] == [2, 2]
     assert dram_bytes & (dram_bytes - 1) == 0
     assert checks_of(TINY, 1, 2, 40)[2] == key != checks_of(TINY, 2, 2, 40)[2]
+
+
+@pytest.mark.parametrize(("passed", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (9, [3])])
+def test_programs_that_were_passed_are_left_out_but_the_long_one(monkeypatch, passed, left):
+    monkeypatch.setattr(running, "FAULTY", 0)
+    monkeypatch.setattr(running, "EARLY", 2)
+    monkeypatch.setattr(running, "LONG", 2)
+    monkeypatch.setattr(running, "directed", lambda config, seed: [])
+    names = [check.name for check in checks_of(TINY, 1, 3, 10, passed=passed)[0]]
+    assert [name for name in names if name != "wipe"] == [f"fuzz-{seed}" for seed in left]

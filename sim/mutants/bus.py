@@ -1,0 +1,118 @@
+"""Checks of what the bus does: stalls, error responses, every bit of an address, resets in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gemmule.csr import Control, Csr
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit, decode
+from gemmule.resolve import FAULTS
+from gemmule.sim.mutants.recorded import MARGIN, Check
+from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
+from gemmule.sim.rtl.device import RtlDevice
+
+__all__ = ["bus_checks"]
+
+LOW = 14
+"""Lowest bit of an address that is tried alone: above the launch itself."""
+
+
+def stalls(setup: Setup, chance: int) -> Check:
+    def run(rtl: RtlDevice) -> str:
+        return setup.program.moved(rtl, chance) or setup.clean.moved(rtl, chance) or setup.after.exact(rtl)
+
+    return Check(f"stalls, {chance} in 256", run)
+
+
+def _moves(setup: Setup, unit: Unit) -> list[tuple[int, int]]:
+    """(index, DRAM address) of the loads or stores through base register 0 that touch DRAM."""
+    image, found = setup.program.launch.image, []
+    for index in range(len(image) // COMMAND_BYTES):
+        command = decode(int.from_bytes(image[index * COMMAND_BYTES:][:COMMAND_BYTES], "little"))
+        if command.unit is unit and command.fields["base"] == 0 and MoveFlag.ZERO not in command.flags:
+            found.append((index, command.fields["offset"]))
+    return found
+
+
+def error(setup: Setup, where: str, last: bool) -> Check:
+    """An error response: fault ``axi``; the next program is exact, without a reset of the bus."""
+    launch = setup.program.launch
+    size = len(launch.image) // COMMAND_BYTES
+    at = -1 if last else 0
+    index, address = {
+        "fetch": (size - 6 if last else 40, launch.program + (size - 6 if last else 40) * COMMAND_BYTES),
+        "load": _moves(setup, Unit.LOAD)[at], "store": _moves(setup, Unit.STORE)[at]}[where]
+
+    def run(rtl: RtlDevice) -> str:
+        rtl.watchdog = setup.program.expected.cycles + MARGIN
+        rtl.load(launch)
+        rtl.set_axi_error(address)
+        seen = rtl.run()
+        rtl.set_axi_error(None)
+        right = seen.fault_index <= index if where == "fetch" else index < seen.fault_index <= size
+        right = right and bool(np.count_nonzero(seen.issue >= 0) <= seen.fault_index)
+        found = wanted("fault", "axi", FAULTS[seen.fault])
+        found = found or ("" if right else f"fault index {seen.fault_index} for command {index}")
+        if last:
+            rtl.wait(1000)  # what is under way comes to its end
+            rtl.write_register(Csr.CONTROL, Control.RESET)
+            found = found or first_of(*(lambda at=at: wanted(  # type: ignore[misc]
+                f"register {at:#x} after a reset", 0, rtl.read_register(at)) for at in (
+                    Csr.STATUS, Csr.FAULT_INDEX, Csr.CYCLES)))
+        return found or setup.recovered(rtl)
+
+    return Check(f"error of a {where}, {'last' if last else 'first'}", run)
+
+
+def _far(bits: int) -> Iterator[tuple[str, int, list[Command], dict[int, int]]]:
+    """Launches whose last move is at an address of one high bit, by its base or by its offset, through either buffer of
+    the store unit."""
+    for bit in range(LOW, bits):
+        for name, base, offset in (("base", 1 << bit, 0), ("offset", 0, 1 << bit)):
+            for unit, moves in ((Unit.LOAD, 1), (Unit.STORE, 1), (Unit.STORE, 2))[:1 if offset else 3]:
+                near, there = (Command.make(unit, bytes=4, row=0, block_stride=1, rows=1, base=at, offset=offset)
+                               for at, offset in ((0, 0), (1, offset)))
+                yield (f"{unit.label} {moves} with bit {bit} of its {name}", 1 << bit, [near, there][-moves:],
+                       {1: base})
+
+
+def addresses(setup: Setup, rtl: RtlDevice) -> str:
+    """The memory answers with an error at one place: a move that goes there, and no other, ends with fault ``axi``."""
+    rtl.watchdog = MARGIN
+    for name, place, commands, bases in _far(setup.config.address_bits):
+        rtl.load(launch_of(name, commands, bases=bases, program=1 << 12, limit=(1 << setup.config.address_bits) - 1))
+        if place < rtl.dram_bytes:  # beyond there is nothing that could answer
+            rtl.set_axi_error(place)
+        seen = rtl.run()
+        rtl.set_axi_error(None)
+        if found := wanted(f"fault of a {name}", "axi", FAULTS[seen.fault]):
+            return found
+    return setup.recovered(rtl)
+
+
+def reset(setup: Setup, cycles: int) -> Check:
+    """A reset in the middle of a program, of device and bus."""
+
+    def run(rtl: RtlDevice) -> str:
+        rtl.load(setup.program.launch)
+        rtl.start()
+        rtl.wait(cycles)
+        rtl.write_register(Csr.CONTROL, Control.RESET)
+        found = wanted("status after a reset", 0, rtl.read_register(Csr.STATUS)) or wanted(
+            "cycles after a reset", 0, rtl.read_register(Csr.CYCLES))
+        rtl.reset()
+        return found or setup.recovered(rtl)
+
+    return Check(f"reset after {cycles} cycles", run)
+
+
+def bus_checks(setup: Setup) -> list[Check]:
+    end = setup.program.expected.cycles
+    return [
+        *(stalls(setup, chance) for chance in (30, 200)),
+        *(error(setup, where, last) for where in ("fetch", "load", "store") for last in (False, True)),
+        Check("addresses", lambda rtl: addresses(setup, rtl)),
+        *(reset(setup, end * part // 8) for part in (1, 3, 6)),
+    ]
