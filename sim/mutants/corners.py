@@ -9,6 +9,8 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import (
+    COMMAND_BYTES,
+    HEADER,
     MAX_LENGTH,
     NUM_BASES,
     NUM_LENGTHS,
@@ -22,6 +24,7 @@ from gemmule.isa import (
     SOp,
     Unit,
     VOp,
+    body_of,
     encode_program,
 )
 from gemmule.sim.fuzz.builder import Builder
@@ -188,10 +191,12 @@ def written(config: Config, seed: int, which: int) -> Launch:
 
 def spare(launch: Launch) -> Launch:
     """The program with all bits of its commands set that belong to no field."""
-    image = bytearray(launch.image)
-    for at in range(31, len(image), 32):
-        image[at] |= 0xC0
-    return Launch("spare bits", launch.seed, bytes(image), launch.program, launch.dram, launch.bases,
+    image = b""
+    for at in range(0, len(launch.image), COMMAND_BYTES):
+        word = int.from_bytes(launch.image[at:at + COMMAND_BYTES], "little")
+        used = sum(bits for _, bits in (*HEADER, *body_of(word & 7)))
+        image += (word | (1 << 8 * COMMAND_BYTES) - (1 << used)).to_bytes(COMMAND_BYTES, "little")
+    return Launch("spare bits", launch.seed, image, launch.program, launch.dram, launch.bases,
                   launch.limits, launch.lengths)
 
 
