@@ -52,7 +52,7 @@ class VectorDatapath(wiring.Component):
     r0_data, r1_data, acc_data: In
         Read data.
     mean: In(signed(32)), row_mult: In(18), row_shift: In(6), maximum: In(signed(24))
-        Of the rows in stages 2, 3 (softmax weights: 8), 4 (9) and 5, from the contexts.
+        Of the rows in stages 2, 3 and 3 (softmax weights: 8) and 5, from the contexts.
     plain, factor, score, power: Out
         Per lane, seen in stages 3, 3, 5 and 8: int16 operands, squares, softmax scores or magnitudes - 1 or rescaled
         accumulators, exponentials.
@@ -80,9 +80,9 @@ class VectorDatapath(wiring.Component):
         count, traits = self.config.lanes, self.traits
         stage = [None, *self.token]
 
-        op = Signal(lane_control_layout())
+        op, decoded = Signal(lane_control_layout()), self._decode(m)
         with m.If(self.start):
-            m.d.sync += op.eq(self._decode(m))
+            m.d.sync += op.eq(decoded)
         low, high, words_end = self._tables(m, op.lookup | op.interpolate)
 
         norm, row_mult, weigh_mult = op.norm, Signal(signed(18)), Signal(17)

@@ -52,7 +52,7 @@ class VectorLane(wiring.Component):
     valid, visible: In(STAGES)
         Bit k - 1: stage k holds a pass; this lane is a column of its row.
     mean: In(signed(32)), row_mult: In(signed(18)), row_shift: In(6), maximum: In(signed(24))
-        Of the rows in stages 2, 3 (negative with ``norm``), 3 (weights: 8) and 5.
+        Of the rows in stages 2, 3 (negative with ``norm``), 3 (softmax weights: 8) and 5.
     weigh_mult: In(17)
         Of the row in stage 8; 0 unless ``weigh``.
     partner: In(signed(16)), x: Out(signed(16))

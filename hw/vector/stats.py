@@ -37,7 +37,7 @@ class VectorStats(wiring.Component):
     plain, factor, score, power: In
         Per lane: stage 3, 3, 5, 8.
     mean: Out(signed(32)), row_mult: Out(18), row_shift: Out(6), maximum: Out(signed(24))
-        Of the row in stages 2, 3, 4 (softmax weights: 8 and 9) and 5.
+        Of the row in stages 2, 3 and 3 (softmax weights: 8) and 5.
     done: Out(1)
         High in the cycle that stores the command's last quotient.
     """
