@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -89,14 +89,17 @@ class Stream(wiring.Component):
 
         active = Signal()
         cycle = Signal(17)  # of the tile
-        cycles, last_cycles = Signal(17), Signal(17)  # of a tile and of the last tile, less one
+        # Cycles of a tile and of the last tile, less one (never 0): known in the command's second cycle, asked then.
+        cycles, last_cycles = Signal(17, init=1), Signal(16, init=1)
         m_left, n_left, k_left = (Signal(16, name=f"{name}_left") for name in "mnk")  # from this block on
         a_outer, a_block = Signal(ROW_BITS), Signal(ROW_BITS)
         b_outer, b_block = Signal(ROW_BITS), Signal(ROW_BITS)
         c_outer, c_block = Signal(ROW_BITS), Signal(ROW_BITS)
         add = Signal()
 
-        tile_end, last_m, last_k, last_tile, begin = Signal(), Signal(), Signal(), Signal(), Signal()
+        tile_end, last_tile, begin = Signal(), Signal(), Signal()
+        # Of a block, from its second cycle on, and asked in its last one: no block has fewer than two.
+        last_m, last_n, last_k = Signal(), Signal(), Signal()
         r = self.phase
         reads, writes = Signal(), Signal()
         m.d.comb += [
@@ -127,9 +130,7 @@ class Stream(wiring.Component):
             ]
 
         m.d.comb += [
-            last_m.eq(at_most(m_left, dim)),
-            last_k.eq(at_most(k_left, dim)),
-            last_tile.eq(last_k & at_most(n_left, dim) & (last_m | ~outputs)),
+            last_tile.eq(last_k & last_n & (last_m | ~outputs)),
             tile_end.eq(active & (cycle == Mux(last_tile, last_cycles, cycles))),
             self.reload.eq(active & command.apart & ~last_tile & (cycle == last_cycles)),
             self.release.eq(tile_end & last_tile),
@@ -138,6 +139,9 @@ class Stream(wiring.Component):
             drain.end.eq(tile_end & last_k & outputs), drain.last.eq(last_tile), drain.add.eq(add),
             drain.row.eq(c_block), drain.rows.eq(m_left),
         ]
+
+        m.d.sync += [
+            last_m.eq(at_most(m_left, dim)), last_n.eq(at_most(n_left, dim)), last_k.eq(at_most(k_left, dim))]
 
         # The next block: a step of the inner, the middle or the outer loop.
         inner, middle, outer = Signal(), Signal(), Signal()
@@ -178,30 +182,31 @@ class Stream(wiring.Component):
                 a_outer.eq(command.a_row), a_block.eq(command.a_row), b_outer.eq(next_b), b_block.eq(next_b),
                 c_outer.eq(next_c), c_block.eq(next_c), add.eq(command.flags[MatrixFlag.ACCUMULATE]),
             ]
+        slot, last = self._slots(m, command)
+        m.d.sync += [cycles.eq(slot), last_cycles.eq(last)]
         with m.If(begin):
             first = self.current
-            slot, last = self._slots(m)
             m.d.sync += [
-                command.eq(first), active.eq(1), cycle.eq(0), cycles.eq(slot), last_cycles.eq(last),
+                command.eq(first), active.eq(1), cycle.eq(0),
                 m_left.eq(first.m), n_left.eq(first.n), k_left.eq(first.k),
                 a_outer.eq(first.a_row), a_block.eq(first.a_row), b_outer.eq(first.b_row), b_block.eq(first.b_row),
                 c_outer.eq(first.c_row), c_block.eq(first.c_row), add.eq(first.flags[MatrixFlag.ACCUMULATE]),
             ]
         return m
 
-    def _slots(self, m: Module) -> tuple[Signal, Signal]:
-        """Cycles of a tile and of the last tile of ``current``, less one each."""
-        dim, first = self.config.dim, self.current
-        items, bits = dim // self.config.preload, exact_log2(dim)
-        rows, least, last, slot = Signal(17), Signal(17), Signal(17), Signal(17)
-        free = first.flags[MatrixFlag.REUSE] | first.apart  # no preload beside the stream
+    def _slots(self, m: Module, command: data.View) -> tuple[Signal, Signal]:
+        """Cycles of a tile and of the last tile of a command, less one each."""
+        dim = self.config.dim
+        items = dim // self.config.preload
+        rows, least, last, slot = Signal(16), Signal(range(max(dim, 4))), Signal(16), Signal(17)  # less one
+        free = command.flags[MatrixFlag.REUSE] | command.apart  # no preload beside the stream
         m.d.comb += [
-            rows.eq(Mux(first.flags[MatrixFlag.A_TRANSPOSED], (((first.m - 1) >> bits) + 1) << bits, first.m)),
-            least.eq(Mux(free, self.timing.matrix_rmw, max(items, self.timing.matrix_rmw))),
-            last.eq(Mux(rows > least, rows, least) - 1),
-            slot.eq(last + Mux(first.apart, items + first.flags[MatrixFlag.GROUP_SCALES], 0)),
+            rows.eq((command.m - 1) | Mux(command.flags[MatrixFlag.A_TRANSPOSED], dim - 1, 0)),
+            least.eq(Mux(free, self.timing.matrix_rmw, max(items, self.timing.matrix_rmw)) - 1),
+            last.eq(Mux(rows > least, rows, least)),
+            slot.eq(last + Mux(command.apart, items + command.flags[MatrixFlag.GROUP_SCALES], 0)),
         ]
-        with m.If(first.flags[MatrixFlag.OUTPUT_STATIONARY]):
+        with m.If(command.flags[MatrixFlag.OUTPUT_STATIONARY]):
             m.d.comb += [last.eq(dim - 1), slot.eq(dim - 1)]
         return slot, last
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
 from gemmule.hw.select.group_memory import first_lanes, prefix_counts
+from gemmule.hw.select.route import KEYED_BITS
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["Radix", "wanted"]
@@ -18,8 +19,8 @@ __all__ = ["Radix", "wanted"]
 DIGIT_BITS = 4
 DIGITS = 1 << DIGIT_BITS
 PASSES = KEY_BITS // DIGIT_BITS
-DECIDE = 3  # cycles of a pass behind its last read
-FILTER = 2  # cycles of the filter behind its last read
+DECIDE = 4  # cycles of a pass behind its last read
+FILTER = 4  # cycles of the filter behind its last read
 
 
 def wanted(n: Value, k: Value) -> Value:
@@ -41,7 +42,7 @@ class Radix(wiring.Component):
     Radix-16 selection from the most significant digit over keys that do not move. A pass counts, among the keys that
     share the threshold's digits so far, those whose digit is at least d, for every d; the next digit is the largest d
     with at least ``need`` of them, and those above it are no longer needed. All six passes always run. A pass
-    takes groups + 3 cycles, the filter groups + 2, without gaps; the first read is in the cycle after ``start``.
+    takes groups + 4 cycles, the filter groups + 4, without gaps; the first read is in the cycle after ``start``.
 
     Parameters
     ----------
@@ -55,8 +56,10 @@ class Radix(wiring.Component):
     r_en, r_entry: Out
         Read a group of keys, which are at ``keys`` in the next cycle.
     keys: In(array over lanes)
+        Keys with their ids.
     valid: Out(1)
-        The group at ``keys`` is filtered: ``count`` lanes survive, those in ``keep``.
+        The group at ``filtered``, which was at ``keys`` two cycles ago: ``count`` lanes survive, those in ``keep``.
+    filtered: Out(array over lanes)
     count: Out
     keep: Out(lanes)
     finish: Out(1)
@@ -65,10 +68,11 @@ class Radix(wiring.Component):
 
     def __init__(self, *, lanes: int, entries: int) -> None:
         self.lanes, self.entries = lanes, entries
+        keyed = data.ArrayLayout(KEYED_BITS, lanes)
         super().__init__({
             "start": In(1), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
-            "r_en": Out(1), "r_entry": Out(ENTRY_BITS), "keys": In(data.ArrayLayout(KEY_BITS, lanes)),
-            "valid": Out(1), "count": Out(range(lanes + 1)), "keep": Out(lanes),
+            "r_en": Out(1), "r_entry": Out(ENTRY_BITS), "keys": In(keyed),
+            "valid": Out(1), "filtered": Out(keyed), "count": Out(range(lanes + 1)), "keep": Out(lanes),
             "finish": Out(1),
         })
 
@@ -78,7 +82,7 @@ class Radix(wiring.Component):
 
         # Passes: reads of all groups, then the cycles until the digit is known.
         total, left = Signal(many), Signal(many)
-        reading, gap, step = Signal(), Signal(range(DECIDE + 1)), Signal(range(PASSES + 1))
+        reading, gap, step = Signal(), Signal(range(max(DECIDE, FILTER) + 1)), Signal(range(PASSES + 1))
         filtering, group_last = Signal(), Signal()
         m.d.comb += [
             filtering.eq(step == PASSES),
@@ -102,7 +106,7 @@ class Radix(wiring.Component):
         unknown, next_digit = Signal(PASSES), Signal(PASSES)  # digits not known yet, and the first of them
         within = Signal(lanes)  # lanes inside n
         seen = [Signal(name=f"seen_{i}") for i in range(1, 4)]
-        final = [Signal(name=f"final_{i}") for i in range(1, 5)]
+        final = [Signal(name=f"final_{i}") for i in range(1, 7)]
         threshold = [Signal(DIGIT_BITS, name=f"threshold_{i}") for i in range(PASSES)]  # most significant first
         m.d.sync += [
             level.eq(step), unknown.eq(Cat(step <= i for i in range(PASSES))),
@@ -111,9 +115,9 @@ class Radix(wiring.Component):
             Cat(final).eq(Cat(reading & group_last & ~filtering, final)),
         ]
         alike, digits = Signal(lanes), Signal(data.ArrayLayout(DIGIT_BITS, lanes))
-        same = Signal(lanes)
+        same, keys = Signal(lanes), [keyed[:KEY_BITS] for keyed in self.keys]
         for lane in range(lanes):
-            parts = [self.keys[lane][KEY_BITS - DIGIT_BITS * (i + 1):][:DIGIT_BITS] for i in range(PASSES)]
+            parts = [keys[lane][KEY_BITS - DIGIT_BITS * (i + 1):][:DIGIT_BITS] for i in range(PASSES)]
             known = Cat((parts[i] == threshold[i]) | unknown[i] for i in range(PASSES))
             m.d.comb += same[lane].eq(within[lane] & known.all())
             m.d.sync += [
@@ -125,40 +129,51 @@ class Radix(wiring.Component):
         totals = [Signal(many, name=f"total_{d}") for d in range(1, DIGITS)]
         for d in range(1, DIGITS):
             m.d.sync += groups[d - 1].eq(popcount([alike[lane] & (digits[lane] >= d) for lane in range(lanes)]))
-            with m.If(self.start | final[3]):
+            with m.If(self.start | final[4]):
                 m.d.sync += totals[d - 1].eq(0)
             with m.Elif(seen[2]):
                 m.d.sync += totals[d - 1].eq(totals[d - 1] + groups[d - 1])
-        # Stage 4: the digit.
+        # Stage 4: for which digits that is enough. Stage 5: the digit.
         need, above, digit = Signal(many), Signal(many), Signal(DIGIT_BITS)
         enough = Signal(DIGITS)  # falls once as digits rise, because the counts do
-        m.d.comb += enough.eq(Cat(1, (count >= need for count in totals)))
+        m.d.sync += enough.eq(Cat(1, (count >= need for count in totals)))
         for d in range(1, DIGITS):
             with m.If(enough[d]):
                 m.d.comb += digit.eq(d)
             with m.Elif(enough[d - 1]):
                 m.d.comb += above.eq(totals[d - 1])
-        with m.If(final[3]):
-            m.d.sync += need.eq(need - above)
+        taken = Signal(many)  # leaves ``need`` in stage 6: the next pass, or the filter, asks later
+        with m.If(final[4]):
+            m.d.sync += taken.eq(above)
             with m.Switch(level):
                 for i in range(PASSES):
                     with m.Case(i):
                         m.d.sync += threshold[i].eq(digit)
+        with m.If(final[5]):
+            m.d.sync += need.eq(need - taken)
         with m.If(self.start):
             m.d.sync += need.eq(wanted(self.n, self.k))
 
-        # Filter, in stage 1, where all digits are known: keys above the threshold, and the first ones equal to it.
+        # Filter, where all digits are known. Stage 1: keys above the threshold, and those equal to it.
         value = Cat(reversed(threshold))
-        greater, before = Signal(lanes), prefix_counts(m, list(same), "same")
-        few = Signal(range(lanes + 1))  # of those needed
-        wanted_places = Signal(lanes)
+        greater, greater_3, alike_3 = Signal(lanes), Signal(lanes), Signal(lanes)
+        m.d.sync += greater.eq(Cat(within[i] & (keys[i] > value) for i in range(lanes)))
+        # Stage 2: how many.
+        before = [Const(0, 1), *(Signal(range(i + 1), name=f"before_{i}") for i in range(1, lanes + 1))]
+        above_3, keyed_2 = Signal(range(lanes + 1)), Signal.like(self.keys)
+        m.d.sync += [
+            *(to.eq(count) for to, count in zip(before[1:], prefix_counts(m, list(alike), "alike")[1:])),
+            above_3.eq(popcount(list(greater))), greater_3.eq(greater), alike_3.eq(alike),
+            keyed_2.eq(self.keys), self.filtered.eq(keyed_2),
+        ]
+        # Stage 3: the first equal ones, as many as needed.
+        few, wanted_places = Signal(range(lanes + 1)), Signal(lanes)
         m.d.comb += [
-            greater.eq(Cat(within[i] & (self.keys[i] > value) for i in range(lanes))),
-            self.valid.eq(seen[0] & (level == PASSES)),
+            self.valid.eq(seen[2] & (level == PASSES)),
             wanted_places.eq(first_lanes(need, lanes)),
-            self.keep.eq(greater | Cat(same[i] & Array(wanted_places)[before[i]] for i in range(lanes))),
+            self.keep.eq(greater_3 | Cat(alike_3[i] & Array(wanted_places)[before[i]] for i in range(lanes))),
             few.eq(Mux(before[lanes] < need, before[lanes], need)),
-            self.count.eq(popcount(list(greater)) + few),
+            self.count.eq(above_3 + few),
         ]
         with m.If(self.valid):
             m.d.sync += need.eq(need - few)

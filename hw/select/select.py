@@ -93,7 +93,16 @@ class Select(wiring.Component):
 
         # A token travels beside its group; stage k is k cycles after the group's last step.
         # Beyond the write only maxima go on: the next command may start then.
-        maximum = is_op(held, SOp.ARGMAX, SOp.COMPARE)
+        maximum, top_k, keys_op, load_op = (Signal(name=name) for name in ("maximum", "top_k", "keys_op", "load_op"))
+        turn, key_turn = Signal(bits), Signal(bits)
+        command = control.command
+        with m.If(control.start):  # decoded once: much hangs on them
+            m.d.sync += [
+                maximum.eq(is_op(command, SOp.ARGMAX, SOp.COMPARE)), top_k.eq(is_op(command, SOp.TOP_K)),
+                keys_op.eq(is_op(command, SOp.KEYS)), load_op.eq(is_op(command, SOp.LIST_LOAD)),
+                turn.eq(Mux(is_op(command, SOp.KEYS, SOp.IMPORTANCE), command.first, 0)),
+                key_turn.eq(Mux(is_op(command, SOp.KEYS), command.first, 0)),
+            ]
         token = [sequencer.token]
         for k in range(1, RESULT + 1):
             stage = Signal(token_layout(config), name=f"token_{k}")
@@ -106,38 +115,31 @@ class Select(wiring.Component):
                     m.d.comb += getattr(block, f"token_{k}").eq(token[k])
 
         # Stage 1: both planes of a value are there. Stage 2: values move to the banks of their positions.
-        position_op = is_op(held, SOp.KEYS, SOp.IMPORTANCE)
         low = Signal(dim * BYTE_BITS)
         value, turned = (Signal(data.ArrayLayout(VALUE_BITS, dim), name=name) for name in ("value", "turned"))
-        turn = Signal(bits)
         m.d.sync += low.eq(self.spm.data)
         for i in range(dim):
             old, new = (row.word_select(i, BYTE_BITS) for row in (low, self.spm.data))
             m.d.sync += value[i].eq(Mux(sequencer.planes, Cat(old, new), new))
-        m.d.comb += turn.eq(Mux(position_op, held.first, 0))
         m.d.sync += turned.eq(rotate_lanes(m, value, VALUE_BITS, turn, "value"))
         m.d.comb += [importance.operands.eq(turned), argmax.values.eq(turned)]
 
-        # Results: survivors in stage 1 behind their read, keys and loaded entries in stage 3, maxima in stage 7.
-        top_k, keys_op = Signal(), Signal()
+        # Results: survivors in stage 3 behind their read, keys and loaded entries in stage 3, maxima in stage 7.
         single = Signal(route.ids[0].shape())
         m.d.comb += [
-            top_k.eq(is_op(held, SOp.TOP_K)), keys_op.eq(is_op(held, SOp.KEYS)),
             radix.start.eq(control.start & is_op(control.command, SOp.TOP_K)),
             radix.n.eq(control.command.n), radix.k.eq(control.command.k),
-            keys.r_en.eq(radix.r_en), keys.r_entry.eq(radix.r_entry),
+            keys.r_en.eq(radix.r_en), keys.r_entry.eq(radix.r_entry), radix.keys.eq(keys.r_data),
             route.begin.eq(sequencer.begin), route.keep.eq(Mux(top_k, radix.keep, ~0)),
             route.key_entry.eq(Mux(top_k, 0, held.dst)), route.list_entry.eq(held.dst),
-            route.turn.eq(Mux(keys_op, held.first, 0)),
+            route.turn.eq(key_turn),
             single.eq(Mux(argmax.valid, argmax.id, lists.entry)),
             route.load.eq(radix.valid | argmax.valid
-                          | (token[3].valid & (keys_op | is_op(held, SOp.LIST_LOAD)))),
+                          | (token[3].valid & (keys_op | load_op))),
             route.count.eq(Mux(top_k, radix.count, Mux(argmax.valid, 1, token[3].count))),
         ]
-        for i in range(dim):
-            m.d.comb += radix.keys[i].eq(keys.r_data[i])
         with m.If(top_k):
-            m.d.comb += route.lanes.eq(keys.r_data)
+            m.d.comb += route.lanes.eq(radix.filtered)
         with m.Elif(keys_op):
             m.d.comb += route.lanes.eq(importance.keyed)
         with m.Else():

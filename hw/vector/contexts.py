@@ -10,9 +10,8 @@ from amaranth.utils import exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
-from gemmule.hw.vector.ops import is_op, row_write, token_layout, traits_of
+from gemmule.hw.vector.ops import row_write, token_layout, traits_layout
 from gemmule.hw.vector.serial import CODE_BITS
-from gemmule.isa import VOp
 from gemmule.numerics import MAX_SHIFT
 
 __all__ = ["MEAN_BITS", "RISE_BITS", "SUM_BITS", "VectorContexts", "maximum_layout", "quotient_layout"]
@@ -44,7 +43,7 @@ class VectorContexts(wiring.Component):
 
     Members
     -------
-    command: In(vector_layout)
+    command: In(vector_layout), traits: In(traits_layout)
     token: In(token_layout).array(STAGES + 1)
         Element k is stage k.
     found, kept, summed, divided: In(row_write)
@@ -52,7 +51,7 @@ class VectorContexts(wiring.Component):
     mean: Out(signed(32))
         Of the row in stage 2; 0 unless NORM_APPLY subtracts it.
     row_mult: Out(18), row_shift: Out(6)
-        Multiplier of the row in stage 3 (8), its shift in stage 4 (9). RESCALE: 1 and the rise.
+        Multiplier and shift of the row in stage 3 (8). RESCALE: 1 and the rise.
     maximum: Out(maximum_layout)
         Of the row in stage 5 (SOFTMAX_MAX: 8).
     total: Out(37), rise: Out(6)
@@ -62,7 +61,8 @@ class VectorContexts(wiring.Component):
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
-            "command": In(vector_layout(config)), "token": In(token_layout(config)).array(STAGES + 1),
+            "command": In(vector_layout(config)), "traits": In(traits_layout()),
+            "token": In(token_layout(config)).array(STAGES + 1),
             "found": In(row_write(config, maximum_layout())), "kept": In(row_write(config, SUM_BITS)),
             "summed": In(row_write(config, signed(MEAN_BITS))), "divided": In(row_write(config, quotient_layout())),
             "mean": Out(signed(MEAN_BITS)), "row_mult": Out(18), "row_shift": Out(6), "maximum": Out(maximum_layout()),
@@ -82,12 +82,12 @@ class VectorContexts(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        token, command, traits = self.token, self.command, traits_of(self.command)
-        norm, find = is_op(command, VOp.NORM_APPLY), is_op(command, VOp.SOFTMAX_MAX)
-        exp, rescales = is_op(command, VOp.SOFTMAX_EXP), traits.rescales
+        token, command, traits = self.token, self.command, self.traits
+        norm, find = traits.norm_apply, traits.softmax_max
+        exp, rescales = traits.softmax_exp, traits.rescales
         root_write = Signal(row_write(self.config, ROOT))
         m.d.comb += [
-            root_write.en.eq(self.divided.en & is_op(command, VOp.NORM_STAT)),
+            root_write.en.eq(self.divided.en & traits.norm_stat),
             root_write.row.eq(self.divided.row),
             root_write.data.r.eq(self.divided.data.r), root_write.data.h.eq(self.divided.data.code.as_signed()),
         ]
@@ -96,7 +96,7 @@ class VectorContexts(wiring.Component):
         mean = self._memory(m, "means", signed(MEAN_BITS), self.summed).read_port()
         root = self._memory(m, "roots", ROOT, root_write).read_port()
         row = Mux(traits.weigh, token[5].row, token[0].row)
-        valid = [Mux(traits.weigh, late.valid, early.valid) for early, late in zip(token[:4], token[5:])]
+        valid = [Mux(traits.weigh, late.valid, early.valid) for early, late in zip(token[:3], token[5:])]
         reciprocal = self._reciprocals(m, valid[0], row)
         rises = [Signal(RISE_BITS, name=f"rise_{k}") for k in range(6, 9)]
         m.d.sync += [to.eq(of) for to, of in zip(rises, [maximum.data.rise, *rises])]
@@ -134,15 +134,13 @@ class VectorContexts(wiring.Component):
                 shift1.eq(less + Cat(more, norm & more[-1]).as_signed()),
             ]
         # Stage 2 (7): rounded to a mantissa of 17 bits.
-        large, left, shift2 = Signal(), Signal(signed(8)), Signal(6)
+        large, left = Signal(), Signal(signed(8))
         m.d.comb += [large.eq(z[31:].any() & ~exact), left.eq(shift1 - large)]
         with m.If(valid[2]):
             m.d.sync += [
                 self.row_mult.eq(Mux(large, z[16:], z[15:]) + Mux(large, z[15], z[14])),
-                shift2.eq(Mux(left < 0, 0, Mux(left[6] | left[4:6].all(), MAX_SHIFT, left))),
+                self.row_shift.eq(Mux(left < 0, 0, Mux(left[6] | left[4:6].all(), MAX_SHIFT, left))),
             ]
-        with m.If(valid[3]):
-            m.d.sync += self.row_shift.eq(shift2)
         return m
 
     def _reciprocals(self, m: Module, valid: Value, row: Value) -> data.View:
@@ -152,7 +150,6 @@ class VectorContexts(wiring.Component):
         context, bank_of = Signal(4), Signal()
         m.d.comb += [context.eq(command.context), bank_of.eq(context[0] if banks == 2 else 0)]
         row_bits, context_bits = exact_log2(config.stat_rows), exact_log2(config.stat_contexts // banks)
-        absmax = is_op(command, VOp.ABSMAX)
         out = Signal(RECIPROCAL)
         for i in range(banks):
             memory = Memory(shape=RECIPROCAL, depth=config.stat_contexts * config.stat_rows // banks, init=[],
@@ -162,7 +159,7 @@ class VectorContexts(wiring.Component):
             own = bank_of == i
             m.d.comb += [
                 upper.eq(Mux(own, context, context + 1) >> (banks - 1)),
-                port.en.eq(write.en & Mux(own, ~is_op(command, VOp.NORM_STAT), absmax)),
+                port.en.eq(write.en & Mux(own, ~self.traits.norm_stat, self.traits.absmax)),
                 port.addr.eq(Cat(write.row[:row_bits], upper[:context_bits])),
                 port.data.eq(write.data.scale),
                 read.en.eq(valid),

@@ -13,12 +13,12 @@ from gemmule.hw.interfaces import ROW_BITS, vector_layout
 from gemmule.hw.vector.lane import STAGES, VectorLane
 from gemmule.hw.vector.ops import (
     WORDS,
-    Traits,
     capture_layout,
     is_op,
     lane_control_layout,
     part_bits,
     token_layout,
+    traits_layout,
     traits_of,
 )
 from gemmule.hw.vector.round import limited
@@ -40,8 +40,10 @@ class VectorDatapath(wiring.Component):
 
     Members
     -------
-    command: In(vector_layout)
-        Held from ``begin`` until the last write.
+    start: In(1), next: In(vector_layout)
+        With ``start`` the next command, which is decoded for the lanes then.
+    command: In(vector_layout), traits: In(traits_layout)
+        Held from ``begin``, the next cycle, until the last write.
     begin: In(1)
     capture: In(capture_layout)
         One cycle after the read, with its data.
@@ -50,7 +52,7 @@ class VectorDatapath(wiring.Component):
     r0_data, r1_data, acc_data: In
         Read data.
     mean: In(signed(32)), row_mult: In(18), row_shift: In(6), maximum: In(signed(24))
-        Of the rows in stages 2, 3 (softmax weights: 8), 4 (9) and 5, from the contexts.
+        Of the rows in stages 2, 3 and 3 (softmax weights: 8) and 5, from the contexts.
     plain, factor, score, power: Out
         Per lane, seen in stages 3, 3, 5 and 8: int16 operands, squares, softmax scores or magnitudes - 1 or rescaled
         accumulators, exponentials.
@@ -62,7 +64,9 @@ class VectorDatapath(wiring.Component):
         self.config = config
         dim, lanes = config.dim, config.lanes
         super().__init__({
-            "command": In(vector_layout(config)), "begin": In(1), "capture": In(capture_layout(config)),
+            "start": In(1), "next": In(vector_layout(config)),
+            "command": In(vector_layout(config)), "traits": In(traits_layout()),
+            "begin": In(1), "capture": In(capture_layout(config)),
             "token": In(token_layout(config)).array(STAGES),
             "r0_data": In(8 * dim), "r1_data": In(8 * dim), "acc_data": In(32 * dim),
             "mean": In(signed(32)), "row_mult": In(18), "row_shift": In(6), "maximum": In(signed(24)),
@@ -73,11 +77,12 @@ class VectorDatapath(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        command, count = self.command, self.config.lanes
+        count, traits = self.config.lanes, self.traits
         stage = [None, *self.token]
 
-        op, traits = Signal(lane_control_layout()), traits_of(command)
-        self._decode(m, op, traits)
+        op, decoded = Signal(lane_control_layout()), self._decode(m)
+        with m.If(self.start):
+            m.d.sync += op.eq(decoded)
         low, high, words_end = self._tables(m, op.lookup | op.interpolate)
 
         norm, row_mult, weigh_mult = op.norm, Signal(signed(18)), Signal(17)
@@ -126,9 +131,9 @@ class VectorDatapath(wiring.Component):
         m.d.comb += part.eq(row.word_select(self.capture.part, len(part)))
         return part
 
-    def _decode(self, m: Module, op: data.View, traits: Traits) -> None:
-        """Control of the lanes from the command."""
-        command = self.command
+    def _decode(self, m: Module) -> data.View:
+        """Control of the lanes from the next command."""
+        command, traits, op = self.next, traits_of(self.next), Signal(lane_control_layout())
         norm, absmax, add = (is_op(command, o) for o in (VOp.NORM_APPLY, VOp.ABSMAX, VOp.ADD))
         exp = is_op(command, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
         stored = is_op(command, VOp.REQUANT, VOp.PRODUCT, VOp.ADD) & ~traits.interpolate
@@ -160,6 +165,7 @@ class VectorDatapath(wiring.Component):
             m.d.comb += [op.low.eq(Mux(lower > upper, upper, lower)), op.high.eq(upper)]
         with m.Else():
             m.d.comb += [op.low.eq(-(1 << 7)), op.high.eq((1 << 7) - 1)]
+        return op
 
     def _write(self, m: Module, low: data.View, high: data.View, wide: Value, writes: Value) -> None:
         """A row goes out from stage ``high``, the low plane of one of 16 bits from stage ``low``, one before."""

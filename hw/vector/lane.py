@@ -10,7 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.vector.exp import Exponential
 from gemmule.hw.vector.gelu import GeluFactor
 from gemmule.hw.vector.ops import capture_layout, lane_control_layout
-from gemmule.hw.vector.round import RoundingShift, beyond, limited
+from gemmule.hw.vector.round import RoundingShift, beyond, fits, limited
 from gemmule.hw.vector.word import PLACE, WordLookup
 
 __all__ = ["STAGES", "VectorLane"]
@@ -28,8 +28,8 @@ class VectorLane(wiring.Component):
     | stage | register at its end |
     |---|---|
     | 1 | operands ``main``, ``aux``, ``sine`` from the memories; column parameters |
-    | 2 | ``factor``: main plus bias; main * main or aux; ``mean`` - n * main; ADD: main * mult + aux * command.aux |
-    | 3 | product with the multiplier (command, column or row) |
+    | 2 | ``factor``: main plus bias; main * main or aux; ``mean`` - n * main; ADD: main * mult and aux * command.aux |
+    | 3 | product with the multiplier (command, column or row); ADD: the sum |
     | 4 | ``score``: rounded, ReLU, saturated to 24 (32) bits; ABSMAX: magnitude - 1; the residual rounded |
     | 5 | sum with the residual, saturated; or times cosine, sine, gamma; or distance to the maximum |
     | 6 | limits; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
@@ -52,7 +52,7 @@ class VectorLane(wiring.Component):
     valid, visible: In(STAGES)
         Bit k - 1: stage k holds a pass; this lane is a column of its row.
     mean: In(signed(32)), row_mult: In(signed(18)), row_shift: In(6), maximum: In(signed(24))
-        Of the rows in stages 2, 3 (negative with ``norm``), 4 (weights: 9) and 5.
+        Of the rows in stages 2, 3 (negative with ``norm``), 3 (softmax weights: 8) and 5.
     weigh_mult: In(17)
         Of the row in stage 8; 0 unless ``weigh``.
     partner: In(signed(16)), x: Out(signed(16))
@@ -101,7 +101,7 @@ class VectorLane(wiring.Component):
         sine5 = Signal(signed(16))
         a: Value = sine5 | words.rise | self.power | op.aux
         b: Value = Mux(op.rotate, self.partner, 0) | words.weight | self.weigh_mult | scaler
-        multiplies = ((valid[2] & op.residual) | (valid[5] & op.rotate) | (valid[8] & (op.weigh | op.gelu))
+        multiplies = ((valid[2] & (op.residual | op.add)) | (valid[5] & op.rotate) | (valid[8] & (op.weigh | op.gelu))
                       | (valid[9] & op.interpolate))
 
         # Stage 2: first product or sum. A pass with aux operands holds them for two cycles a stage.
@@ -113,7 +113,7 @@ class VectorLane(wiring.Component):
             other.eq(Mux(op.by_n, op.n, Mux(op.product, aux, main[:16].as_signed()))),
             product2.eq(main[:16].as_signed() * other),
             of.eq(Mux(op.norm, ~product2, Mux(op.by_n | op.product | op.square, product2, main))),
-            to.eq(Mux(op.norm, self.mean, Mux(op.add, product[:26].as_signed(), bias))),
+            to.eq(Mux(op.norm, self.mean, bias)),
             total2.eq(Cat(1, of).as_signed() + Cat(op.norm, to).as_signed()),
             self.plain.eq(main[:16]),  # planes: holds in stage 3
         ]
@@ -126,22 +126,32 @@ class VectorLane(wiring.Component):
         with m.If(valid[2] & op.norm):
             m.d.sync += beta3.eq(bias)
 
-        # Stage 3: multiplier.
+        # Stage 3: multiplier. ADD: both products, so that no path goes from one multiplier to the other's sum.
         scaled, by = Signal(signed(51)), Signal(signed(18))
         m.d.comb += by.eq(Mux(op.by_row, self.row_mult, mult))
         with m.If(valid[3] & ~op.square):
-            m.d.sync += scaled.eq(self.factor * by)
+            m.d.sync += scaled.eq(Mux(
+                op.add, self.factor[:26].as_signed() + second[:26].as_signed(), self.factor * by))
+
+        # Shifts stand in registers of their own in front of the shifters, whose wide multiplexers they steer.
+        shift4, again_shift, from_second = Signal(6), Signal(6), Signal()
+        m.d.sync += [
+            shift4.eq(Mux(op.by_row, self.row_shift, shift)),
+            again_shift.eq(Mux(op.weigh, self.row_shift, op.shift2)),
+            from_second.eq(op.weigh | op.interpolate | op.gelu | (op.residual & valid[3])),
+        ]
 
         # Stage 4: rounding shift. A rescaled residual has up to 32 bits and may cancel as many.
         m.submodules.round = first = RoundingShift(51)
         over, rounded, kept = Signal(), first.result, Signal(signed(32))
         addend5 = Signal(signed(32))
         m.d.comb += [
-            first.value.eq(scaled), first.shift.eq(Mux(op.by_row, self.row_shift, shift)),
+            first.value.eq(scaled), first.shift.eq(shift4),
             first.flip.eq(op.absmax & first.sign),  # ~x = magnitude - 1
             first.add.eq(Cat(~first.flip, (op.absmax & ~first.sign).replicate(32))),
-            over.eq(first.over | beyond(rounded[31:], rounded[-1])
-                    | (~op.full & beyond(rounded[23:31], rounded[-1]))),
+            # A magnitude is that of an int32.
+            over.eq(first.over | ~(op.absmax | Mux(
+                op.full, fits(first.floor, first.half, 32), fits(first.floor, first.half, 24)))),
             kept.eq(Mux(over, Cat((~first.sign).replicate(23), (first.sign ^ op.full).replicate(8), first.sign),
                         rounded)),
         ]
@@ -157,14 +167,17 @@ class VectorLane(wiring.Component):
 
         # Stage 5: residual, int8 or int16; or second multiplication.
         active, word16, by_aux = Signal(signed(33)), Signal(signed(16)), Signal(signed(32))
-        narrow, minus = Signal(), Signal()
+        narrow, minus, x = Signal(), Signal(), Signal(signed(16))
         m.d.comb += [
             active.eq(self.score + addend5), minus.eq(active[-1]), narrow.eq(op.store & ~op.wide),
-            self.x.eq(Mux(beyond(active[15:32], minus) | (narrow & beyond(active[7:15], minus)),
+            x.eq(Mux(beyond(active[15:32], minus) | (narrow & beyond(active[7:15], minus)),
                           Cat((~minus).replicate(7), (minus ^ ~narrow).replicate(8), minus), active)),
         ]
         with m.If(valid[5] & ~op.exp & ~op.square):
-            m.d.sync += word16.eq(self.x)
+            m.d.sync += word16.eq(x)
+        sign = self.score[-1]
+        m.d.comb += self.x.eq(Mux(  # what is multiplied has no residual: the adder need not come first
+            beyond(self.score[15:31], sign), Cat((~sign).replicate(15), sign), self.score))
         with m.If(valid[5] & (op.norm | op.rotate)):
             m.d.sync += by_aux.eq(self.x * aux5)
 
@@ -208,15 +221,15 @@ class VectorLane(wiring.Component):
 
         # Stage 4: the residual. Stage 7 (late results: 9, 10): second rounding, of an interpolation with its word.
         # A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart.
-        value, value7, from_second = Signal(16), Signal(16), Signal()
-        of7, minus7, over7 = again.result, again.result[-1], Signal()
+        value, value7, of7, over7 = Signal(16), Signal(16), again.result, Signal()
+        fit = [fits(again.floor, again.half, bits) for bits in (8, 9, 16, 17)]
         m.d.comb += [
-            from_second.eq(op.weigh | op.interpolate | op.gelu | (op.residual & valid[4])),
             again.value.eq(Mux(from_second, second, total)),
-            again.shift.eq(Mux(op.weigh, self.row_shift, op.shift2)),
+            again.shift.eq(again_shift),
             again.add.eq(Cat(1, words.base).as_signed()),
-            over7.eq(again.over | beyond(of7[16:], minus7) | (~op.weigh & (of7[15] ^ minus7))
-                     | (~op.wide & (beyond(of7[8:16], minus7) | (~op.weigh & (of7[7] ^ minus7))))),
+            # An interpolated word lies between two others. Weights have no sign bit.
+            over7.eq(again.over | ~(op.interpolate | Mux(
+                op.wide, Mux(op.weigh, fit[3], fit[2]), Mux(op.weigh, fit[1], fit[0])))),
             value7.eq(passed | Mux(over7, Cat(
                 (~again.sign).replicate(7), again.sign ^ (op.wide | op.weigh), (~again.sign).replicate(7),
                 again.sign ^ op.weigh), of7)),

@@ -8,8 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import vector_layout
-from gemmule.hw.vector.ops import token_layout, traits_of
+from gemmule.hw.vector.ops import token_layout, traits_layout
 from gemmule.hw.vector.sequencer import LEFT_BITS
 
 __all__ = ["TreeMask"]
@@ -27,7 +26,7 @@ class TreeMask(wiring.Component):
 
     Members
     -------
-    command: In(vector_layout), begin: In(1), distance: In(signed(18))
+    traits: In(traits_layout), begin: In(1), distance: In(signed(18))
         With ``begin``: n + after - m.
     bitmap: In(1), data: In(8 * dim)
         A row's bitmap on r1, in stage 1 of the row's first group.
@@ -40,14 +39,14 @@ class TreeMask(wiring.Component):
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
-            "command": In(vector_layout(config)), "begin": In(1), "distance": In(signed(LEFT_BITS)),
+            "traits": In(traits_layout()), "begin": In(1), "distance": In(signed(LEFT_BITS)),
             "bitmap": In(1), "data": In(8 * config.dim), "token": In(token_layout(config)).array(2),
             "mask": Out(config.lanes),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, command, token = self.config.lanes, self.command, self.token
+        lanes, token = self.config.lanes, self.token
         group_bits, chunks = exact_log2(lanes), CHUNKS * self.config.vector_passes
         start, chunk = Signal(signed(LEFT_BITS)), Signal(signed(LEFT_BITS - group_bits + 1))
         before = Signal.like(chunk)  # the chunk before
@@ -68,6 +67,6 @@ class TreeMask(wiring.Component):
                                 | index[-1].replicate(lanes))
         m.d.comb += [
             pair.eq(Cat(lower, upper) << start[:group_bits]),
-            self.mask.eq(pair[lanes:] | (~traits_of(command).tree).replicate(lanes)),
+            self.mask.eq(pair[lanes:] | (~self.traits.tree).replicate(lanes)),
         ]
         return m

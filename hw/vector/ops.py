@@ -6,7 +6,7 @@ what is left is its arithmetic in the lane.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
 from amaranth.hdl import ShapeLike, Value, signed
@@ -20,7 +20,7 @@ from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from gemmule.operations import SOFTMAX_OPS
 
 __all__ = ["WORDS", "Traits", "capture_layout", "is_op", "lane_control_layout", "part_bits",
-           "row_write", "token_layout", "traits_of"]
+           "row_write", "token_layout", "traits_layout", "traits_of"]
 
 WORDS = WORD_TABLE_ENTRIES - 1
 """Segments of the word table; its last entry only ends the last one."""
@@ -88,6 +88,11 @@ def is_op(command: data.View, *ops: VOp) -> Value:
 class Traits:
     """Properties of a command, one bit each, decoded from operation and flags."""
 
+    norm_stat: Value
+    norm_apply: Value
+    softmax_max: Value
+    softmax_exp: Value
+    absmax: Value
     accumulator: Value
     """First operand: int32 of the accumulator."""
     planes: Value
@@ -148,11 +153,13 @@ class Traits:
     """Rows are written ``vector_stat`` cycles after their last read, not ``vector_write``."""
     writes: Value
     """Rows go to dst."""
+    parameters: Value
+    """Whether each column group starts with parameter rows: of ``column``, ``bias``, or ``gamma``."""
 
-    @property
-    def parameters(self) -> Value:
-        """Whether each column group starts with parameter rows."""
-        return self.column | self.bias | self.gamma
+
+def traits_layout() -> data.StructLayout:
+    """The traits of the command in work, decoded with its start and registered beside it."""
+    return data.StructLayout({field.name: 1 for field in fields(Traits)})
 
 
 def traits_of(command: data.View) -> Traits:
@@ -173,15 +180,21 @@ def traits_of(command: data.View) -> Traits:
     more = op(VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.MORE)
     interpolate = requant & widened & ~residual & flag(RequantFlag.LOOKUP)
     weigh = op(VOp.SOFTMAX_NORM) | (op(VOp.SOFTMAX_EXP) & widened)
+    column = scaled & flag(RequantFlag.COLUMN, ColumnFlag.COLUMN)
+    bias = (scaled | op(VOp.NORM_APPLY)) & flag(RequantFlag.BIAS, ColumnFlag.BIAS, NormFlag.BIAS)
+    gamma = op(VOp.NORM_APPLY)
     return Traits(
+        norm_stat=op(VOp.NORM_STAT), norm_apply=op(VOp.NORM_APPLY),
+        softmax_max=op(VOp.SOFTMAX_MAX), softmax_exp=op(VOp.SOFTMAX_EXP), absmax=op(VOp.ABSMAX),
         accumulator=scaled | softmax | op(VOp.ABSMAX, VOp.RESCALE),
         planes=norm,
         pair=op(VOp.PRODUCT, VOp.ADD),
         table=op(VOp.TABLE),
         words=op(VOp.WORD_TABLE),
-        column=scaled & flag(RequantFlag.COLUMN, ColumnFlag.COLUMN),
-        bias=(scaled | op(VOp.NORM_APPLY)) & flag(RequantFlag.BIAS, ColumnFlag.BIAS, NormFlag.BIAS),
-        gamma=op(VOp.NORM_APPLY),
+        column=column,
+        bias=bias,
+        gamma=gamma,
+        parameters=column | bias | gamma,
         rotate=op(VOp.ROPE),
         residual=residual,
         rescale=residual & flag(RequantFlag.RESCALE),

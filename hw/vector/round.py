@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.numerics import MAX_SHIFT
 
-__all__ = ["RESULT_BITS", "RoundingShift", "beyond", "limited"]
+__all__ = ["RESULT_BITS", "RoundingShift", "beyond", "fits", "limited"]
 
 RESULT_BITS = 34
 """An int32 after its rounding, with a bit to spare."""
@@ -18,6 +18,13 @@ _LOW = RESULT_BITS - 1
 def beyond(value: Value, sign: Value) -> Value:
     """Whether not all bits are ``sign``; of the upper bits of a number: whether it does not fit the lower ones."""
     return (value ^ sign.replicate(len(value))).any()
+
+
+def fits(floor: Value, half: Value, bits: int) -> Value:
+    """Whether ``floor + half`` is a signed number of ``bits``; beside the adder, not behind it."""
+    top, upper = floor[bits - 1], floor[bits:]
+    carry, ones = half & floor[:bits - 1].all(), upper.all()
+    return Mux(carry, ones, Mux(top, ones, ~upper.any()))
 
 
 def limited(shift: Value) -> Value:
@@ -40,6 +47,8 @@ class RoundingShift(wiring.Component):
         In halves.
     sign: Out(1)
         Of ``value``.
+    floor: Out(signed(33)), half: Out(1)
+        The shifted value (flipped), rounded down, and its first fraction bit.
     over: Out(1)
         The shifted value, rounded down, has more than 33 bits; ``result`` then means nothing.
     result: Out(signed(34))
@@ -48,7 +57,8 @@ class RoundingShift(wiring.Component):
     def __init__(self, width: int) -> None:
         super().__init__({
             "value": In(signed(width)), "shift": In(6), "flip": In(1), "add": In(signed(_LOW)),
-            "sign": Out(1), "over": Out(1), "result": Out(signed(RESULT_BITS)),
+            "sign": Out(1), "floor": Out(signed(_LOW)), "half": Out(1), "over": Out(1),
+            "result": Out(signed(RESULT_BITS)),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -70,6 +80,8 @@ class RoundingShift(wiring.Component):
         low, total = Signal(signed(RESULT_BITS + 1)), Signal(signed(RESULT_BITS + 1))
         m.d.comb += [
             low.eq(Cat(bits, self.sign).as_signed() ^ self.flip.replicate(_LOW + 1).as_signed()),
+            self.half.eq(low[0]),
+            self.floor.eq(low[1:]),
             total.eq(low + self.add),
             self.result.eq(total >> 1),
             self.over.eq(Cat(lost).any()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value, signed
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -11,11 +11,11 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, vector_layout
 from gemmule.hw.vector.ops import (
     WORDS,
-    Traits,
     capture_layout,
     is_op,
     part_bits,
     token_layout,
+    traits_layout,
     traits_of,
 )
 from gemmule.isa import VOp
@@ -44,6 +44,8 @@ class VectorSequencer(wiring.Component):
     command: In(vector_layout)
     held: Out(vector_layout)
         The command in work, from the cycle after ``start`` until the next one.
+    traits: Out(traits_layout)
+        Of ``held``; registers, because all units fan out from them.
     begin: Out(1)
         First cycle of ``held``.
     r0_en, r1_en, acc_en: Out(1)
@@ -60,7 +62,7 @@ class VectorSequencer(wiring.Component):
         self.config = config
         super().__init__({
             "start": In(1), "command": In(vector_layout(config)),
-            "held": Out(vector_layout(config)), "begin": Out(1),
+            "held": Out(vector_layout(config)), "traits": Out(traits_layout()), "begin": Out(1),
             **{f"{port}_en": Out(1) for port in ("r0", "r1", "acc")},
             **{f"{port}_row": Out(ROW_BITS) for port in ("r0", "r1", "acc")},
             "capture": Out(capture_layout(config)), "token": Out(token_layout(config)),
@@ -70,7 +72,7 @@ class VectorSequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dim, new, held, token = self.config.dim, self.command, self.held, self.token
-        new_traits, traits = traits_of(new), traits_of(held)
+        new_traits, traits = traits_of(new), self.traits
         by_rows, rotate = traits.by_rows, traits.rotate
 
         # What a command needs is decoded from the held copy; only initial values come from the new one.
@@ -117,7 +119,8 @@ class VectorSequencer(wiring.Component):
         m.d.comb += groups.eq((new.n[group_bits:] + new.n[:group_bits].any()) << exact_log2(passes))
         with m.If(self.start):
             m.d.sync += [
-                held.eq(new), busy.eq(1), phase.eq(0), params.eq(new_traits.parameters),
+                held.eq(new), *(traits[name].eq(getattr(new_traits, name)) for name, _ in traits_layout()),
+                busy.eq(1), phase.eq(0), params.eq(new_traits.parameters),
                 inner.eq(1), outer.eq(1), fresh.eq(1),
                 inner_count.eq(Mux(new_traits.by_rows, groups, new.m)),
                 outer_count.eq(Mux(new_traits.by_rows, new.m, groups)),
@@ -211,7 +214,7 @@ class VectorSequencer(wiring.Component):
             m.d.sync += base.eq(after)
         return at
 
-    def _read_parameters(self, m: Module, traits: Traits, phase: Signal) -> None:
+    def _read_parameters(self, m: Module, traits: data.View, phase: Signal) -> None:
         """Row ``phase`` of a column group's parameters, and what its data are."""
         capture = self.capture
         m.d.comb += [
@@ -223,7 +226,7 @@ class VectorSequencer(wiring.Component):
             capture.bias.eq(traits.bias),  # the last ``BIAS_ROWS`` stay
         ]
 
-    def _read_operands(self, m: Module, traits: Traits, phase: Signal, first_group: Value,
+    def _read_operands(self, m: Module, traits: data.View, phase: Signal, first_group: Value,
                        last_pass: Value) -> None:
         """Reads in cycle ``phase`` of a row and group, and what their data are."""
         capture = self.capture

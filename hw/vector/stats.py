@@ -10,7 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.contexts import MEAN_BITS, VectorContexts
 from gemmule.hw.vector.divide import VectorDivide
-from gemmule.hw.vector.ops import token_layout, traits_of
+from gemmule.hw.vector.ops import token_layout, traits_layout
 from gemmule.hw.vector.sums import STAGES, VectorSums
 
 __all__ = ["MEAN_CYCLES", "READY", "STAGES", "VectorStats"]
@@ -30,14 +30,14 @@ class VectorStats(wiring.Component):
 
     Members
     -------
-    command: In(vector_layout), begin: In(1)
+    command: In(vector_layout), traits: In(traits_layout), begin: In(1)
         Held from ``begin`` until the last quotient.
     token: In(token_layout).array(STAGES + 1)
         Element k is stage k.
     plain, factor, score, power: In
         Per lane: stage 3, 3, 5, 8.
     mean: Out(signed(32)), row_mult: Out(18), row_shift: Out(6), maximum: Out(signed(24))
-        Of the row in stages 2, 3, 4 (softmax weights: 8 and 9) and 5.
+        Of the row in stages 2, 3 and 3 (softmax weights: 8) and 5.
     done: Out(1)
         High in the cycle that stores the command's last quotient.
     """
@@ -46,7 +46,7 @@ class VectorStats(wiring.Component):
         self.config = config
         lanes = config.lanes
         super().__init__({
-            "command": In(vector_layout(config)), "begin": In(1),
+            "command": In(vector_layout(config)), "traits": In(traits_layout()), "begin": In(1),
             "token": In(token_layout(config)).array(STAGES + 1),
             "plain": In(signed(16)).array(lanes), "factor": In(signed(33)).array(lanes),
             "score": In(signed(32)).array(lanes), "power": In(21).array(lanes),
@@ -56,13 +56,14 @@ class VectorStats(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        token, traits = self.token, traits_of(self.command)
+        token, traits = self.token, self.traits
         m.submodules.sums = sums = VectorSums(config=self.config)
         m.submodules.divide = divide = VectorDivide(config=self.config)
         m.submodules.contexts = contexts = VectorContexts(config=self.config)
         ready, held_back = Signal(), Signal(MEAN_CYCLES)
         m.d.comb += [
             *(part.command.eq(self.command) for part in (sums, divide, contexts)),
+            *(part.traits.eq(traits) for part in (sums, contexts)),
             *(to.eq(of) for part in (sums, contexts) for to, of in zip(part.token, token)),
             *(to.eq(of) for name in ("plain", "factor", "score", "power")
               for to, of in zip(getattr(sums, name), getattr(self, name))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -11,9 +11,8 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.contexts import MEAN_BITS, RISE_BITS, SUM_BITS, maximum_layout
 from gemmule.hw.vector.divide import waiting_layout
-from gemmule.hw.vector.ops import Traits, is_op, row_write, token_layout, traits_of
+from gemmule.hw.vector.ops import row_write, token_layout, traits_layout
 from gemmule.hw.vector.serial import NORM_BITS
-from gemmule.isa import VOp
 from gemmule.numerics import MAX_SHIFT
 from gemmule.numerics.softmax import EMPTY, MAX_RISE
 
@@ -78,7 +77,7 @@ class VectorSums(wiring.Component):
 
     Members
     -------
-    command: In(vector_layout), begin: In(1)
+    command: In(vector_layout), traits: In(traits_layout), begin: In(1)
         Held from ``begin`` on.
     token: In(token_layout).array(STAGES + 1)
     plain, factor, score, power: In
@@ -93,7 +92,8 @@ class VectorSums(wiring.Component):
         self.config = config
         lanes = config.lanes
         super().__init__({
-            "command": In(vector_layout(config)), "begin": In(1), "token": In(token_layout(config)).array(STAGES + 1),
+            "command": In(vector_layout(config)), "traits": In(traits_layout()),
+            "begin": In(1), "token": In(token_layout(config)).array(STAGES + 1),
             "plain": In(signed(16)).array(lanes), "factor": In(signed(33)).array(lanes),
             "score": In(signed(32)).array(lanes), "power": In(21).array(lanes),
             "maximum": In(maximum_layout()), "total": In(SUM_BITS), "rise": In(RISE_BITS),
@@ -103,8 +103,8 @@ class VectorSums(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        token, command, traits = self.token, self.command, traits_of(self.command)
-        norm, exp, absmax = (is_op(command, op) for op in (VOp.NORM_STAT, VOp.SOFTMAX_EXP, VOp.ABSMAX))
+        token, traits = self.token, self.traits
+        norm, exp, absmax = traits.norm_stat, traits.softmax_exp, traits.absmax
         largest = self._find_maximum(m, absmax, traits)
 
         # Sums of squares and of int16 operands in stages 3 and 4, of exponentials in stages 8 and 9.
@@ -151,14 +151,14 @@ class VectorSums(wiring.Component):
         ]
         return m
 
-    def _find_maximum(self, m: Module, absmax: Value, traits: Traits) -> Signal:
+    def _find_maximum(self, m: Module, absmax: Value, traits: data.View) -> Signal:
         """Stages 5 to 7: over the lanes; stage 8: over the groups; stages 9 and 10: into the context, or ABSMAX's
         result, which is there in stage 10.
 
         ONLINE: the context's maximum is left out before stage 10, which has it and the row's in whole octaves.
         """
         token, online = self.token, traits.online
-        find = is_op(self.command, VOp.SOFTMAX_MAX)
+        find = traits.softmax_max
         seen = [(token[5].mask[i], score) for i, score in enumerate(self.score)]
         levels = exact_log2(len(seen))
         for k in range(3):  # a register in front of every comparison's operands keeps its multiplexer small
@@ -202,7 +202,7 @@ class VectorSums(wiring.Component):
             m.d.sync += largest.eq(of_row + 1)
         return largest
 
-    def _variance(self, m: Module, norm: Value, traits: Traits, total: Signal) -> Signal:
+    def _variance(self, m: Module, norm: Value, traits: data.View, total: Signal) -> Signal:
         """Stages 3 to 9: ``max(1, n * Q - s * s + epsilon)``, the square in two halves; returns V of stage 10.
 
         0 if the command is another one. ROUND: without epsilon, plus the square of n times the mean's rounding error,

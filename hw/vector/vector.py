@@ -10,7 +10,7 @@ from gemmule.config import Config
 from gemmule.hw.interfaces import AccRead, AccWrite, SpmRead, SpmWrite, UnitControl, vector_layout
 from gemmule.hw.vector.datapath import WRITE, VectorDatapath
 from gemmule.hw.vector.mask import TreeMask
-from gemmule.hw.vector.ops import capture_layout, token_layout, traits_of
+from gemmule.hw.vector.ops import capture_layout, token_layout
 from gemmule.hw.vector.sequencer import VectorSequencer
 from gemmule.hw.vector.serial import ReciprocalEngine
 from gemmule.hw.vector.stats import MEAN_CYCLES, READY, VectorStats
@@ -76,7 +76,7 @@ class Vector(wiring.Component):
         m.submodules.datapath = datapath = VectorDatapath(config=config)
         m.submodules.stats = stats = VectorStats(config=config)
         m.submodules.tree = tree = TreeMask(config=config)
-        held, traits = sequencer.held, traits_of(sequencer.held)
+        held, traits = sequencer.held, sequencer.traits
 
         busy = Signal()
         with m.If(control.start):
@@ -111,13 +111,15 @@ class Vector(wiring.Component):
             self.r0.en.eq(sequencer.r0_en), self.r0.row.eq(sequencer.r0_row),
             self.r1.en.eq(sequencer.r1_en), self.r1.row.eq(sequencer.r1_row),
             self.acc.en.eq(sequencer.acc_en), self.acc.row.eq(sequencer.acc_row),
+            datapath.start.eq(control.start), datapath.next.eq(control.command),
             datapath.command.eq(held), datapath.begin.eq(sequencer.begin), datapath.capture.eq(capture),
             datapath.r0_data.eq(self.r0.data), datapath.r1_data.eq(self.r1.data),
             datapath.acc_data.eq(self.acc.data),
             datapath.mean.eq(stats.mean), datapath.row_mult.eq(stats.row_mult), datapath.row_shift.eq(stats.row_shift),
             datapath.maximum.eq(stats.maximum),
+            *(part.traits.eq(traits) for part in (datapath, stats, tree)),
             stats.command.eq(held), stats.begin.eq(sequencer.begin),
-            tree.command.eq(held), tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
+            tree.begin.eq(sequencer.begin), tree.distance.eq(sequencer.distance),
             tree.bitmap.eq(capture.bitmap), tree.data.eq(self.r1.data),
             *(port.eq(stage) for port, stage in zip(tree.token, token[1:])),
             self.w.en.eq(datapath.w_en), self.w.row.eq(datapath.w_row),

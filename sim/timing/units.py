@@ -149,7 +149,7 @@ def select_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
     elif op == _KEYS:
         steps = groups if flags >> _FROM_IMPORTANCE & 1 else 2 * groups
     elif op == _TOP_K:
-        steps, after = 6 * (groups + 3) + groups + 2, 0
+        steps, after = 6 * (groups + 4) + groups + 4, 0
     elif op == _IMPORTANCE:
         steps = groups * m * wide
     elif op == _COMMIT:

@@ -105,7 +105,7 @@ async def argmax(dut: Any, seed: int) -> None:
 @cocotb.test()
 @cocotb.parametrize(seed=[1, 2])
 async def top_k(dut: Any, seed: int) -> None:
-    """Keys in two runs, 2 g(N) + 4 cycles each; then six passes and a filter, 7 g(N) + 20 cycles. The survivors are
+    """Keys in two runs, 2 g(N) + 4 cycles each; then six passes and a filter, 7 g(N) + 28 cycles. The survivors are
     the keys of a second, smaller selection."""
     await start(dut)
     bench = Bench(dut, seed)
@@ -118,7 +118,7 @@ async def top_k(dut: Any, seed: int) -> None:
                             dst=begin, first=first + begin)
         keys, ids = values[0].tolist(), list(range(first, first + n))
         for k in (bench.rng.randint(1, n + 1), bench.rng.randint(1, n)):
-            await bench.run(SOp.TOP_K, 20 + 7 * groups(len(keys)), n=len(keys), k=k, dst=dst)
+            await bench.run(SOp.TOP_K, 28 + 7 * groups(len(keys)), n=len(keys), k=k, dst=dst)
             kept = largest(keys, k)
             keys, ids = [keys[i] for i in kept], [ids[i] for i in kept]
             assert await bench.entries(dst, len(ids), "store_list") == ids
@@ -150,7 +150,7 @@ async def importance(dut: Any, seed: int) -> None:
         await bench.run(SOp.KEYS, 4 + groups(n), n=n, first=first, dst=0, shift=shift, aux=head | tail << 8,
                         flags=bit(KeysFlag.FROM_IMPORTANCE))
         keys = [KEY_MAX if i < head or i >= n - tail else min(s >> shift, KEY_MAX) for i, s in enumerate(sums)]
-        await bench.run(SOp.TOP_K, 20 + 7 * groups(n), n=n, k=k, dst=2)
+        await bench.run(SOp.TOP_K, 28 + 7 * groups(n), n=n, k=k, dst=2)
         assert await bench.entries(2, k) == [first + i for i in largest(keys, k)]
 
 
@@ -209,7 +209,7 @@ async def predicates(dut: Any, seed: int) -> None:
 async def latency(dut: Any) -> None:
     """Issue to finish with 2 rows of 2 column groups, DIM 4: steps + 8 for a maximum, + 4 for what is written.
 
-    A top-K takes 6 * 5 steps for its passes and 4 for its filter. The next command issues in the cycle after a finish.
+    A top-K takes 6 * 6 steps for its passes and 6 for its filter. The next command issues in the cycle after a finish.
     """
     await start(dut)
     rng = np.random.default_rng(5)
@@ -217,9 +217,9 @@ async def latency(dut: Any) -> None:
     wide, from_importance = bit(ImportanceFlag.WIDE), bit(KeysFlag.FROM_IMPORTANCE)
     cases = [
         (SOp.ARGMAX, 0, 16), (SOp.ARGMAX, bit(ArgmaxFlag.CONTINUE), 16), (SOp.KEYS, 0, 8),
-        (SOp.KEYS, from_importance, 6), (SOp.TOP_K, 0, 34), (SOp.IMPORTANCE, 0, 8), (SOp.IMPORTANCE, wide, 12),
+        (SOp.KEYS, from_importance, 6), (SOp.TOP_K, 0, 42), (SOp.IMPORTANCE, 0, 8), (SOp.IMPORTANCE, wide, 12),
         (SOp.COMMIT, 0, 6), (SOp.COMMIT, bit(CommitFlag.CLEAR), 6), (SOp.COMPARE, 0, 12), (SOp.COMPARE, wide, 16),
-        (SOp.LIST_LOAD, 0, 12), (SOp.LIST_STORE, 0, 12), (SOp.TOP_K, 0, 34), (SOp.ARGMAX, 0, 16),
+        (SOp.LIST_LOAD, 0, 12), (SOp.LIST_STORE, 0, 12), (SOp.TOP_K, 0, 42), (SOp.ARGMAX, 0, 16),
     ]
     commands = [{"zero": 0, "op": int(op), "flags": flags, "m": 2, "n": 2 * DIM - 1, "k": 3, "src0": 40,
                  "src0_stride": 6, "dst": 8, "number": 1} for op, flags, _ in cases]
@@ -254,7 +254,7 @@ async def full_rate(dut: Any) -> None:
         else:
             assert not reads
             assert writes == [begin + 6 + 2 * i for i in range(6)]
-    for op, flags, cycles in ((SOp.TOP_K, 0, 41), (SOp.COMMIT, 0, 7),
+    for op, flags, cycles in ((SOp.TOP_K, 0, 49), (SOp.COMMIT, 0, 7),
                               (SOp.KEYS, bit(KeysFlag.FROM_IMPORTANCE), 7)):
         reads.clear()
         await bench.run(op, cycles, flags=flags, **fields)

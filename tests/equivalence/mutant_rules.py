@@ -206,7 +206,7 @@ RULES: dict[str, tuple[str, str, str]] = {
                       "row_start += s.load_stride"),
     "steps: argmax": ("sim.timing.units", "m * groups * 2, p.select_result", "m * groups, p.select_result"),
     "steps: keys": ("sim.timing.units", "groups if flags >> _FROM_IMPORTANCE & 1 else 2 * groups", "2 * groups"),
-    "steps: top-K": ("sim.timing.units", "6 * (groups + 3) + groups + 2", "6 * (groups + 2) + groups + 2"),
+    "steps: top-K": ("sim.timing.units", "6 * (groups + 4) + groups + 4", "6 * (groups + 3) + groups + 4"),
     "steps: importance": ("sim.timing.units", "groups * m * wide\n", "groups * m\n"),
     "steps: compare": ("sim.timing.units", "m * groups * wide, p.select_result", "m * groups, p.select_result"),
     "steps: lists": ("sim.timing.units", "(n + half - 1) // half * half", "n"),

@@ -20,7 +20,7 @@ from ..bench import rejection, run_bench
 
 @pytest.mark.parametrize("lanes", [2, 8])
 def test_survivors_and_cycles(lanes: int) -> None:
-    """Kept keys are those of ``top_k``; pass p reads from cycle 1 + p * (groups + 3) on."""
+    """Kept keys are those of ``top_k``; pass p reads from cycle 1 + p * (groups + 4) on."""
     seed = 11
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
@@ -41,12 +41,14 @@ def test_survivors_and_cycles(lanes: int) -> None:
             await ctx.tick()
             ctx.set(dut.start, 0)
             reads, kept, finish = [], [], None
-            for x in range(1, 6 * (groups + 3) + groups + 3):
+            for x in range(1, 6 * (groups + 4) + groups + 5):
                 if ctx.get(dut.valid):
-                    at = reads[-1][1]
+                    at = next(entry for cycle, entry in reads if cycle == x - 3)
                     expected = [i for i in range(lanes) if at + i in set(top_k(keys, k))]
                     assert [i for i in range(lanes) if ctx.get(dut.keep) >> i & 1] == expected
                     assert ctx.get(dut.count) == len(expected)
+                    assert [ctx.get(dut.filtered[i]) for i in range(lanes)] == [
+                        padded[at + i] | at + i << 24 for i in range(lanes)]
                     kept += [at + i for i in expected]
                 if ctx.get(dut.finish):
                     assert finish is None
@@ -57,10 +59,10 @@ def test_survivors_and_cycles(lanes: int) -> None:
                 await ctx.tick()
                 if entry is not None:
                     for i in range(lanes):
-                        ctx.set(dut.keys[i], int(padded[entry + i]))
+                        ctx.set(dut.keys[i], int(padded[entry + i]) | entry + i << 24)
             assert kept == list(top_k(keys, k)), f"seed {seed}: {keys}, k = {k}"
-            assert reads == [(1 + p * (groups + 3) + g, g * lanes) for p in range(7) for g in range(groups)]
-            assert finish == 6 * (groups + 3) + groups + 2
+            assert reads == [(1 + p * (groups + 4) + g, g * lanes) for p in range(7) for g in range(groups)]
+            assert finish == 6 * (groups + 4) + groups + 4
 
     run_bench(dut, bench, cycles=100000)
 

@@ -10,7 +10,7 @@ import pytest
 from gemmule import numerics
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
-from gemmule.hw.vector.ops import token_layout
+from gemmule.hw.vector.ops import token_layout, traits_layout, traits_of
 from gemmule.hw.vector.stats import STAGES, VectorStats
 from gemmule.isa import NormFlag as N
 from gemmule.isa import VOp
@@ -45,6 +45,9 @@ class Driver:
 
     async def begin(self, **fields: int) -> None:
         self.ctx.set(self.dut.command, self.command.const(fields))
+        decoded = traits_of(self.dut.command)
+        self.ctx.set(self.dut.traits, traits_layout().const(
+            {name: self.ctx.get(getattr(decoded, name)) for name, _ in traits_layout()}))
         self.ctx.set(self.dut.begin, 1)
         await self.step()
         self.ctx.set(self.dut.begin, 0)
@@ -88,9 +91,9 @@ class Driver:
         await self.step((self.layout.const({"valid": 1, "row": row}), None))
         await self.step()
         await self.step()
-        mult = self.ctx.get(self.dut.row_mult)
+        found = self.ctx.get(self.dut.row_mult), self.ctx.get(self.dut.row_shift)
         await self.step()
-        return mult, self.ctx.get(self.dut.row_shift)
+        return found
 
 
 @pytest.mark.parametrize(("mean", "value"), [(False, -32768), (True, -32768), (True, 32767)])

@@ -104,7 +104,7 @@ def test_comparison_commands_fault_where_they_are_left_out(
 
 @pytest.mark.parametrize(("op", "flags", "finish"), [
     (SOp.ARGMAX, (), 99 + 3 * 2 * 2 + 8), (SOp.KEYS, (), 99 + 2 * 2 + 4),
-    (SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), 99 + 2 + 4), (SOp.TOP_K, (), 99 + 6 * (2 + 3) + 2 + 2),
+    (SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), 99 + 2 + 4), (SOp.TOP_K, (), 99 + 6 * (2 + 4) + 2 + 4),
     (SOp.IMPORTANCE, (), 99 + 2 * 3 + 4), (SOp.IMPORTANCE, (ImportanceFlag.WIDE,), 99 + 2 * 3 * 2 + 4),
     (SOp.COMMIT, (CommitFlag.CLEAR,), 99 + 2 + 4),
     (SOp.COMPARE, (), 99 + 3 * 2 + 8), (SOp.COMPARE, (CompareFlag.WIDE,), 99 + 3 * 2 * 2 + 8),

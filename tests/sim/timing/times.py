@@ -79,11 +79,11 @@ def select(c: Config, x: Timing, t: int, v: dict) -> int:
     planes = range(2 if ImportanceFlag.WIDE in has else 1)
     rows = [(i, g) for i in range(m) for g in groups]
     entries = [(row, e) for row in range(ceil(n, c.dim // 2)) for e in range(c.dim // 2)]
-    passes = [(count, g) for count in range(6) for g in range(len(groups) + 3)]
+    passes = [(count, g) for count in range(6) for g in range(len(groups) + 4)]
     walk, delay = {
         SOp.ARGMAX: ([(*row, plane) for row in rows for plane in (0, 1)], x.select_result),
         SOp.KEYS: ([(g, plane) for g in groups for plane in (0, 1)], x.select_write),
-        SOp.TOP_K: ([*passes, *groups, "filter", "filter"], 0),
+        SOp.TOP_K: ([*passes, *groups, *4 * ["filter"]], 0),
         SOp.IMPORTANCE: ([(*row, plane) for row in rows for plane in planes], x.select_write),
         SOp.COMMIT: (groups, x.select_write),
         SOp.COMPARE: ([(*row, plane) for row in rows for plane in planes], x.select_result),
