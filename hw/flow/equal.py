@@ -6,11 +6,6 @@ first has the mutation, and the state is the same after them, then it is so with
 last cycle with it, put the right one in its place, nothing that can be seen changes; then the one before. With one
 step the state before may also be taken as what ``before`` cycles without the mutation lead to.
 
-If that fails a second kind is tried, with the mutation in every cycle: some bits of the state may differ all the time,
-and from any two states that differ in these alone a step leads to two such states, while nothing that can be seen
-differs. Which bits, the counterexamples tell: a register that differs in one may differ from then on. With two steps
-the first one is taken to be so, and the first from equal states is proved apart.
-
 The proof is of what differs alone: gates behind the mutation are doubled, all others are there once; bits of the state
 that nothing outside ever depends on do not count. Yosys' ``sat`` finds it.
 """
@@ -18,7 +13,6 @@ that nothing outside ever depends on do not count. Yosys' ``sat`` finds it.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,16 +30,10 @@ __all__ = ["ATTEMPTS", "miter", "prove"]
 
 ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried."""
-INDUCTION = ((1, 3), (2, 6))
-"""(steps of the second kind of proof, counterexamples after which it is given up)."""
 MOST = 40_000
 """Cells beyond which an attempt is left out."""
 SECONDS = 15
 """For one attempt."""
-
-
-State = tuple[str, str, int]
-"""A bit of the state: its cell, "Q" or the number of a clocked read port of a RAM, its place there."""
 
 
 class TooLargeError(Exception):
@@ -59,10 +47,6 @@ class _Product:
     netlist: Netlist
     mutant: Mutant
     before: int
-    always: bool = False
-    """The mutation is there in every cycle, not in the first alone."""
-    loose: frozenset[State] = frozenset()
-    """Bits of the state that may differ from the beginning on."""
     cells: dict[str, Any] = field(default_factory=dict)
     inputs: list[Bit] = field(default_factory=list)
     last: int = 1
@@ -136,9 +120,8 @@ class _Product:
         return self.reached[cycle]
 
     def _touched(self, cycle: int) -> tuple[frozenset[str], frozenset[str], bool]:
-        begin = {self.place} if self.planted(cycle) else set()
-        state = {name for name in self.touched(cycle - 1)[0] if self.holds(name)} if cycle > 0 else {
-            name for name, _, _ in self.loose}
+        begin = {self.place} if cycle == 0 else set()
+        state = {name for name in self.touched(cycle - 1)[0] if self.holds(name)} if cycle > 0 else set()
         found, open_, outputs = set(state), [*begin, *state], set(self.netlist.outputs)
         seen, out = set(begin), False
         while open_:
@@ -156,10 +139,6 @@ class _Product:
                         open_.append(user)
         return frozenset(found), frozenset(state), out
 
-    def planted(self, cycle: int) -> bool:
-        """Whether the mutation is there in a cycle."""
-        return cycle == 0 or self.always and cycle > 0
-
     def holds(self, name: str) -> bool:
         return self.netlist.cells[name].kind in (*REGISTERS, MEMORY)
 
@@ -176,7 +155,7 @@ class _Product:
         return [self.bit(bit, cycle, wrong) for bit in bits]
 
     def mutated(self, name: str, cycle: int, wrong: bool) -> bool:
-        return wrong and self.planted(cycle) and name == self.place
+        return wrong and cycle == 0 and name == self.place
 
     def port(self, name: str, port: str, cycle: int, wrong: bool) -> list[Bit]:
         """What a cell's input sees."""
@@ -199,7 +178,7 @@ class _Product:
         touched, state, _ = self.touched(cycle) if cycle >= 0 else (frozenset(), frozenset(), False)
         cell = self.netlist.cells[name]
         if cell.kind in REGISTERS:  # a register's output differs by its state, or as the place of the mutation
-            wrong = wrong and (name in state or name == self.place and self.planted(cycle))
+            wrong = wrong and (name in state or name == self.place and cycle == 0)
         else:
             wrong = wrong and name in touched
         key = name, cycle, wrong
@@ -236,7 +215,7 @@ class _Product:
         """What a register holds in a cycle."""
         cell = self.netlist.cells[name]
         if cycle == -self.before:
-            return [self.begun(name, "Q", i, wrong) for i in range(len(cell.nets["Q"]))]
+            return [self.given("state", name, i) for i in range(len(cell.nets["Q"]))]
         if wrong and not self.has_state(name, cycle):
             wrong = False
         key = f"next {name}", cycle, wrong
@@ -244,13 +223,8 @@ class _Product:
             self.made[key] = dict(enumerate(self.following(name, cycle - 1, wrong)))
         return list(self.made[key].values())
 
-    def begun(self, name: str, port: str, i: int, wrong: bool) -> Bit:
-        """A bit of the state that both devices begin with."""
-        loose = wrong and (name, port, i) in self.loose
-        return self.given("loose" if loose else "state", name, port, i)
-
     def has_state(self, name: str, cycle: int) -> bool:
-        """Whether the devices may differ in what a cell holds at the beginning of a cycle, other than the first."""
+        """Whether the devices may differ in what a cell holds at the beginning of a cycle."""
         return cycle > 0 and name in self.touched(cycle - 1)[0]
 
     def following(self, name: str, cycle: int, wrong: bool) -> list[Bit]:
@@ -306,7 +280,7 @@ class _Product:
         address, data, _ = self.read_port(cell, port)
         count = data.stop - data.start
         if cycle == -self.before:
-            return [self.begun(name, str(port), i, wrong) for i in range(count)]
+            return [self.given("held", name, port, i) for i in range(count)]
         if wrong and not self.has_state(name, cycle):
             wrong = False
         key = f"held {name} {port}", cycle, wrong
@@ -354,27 +328,29 @@ class _Product:
                 found.append(self.differ(*(self.written(name, cycle, wrong) for wrong in (False, True))))
         return self.any(found)
 
-    def kept(self, cycle: int) -> dict[State, Bit]:
-        """By bit of the state that can be seen: whether it differs at the end of a cycle."""
-        found: dict[State, Bit] = {}
+    def kept(self, cycle: int) -> list[Bit]:
+        """Whether what the state holds at the end of a cycle differs, of bits that are seen."""
+        found: list[Bit] = []
         for name in sorted(self.touched(cycle)[0]):
             cell = self.netlist.cells[name]
             if cell.kind in REGISTERS:
-                pairs = zip(*(self.state(name, cycle + 1, wrong) for wrong in (False, True)), strict=True)
-                found |= {(name, "Q", i): self.differ([a], [b])
-                          for i, (bit, (a, b)) in enumerate(zip(cell.nets["Q"], pairs)) if bit in self.seen}
+                read = [bit in self.seen for bit in cell.nets["Q"]]
+                found.append(self.differ(*(
+                    [bit for bit, used in zip(self.state(name, cycle + 1, wrong), read, strict=True) if used]
+                    for wrong in (False, True))))
             elif cell.kind == MEMORY:
                 for port in range(cell.number("RD_PORTS")):
                     _, data, clocked = self.read_port(cell, port)
+                    read = [bit in self.seen for bit in cell.nets["RD_DATA"][data]]
                     if clocked:
-                        pairs = zip(*(self.latched(name, port, cycle + 1, wrong) for wrong in (False, True)))
-                        found |= {(name, str(port), i): self.differ([a], [b]) for i, (bit, (a, b)) in enumerate(
-                            zip(cell.nets["RD_DATA"][data], pairs)) if bit in self.seen}
-        return {state: bit for state, bit in found.items() if bit != "0"}
+                        found.append(self.differ(*(
+                            [bit for bit, used in zip(self.latched(name, port, cycle + 1, wrong), read) if used]
+                            for wrong in (False, True))))
+        return found
 
     def wrong(self, steps: int) -> Bit:
         """Whether anything that counts differs."""
-        return self.any([*(self.shown(cycle) for cycle in range(steps)), *self.kept(steps - 1).values()])
+        return self.any([*(self.shown(cycle) for cycle in range(steps)), *self.kept(steps - 1)])
 
     def module(self, **outputs: list[Bit]) -> str:
         """All cells, with these outputs, in Yosys' JSON."""
@@ -395,26 +371,6 @@ def miter(netlist: Netlist, mutant: Mutant, steps: int, before: int) -> str:
     return product.module(wrong=[product.wrong(steps)])
 
 
-def induction(netlist: Netlist, mutant: Mutant, steps: int, loose: frozenset[State],
-              base: bool) -> tuple[str, tuple[State, ...]]:
-    """A module whose output ``wrong`` rises when a step that follows ``steps`` - 1 right ones is not right, or with
-    ``base`` when one of ``steps`` from equal states is not; and the bits of the state of its output ``state``, that may
-    not differ then. A step is right when nothing is ``shown`` and no bits of the state but those of ``loose`` differ.
-
-    Raises:
-        TooLargeError: it would have too many cells.
-    """
-    product = _Product(netlist, mutant, 0, True, frozenset() if base else loose)
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
-    shown = [product.shown(cycle) for cycle in range(steps)]
-    kept = [{state: bit for state, bit in product.kept(cycle).items() if state not in loose} for cycle in range(steps)]
-    before = [] if base else [*shown[:-1], *(bit for state in kept[:-1] for bit in state.values())]
-    now = [*shown, *(bit for state in kept for bit in state.values())] if base else [shown[-1], *kept[-1].values()]
-    wrong = product.gate("$and", product.any(now), product.gate("$not", product.any(before)))
-    names = tuple(kept[-1])
-    return product.module(wrong=[wrong], shown=[shown[-1]], state=[kept[-1][name] for name in names] or ["0"]), names
-
-
 @cache
 def _netlist(folder: Path, netlist: Path, tools: Tools) -> Netlist:
     folder.mkdir(parents=True, exist_ok=True)
@@ -425,42 +381,17 @@ def _netlist(folder: Path, netlist: Path, tools: Tools) -> Netlist:
     return Netlist((folder / "flat.json").read_text())
 
 
-def _holds(folder: Path, text: str, options: str, tools: Tools, progress: Progress) -> bool:
-    """Whether the module's output ``wrong`` never rises; what Yosys said is in ``sat.txt``."""
+def _holds(folder: Path, text: str, tools: Tools, progress: Progress) -> bool:
+    """Whether the module's output ``wrong`` never rises."""
     (folder / "miter.json").write_text(text)
     (folder / "sat.ys").write_text(
         f"read_json miter.json\nopt_expr\nopt_merge -share_all\nopt_clean\n"
-        f"tee -o sat.txt sat -timeout {SECONDS} -prove wrong 0 {options} miter\n")
+        f"sat -timeout {SECONDS} -verify -prove wrong 0 miter\n")
     try:
         tools.run("yosys", ["-q", "-l", "sat.log", "sat.ys"], folder, "sat.log", progress)
     except SynthError:
         return False
-    return "no model found: SUCCESS" in (folder / "sat.txt").read_text()
-
-
-def _example(folder: Path) -> dict[str, str]:
-    """The outputs of a counterexample, highest bit first; none where there was no time to find one."""
-    text = (folder / "sat.txt").read_text()
-    return dict(re.findall(r"^  \\(\w+) .* ([01]+) *$", text, re.MULTILINE))
-
-
-def _induct(mutant: Mutant, flat: Netlist, folder: Path, tools: Tools, progress: Progress) -> str | None:
-    """The second kind of proof."""
-    for steps, turns in INDUCTION:
-        loose: frozenset[State] = frozenset()
-        for _ in range(turns):
-            text, names = induction(flat, mutant, steps, loose, False)
-            if _holds(folder, text, "-show wrong,shown,state", tools, progress):
-                base, _ = induction(flat, mutant, steps - 1, loose, True) if steps > 1 else ("", ())
-                if not base or _holds(folder, base, "", tools, progress):
-                    return f"{len(loose)} bits differ, {steps} step{'s' * (steps > 1)}"
-                break
-            example = _example(folder)
-            found = {name[:2] for name, bit in zip(names, reversed(example.get("state", ""))) if bit == "1"}
-            if not found:  # it shows at once, or no example was found
-                break
-            loose |= {name for name in names if name[:2] in found}
-    return None
+    return True
 
 
 def prove(mutant: Mutant, netlist: Path, folder: Path, *, tools: Tools = WHEELS,
@@ -476,9 +407,6 @@ def prove(mutant: Mutant, netlist: Path, folder: Path, *, tools: Tools = WHEELS,
             text = miter(flat, mutant, steps, before)
         except TooLargeError:
             continue
-        if _holds(folder, text, "", tools, progress):
+        if _holds(folder, text, tools, progress):
             return f"{steps} step{'s' * (steps > 1)}" + f" behind {before}" * bool(before)
-    try:
-        return _induct(mutant, flat, folder, tools, progress)
-    except TooLargeError:
-        return None
+    return None

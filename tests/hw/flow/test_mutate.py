@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.hw.flow import mutate, tools
 from gemmule.hw.flow.cells import Netlist, tagged
-from gemmule.hw.flow.equal import induction, miter
+from gemmule.hw.flow.equal import miter
 from gemmule.hw.flow.live import seen
 from gemmule.hw.flow.mutate import Mutant, chosen, complemented, parse, units_of
 from gemmule.sw.cli import main
@@ -132,34 +132,6 @@ def mutant(kind, port, mode):
 ])
 def test_a_proof_asks_for_what_can_be_seen(kind, port, mode, masked, steps, shows):
     assert evaluate(miter(netlist(masked), mutant(kind, port, mode), steps, 0)) is shows
-
-
-def held(valid):
-    """q = a where en, v = en; out = q & v, so that q shows only where it is new, or ``valid``, always."""
-    gates = {"dff": cell("$dffe", {"EN_POLARITY": 1}, CLK=[9], D=[A], EN=[EN], Q=[Q]),
-             "dffv": cell("$dff", CLK=[9], D=[EN], Q=[B]), "or": cell("$or", A=[B], B=["1" if valid else "0"], Y=[AND]),
-             "and": cell("$and", A=[Q], B=[AND], Y=[OUT])}
-    gates["dff"]["port_directions"]["EN"] = "input"
-    return Netlist(json.dumps({"modules": {"gemmule": {
-        "ports": {"given": {"direction": "input", "bits": [A, EN]}, "out": {"direction": "output", "bits": [OUT]}},
-        "cells": gates}}}))
-
-
-LOOSE = frozenset({("dff", "Q", 0)})
-
-
-@pytest.mark.parametrize(("valid", "steps", "loose", "shows"), [
-    (False, 1, frozenset(), True),  # q differs where the enable was wrong,
-    (False, 1, LOOSE, True),  # and it shows where it is said to be new,
-    (False, 2, LOOSE, False),  # which it is not a step after that
-    (True, 2, LOOSE, True),
-])
-def test_bits_that_differ_all_the_time(valid, steps, loose, shows):
-    wrong = mutant("dffe", "EN", "const1")
-    text, names = induction(held(valid), wrong, steps, loose, False)
-    assert evaluate(text) is shows
-    assert set(names) | loose == LOOSE
-    assert not evaluate(induction(held(False), wrong, 1, LOOSE, True)[0])  # the first step, from equal states
 
 
 def test_bits_that_are_never_seen():
