@@ -6,7 +6,7 @@ from functools import reduce
 from itertools import accumulate
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -101,21 +101,20 @@ class StreamClaims(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         entries = [Signal.like(self.mask, name=f"entry_{i}") for i in range(self.depth)]
-        level = Signal(range(self.depth + 1))
-        place = Signal(range(self.depth + 1))
-        m.d.comb += [
-            self.held.eq(reduce(or_, entries)),
-            place.eq(level - self.release),
-        ]
-        m.d.sync += level.eq(place + self.push)
+        m.d.comb += self.held.eq(reduce(or_, entries))
+        place: Value = Const(0)  # of the one entry: its claim is gone before the next one comes
+        if self.depth > 1:
+            level, place = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
+            m.d.comb += place.eq(level - self.release)
+            m.d.sync += level.eq(Mux(self.clear, 0, place + self.push))
         for i, entry in enumerate(entries):
             after = entries[i + 1] if i + 1 < self.depth else 0
             with m.If(self.push & (place == i)):
                 m.d.sync += entry.eq(self.mask)
             with m.Elif(self.release):
                 m.d.sync += entry.eq(after)  # empty entries are 0
-        with m.If(self.clear):
-            m.d.sync += [level.eq(0), *(entry.eq(0) for entry in entries)]
+            with m.If(self.clear):
+                m.d.sync += entry.eq(0)
         return m
 
 
