@@ -186,10 +186,13 @@ class _Fields:
     """Fields of a body; those that a command does not name are 0."""
 
     def __init__(self, values: Mapping[str, int]) -> None:
-        self._values = values
+        self._values = dict(values)
 
     def __getitem__(self, name: str) -> int:
         return int(self._values.get(name, 0))
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self._values[name] = value
 
 
 def signed(value, bits: int):  # type: ignore[no-untyped-def]

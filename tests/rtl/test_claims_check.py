@@ -14,14 +14,14 @@ from gemmule.sim.rtl.verilog import verilog_path
 TINY = load_config("tiny")
 STUB = Path(__file__).with_name("stub.sv")
 HULLS = "spm0", "spm1", "spm2", "acc0", "acc2", "angles"
-"""Masks of banks in hw/command/hulls.py."""
+"""Masks of banks in hw/command/banks.py."""
 RULE = "access to a bank whose port its stream does not hold"
 COMMANDS = 80
 
 
 def with_planted_hulls(verilog: str) -> str:
     """The Verilog, with an argument +hull=<name> that takes the last bank from that hull's mask."""
-    start = verilog.index("\nmodule gemmule_core_dispatch_resolve_hulls(")
+    start = verilog.index("\nmodule gemmule_core_dispatch_resolve_banks(")
     end = verilog.index("\nendmodule", start)
     text = verilog[start:end]
     for name in HULLS:

@@ -136,7 +136,8 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
     doubtful = False  # the last matrix command has a predicate
     skipped = 0
     issues: list[tuple[int, int]] = []
-    taken, decode, t, fault = 0, None, 0, 0
+    taken, t, fault = 0, 0, 0
+    inside: list[tuple[int, int]] = []  # commands in resolve, with the first cycle in which each may leave
     stationary, exclusive_until = False, -1
     counts = {f"{unit}_{cause}": 0 for unit in UNIT_LAYOUTS for cause in CAUSES}
     moves: tuple[set[int], set[int]] = (set(), set())
@@ -182,10 +183,12 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
                 late = any(f < target for f, target in zip(finished, queues[u][0][1]))
                 cause = "waiting" if late else "ports"
             counts[f"{unit}_{cause}"] += 1
-        stuck = decode is None or resolved[decode][OUT["fault"]]
-        unit = None if stuck else int(resolved[decode][OUT["unit"]])
+        decode = inside[0][0] if inside and inside[0][1] <= t else None
+        if decode is not None and resolved[decode][OUT["fault"]]:
+            decode, fault = None, fault or t
+        unit = None if decode is None else int(resolved[decode][OUT["unit"]])
         push = unit is not None and len(queues[unit]) < CONFIG.unit_queue
-        take = taken < count and beats[taken] < t and (decode is None or push)
+        take = taken < count and beats[taken] < t and (len(inside) < TIMING.resolve or push)
         if chosen is not None:
             index = queues[chosen].pop(0)[0]
             issued[chosen] += 1
@@ -218,20 +221,20 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
             targets = [max(0, n - d + 1) if d else 0 for n, d in zip(dispatched, waits)]
             queues[unit].append((decode, targets, alone))
             dispatched[unit] += 1
-            decode = None
+            inside.pop(0)
         if take:
-            decode, taken = taken, taken + 1
-            if resolved[decode][OUT["fault"]]:
-                fault = t + 1
+            inside.append((taken, t + TIMING.resolve))
+            taken += 1
         t += 1
         assert t < 20000, "the program never ends: commands did not arrive"
     last = max((f for fs in finishes.values() for f in fs), default=0)
-    code = int(resolved[decode][OUT["fault"]]) if fault else 0
+    index = inside[0][0] if fault else 0
+    code = int(resolved[index][OUT["fault"]]) if fault else 0
     cycles = max(last, fault) + TIMING.done
     for unit in UNIT_LAYOUTS:  # from the last finish to the interrupt
         counts[f"{unit}_empty"] += cycles - t
         assert sum(counts[f"{unit}_{cause}"] for cause in CAUSES) == cycles
-    return issues, finishes, cycles, code, decode if fault else 0, counts, skipped
+    return issues, finishes, cycles, code, index, counts, skipped
 
 
 def random_program(rng: random.Random, count: int) -> list[Command]:
