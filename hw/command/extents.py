@@ -22,13 +22,14 @@ def extents_layout() -> data.StructLayout:
     ``rows`` (matrix m), ``columns`` (n), ``depth`` (k): resolved lengths; TABLE and WORD_TABLE: 1 and
     2 rows of the table's entries.
     ``*_last``: those and a move's bytes, less 1, which divide without rounding; anything if there are none.
-    ``after``: columns of a softmax row behind this piece. ``dynamic``: rows by which the command's dynamic row moves.
+    Vector commands have no k: there ``depth`` are the columns of a softmax row behind this piece. ``dynamic``: rows by
+    which the command's dynamic row moves.
     """
     lengths = "rows", "columns", "depth"
     return data.StructLayout({
         **dict.fromkeys(lengths, LENGTH_BITS), **{f"{name}_last": LENGTH_BITS for name in lengths},
         "bytes_last": field_bits(Unit.LOAD, "bytes"),
-        "after": LENGTH_BITS, "dynamic": LENGTH_BITS + dict(HEADER)["dyn_stride"],
+        "dynamic": LENGTH_BITS + dict(HEADER)["dyn_stride"],
     })
 
 
@@ -80,10 +81,9 @@ class Extents(wiring.Component):
             result.columns.eq(Mux(table, BYTE_TABLE_ENTRIES, Mux(word_table, WORD_TABLE_ENTRIES, columns))),
             result.columns_last.eq(
                 Mux(table, BYTE_TABLE_ENTRIES - 1, Mux(word_table, WORD_TABLE_ENTRIES - 1, columns_last))),
-            result.depth.eq(Mux(single, 1, depth)),
+            result.depth.eq(Mux(kind.vector, k_left & after.replicate(LENGTH_BITS), Mux(single, 1, depth))),
             result.depth_last.eq(Mux(single, 0, depth_last)),
             result.bytes_last.eq(move.bytes - 1),
-            result.after.eq(k_left & after.replicate(LENGTH_BITS)),
             result.dynamic.eq(found.dyn * header.dyn_stride),
         ]
         return m

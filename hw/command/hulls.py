@@ -14,6 +14,7 @@ from gemmule.isa import Unit, field_bits
 
 __all__ = ["HULLS", "Hulls", "hulls_layout", "row_bits"]
 
+_STRIDE = field_bits(Unit.VECTOR, "src0_stride")
 HULLS = 4
 """Operands 0 to 2, and the angles of ROPE."""
 
@@ -39,6 +40,8 @@ class Hulls(wiring.Component):
     spans: In(spans_layout)
     move: In(1)
         The command is a load or store: one row of it is as long as its blocks are apart.
+    plane0, plane2: In
+        Rows from the first plane of operand 0 and 2 to the second, or 0.
     angles: In
         First row of angles.
     result: Out(hulls_layout)
@@ -47,7 +50,8 @@ class Hulls(wiring.Component):
     def __init__(self, *, config: Config) -> None:
         self.config = config
         super().__init__({
-            "spans": In(spans_layout()), "move": In(1), "angles": In(field_bits(Unit.VECTOR, "aux")),
+            "spans": In(spans_layout()), "move": In(1),
+            "plane0": In(_STRIDE), "plane2": In(_STRIDE), "angles": In(field_bits(Unit.VECTOR, "aux")),
             "result": Out(hulls_layout(config)),
         })
 
@@ -63,8 +67,8 @@ class Hulls(wiring.Component):
                 self.result.beyond[i].eq(Cat(part[bits:] for part in (one, *others)).any()),
             ]
 
-        total(0, spans.first[0], spans.span0, Mux(self.move, spans.span1, spans.inner0), spans.plane0)
+        total(0, spans.first[0], spans.span0, Mux(self.move, spans.span1, spans.inner0), self.plane0)
         total(1, spans.first[1], spans.span1, spans.inner1)
-        total(2, spans.first[2], spans.span2, spans.inner2, spans.plane2)
+        total(2, spans.first[2], spans.span2, spans.inner2, self.plane2)
         total(3, self.angles, spans.angle)
         return m

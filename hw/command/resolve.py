@@ -140,11 +140,12 @@ class Resolve(wiring.Component):
             legal.period.eq(vector.period), meaning.word.eq(found.word),
             extents.word.eq(found.word), extents.found.eq(found.found),
         ]
+        room = (1 << address_bits) - found.base  # addresses do not wrap
         reached = stage(3, {
             "word": (WORD_BITS, found.word), "known": (1, legal.known & ~nothing_to_compare),
             "means": (meaning_layout(), meaning.result), "extents": (extents_layout(), extents.result),
-            "address": (address_bits, found.base + move.offset), "limit": (address_bits, found.limit),
-            "room": (address_bits + 1, (1 << address_bits) - found.base),  # addresses do not wrap
+            "address": (address_bits, found.base + move.offset),
+            "reach": (address_bits + 1, Mux(found.limit < room, found.limit, room)),
         })
 
         # Products.
@@ -157,29 +158,33 @@ class Resolve(wiring.Component):
             | means.has_depth & (lengths.depth == 0))
         joined = ~(means.broadcast | means.indexed) & (move.stride == move.bytes) & ~(
             move.bytes[:exact_log2(config.bus_bytes)].any())
-        sizes = "rows", "columns", "depth", "after"
+        last = lengths.rows_last
+        bad_rows = means.tree & last[exact_log2(8 * config.dim):].any() | (
+            means.uses_stat & last[exact_log2(config.stat_rows):].any())
+        sizes = "rows", "columns", "depth"
         spread = stage(4, {
             "word": (WORD_BITS, reached.word), "known": (1, reached.known), "zero": (1, zero),
             "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
             "address": (address_bits, reached.address), "joined": (1, joined),
-            "reach": (address_bits + 1, Mux(reached.limit < reached.room, reached.limit, reached.room)),
-            **{name: (LENGTH_BITS, lengths[name]) for name in (*sizes, "rows_last")},
+            "reach": (address_bits + 1, reached.reach), "bad_rows": (1, bad_rows),
+            **{name: (LENGTH_BITS, lengths[name]) for name in sizes},
         })
 
         # Sums.
         m.submodules.hulls = hulls = Hulls(config=config)
         m.submodules.entries = entries = Entries(config=config)
         _, move, _, vector, _ = fields_of(spread.word)
-        means, last = spread.means, spread.rows_last
+        means = spread.means
         last_context = vector.context + means.two_contexts
-        bad_stat = means.tree & last[exact_log2(8 * config.dim):].any() | means.uses_stat & (
-            last[exact_log2(config.stat_rows):].any() | last_context[exact_log2(config.stat_contexts):].any())
+        bad_stat = spread.bad_rows | means.uses_stat & last_context[exact_log2(config.stat_contexts):].any()
         size = spread.spans.dram + move.bytes
         end = move.offset + size
         unaligned = means.wide_dram & move.bytes[:2].any() | (
             means.move & means.broadcast & spread.address[:ceil_log2(config.bus_bytes)].any())
         m.d.comb += [
             hulls.spans.eq(spread.spans), hulls.move.eq(means.move), hulls.angles.eq(vector.aux),
+            hulls.plane0.eq(Mux(means.planes | means.words, vector.src0_stride >> 1, 0)),
+            hulls.plane2.eq(Mux(means.wide, vector.dst_stride >> 1, 0)),
             entries.word.eq(spread.word), entries.m.eq(spread.rows), entries.n.eq(spread.columns),
             entries.results.eq(spread.spans.results), entries.first.eq(spread.spans.first[1]),
             entries.dst.eq(spread.spans.first[2]),
@@ -239,7 +244,7 @@ class Resolve(wiring.Component):
             *(self.vector[name].eq(done.first[i]) for i, name in enumerate(("src0", "src1", "dst"))),
             *(self.vector[name].eq(vector[name]) for name in (
                 "src0_stride", "aux", "dst_stride", "mult", "shift", "shift2", "context", "period")),
-            self.vector.after.eq(done.after),
+            self.vector.after.eq(done.depth),
             self.select.op.eq(header.op), self.select.m.eq(done.rows), self.select.n.eq(done.columns),
             self.select.k.eq(done.depth),
             *(self.select[name].eq(done.first[i]) for i, name in enumerate(("src0", "first", "dst"))),

@@ -32,7 +32,7 @@ def spans_layout() -> data.StructLayout:
 
     ``first``: resolved rows and entries of the unit's operands (load, store: row, list; matrix: a, b, c; vector: src0,
     src1, dst; select: src0, first, dst). ``span*``: count * stride; ``inner*``: rows of one block, less 1;
-    ``plane*``: the second plane; ``angle``: rows of angles, less 1. ``dram``: bytes from the first DRAM row to the last
+    ``angle``: rows of angles, less 1. ``dram``: bytes from the first DRAM row to the last
     one. ``results``: entries or keys that a select command writes. ``bad``: weights not aligned for the preload, or too
     large for reuse.
     """
@@ -40,7 +40,7 @@ def spans_layout() -> data.StructLayout:
         "first": data.ArrayLayout(FIRST_BITS, CLAIMS),
         "span0": LENGTH_BITS + _STRIDE, "span1": _COUNT + _STRIDE, "span2": LENGTH_BITS + _STRIDE,
         "inner0": LENGTH_BITS, "inner1": LENGTH_BITS + 2, "inner2": LENGTH_BITS + 1,
-        "plane0": _STRIDE, "plane2": _STRIDE, "angle": ANGLE_BITS, "dram": _DRAM, "results": LENGTH_BITS,
+        "angle": ANGLE_BITS, "dram": _DRAM, "results": LENGTH_BITS,
         "bad": 1,
     })
 
@@ -121,8 +121,6 @@ class Spans(wiring.Component):
         put("inner1", Mux(means.matrix, b_rows, Mux(
             means.tree | means.pair, m_last, (means.parameters - 1)[:3])))
         put("inner2", Mux(means.select, list_row, m_last))
-        put("plane0", Mux(means.planes | means.words, vector.src0_stride >> 1, 0))
-        put("plane2", Mux(means.wide, vector.dst_stride >> 1, 0))
         put("angle", angle)
         put("dram", Mux(means.broadcast, 0, Mux(means.indexed, move.last_index, m_last)) * move.stride)
         put("results", Mux(header.op == SOp.ARGMAX, extents.rows, Mux(
