@@ -59,7 +59,7 @@ fuzz: setup  ## differential fuzzing of RTL against model (FUZZ, PROGRAMS, SEED)
 	  $(BIN)/gemmule fuzz --config $$config --programs $(PROGRAMS) --seed $(SEED) \
 	    --json docs/results/fuzz_$$(basename $$config .yaml).json || exit 1; done
 
-mutate: setup  ## faults planted in the RTL of tiny, and how many are noticed, into docs/results (an hour)
+mutate: setup  ## faults planted in the RTL of tiny, and how many are noticed, into docs/results (one to two hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule mutate --config tiny --mutants 40 --seed $(SEED) --json docs/results/rtl_mutants.json
 

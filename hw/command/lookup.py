@@ -17,6 +17,7 @@ __all__ = ["AFTER_REG_BITS", "Lookup", "lookup_layout"]
 
 AFTER_REG_BITS = 4
 """Low bits of a softmax command's ``aux``: the register of the row's length; the others are what is taken from it."""
+REG_BITS = field_bits(Unit.VECTOR, "scale_reg")
 OFFSET_BITS = field_bits(Unit.VECTOR, "aux") - AFTER_REG_BITS
 
 
@@ -81,7 +82,7 @@ class Lookup(wiring.Component):
         by_register = named(m, "by_register", is_vector & (vector.scale_reg != 0))
         flags = Cat(header.flags[RequantFlag.RESIDUAL], header.flags[RequantFlag.RESCALE]).all()
         factor = named(m, "factor", by_register & kind.vop(VOp.ADD) | by_register & kind.vop(VOp.REQUANT) & flags)
-        shifts = value("shifts", (vector.scale_reg + 1)[:4])
+        shifts = value("shifts", (vector.scale_reg + 1)[:REG_BITS])
         values = dict(zip(_SCALING, (value("scale", vector.scale_reg), shifts[:6], shifts[6:12], result.k_value)))
         body, size = Signal(vector.shape(), name="scaled_body"), vector.shape().size
         m.d.comb += [body.eq(vector), self.scaled.eq(Cat(self.word[:64], body, self.word[64 + size:]))]
@@ -96,7 +97,7 @@ class Lookup(wiring.Component):
             *(result[f"{name}_value"].eq(value(name, of(name, "reg"))) for name in "mn"),
             *(result[f"{name}_{part}"].eq(of(name, part)) for name in "mn" for part in ("offset", "cap")),
             result.k_value.eq(value("k", Mux(is_vector, Mux(
-                factor, (vector.scale_reg + 2)[:4], vector.aux[:AFTER_REG_BITS]), k_reg))),
+                factor, (vector.scale_reg + 2)[:REG_BITS], vector.aux[:AFTER_REG_BITS]), k_reg))),
             result.k_offset.eq(Mux(is_vector, vector.aux[AFTER_REG_BITS:], k_offset)),
             result.k_cap.eq(k_cap),
             result.dyn.eq(value("dyn", header.dyn_reg)),

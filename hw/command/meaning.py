@@ -40,17 +40,17 @@ def meaning_layout() -> data.StructLayout:
 
     Of a move: ``sums`` the accumulator, ``wide_dram`` int32 in DRAM, ``fill``, ``broadcast``, ``indexed``; of a product
     ``transposed_a``, ``transposed_b``, ``reuse``, ``stationary``, ``int4``, ``scales``; of the vector unit ``pair`` two
-    operands, ``product``, ``table``, ``softmax``, ``tree``, ``planes`` of int16, ``rope``, ``rescales``, ``residual``;
+    operands, ``product``, ``table``, ``tree``, ``planes`` of int16, ``rope``, ``rescales``, ``residual``;
     of the select unit ``lists``, ``list_store``, ``maxima``, ``words``. ``wide``: the result has two planes.
     ``in_spm0``: operand 0 is in the scratchpad; ``uses0``, ``uses1``, ``writes``: the operand exists;
     ``moves``: operand i moves by the dynamic row; ``has_rows``, ``has_depth``: these lengths count.
     ``uses_stat``: row statistics; ``two_contexts``: of the next context too.
     """
     return data.StructLayout({**dict.fromkeys((
-        "load", "move", "matrix", "vector", "select",
+        "load", "move", "matrix", "select",
         "sums", "wide_dram", "fill", "broadcast", "indexed",
         "transposed_a", "transposed_b", "reuse", "stationary", "int4", "scales",
-        "pair", "product", "table", "byte_table", "softmax", "tree", "planes", "rope", "rescales", "residual",
+        "pair", "product", "table", "byte_table", "tree", "planes", "rope", "rescales", "residual",
         "lists", "list_store", "maxima", "words", "wide",
         "in_spm0", "uses0", "uses1", "writes", "has_rows", "has_depth", "uses_stat", "two_contexts"), 1),
         "parameters": 3, "moves": 3})
@@ -95,7 +95,7 @@ class Meaning(wiring.Component):
         which = header.dyn_which
         m.d.comb += [
             result.load.eq(is_load), result.move.eq(kind.move), result.matrix.eq(kind.matrix),
-            result.vector.eq(kind.vector), result.select.eq(kind.select),
+            result.select.eq(kind.select),
             result.sums.eq(sums), result.wide_dram.eq(sums & ~flag(MoveFlag.NARROW)),
             # legal for loads only
             result.fill.eq(flag(MoveFlag.ZERO)), result.broadcast.eq(flag(MoveFlag.BROADCAST)),
@@ -105,7 +105,7 @@ class Meaning(wiring.Component):
                 ("reuse", MatrixFlag.REUSE), ("stationary", MatrixFlag.OUTPUT_STATIONARY),
                 ("int4", MatrixFlag.B_INT4), ("scales", MatrixFlag.GROUP_SCALES))),
             result.pair.eq(pair), result.product.eq(header.op == VOp.PRODUCT), result.table.eq(table),
-            result.byte_table.eq(header.op == VOp.TABLE), result.softmax.eq(softmax), result.tree.eq(tree),
+            result.byte_table.eq(header.op == VOp.TABLE), result.tree.eq(tree),
             result.planes.eq(planes), result.rope.eq(vop(VOp.ROPE)), result.rescales.eq(vop(VOp.RESCALE)),
             result.residual.eq(residual), result.lists.eq(sop(SOp.LIST_LOAD, SOp.LIST_STORE)),
             result.list_store.eq(sop(SOp.LIST_STORE)), result.maxima.eq(maxima),

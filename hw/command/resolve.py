@@ -98,6 +98,7 @@ class Resolve(wiring.Component):
         m = Module()
         config = self.config
         stages = Timing.of(config).resolve
+        assert stages == 6, "as many as there are calls of stage() below"
         occupied = Signal(stages)
         moves = Signal(stages)  # stage i takes what is before it
         room = self.leave

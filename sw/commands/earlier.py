@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmule.io.reading import ReadError, named, read_json
 from gemmule.sw.errors import InputError
 
 __all__ = ["Earlier", "read_earlier", "survivor"]
+
+MOST = 1 << 24
+"""Bytes of a result."""
 
 
 def survivor(mutant: Any, proof: str | None) -> dict[str, Any]:
@@ -43,7 +46,7 @@ def read_earlier(path: Path, now: Mapping[str, Any], mutants: Mapping[int, Any])
         InputError: it is no such result, or one of other mutants.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path, MOST)
         survivors, units = found["survivors"], found["units"]
         # The same survivors, to the number of the cell and the bit of its port.
         then = {name: found[name] for name in now if name in found} | {
@@ -53,8 +56,10 @@ def read_earlier(path: Path, now: Mapping[str, Any], mutants: Mapping[int, Any])
                    for mutant in survivors if mutant["number"] in mutants)
         programs, commands = int(found["programs"]), int(found["commands"])
         killed_by = {str(name): int(count) for name, count in found["killed_by"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"--again must name a result of gemmule mutate, not {path} ({error!r})") from None
+    except ReadError as error:
+        raise InputError(f"--again must name a result of gemmule mutate, not {named(path)}, which {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"--again must name a result of gemmule mutate, not {named(path)}") from None
     wrong = [name for name in then if then[name] != now[name]]
     if wrong or not same or not set(proofs) <= set(mutants):
         raise InputError(f"--again must name a result on the same mutants, not {path}: "
