@@ -124,6 +124,8 @@ class Config(_Frozen):
     """Entries of the key memory (top-K) and of each bank of the importance memory."""
     list_entries: int = 2048
     """Entries of the index list memory, 16 bits each."""
+    parameter_words: int = 512
+    """Words of the parameter memory, 32 bits each, which PARAMS fills and SET reads."""
     comparison_modes: bool = True
     """I-BERT's i-exp, i-GELU and rounded mean, and Softermax's exponential, beside the device's own."""
     address_bits: int = 32
@@ -182,6 +184,7 @@ class Config(_Frozen):
         _power_of_two("stat_rows", self.stat_rows, 4, 256)
         _power_of_two("select_keys", self.select_keys, 64, 8192)
         _power_of_two("list_entries", self.list_entries, 64, 16384)
+        _power_of_two("parameter_words", self.parameter_words, 16, 4096)
         if not 16 <= self.address_bits <= 48:
             raise ValueError(f"address_bits must be from 16 to 48, not {self.address_bits}")
         if self.burst_bytes // COMMAND_BYTES > self.fetch_queue:

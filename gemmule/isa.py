@@ -18,12 +18,15 @@ from enum import IntEnum
 import numpy as np
 
 from .operations import (
+    CONTROL,
     OPERATIONS,
     AddFlag,
     ArgmaxFlag,
     ColumnFlag,
     CommitFlag,
     CompareFlag,
+    COp,
+    FrontEnd,
     ImportanceFlag,
     KeysFlag,
     MatrixFlag,
@@ -32,6 +35,8 @@ from .operations import (
     RequantFlag,
     SoftmaxFlag,
     SOp,
+    Source,
+    Target,
     Unit,
     VOp,
     field_name,
@@ -40,11 +45,12 @@ from .operations import (
 )
 
 __all__ = [
-    "BODY", "COMMAND_BYTES", "HEADER", "LENGTHS", "MAX_LENGTH", "MAX_WAIT", "NUM_BASES", "NUM_LENGTHS",
-    "NUM_PREDICATES", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "ColumnFlag", "Command", "CommitFlag", "CompareFlag",
-    "Dyn", "ImportanceFlag", "IsaError", "KeysFlag", "Length", "MatrixFlag", "MoveFlag", "NormFlag", "RequantFlag",
-    "SOp", "SoftmaxFlag", "Unit", "VOp", "body_of", "decode", "decode_table",
-    "disassemble", "encode", "encode_program", "field_bits", "legal_flags", "table_row",
+    "BODY", "COMMAND_BYTES", "CONTROL", "CONTROL_BODY", "HEADER", "LENGTHS", "MAX_LENGTH", "MAX_WAIT", "NUM_BASES",
+    "NUM_LENGTHS", "NUM_PREDICATES", "PARAMETER_BITS", "PARAMS_WORDS", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "COp",
+    "ColumnFlag", "Command", "CommitFlag", "CompareFlag", "Dyn", "FrontEnd", "ImportanceFlag", "IsaError", "KeysFlag",
+    "Length", "MatrixFlag", "MoveFlag", "NormFlag", "RequantFlag", "SOp", "SoftmaxFlag", "Source", "Target", "Unit",
+    "VOp", "body_of", "control_columns", "decode", "decode_table", "disassemble", "encode", "encode_program",
+    "field_bits", "legal_flags", "signed_field", "table_row",
 ]
 
 COMMAND_BYTES = 32
@@ -105,6 +111,17 @@ BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
         *_length("m"), *_length("n"), *_length("k"), ("shift", 6), ("number", 2),
     ),
 }
+PARAMETER_BITS = 32
+"""A word of the parameter memory, signed."""
+PARAMS_WORDS = 5
+"""Words that one PARAMS brings."""
+CONTROL_BODY: dict[COp, tuple[tuple[str, int], ...]] = {
+    COp.SET: (("target", 1), ("target_reg", 5), ("source", 3), ("source_reg", 5), ("index", 16), ("amount", 48),
+              ("modulus", 16)),
+    COp.PARAMS: (("first", 16), *((f"word{i}", PARAMETER_BITS) for i in range(PARAMS_WORDS))),
+    COp.REPEAT: (("body", 24), ("times_reg", 4), ("times_offset", 16), ("times_shift", 4), ("times_cap", 16)),
+}
+"""Bodies of control commands; ``amount`` and words are two's complement."""
 LENGTHS: dict[Unit, tuple[str, ...]] = {
     Unit.LOAD: ("rows",), Unit.STORE: ("rows",), Unit.MATRIX: ("m", "n", "k"),
     Unit.VECTOR: ("m", "n"), Unit.SELECT: ("m", "n", "k"),
@@ -112,14 +129,21 @@ LENGTHS: dict[Unit, tuple[str, ...]] = {
 _WAITS = ("wait_load", "wait_store", "wait_matrix", "wait_vector", "wait_select")
 
 
-def body_of(unit: int) -> tuple[tuple[str, int], ...]:
-    """Field table of a unit's body (name, bits), lowest bits first; empty when it has none."""
+def body_of(unit: int, op: int = 0) -> tuple[tuple[str, int], ...]:
+    """Field table of a unit's body, or of a control command's, (name, bits), lowest bits first; empty without one."""
+    if unit == CONTROL:
+        return CONTROL_BODY[COp(op)] if op < len(COp) else ()
     return BODY.get(Unit(unit), ()) if unit < len(Unit) else ()
 
 
 def field_bits(unit: Unit, name: str) -> int:
     """Width of a field of a unit's body, or of the header."""
     return dict((*HEADER, *body_of(unit)))[name]
+
+
+def signed_field(name: str) -> bool:
+    """Whether a field of a control command is two's complement."""
+    return name == "amount" or name.startswith("word")
 
 
 @dataclass(frozen=True)
@@ -137,9 +161,12 @@ class Length:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: unit, operation, raw body fields, waits (unit -> distance), flag bits."""
+    """One command: unit, operation, raw body fields, waits (unit -> distance), flag bits.
 
-    unit: Unit
+    Control commands have fields alone.
+    """
+
+    unit: Unit | FrontEnd
     fields: Mapping[str, int]
     op: int = 0
     waits: Mapping[Unit, int] = field(default_factory=dict)
@@ -152,7 +179,7 @@ class Command:
 
     @staticmethod
     def make(
-        unit: Unit, *, op: int = 0, waits: Mapping[Unit, int] | None = None,
+        unit: Unit | FrontEnd, *, op: int = 0, waits: Mapping[Unit, int] | None = None,
         flags: Iterable[int] = (), dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), note: str = "",
         predicate: int = 0, **values: int | Length,
     ) -> Command:
@@ -162,7 +189,7 @@ class Command:
             if isinstance(value, Length):
                 raw |= {f"{name}_reg": value.reg, f"{name}_offset": value.offset,
                         f"{name}_cap": value.cap}
-            elif name in LENGTHS.get(unit, ()):
+            elif isinstance(unit, Unit) and name in LENGTHS.get(unit, ()):
                 raw |= {f"{name}_reg": 0, f"{name}_offset": 0, f"{name}_cap": value}
             else:
                 raw[name] = value
@@ -174,6 +201,8 @@ def _pack(layout: Iterable[tuple[str, int]], values: Mapping[str, int], where: s
     names = set()
     for name, bits in layout:
         value = int(values.get(name, 0))
+        if signed_field(name) and -1 << bits - 1 <= value < 0:
+            value += 1 << bits
         if not 0 <= value < 1 << bits:
             raise IsaError(
                 f"{where}: {name} must be from 0 to {(1 << bits) - 1}, not {value}")
@@ -206,7 +235,7 @@ def encode(command: Command) -> int:
     for distance in command.waits.values():
         if distance < 0:
             raise IsaError(f"{where}: wait distance must not be negative, not {distance}")
-    return _pack(HEADER, header, where) | _pack(body_of(command.unit), command.fields, where) << 64
+    return _pack(HEADER, header, where) | _pack(body_of(command.unit, command.op), command.fields, where) << 64
 
 
 def _unpack(layout: Iterable[tuple[str, int]], word: int) -> dict[str, int]:
@@ -220,14 +249,16 @@ def _unpack(layout: Iterable[tuple[str, int]], word: int) -> dict[str, int]:
 def decode(word: int) -> Command:
     """Inverse of :func:`encode` (waits of zero distance are left out)."""
     header = _unpack(HEADER, word)
-    if header["unit"] >= len(Unit):
-        raise IsaError(f"unit must be from 0 to {len(Unit) - 1}, not {header['unit']}")
-    unit = Unit(header["unit"])
+    if header["unit"] > CONTROL:
+        raise IsaError(f"unit must be from 0 to {int(CONTROL)}, not {header['unit']}")
+    unit = CONTROL if header["unit"] == CONTROL else Unit(header["unit"])
     waits = {Unit(i): header[name] for i, name in enumerate(_WAITS) if header[name]}
     flags = frozenset(bit for bit in range(8) if header["flags"] >> bit & 1)
     dyn = (Dyn(header["dyn_which"]), header["dyn_reg"], header["dyn_stride"])
-    return Command(unit, _unpack(body_of(unit), word >> 64), header["op"], waits, flags, dyn,
-                   predicate=header["predicate"])
+    body = body_of(unit, header["op"])
+    values = {name: value - (signed_field(name) and value >> bits - 1 << bits)
+              for (name, bits), value in zip(body, _unpack(body, word >> 64).values())}
+    return Command(unit, values, header["op"], waits, flags, dyn, predicate=header["predicate"])
 
 
 def encode_program(commands: Iterable[Command]) -> bytes:
@@ -241,12 +272,20 @@ TABLE_FIELDS: tuple[str, ...] = tuple(name for name, _ in HEADER) + tuple(
 _COLUMN = {name: i for i, name in enumerate(TABLE_FIELDS)}
 
 
+def control_columns(op: COp) -> dict[str, int]:
+    """Columns of :func:`decode_table` that hold the fields of a control command: those right behind the header."""
+    return {name: i for i, (name, _) in enumerate(CONTROL_BODY[op], len(HEADER))}
+
+
 def table_row(command: Command) -> np.ndarray:
     """One command as a row of :func:`decode_table`, without the way through its word; it is not checked."""
     row = np.zeros(len(TABLE_FIELDS), dtype=np.int64)
     head = _header(command)
+    columns = _COLUMN
+    if command.unit == CONTROL and command.op < len(COp):
+        columns = _COLUMN | control_columns(COp(command.op))
     for name, value in (*head.items(), *command.fields.items()):
-        row[_COLUMN[name]] = value
+        row[columns[name]] = value
     return row
 
 
@@ -261,7 +300,7 @@ def decode_table(image: bytes) -> np.ndarray:
     words = np.frombuffer(image, dtype="<u8").reshape(-1, 4)
     table = np.zeros((len(words), len(TABLE_FIELDS)), dtype=np.int64)
 
-    def fill(layout: tuple[tuple[str, int], ...], shift: int, rows: np.ndarray | slice) -> None:
+    def fill(layout: tuple[tuple[str, int], ...], shift: int, rows: np.ndarray | slice, columns: list[int]) -> None:
         parts = [np.ascontiguousarray(part) for part in words[rows].T]
         found = np.empty((len(parts[0]), len(layout)), dtype=np.int64)
         for i, (_, bits) in enumerate(layout):
@@ -270,24 +309,53 @@ def decode_table(image: bytes) -> np.ndarray:
             if low + bits > 64:
                 value |= parts[word + 1] << np.uint64(64 - low)
             found[:, i] = value & np.uint64((1 << bits) - 1)
+            if signed_field(layout[i][0]):
+                found[:, i] -= found[:, i] >> bits - 1 << bits
             shift += bits
-        columns = [_COLUMN[name] for name, _ in layout]
         table[rows if isinstance(rows, slice) else rows[:, None], columns] = found
 
-    fill(HEADER, 0, slice(None))
-    units = table[:, _COLUMN["unit"]]
+    fill(HEADER, 0, slice(None), list(range(len(HEADER))))
+    units, ops = table[:, _COLUMN["unit"]], table[:, _COLUMN["op"]]
     for unit, layout in BODY.items():
-        fill(layout, 64, np.flatnonzero(units == unit))
+        fill(layout, 64, np.flatnonzero(units == unit), [_COLUMN[name] for name, _ in layout])
+    if (units == CONTROL).any():
+        for op, layout in CONTROL_BODY.items():
+            fill(layout, 64, np.flatnonzero((units == CONTROL) & (ops == op)), list(control_columns(op).values()))
     return table
+
+
+def _listed_control(command: Command) -> str:
+    """``control.set  len3 = half[12+len2] + 1 mod 64``, ``control.repeat  next 12, len3-0 >> 6 <= 100 times``."""
+    values = {name: int(command.fields.get(name, 0)) for name, _ in body_of(CONTROL, command.op)}
+    if command.op == COp.SET:
+        at = f"{values['index']}" + (f"+len{values['source_reg']}" if values["source_reg"] else "")
+        reg, source = values["source_reg"], values["source"]
+        sources = ("0", f"len{reg}", f"displacement{reg}", f"word[{at}]", f"half[{at}]")
+        found = sources[source] if source < len(sources) else f"source{source}"
+        amount, name = values["amount"], ("len", "displacement")[values["target"]]
+        text = f"{name}{values['target_reg']} = {found}" + (f" {'-' if amount < 0 else '+'} {abs(amount)}" if amount
+                                                             else "")
+        text += f" mod {values['modulus']}" if values["modulus"] else ""
+    elif command.op == COp.PARAMS:
+        text = f"word[{values['first']}] = " + ", ".join(str(values[f"word{i}"]) for i in range(PARAMS_WORDS))
+    else:
+        reg, cap = values["times_reg"], values["times_cap"]
+        times = f"{cap}" if not reg else (
+            f"len{reg}-{values['times_offset']} >> {values['times_shift']} <= {cap}")
+        text = f"next {values['body']}, {times} times"
+    return f"{CONTROL.label}.{COp(command.op).name.lower():<12} {text}" + (
+        f"  # {command.note}" if command.note else "")
 
 
 def disassemble(command: Command) -> str:
     """One readable line: ``vector.rope  src0=0 ... m=len1-0<=16  waits matrix:1``."""
+    if command.unit == CONTROL and command.op < len(COp):
+        return _listed_control(command)
     known = OPERATIONS.get((command.unit, command.op))
     name = known.label if known else command.unit.label
     values = dict(command.fields)
     parts = []
-    for length in LENGTHS.get(command.unit, ()):
+    for length in LENGTHS.get(command.unit, ()):  # type: ignore[call-overload]
         reg, offset, cap = (values.pop(f"{length}_{part}", 0) for part in ("reg", "offset", "cap"))
         parts.append(f"{length}={cap}" if reg == 0 else f"{length}=len{reg}-{offset}<={cap}")
     names = {key: field_name(command.unit, command.op, command.flags, key) for key in values}

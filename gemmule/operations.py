@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 __all__ = [
-    "COMPARISON_OPS", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS", "AddFlag",
-    "ArgmaxFlag", "ColumnFlag", "CommitFlag", "CompareFlag", "ImportanceFlag", "KeysFlag", "MatrixFlag", "MoveFlag",
-    "NormFlag", "Operation", "RequantFlag", "SOp", "SoftmaxFlag", "Unit", "VOp", "field_name", "flag_name",
-    "is_comparison", "legal_flags",
+    "COMPARISON_OPS", "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
+    "AddFlag", "ArgmaxFlag", "COp", "ColumnFlag", "CommitFlag", "CompareFlag", "FrontEnd", "ImportanceFlag", "KeysFlag",
+    "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "RequantFlag", "SOp", "SoftmaxFlag", "Source", "Target", "Unit",
+    "VOp", "field_name", "flag_name", "is_comparison", "legal_flags",
 ]
 
 
@@ -31,6 +31,45 @@ class Unit(IntEnum):
     def label(self) -> str:
         """The unit's name as listings, reports and ports write it."""
         return self.name.lower()
+
+
+class FrontEnd(IntEnum):
+    """What stands in the unit field of commands that no unit takes: they act where registers are read."""
+
+    CONTROL = 5
+
+    @property
+    def label(self) -> str:
+        """As a unit's."""
+        return self.name.lower()
+
+
+CONTROL = FrontEnd.CONTROL
+
+
+class COp(IntEnum):
+    """Control commands."""
+
+    SET = 0
+    PARAMS = 1
+    REPEAT = 2
+
+
+class Target(IntEnum):
+    """What SET writes."""
+
+    LENGTH = 0
+    DISPLACEMENT = 1
+
+
+class Source(IntEnum):
+    """What SET starts from."""
+
+    ZERO = 0
+    LENGTH = 1
+    DISPLACEMENT = 2
+    WORD = 3  # a parameter, signed
+    HALF = 4  # the low (even index) or high half of a parameter, unsigned
 
 
 ISSUE_PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.SELECT, Unit.LOAD, Unit.STORE)

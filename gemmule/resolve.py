@@ -27,7 +27,7 @@ from .operations import (
 from .terms import OUT, OUT_FIELDS, Term, fill_terms
 
 __all__ = [
-    "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "TERMS", "check_program", "check_registers",
+    "CONFIG", "FAULTS", "OUT", "OUT_FIELDS", "STREAMS", "STREAM_UNIT", "TERMS", "check_program", "check_registers",
     "config_vector", "resolve", "resolve_row",
 ]
 
@@ -82,9 +82,12 @@ _SIZES = {
     Memory.STATISTICS: "stat_contexts",
 }
 """Places of a memory by the configuration's field; the others hold all that a command can name."""
-_CONFIG = ("dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes", "address_bits")
-_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES, _ADDRESS_BITS = range(len(_CONFIG))
-_SIZE = len(_CONFIG)
+CONFIG = {name: i for i, name in enumerate((
+    "dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes", "address_bits",
+    "parameter_words", "fetch_queue"))}
+"""Configuration values of :func:`config_vector`, by place."""
+_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES, _ADDRESS_BITS, _, _ = CONFIG.values()
+_SIZE = len(CONFIG)
 
 
 def check_registers(config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray) -> None:
@@ -116,7 +119,7 @@ def check_program(config: Config, address: int, size: int) -> None:
 def config_vector(config: Config) -> np.ndarray:
     """The configuration values that :func:`resolve_row` reads, as int64; last the places of every memory."""
     sizes = [getattr(config, _SIZES[memory]) if memory in _SIZES else 1 << 62 for memory in Memory]
-    return np.array([*(int(getattr(config, name)) for name in _CONFIG), *sizes], dtype=np.int64)
+    return np.array([*(int(getattr(config, name)) for name in CONFIG), *sizes], dtype=np.int64)
 
 
 def _register(number, lengths):  # type: ignore[no-untyped-def]

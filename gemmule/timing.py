@@ -59,6 +59,8 @@ class Timing:
     """Start strobe to the first cycle in which fetch may request."""
     resolve: int = 6
     """Command taken from the fetch queue to the first cycle in which it may enter a unit's queue: stages of resolve."""
+    control: int = 4
+    """Cycles that a control command stays longer than others in the first stage of resolve, and holds what follows."""
     done: int = 2
     """Last finish to the interrupt: ``cycles = last finish + done``."""
     load_first: int = 1

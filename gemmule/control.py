@@ -1,0 +1,248 @@
+"""Control commands: which command comes next, and what SET, PARAMS and REPEAT change.
+
+No unit takes them. They act in program order where commands read registers, on registers of the launch: lengths begin
+as the host's, displacements as 0, and both end with the launch. A REPEAT makes a *body* of the commands behind it; a
+launch is the stream of commands that this gives, and registers and image alone decide it. Functions on plain integer
+arrays, as in :mod:`gemmule.resolve`: the model compiles them, the verifier calls them, the RTL is tested against them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from .config import Config
+from .isa import (
+    CONTROL,
+    CONTROL_BODY,
+    HEADER,
+    MAX_LENGTH,
+    NUM_BASES,
+    NUM_LENGTHS,
+    PARAMS_WORDS,
+    TABLE_FIELDS,
+    Command,
+    COp,
+    Length,
+    Source,
+    Target,
+    control_columns,
+)
+from .resolve import CONFIG, FAULTS
+
+__all__ = [
+    "MAX_COMMANDS", "MAX_DEPTH", "Local", "Loop", "Sequence", "begin", "execute", "new_local", "params", "repeat",
+    "set_displacement", "set_length", "take",
+]
+
+MAX_DEPTH = 4
+"""Bodies within each other."""
+MAX_COMMANDS = (1 << 24) - 1
+"""Commands of a launch, control commands and repeated ones included; one more faults (``illegal``)."""
+
+
+class Sequence(IntEnum):
+    """Where the stream stands; indices of :attr:`Local.sequence`."""
+
+    PLACE = 0  # of the next command, in the image
+    LEFT = 1  # commands from there to the end of the innermost body, or of the program
+    DEPTH = 2  # bodies around it
+    CLOSED = 3  # the last command was the last one of a body
+
+
+class Loop(IntEnum):
+    """Columns of :attr:`Local.loops`."""
+
+    BEGIN = 0  # place of the body's first command
+    COMMANDS = 1
+    TURNS = 2  # that are left, with this one
+    REST = 3  # commands behind the body, to the end of what is around it
+
+
+class Local(NamedTuple):
+    """Registers of one launch."""
+
+    lengths: np.ndarray
+    """int64[16]."""
+    displacements: np.ndarray
+    """int64[32]: bytes from a base register to where offsets count from."""
+    bases: np.ndarray
+    """int64[32]: base + displacement."""
+    limits: np.ndarray
+    """int64[32]: limit - displacement."""
+    words: np.ndarray
+    """int64[parameter_words]; kept over launches."""
+    written: np.ndarray
+    """bool[parameter_words]: in this launch."""
+    sequence: np.ndarray
+    """int64[4], see :class:`Sequence`."""
+    loops: np.ndarray
+    """int64[4, 4], see :class:`Loop`: outermost first."""
+
+
+_PLACE, _LEFT, _DEPTH, _CLOSED = map(int, Sequence)
+_BEGIN, _COMMANDS, _TURNS, _REST = map(int, Loop)
+_MAX_DEPTH, _MAX_LENGTH, _PARAMS_WORDS, _LENGTHS = MAX_DEPTH, MAX_LENGTH, PARAMS_WORDS, NUM_LENGTHS
+_NONE, _ILLEGAL, _ROWS = (FAULTS.index(name) for name in ("none", "illegal", "rows"))
+_SET, _PARAMS, _REPEAT = map(int, COp)
+_F_OP, _F_REST = TABLE_FIELDS.index("op"), len(HEADER)
+_S = control_columns(COp.SET)
+_F_TARGET, _F_TARGET_REG, _F_SOURCE, _F_SOURCE_REG, _F_INDEX, _F_AMOUNT, _F_MODULUS = (
+    _S[name] for name, _ in CONTROL_BODY[COp.SET])
+_F_FIRST = control_columns(COp.PARAMS)["first"]
+_R = control_columns(COp.REPEAT)
+_F_BODY, _F_TIMES, _F_OFFSET, _F_SHIFT, _F_CAP = (_R[name] for name, _ in CONTROL_BODY[COp.REPEAT])
+_TO_LENGTH = int(Target.LENGTH)
+_ZERO, _LENGTH, _DISPLACEMENT, _WORD, _HALF = map(int, Source)
+_ADDRESS_BITS, _WORDS = CONFIG["address_bits"], CONFIG["parameter_words"]
+
+
+def new_local(config: Config) -> Local:
+    """Registers of a device after power-up."""
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, dtype=np.int64)
+
+    return Local(zeros(NUM_LENGTHS), zeros(NUM_BASES), zeros(NUM_BASES), zeros(NUM_BASES), zeros(config.parameter_words),
+                 np.zeros(config.parameter_words, dtype=np.bool_), zeros(len(Sequence)), zeros(MAX_DEPTH, len(Loop)))
+
+
+def begin(local, bases, limits, lengths, count):  # type: ignore[no-untyped-def]
+    """A launch of an image of ``count`` commands with the host's registers begins."""
+    local.lengths[:] = lengths
+    local.displacements[:] = 0
+    local.bases[:] = bases
+    local.limits[:] = limits
+    local.written[:] = False
+    local.sequence[:] = 0
+    local.sequence[_LEFT] = count
+
+
+def take(local):  # type: ignore[no-untyped-def]
+    """The next command is taken: on to the one behind it, or back to the beginning of its body."""
+    sequence = local.sequence
+    sequence[_PLACE] += 1
+    sequence[_LEFT] -= 1
+    sequence[_CLOSED] = 0
+    depth = sequence[_DEPTH]
+    if depth > 0 and sequence[_LEFT] == 0:
+        sequence[_CLOSED] = 1
+        loop = local.loops[depth - 1]
+        if loop[_TURNS] > 1:
+            loop[_TURNS] -= 1
+            sequence[_PLACE], sequence[_LEFT] = loop[_BEGIN], loop[_COMMANDS]
+        else:
+            sequence[_LEFT], sequence[_DEPTH] = loop[_REST], depth - 1
+
+
+def execute(row, local, cfg):  # type: ignore[no-untyped-def]
+    """What a control command that has just been taken does; its fault, as an index into ``FAULTS``.
+
+    ``row`` is of :func:`gemmule.isa.decode_table`, ``cfg`` of :func:`gemmule.resolve.config_vector`. One that faults
+    does nothing.
+    """
+    for i in range(_F_OP + 1, _F_REST):
+        if row[i] != 0:  # waits, flags, a dynamic row or a predicate
+            return _ILLEGAL
+    if row[_F_OP] == _SET:
+        return _execute_set(row, local, cfg)
+    if row[_F_OP] == _PARAMS:
+        first = row[_F_FIRST]
+        if first + _PARAMS_WORDS > cfg[_WORDS]:
+            return _ROWS
+        for i in range(_PARAMS_WORDS):
+            local.words[first + i] = row[_F_FIRST + 1 + i]
+            local.written[first + i] = True
+        return _NONE
+    return _execute_repeat(row, local) if row[_F_OP] == _REPEAT else _ILLEGAL
+
+
+def _execute_set(row, local, cfg):  # type: ignore[no-untyped-def]
+    """Source + amount; a length wraps once and is limited to 0 .. 65535, a displacement counts modulo the space."""
+    target, number, source, register = row[_F_TARGET], row[_F_TARGET_REG], row[_F_SOURCE], row[_F_SOURCE_REG]
+    modulus, to_length = row[_F_MODULUS], target == _TO_LENGTH
+    if source > _HALF or (source != _DISPLACEMENT and register >= _LENGTHS):
+        return _ILLEGAL
+    if (number == 0 or number >= _LENGTHS) if to_length else modulus != 0:
+        return _ILLEGAL
+    value = 0
+    if source == _LENGTH:
+        value = local.lengths[register] if register else _MAX_LENGTH
+    elif source == _DISPLACEMENT:
+        value = local.displacements[register]
+    elif source != _ZERO:
+        index = row[_F_INDEX] + (local.lengths[register] if register else 0)
+        at = index // 2 if source == _HALF else index
+        if at >= cfg[_WORDS]:
+            return _ROWS
+        value = local.words[at]
+        if source == _HALF:
+            value = (value >> 16 * (index & 1)) & _MAX_LENGTH
+    value += row[_F_AMOUNT]
+    if to_length:
+        if modulus and value >= modulus:
+            value -= modulus
+        elif modulus and value < 0:
+            value += modulus
+        local.lengths[number] = min(max(value, 0), _MAX_LENGTH)
+    else:
+        shift = value & ((1 << cfg[_ADDRESS_BITS]) - 1)
+        change = shift - local.displacements[number]
+        local.displacements[number] = shift
+        local.bases[number] += change
+        local.limits[number] -= change
+    return _NONE
+
+
+def _execute_repeat(row, local):  # type: ignore[no-untyped-def]
+    """A body of the next commands, or none of them."""
+    sequence, body = local.sequence, row[_F_BODY]
+    depth, left = sequence[_DEPTH], sequence[_LEFT]
+    # A body ends before the one around it does, so that no command ends two.
+    if sequence[_CLOSED] or body == 0 or depth == _MAX_DEPTH or body > (left - 1 if depth else left):
+        return _ILLEGAL
+    register = row[_F_TIMES]
+    value = max((local.lengths[register] if register else _MAX_LENGTH) - row[_F_OFFSET], 0)
+    times = min((value + (1 << row[_F_SHIFT]) - 1) >> row[_F_SHIFT], row[_F_CAP])
+    if times == 0:
+        sequence[_PLACE] += body
+        sequence[_LEFT] -= body
+        return _NONE
+    loop = local.loops[depth]
+    loop[_BEGIN], loop[_COMMANDS], loop[_TURNS], loop[_REST] = sequence[_PLACE], body, times, left - body
+    sequence[_LEFT], sequence[_DEPTH] = body, depth + 1
+    return _NONE
+
+
+def _control(op: COp, note: str, **values: int) -> Command:
+    return Command.make(CONTROL, op=op, note=note, **values)
+
+
+def set_length(register: int, source: Source = Source.ZERO, source_reg: int = 0, *, amount: int = 0, index: int = 0,
+               modulus: int = 0, note: str = "") -> Command:
+    """SET of a length register: source + amount, wrapped once by ``modulus`` if that is not 0, limited to 0 .. 65535.
+
+    The word or half of a parameter has number ``index`` + LEN[source_reg] (no register: 0).
+    """
+    return _control(COp.SET, note, target=Target.LENGTH, target_reg=register, source=source, source_reg=source_reg,
+                    amount=amount, index=index, modulus=modulus)
+
+
+def set_displacement(base: int, source: Source = Source.ZERO, source_reg: int = 0, *, amount: int = 0, index: int = 0,
+                     note: str = "") -> Command:
+    """SET of the displacement of a base register, in bytes, modulo the address space."""
+    return _control(COp.SET, note, target=Target.DISPLACEMENT, target_reg=base, source=source, source_reg=source_reg,
+                    amount=amount, index=index)
+
+
+def params(first: int, *words: int, note: str = "") -> Command:
+    """PARAMS: up to five words of the parameter memory from number ``first`` on; those not given become 0."""
+    return _control(COp.PARAMS, note, first=first, **{f"word{i}": word for i, word in enumerate(words)})
+
+
+def repeat(body: int, times: int | Length, *, shift: int = 0, note: str = "") -> Command:
+    """REPEAT: the next ``body`` commands, so often or min(ceil(max(LEN[reg] - offset, 0) / 2^shift), cap) times."""
+    length = times if isinstance(times, Length) else Length(times)
+    return _control(COp.REPEAT, note, body=body, times_reg=length.reg, times_offset=length.offset, times_shift=shift,
+                    times_cap=length.cap)
