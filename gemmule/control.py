@@ -33,8 +33,8 @@ from .isa import (
 from .resolve import CONFIG, FAULTS
 
 __all__ = [
-    "MAX_COMMANDS", "MAX_DEPTH", "Local", "Loop", "Sequence", "begin", "execute", "new_local", "params", "repeat",
-    "set_displacement", "set_length", "take",
+    "MAX_COMMANDS", "MAX_DEPTH", "Local", "Loop", "Sequence", "begin", "execute", "new_local",
+    "parameter_read", "params", "repeat", "set_displacement", "set_length", "take",
 ]
 
 MAX_DEPTH = 4
@@ -158,6 +158,19 @@ def execute(row, local, cfg):  # type: ignore[no-untyped-def]
     return _execute_repeat(row, local) if row[_F_OP] == _REPEAT else _ILLEGAL
 
 
+def _index(row, local):  # type: ignore[no-untyped-def]
+    """Number of the word or half that a SET names."""
+    register = row[_F_SOURCE_REG]
+    return row[_F_INDEX] + (local.lengths[register] if register else 0)
+
+
+def parameter_read(row, local):  # type: ignore[no-untyped-def]
+    """The word of the parameter memory that a control command reads, which may be beyond it; -1: none."""
+    if row[_F_OP] != _SET or row[_F_SOURCE] < _WORD or row[_F_SOURCE] > _HALF or row[_F_SOURCE_REG] >= _LENGTHS:
+        return -1
+    return _index(row, local) // 2 if row[_F_SOURCE] == _HALF else _index(row, local)
+
+
 def _execute_set(row, local, cfg):  # type: ignore[no-untyped-def]
     """Source + amount; a length wraps once and is limited to 0 .. 65535, a displacement counts modulo the space."""
     target, number, source, register = row[_F_TARGET], row[_F_TARGET_REG], row[_F_SOURCE], row[_F_SOURCE_REG]
@@ -172,13 +185,12 @@ def _execute_set(row, local, cfg):  # type: ignore[no-untyped-def]
     elif source == _DISPLACEMENT:
         value = local.displacements[register]
     elif source != _ZERO:
-        index = row[_F_INDEX] + (local.lengths[register] if register else 0)
-        at = index // 2 if source == _HALF else index
+        at = parameter_read(row, local)
         if at >= cfg[_WORDS]:
             return _ROWS
         value = local.words[at]
         if source == _HALF:
-            value = (value >> 16 * (index & 1)) & _MAX_LENGTH
+            value = (value >> 16 * (_index(row, local) & 1)) & _MAX_LENGTH
     value += row[_F_AMOUNT]
     if to_length:
         if modulus and value >= modulus:

@@ -47,7 +47,10 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Cycles of one launch, and of each of its commands (-1: never issued)."""
+    """Cycles of one launch, and of each of its commands in the order in which they run (-1: never issued).
+
+    A repeated command stands there each time; control commands have cycles -1.
+    """
 
     cycles: int
     issue: np.ndarray
@@ -62,6 +65,11 @@ class Result:
     fault: int = 0
     """Index into :data:`gemmule.resolve.FAULTS`."""
     fault_index: int = -1
+    """Number of the command, counted as it ran."""
+    fault_place: int = -1
+    """Its place in the image."""
+    places: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Place in the image of each command."""
 
     @property
     def registers(self) -> dict[str, int]:
@@ -78,7 +86,7 @@ class Result:
         return {
             "cycles": self.cycles,
             "commands": {
-                unit.name.lower(): int(np.count_nonzero(self.units == unit)) for unit in Unit},
+                unit.label: int(np.count_nonzero(self.units == unit)) for unit in Unit},
             "counters": {unit: dict(split) for unit, split in self.counters.items()},
             "dram_bytes": dict(self.dram_bytes),
             "dram_bursts": dict(self.dram_bursts),
@@ -104,7 +112,7 @@ class Result:
         for what, expected, value in (
             ("commands", len(self.issue), len(seen.issue)),
             ("cycles", self.cycles, seen.cycles), ("fault", self.fault, seen.fault),
-            ("fault index", self.fault_index, seen.fault_index),
+            ("fault index", self.fault_index, seen.fault_index), ("fault place", self.fault_place, seen.fault_place),
         ):
             if expected != value:
                 return Difference(-1, "", what, expected, value)
@@ -116,4 +124,4 @@ class Result:
 
     def _unit(self, command: int) -> str:
         number = int(self.units[command])
-        return Unit(number).name.lower() if number < len(Unit) else f"unit {number}"
+        return Unit(number).label if number < len(Unit) else "control"

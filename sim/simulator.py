@@ -10,13 +10,14 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.csr import CAUSES, COUNTERS, TRAFFIC
 from gemmule.isa import NUM_BASES, NUM_LENGTHS, TABLE_FIELDS, MoveFlag, Unit, decode_table
-from gemmule.resolve import OUT, OUT_FIELDS, check_program, check_registers, config_vector
+from gemmule.resolve import OUT, check_program, check_registers
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result, split_counters
-from gemmule.sim.timing.engine import STATE, launch, resolve_program
+from gemmule.sim.stream import Stream, Streams
+from gemmule.sim.timing.engine import STATE, launch
 from gemmule.sim.timing.units import parameters
 from gemmule.timing import Timing
 
@@ -26,29 +27,30 @@ _CACHED_PROGRAMS = 64
 _UNIT, _FLAGS, _PREDICATE = (TABLE_FIELDS.index(name) for name in ("unit", "flags", "predicate"))
 
 
-def _check_skipped(table: np.ndarray, skipped: Any) -> np.ndarray:
+def _check_skipped(stream: Stream, skipped: Any) -> np.ndarray:
     """What the caller says is skipped, as bool[commands]."""
     if skipped is None:
-        return np.zeros(len(table), dtype=bool)
+        return np.zeros(stream.count, dtype=bool)
     found = np.ascontiguousarray(skipped, dtype=bool)
-    if found.shape != (len(table),):
-        raise SimulationError(f"skipped must have one entry for each of {len(table)} commands, not shape {found.shape}")
-    wrong = np.flatnonzero(found & (table[:, _PREDICATE] == 0))
+    if found.shape != (stream.count,):
+        raise SimulationError(
+            f"skipped must have one entry for each of {stream.count} commands, not shape {found.shape}")
+    wrong = np.flatnonzero(found[:stream.good] & (stream.table[stream.places[:stream.good], _PREDICATE] == 0))
     if len(wrong):
         raise SimulationError(f"command {wrong[0]} cannot be skipped: its predicate is 0, which is always true")
     return found
 
 
 def _indexed(table: np.ndarray) -> np.ndarray:
-    """The INDEXED moves of a program, in order."""
+    """Which commands of a program are INDEXED moves."""
     flags = table[:, _FLAGS] >> MoveFlag.INDEXED & 1 == 1
-    return np.flatnonzero((table[:, _UNIT] <= Unit.STORE) & flags)
+    return (table[:, _UNIT] <= Unit.STORE) & flags
 
 
 def _row_numbers(
     resolved: np.ndarray, skipped: np.ndarray, indexed: np.ndarray, indices: Mapping[int, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers, starts): DRAM rows of those of the moves ``indexed`` that run, and by command where its own begin.
+    """(numbers, starts): DRAM rows of those of the moves ``indexed`` (in order) that run, and by command where they begin.
 
     A command that ``indices`` does not name has its rows in order.
     """
@@ -90,7 +92,7 @@ class Simulator:
         self.limits = np.zeros(NUM_BASES, dtype=np.int64)
         self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
         self._parameters = parameters(config, self.timing)
-        self._config_vector = config_vector(config)
+        self._streams = Streams(config, self.timing)
         self._tables: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
         self._image: bytes | None = None
         self._address = 0
@@ -120,7 +122,7 @@ class Simulator:
             self.memory.write(address, self._image)
 
     def _decoded(self, image: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """The table of a program, and its INDEXED moves."""
+        """The table of a program, and which of its commands are INDEXED moves."""
         found = self._tables.get(image)
         if found is None:
             if len(self._tables) >= _CACHED_PROGRAMS:
@@ -135,7 +137,8 @@ class Simulator:
     ) -> Result:
         """Launch the loaded program: data effects (unless ``timing_only``) and every cycle.
 
-        A faulting program has the effects of the commands before the fault. What depends on data, the
+        Commands are numbered in the order in which they run, repeated ones each time, control commands too. A faulting
+        program has the effects of the commands before the fault. What depends on data, the
         data effects tell. For ``timing_only`` it may be given: ``skipped``, bool[commands], of which the
         predicate is 0 (by default none), and ``indices``, int64[rows] by command, the numbers of the
         DRAM rows of an INDEXED move (by default 0, 1, ..).
@@ -149,27 +152,26 @@ class Simulator:
             raise SimulationError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
         table, indexed = self._decoded(self._image)
-        count = len(table)
-        resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)
-        issue = np.full(count, -1, dtype=np.int64)
-        finish = np.full(count, 1 << 62, dtype=np.int64)
+        stream = self._streams.follow(table, self.bases, self.limits, self.lengths)
+        good, places, resolved = stream.good, stream.places[:stream.good], stream.resolved
+        issue = np.full(stream.count, -1, dtype=np.int64)
+        finish = np.full(stream.count, 1 << 62, dtype=np.int64)
         counters = np.zeros(len(COUNTERS), dtype=np.int64)
         spent, traffic = counters[:-len(TRAFFIC)].reshape(len(Unit), len(CAUSES)), counters[-len(TRAFFIC):]
-        good = resolve_program(table, self.bases, self.limits, self.lengths, self._config_vector, resolved)
-        skip = _check_skipped(table, skipped)
+        skip = _check_skipped(stream, skipped)
         if not timing_only:
-            trace = execute(self.memory, table, resolved, good)
-            skip[:good], indices = trace.skipped[:good], trace.indices
-        numbers, starts = _row_numbers(resolved[:good], skip[:good], indexed, indices or {})
+            trace = execute(self.memory, table, places, resolved)
+            skip[:good], indices = trace.skipped, trace.indices
+        moves = np.flatnonzero(indexed[places]) if indexed.any() else np.zeros(0, dtype=np.int64)
+        numbers, starts = _row_numbers(resolved[:good], skip[:good], moves, indices or {})
         cycles, fault, fault_index = launch(
-            table, good, skip, numbers, starts, self._parameters, self._address, np.zeros(1, STATE), resolved,
-            issue, finish, spent, traffic)
+            table, stream.entries, good, skip, numbers, starts, self._parameters, self._address, np.zeros(1, STATE),
+            resolved, issue, finish, spent, traffic)
         if cycles < 0:
             raise RuntimeError("timing engine: no event ahead although commands are in flight")
         units, size, bursts = split_counters(counters.tolist())
         return Result(
-            cycles=int(cycles), issue=issue, finish=finish,
-            units=table[:, _UNIT].copy(),
+            cycles=int(cycles), issue=issue, finish=finish, units=stream.units, places=stream.places,
             counters=units, dram_bytes=size, dram_bursts=bursts,
-            fault=int(fault), fault_index=int(fault_index),
+            fault=int(fault), fault_index=int(fault_index), fault_place=int(stream.places[fault_index]) if fault else -1,
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gemmule.isa import NUM_PREDICATES, TABLE_FIELDS, MoveFlag, Unit
+from gemmule.isa import CONTROL, NUM_PREDICATES, TABLE_FIELDS, MoveFlag, Unit
 from gemmule.resolve import OUT
 from gemmule.sim.functional.matrix import matrix
 from gemmule.sim.functional.memory import Memory
@@ -36,12 +36,18 @@ class Trace(NamedTuple):
     """Command to int64[rows], for INDEXED moves that ran: numbers of the DRAM rows, none above ``last_index``."""
 
 
-def execute(memory: Memory, table: np.ndarray, resolved: np.ndarray, count: int) -> Trace:
-    """Run the first ``count`` commands of a decoded and resolved program on ``memory``, as one launch."""
-    trace = Trace(np.zeros(count, dtype=bool), {})
+def execute(memory: Memory, table: np.ndarray, places: np.ndarray, resolved: np.ndarray) -> Trace:
+    """Run the commands at ``places`` of a decoded program, in this order, on ``memory``, as one launch.
+
+    ``resolved`` has a row for each of them.
+    """
+    trace = Trace(np.zeros(len(places), dtype=bool), {})
     memory.predicates[1:] = [False] * (NUM_PREDICATES - 1)
-    raw_rows, rows = table[:count].tolist(), resolved[:count].tolist()
-    for i, (raw, row) in enumerate(zip(raw_rows, rows)):
+    raw_rows = table.tolist()
+    for i, (place, row) in enumerate(zip(places.tolist(), resolved[:len(places)].tolist())):
+        raw = raw_rows[place]
+        if row[_UNIT] == CONTROL:
+            continue
         if not memory.predicates[raw[_PREDICATE]]:
             trace.skipped[i] = True
         elif row[_ZERO]:

@@ -41,8 +41,8 @@ LARGE = 0, 5
 """Turns in which rows are moved by every stride: by length register 15, which then holds 2^15 and 2^4."""
 CAP = 9
 """A length of several column groups: strides count."""
-CYCLES = 104
-"""Of a launch of one command that does nothing: row miss, latency, burst and what is around it."""
+AROUND = 16
+"""Cycles that a launch of the registers takes beside the device's own."""
 Registers = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Bases, limits, lengths."""
 NONE = np.zeros(NUM_BASES, dtype=np.int64)
@@ -87,11 +87,11 @@ class _Singles:
     def run(self, rtl: RtlDevice) -> str:
         rtl.watchdog = MARGIN
         rtl.load(self.launch)
-        rtl.run()
+        cycles = rtl.run().cycles + AROUND
         steps: list[tuple[str | int, ...]] = []
         for i in range(len(self.faults)):
             steps += [("write", Csr.PROGRAM_LO, COMMAND_BYTES * i), ("write", Csr.CONTROL, Control.START),
-                      ("wait", CYCLES), ("read", Csr.STATUS)]
+                      ("wait", cycles), ("read", Csr.STATUS)]
         for i, (fault, status) in enumerate(zip(self.faults, rtl.steps(steps), strict=True)):
             if status != Status.DONE | int(fault) << FAULT_SHIFT:
                 word = self.launch.dram[COMMAND_BYTES * i:][:COMMAND_BYTES][::-1].tobytes().hex()

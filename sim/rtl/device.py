@@ -29,7 +29,7 @@ from gemmule.csr import (
     limit_offset,
 )
 from gemmule.io.progress import say
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Unit
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Unit, decode_table
 from gemmule.resolve import check_program, check_registers
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.launch import Launch
@@ -38,6 +38,7 @@ from gemmule.sim.rtl.build import Build, discard
 from gemmule.sim.rtl.process import SimulatorDeathError, SimulatorProcess
 from gemmule.sim.rtl.testbench import build_testbench
 from gemmule.sim.rtl.verilog import verilog_path
+from gemmule.sim.stream import Stream, Streams
 from gemmule.timing import Timing
 
 __all__ = ["CHANNELS", "Order", "RtlDevice", "RtlError"]
@@ -63,7 +64,7 @@ class Order(enum.IntEnum):
     DATA_FIRST = 2
 
 
-REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX) + tuple(
+REPORT = (Csr.CYCLES, Csr.CYCLES_HI, Csr.STATUS, Csr.FAULT_INDEX, Csr.FAULT_PLACE) + tuple(
     counter_offset(name) + half for name in COUNTERS for half in (0, 4))
 """Registers that are read after a launch."""
 
@@ -139,7 +140,9 @@ class RtlDevice:
         self.limits = np.zeros(NUM_BASES, dtype=np.int64)
         self.lengths = np.zeros(NUM_LENGTHS, dtype=np.int64)
         self._written: dict[int, int] = {}
-        self._program: tuple[int, np.ndarray] = (0, np.zeros(0, dtype=np.int64))
+        self._program: tuple[int, np.ndarray] = (0, decode_table(b""))
+        self._streams = Streams(self.config, self.timing)
+        self._stream: Stream | None = None
         self._image: bytes | None = None
         arguments = [*self._arguments, *(["--trace"] if found.waves else [])]
         with self._files():
@@ -267,8 +270,7 @@ class RtlDevice:
         """Write a program image, which may be empty, and choose it for the next runs; as the model's."""
         check_program(self.config, address, len(image))
         self.write_dram(address, image)
-        units = np.frombuffer(image, dtype=np.uint8)[::COMMAND_BYTES] & 7
-        self._program = (address, units.astype(np.int64))
+        self._program = (address, decode_table(bytes(image)))
         self._image = image
 
     def set_stall(self, chance: int, channels: Sequence[str] = CHANNELS, order: Order = Order.ADDRESS_FIRST) -> None:
@@ -317,10 +319,10 @@ class RtlDevice:
         self._written.clear()
 
     def _registers(self) -> dict[int, int]:
-        address, units = self._program
+        address, table = self._program
         wanted = {
             int(Csr.PROGRAM_LO): address & 0xFFFFFFFF, int(Csr.PROGRAM_HI): address >> 32,
-            int(Csr.PROGRAM_COMMANDS): len(units),
+            int(Csr.PROGRAM_COMMANDS): len(table),
         }
         for i in range(1, NUM_LENGTHS):
             wanted[length_offset(i)] = int(self.lengths[i])
@@ -336,6 +338,7 @@ class RtlDevice:
             raise RtlError("no program is loaded; call load_program first")
         check_registers(self.config, self.bases, self.limits, self.lengths)
         wanted = self._registers()
+        self._stream = self._streams.follow(self._program[1], self.bases, self.limits, self.lengths)
         return wanted, [(at, value) for at, value in wanted.items() if self._written.get(at) != value]
 
     def start(self) -> None:
@@ -383,16 +386,18 @@ class RtlDevice:
         if answer["protocol"]:
             names = [text for bit, text in PROTOCOL.items() if answer["protocol"] >> bit & 1]
             self._fail(f"protocol error: {', '.join(names)}")
-        low, high, status, index, *words = answer["values"]
+        low, high, status, index, place, *words = answer["values"]
         fault = status >> FAULT_SHIFT & 15
         counters, size, bursts = split_counters([a | b << 32 for a, b in zip(words[::2], words[1::2])])
-        return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._program[1].copy(),
-                      counters=counters, dram_bytes=size, dram_bursts=bursts, fault=fault,
-                      fault_index=index if fault else -1)
+        assert self._stream is not None, "a launch goes before its answer"
+        return Result(cycles=low | high << 32, issue=issue, finish=finish, units=self._stream.units,
+                      places=self._stream.places, counters=counters, dram_bytes=size, dram_bursts=bursts, fault=fault,
+                      fault_index=index if fault else -1, fault_place=place if fault else -1)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Issue and finish cycle per command, -1 where the log has none."""
-        units = self._program[1]
+        assert self._stream is not None, "a launch goes before its events"
+        units = self._stream.units
         issue = np.full(len(units), -1, dtype=np.int64)
         finish = np.full(len(units), -1, dtype=np.int64)
         path = self.folder / "log.bin"

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from gemmule.isa import COMMAND_BYTES
 from gemmule.resolve import OUT
 from gemmule.sim.compiled import kept, stamp
-from gemmule.sim.timing.dram import DRAM, reset, serve
+from gemmule.sim.timing.dram import DRAM, reset
+from gemmule.sim.timing.front import FRONT, next_front, reset_front, step_front
 from gemmule.sim.timing.issue import (
     BUSY,
     DRAM_BOUND,
@@ -30,98 +30,67 @@ from gemmule.sim.timing.issue import (
     reset_issue,
 )
 from gemmule.sim.timing.move import FOREVER, MOVER, advance, reset_mover
-from gemmule.sim.timing.program import LOAD, STORE, UNITS, prepare, resolve_good
+from gemmule.sim.timing.program import CONTROL_UNIT, LOAD, STORE, UNITS, count_stream, prepare, resolve_stream
 
-__all__ = ["STATE", "launch", "resolve_program"]
+__all__ = ["STATE", "count_commands", "launch", "resolve_program"]
 
-STATE = np.dtype([("dram", DRAM), ("mover", MOVER), ("issue", ISSUE)])
+STATE = np.dtype([("dram", DRAM), ("mover", MOVER), ("issue", ISSUE), ("front", FRONT)])
 """Registers of one launch."""
 _FAULT, _UNIT = OUT["fault"], OUT["unit"]
 
 
 @njit
-def _fetch_ready(p, program, count, requested, taken):  # type: ignore[no-untyped-def]
-    """Commands of the fetch burst that may be requested now; 0 when there is none."""
-    if requested == count:
-        return 0
-    at = program + COMMAND_BYTES * requested
-    ahead = min(count - requested, (p.burst - (at & (p.burst - 1))) // COMMAND_BYTES)
-    return ahead if p.fetch_queue - (requested - taken) >= ahead else 0
-
-
-@njit
-def _fetch_beats(p, program, first, ahead):  # type: ignore[no-untyped-def]
-    """Beats of a burst from command ``first`` on up to the last byte of ``ahead`` commands."""
-    at = program + COMMAND_BYTES * first
-    return ((at + COMMAND_BYTES * ahead - 1) >> p.bus_shift) - (at >> p.bus_shift) + 1
-
-
-@njit
-def _fetch(p, dram, t, program, first, ahead, enter):  # type: ignore[no-untyped-def]
-    """Request a burst of commands in cycle ``t``; its beats. ``enter`` says when each is in the fetch queue."""
-    beats = _fetch_beats(p, program, first, ahead)
-    start = serve(dram, p, t, program + COMMAND_BYTES * first, beats, 0)
-    for i in range(ahead):
-        enter[first + i] = start + (_fetch_beats(p, program, first, i + 1) - 1) * p.beat_cycles + 1
-    return beats
-
-
-@njit
 def _simulate(  # type: ignore[no-untyped-def]
-    table, good, skipped, indices, starts, p, program, dram, mover, k, resolved, issue, finish, spent, traffic,
+    table, stream, good, skipped, indices, starts, p, program, dram, mover, k, f, resolved, issue, finish, spent,
+    traffic,
 ):
-    count = len(table)
+    count = len(stream)
     order, alone = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     target = np.zeros((count, UNITS), dtype=np.int64)
-    prepare(table, good, skipped, resolved, order, k.first, target, alone)
-    # cycle from which a command may go on: from the fetch queue, and once taken from the end of resolve
-    enter = np.zeros(count, dtype=np.int64)
+    prepare(table, stream, good, skipped, resolved, order, k.first, target, alone)
+    ready = np.zeros(count, dtype=np.int64)  # cycle from which on a command may leave resolve
     reset(dram, p)
     reset_mover(mover)
     reset_issue(k, p)
-    t = requested = taken = sent = fetch_beats = fetch_bursts = 0  # sent: pushed into unit queues
+    reset_front(f, len(table))
+    t = sent = 0  # commands that have left resolve
     fault_seen = 0  # first cycle in which the command that faults is at the end of resolve
+    last = 0  # last cycle in which a control command left
 
     while True:
         complete = expire(k, mover, resolved, order, finish, t)
-        if good < count and sent == good < taken and not fault_seen and enter[sent] <= t:
+        if good < count and sent == good < f.taken and not fault_seen and ready[sent] <= t:
             fault_seen = t
-        if complete and (good == count or fault_seen):
+        if complete and (fault_seen or (sent == good == count and f.dropping == 0)):
             break
 
         # decisions
         chosen = choose(k, mover, resolved, order, target, alone, t)
-        push = sent < min(taken, good) and enter[sent] <= t
+        push = sent < min(f.taken, good) and ready[sent] <= t
         if push:
             u = resolved[sent, _UNIT]
-            push = k.pushed[u] - k.issued[u] < p.unit_queue
-        take = taken < requested and enter[taken] <= t and (taken - sent < p.resolve or push)
-        ahead = _fetch_ready(p, program, count, requested, taken) if t >= p.fetch_start else 0
+            push = u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
 
         # updates
+        changed, ahead = step_front(
+            p, f, dram, t, program, table, stream, ready, f.taken - sent < p.resolve or push)
         if ahead:
-            fetch_beats += _fetch(p, dram, t, program, requested, ahead, enter)
-            fetch_bursts += 1
-            requested += ahead
             mover.load_next = max(mover.load_next, t + 1)
         if push:
-            k.pushed[resolved[sent, _UNIT]] += 1
+            if resolved[sent, _UNIT] == CONTROL_UNIT:
+                last = t
+            else:
+                k.pushed[resolved[sent, _UNIT]] += 1
             sent += 1
-        if take:
-            enter[taken] = t + p.resolve
-            taken += 1
         if chosen >= 0:
-            issue_command(p, k, mover, chosen, t, table, resolved, order, indices, starts, issue, finish)
+            issue_command(p, k, mover, chosen, t, table, stream, resolved, order, indices, starts, issue, finish)
 
         # next cycle in which dispatch or issue may change; bursts until then
         after = t + 1
-        if chosen < 0 and not (push or take or ahead):
-            after = next_stamp(k, mover, order, finish, t)
-            if t < p.fetch_start:
-                after = p.fetch_start
-            for i in (sent, taken):
-                if i < requested and enter[i] > t:
-                    after = min(after, enter[i])
+        if chosen < 0 and not (push or changed):
+            after = min(next_stamp(k, mover, order, finish, t), next_front(p, f, t))
+            if sent < f.taken and ready[sent] > t:
+                after = min(after, ready[sent])
         after = advance(p, mover, dram, indices, finish, after)
         if after >= FOREVER or after <= t:
             return -1, 0, -1  # no progress: an error of this file
@@ -129,48 +98,49 @@ def _simulate(  # type: ignore[no-untyped-def]
             spent[u, k.status[u]] += after - t
         t = after
 
-    last = fault_seen
+    last = max(last, f.last, fault_seen)
     for i in range(good):
-        last = max(last, finish[i])
+        if resolved[i, _UNIT] == CONTROL_UNIT:
+            finish[i] = -1
+        else:
+            last = max(last, finish[i])
     cycles = last + p.done
     for u in range(UNITS):
         spent[u, EMPTY] += cycles - t
-    for i in range(good, count):
-        finish[i] = -1
+    finish[good:] = -1
     for now in range(t, cycles):  # resolve and fetch fill up behind a fault
-        take = taken < requested and enter[taken] <= now and taken - sent < p.resolve
-        ahead = _fetch_ready(p, program, count, requested, taken)
-        if ahead:
-            fetch_beats += _fetch(p, dram, now, program, requested, ahead, enter)
-            fetch_bursts += 1
-            requested += ahead
-        taken += take
+        step_front(p, f, dram, now, program, table, stream, ready, f.taken - sent < p.resolve)
     for u, busy in ((LOAD, mover.load_beats + mover.fills), (STORE, mover.store_beats)):
         spent[u, DRAM_BOUND] = spent[u, BUSY] - busy
         spent[u, BUSY] = busy
-    traffic[0], traffic[1], traffic[2] = (
-        fetch_beats * p.bus, mover.load_beats * p.bus, mover.store_beats * p.bus)
-    traffic[3], traffic[4], traffic[5] = fetch_bursts, mover.load_bursts, mover.store_bursts
+    traffic[0], traffic[1], traffic[2] = f.beats * p.bus, mover.load_beats * p.bus, mover.store_beats * p.bus
+    traffic[3], traffic[4], traffic[5] = f.bursts, mover.load_bursts, mover.store_bursts
     return (cycles, resolved[good, _FAULT], good) if good < count else (cycles, 0, -1)
 
 
 def _entries():  # type: ignore[no-untyped-def]
     sources = stamp(Path(__file__).parent)
 
-    @kept("the timing engine, part 1 of 2")
-    def resolve_program(table, bases, limits, lengths, cfg, resolved):  # type: ignore[no-untyped-def]
-        """Fill ``resolved`` up to the first command that faults; the number of commands before it.
-
-        As :func:`gemmule.resolve.resolve`, with ``cfg`` from :func:`gemmule.resolve.config_vector`.
-        """
+    @kept("the timing engine, part 1 of 3")
+    def count_commands(table, bases, limits, lengths, cfg, local):  # type: ignore[no-untyped-def]
+        """Commands of a launch, see :func:`gemmule.sim.timing.program.count_stream`; ``local`` is changed."""
         assert sources >= 0
-        return resolve_good(table, bases, limits, lengths, cfg, resolved)
+        return count_stream(table, bases, limits, lengths, cfg, local)
 
-    @kept("the timing engine, part 2 of 2")
-    def launch(  # type: ignore[no-untyped-def]
-        table, good, skipped, indices, starts, parameters, program, state, resolved, issue, finish, spent, traffic,
+    @kept("the timing engine, part 2 of 3")
+    def resolve_program(  # type: ignore[no-untyped-def]
+        table, bases, limits, lengths, cfg, behind, local, stream, resolved,
     ):
-        """Run one launch of ``good`` resolved commands; fills ``issue``, ``finish``, ``spent``, ``traffic``.
+        """See :func:`gemmule.sim.timing.program.resolve_stream`."""
+        assert sources >= 0
+        return resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, resolved)
+
+    @kept("the timing engine, part 3 of 3")
+    def launch(  # type: ignore[no-untyped-def]
+        table, stream, good, skipped, indices, starts, parameters, program, state, resolved, issue, finish, spent,
+        traffic,
+    ):
+        """Run one launch of ``good`` resolved commands of ``stream``; fills ``issue``, ``finish``, ``spent``, ``traffic``.
 
         ``skipped`` is bool[commands]. The DRAM rows of an INDEXED command c are ``indices[starts[c]:]``.
         Arrays are int64: ``issue`` filled with -1, ``finish`` with 2**62 by the caller, ``spent``
@@ -182,10 +152,10 @@ def _entries():  # type: ignore[no-untyped-def]
         assert sources >= 0
         registers = state[0]
         return _simulate(
-            table, good, skipped, indices, starts, parameters[0], program, registers.dram, registers.mover,
-            registers.issue, resolved, issue, finish, spent, traffic)
+            table, stream, good, skipped, indices, starts, parameters[0], program, registers.dram, registers.mover,
+            registers.issue, registers.front, resolved, issue, finish, spent, traffic)
 
-    return resolve_program, launch
+    return count_commands, resolve_program, launch
 
 
-resolve_program, launch = _entries()
+count_commands, resolve_program, launch = _entries()

@@ -9,7 +9,7 @@ from gemmule.csr import CAUSES
 from gemmule.operations import ISSUE_PRIORITY
 from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
 from gemmule.sim.timing.move import FOREVER, begin_load, begin_store
-from gemmule.sim.timing.program import LOAD, MATRIX, SELECT, STORE, UNITS, VECTOR
+from gemmule.sim.timing.program import LOAD, MATRIX, PLACE, SELECT, STORE, UNITS, VECTOR
 from gemmule.sim.timing.units import matrix_times, select_finish, vector_finish
 
 __all__ = ["BUSY", "DRAM_BOUND", "EMPTY", "ISSUE", "choose", "expire", "issue_command", "next_stamp", "reset_issue"]
@@ -134,7 +134,7 @@ def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-
 
 
 @njit
-def issue_command(p, k, s, u, t, table, resolved, order, indices, starts, issue, finish):  # type: ignore[no-untyped-def]
+def issue_command(p, k, s, u, t, table, stream, resolved, order, indices, starts, issue, finish):  # type: ignore[no-untyped-def]
     """Issue the head of unit ``u`` in cycle ``t``: its claims, and its finish if that is known."""
     c, at = order[k.issued[u]], k.issued[u] & _RING
     out = resolved[c]
@@ -157,9 +157,9 @@ def issue_command(p, k, s, u, t, table, resolved, order, indices, starts, issue,
     elif u == SELECT:
         finish[c] = select_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N])
     elif u == LOAD:
-        begin_load(p, s, t, c, table[c], out, indices, starts[c], finish)
+        begin_load(p, s, t, c, table[stream[c, PLACE]], out, indices, starts[c], finish)
     else:
-        begin_store(p, s, t, c, table[c], out, indices, starts[c])
+        begin_store(p, s, t, c, table[stream[c, PLACE]], out, indices, starts[c])
 
 
 @njit

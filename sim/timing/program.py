@@ -1,38 +1,104 @@
-"""A decoded program as the engine runs it: resolved, split by unit, with wait targets."""
+"""A decoded program as the engine runs it: the stream of its commands, resolved, split by unit, with wait targets."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit
+from gemmule.control import MAX_COMMANDS, Loop, Sequence, begin, execute, take
+from gemmule.isa import CONTROL, TABLE_FIELDS, COp, MatrixFlag, Unit, control_columns
 from gemmule.operations import EXCLUSIVE_LOADS
-from gemmule.resolve import OUT, TERMS, resolve_row
+from gemmule.resolve import CONFIG, FAULTS, OUT, TERMS, resolve_row
 from gemmule.sim.compiled import compiled
 
-__all__ = ["LOAD", "MATRIX", "SELECT", "STORE", "UNITS", "VECTOR", "prepare", "resolve_good"]
+__all__ = [
+    "BACK", "BODY", "CONTROL_UNIT", "FREES", "LOAD", "MATRIX", "PLACE", "REPEAT", "SELECT", "STORE", "STREAM", "TIMES", "UNITS", "VECTOR",
+    "count_stream", "prepare", "resolve_stream",
+]
 
 LOAD, STORE, MATRIX, VECTOR, SELECT = map(int, Unit)
 UNITS = len(Unit)
+STREAM = PLACE, BACK, FREES, TIMES = range(4)
+"""Columns of a stream: place in the image; commands that the take goes back behind it, within what fetch keeps; the
+end of what it keeps; of a REPEAT how often its body comes."""
+BODY = control_columns(COp.REPEAT)["body"]
 _WAIT0, _PREDICATE = TABLE_FIELDS.index("wait_load"), TABLE_FIELDS.index("predicate")
+_F_UNIT, _F_OP = TABLE_FIELDS.index("unit"), TABLE_FIELDS.index("op")
 _FAULT, _UNIT, _FLAGS, _EMPTY, _CLAIM = (OUT[name] for name in ("fault", "unit", "flags", "zero", "claim0"))
 _STATIONARY = int(MatrixFlag.OUTPUT_STATIONARY)
-_resolve_row = compiled(resolve_row)
+CONTROL_UNIT, REPEAT = int(CONTROL), int(COp.REPEAT)
+_NEXT, _LEFT, _DEPTH, _TURNS = int(Sequence.PLACE), int(Sequence.LEFT), int(Sequence.DEPTH), int(Loop.TURNS)
+_ILLEGAL = FAULTS.index("illegal")
+_MOST, _FETCH_QUEUE = MAX_COMMANDS, CONFIG["fetch_queue"]
+_resolve_row, _begin, _take, _execute = map(compiled, (resolve_row, begin, take, execute))
 
 
 @njit
-def resolve_good(table, bases, limits, lengths, cfg, resolved):  # type: ignore[no-untyped-def]
-    """Resolve in program order up to a fault; the number of good commands before it."""
+def count_stream(table, bases, limits, lengths, cfg, local):  # type: ignore[no-untyped-def]
+    """Commands of a launch, up to a control command that faults or one more than a launch may have."""
+    _begin(local, bases, limits, lengths, len(table))
+    count = 0
+    while local.sequence[_LEFT] > 0 and count <= _MOST:
+        row = table[local.sequence[_NEXT]]
+        _take(local)
+        count += 1
+        if row[_F_UNIT] == CONTROL_UNIT and _execute(row, local, cfg):
+            break
+    return count
+
+
+@njit
+def resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, resolved):  # type: ignore[no-untyped-def]
+    """Fill ``stream`` and ``resolved`` in order: (good commands before a fault, entries of ``stream``).
+
+    Resolve takes up to ``behind`` commands more behind one that faults: these have an entry and no more.
+    """
     terms = np.zeros(TERMS, dtype=np.int64)
-    for i in range(len(table)):
-        _resolve_row(table[i], bases, limits, lengths, cfg, resolved[i], terms)
-        if resolved[i, _FAULT]:
-            return i
-    return len(table)
+    _begin(local, bases, limits, lengths, len(table))
+    sequence, count = local.sequence, len(stream)
+    good, anchor, end = count, 0, count  # anchor: depth of the outermost body that fetch keeps whole
+    i = 0
+    while i < end:
+        place = sequence[_NEXT]
+        row, out = table[place], resolved[i]
+        stream[i, PLACE], stream[i, BACK], stream[i, FREES], stream[i, TIMES] = place, 0, 0, -1
+        _take(local)
+        if anchor:
+            if sequence[_DEPTH] < anchor:
+                stream[i, FREES], anchor = 1, 0
+            elif sequence[_NEXT] <= place:
+                stream[i, BACK] = place + 1 - sequence[_NEXT]
+        fault = 0
+        if row[_F_UNIT] == CONTROL_UNIT:
+            body = row[BODY] if row[_F_OP] == REPEAT else 0
+            depth, left = sequence[_DEPTH], sequence[_LEFT]
+            fault = _execute(row, local, cfg)
+            if body and fault == 0:
+                if sequence[_DEPTH] > depth:
+                    stream[i, TIMES] = local.loops[depth, _TURNS]
+                    if anchor == 0 and body <= cfg[_FETCH_QUEUE]:
+                        anchor = depth + 1
+                else:
+                    stream[i, TIMES] = 0
+            if i < good:
+                out[:] = 0
+                out[_UNIT] = CONTROL_UNIT
+            if fault:
+                end = i + 1  # nothing is taken behind it
+        elif i < good:
+            _resolve_row(row, local.bases, local.limits, local.lengths, cfg, out, terms)
+            fault = out[_FAULT]
+        if i == _MOST and fault == 0:
+            fault = _ILLEGAL
+        if fault and i < good:
+            out[_FAULT] = fault
+            good, end = i, min(end, i + 1 + behind)
+        i += 1
+    return good, end
 
 
 @njit
-def prepare(table, good, skipped, resolved, order, first, target, alone):  # type: ignore[no-untyped-def]
+def prepare(table, stream, good, skipped, resolved, order, first, target, alone):  # type: ignore[no-untyped-def]
     """Split the good commands by unit; a skipped one is from here on one of length zero without claims.
 
     ``order[first[u] + i]`` is unit u's i-th command, ``first`` has an entry more than there are units.
@@ -41,13 +107,17 @@ def prepare(table, good, skipped, resolved, order, first, target, alone):  # typ
     """
     dispatched = np.zeros(UNITS, dtype=np.int64)
     for i in range(good):
-        dispatched[resolved[i, _UNIT]] += 1
+        if resolved[i, _UNIT] != CONTROL_UNIT:
+            dispatched[resolved[i, _UNIT]] += 1
     for u in range(UNITS):
         first[u + 1] = first[u] + dispatched[u]
         dispatched[u] = first[u]
     dataflow = after_long = after_predicate = 0
     for i in range(good):
         unit, flags, empty = resolved[i, _UNIT], resolved[i, _FLAGS], resolved[i, _EMPTY]
+        if unit == CONTROL_UNIT:
+            continue
+        row = table[stream[i, PLACE]]
         nothing = 1 if empty or skipped[i] else 0
         alone[i] = nothing
         if unit == LOAD:
@@ -60,9 +130,9 @@ def prepare(table, good, skipped, resolved, order, first, target, alone):  # typ
             stationary = dataflow if empty else flags >> _STATIONARY & 1
             if stationary != dataflow or after_predicate:
                 alone[i] = 1
-            dataflow, after_predicate = stationary, table[i, _PREDICATE]
+            dataflow, after_predicate = stationary, row[_PREDICATE]
         for u in range(UNITS):
-            distance = table[i, _WAIT0 + u]
+            distance = row[_WAIT0 + u]
             target[i, u] = dispatched[u] - distance + 1 if distance else 0
         order[dispatched[unit]] = i
         dispatched[unit] += 1

@@ -6,6 +6,7 @@ common place and is not within its clock (``races.py``).
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,10 @@ import numpy as np
 from numba import njit
 
 from gemmule.config import Config
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit
+from gemmule.control import MAX_COMMANDS, Loop, Sequence, begin, execute, new_local, parameter_read, take
+from gemmule.isa import CONTROL, TABLE_FIELDS, MatrixFlag, Unit
 from gemmule.operands import CLASSES, Memory
-from gemmule.resolve import TERMS, config_vector, resolve_row
+from gemmule.resolve import FAULTS, TERMS, config_vector, resolve_row
 from gemmule.sim.compiled import compiled, kept, stamp
 from gemmule.sim.verify.alone import check_alone
 from gemmule.sim.verify.blocks import COUNTS, MEMORY, MOST, WRITE, block_of, class_of, into_program
@@ -40,6 +42,7 @@ from gemmule.sim.verify.state import (
     SAME_SINCE,
     SAME_STRIDE,
     STRIDE,
+    UNSET,
     WROTE,
     larger,
     new_state,
@@ -55,7 +58,9 @@ _ACC, _DRAM, _PREDICATE = int(Memory.ACC), int(Memory.DRAM), int(Memory.PREDICAT
 _FAULT, _UNIT, _FLAGS, _ZERO, _ROW2 = (OUT[name] for name in ("fault", "unit", "flags", "zero", "row2"))
 _F_WAIT, _F_PREDICATE, _F_C_STRIDE = (TABLE_FIELDS.index(name) for name in ("wait_load", "predicate", "c_stride"))
 _STATIONARY = int(MatrixFlag.OUTPUT_STATIONARY)
-_resolve_row = compiled(resolve_row)
+_F_UNIT, _CONTROL, _MOST, _ILLEGAL = TABLE_FIELDS.index("unit"), int(CONTROL), MAX_COMMANDS, FAULTS.index("illegal")
+_PLACE, _LEFT, _DEPTH, _TURNS = int(Sequence.PLACE), int(Sequence.LEFT), int(Sequence.DEPTH), int(Loop.TURNS)
+_resolve_row, _take_next, _execute, _parameter_read = map(compiled, (resolve_row, take, execute, parameter_read))
 
 
 @njit
@@ -176,24 +181,55 @@ def step(s, row, out, terms, low, high, clock, needed):  # type: ignore[no-untyp
     return FINE if push(s, row, out, terms, clock) else FULL
 
 
+@njit
+def control(row, local, cfg, out):  # type: ignore[no-untyped-def]
+    """Take and run a control command."""
+    out[:] = 0
+    word = _parameter_read(row, local)
+    if 0 <= word < len(local.words) and not local.written[word]:
+        return UNSET
+    place, left, depth = local.sequence[_PLACE], local.sequence[_LEFT], local.sequence[_DEPTH]
+    turns = local.loops[depth - 1, _TURNS] if depth else 0
+    _take_next(local)
+    out[_FAULT] = _execute(row, local, cfg)
+    if out[_FAULT] == 0:
+        return FINE
+    local.sequence[_PLACE], local.sequence[_LEFT], local.sequence[_DEPTH] = place, left, depth
+    if depth:
+        local.loops[depth - 1, _TURNS] = turns
+    return FAULT
+
+
 def _entries() -> Any:
     sources = stamp(Path(__file__).parent)
 
     @kept("the verifier")
-    def walk(s, table, start, bases, limits, lengths, cfg, low, high, out, needed):  # type: ignore[no-untyped-def]
-        """Check commands from ``start`` on: (number of the first that is not fine, how it ends).
+    def walk(s, table, local, cfg, low, high, number, out, needed):  # type: ignore[no-untyped-def]
+        """Check a launch from where ``local`` stands: (commands up to the first that is not fine, how it ends).
 
-        ``out`` and ``needed`` (int64) are left as of that command; [low, high) is the program in DRAM, low = high for
-        no check. State as by :func:`new_state`, the rest as for :func:`gemmule.resolve.resolve_row`.
+        ``local`` stands at that command then, and ``out`` and ``needed`` (int64) are left as of it. ``number`` commands
+        went before. [low, high) is the program in DRAM, low = high for no check. State as by :func:`new_state`, the rest
+        as for :func:`gemmule.resolve.resolve_row`.
         """
         assert sources >= 0
         terms, clock = np.zeros(TERMS, np.int64), np.zeros(_UNITS, np.int64)
-        for i in range(start, len(table)):
-            _resolve_row(table[i], bases, limits, lengths, cfg, out, terms)
-            end = step(s, table[i], out, terms, low, high, clock, needed)
+        sequence = local.sequence
+        while sequence[_LEFT] > 0:
+            row = table[sequence[_PLACE]]
+            if number == _MOST:
+                out[_FAULT] = _ILLEGAL
+                return number, FAULT
+            if row[_F_UNIT] == _CONTROL:
+                end = control(row, local, cfg, out)
+            else:
+                _resolve_row(row, local.bases, local.limits, local.lengths, cfg, out, terms)
+                end = step(s, row, out, terms, low, high, clock, needed)
+                if end == FINE:
+                    _take_next(local)
             if end != FINE:
-                return i, end
-        return len(table), FINE
+                return number, end
+            number += 1
+        return number, FINE
 
     @kept("the verifier of single commands")
     def plan_row(s, row, bases, limits, lengths, cfg, out, terms):  # type: ignore[no-untyped-def]
@@ -240,7 +276,9 @@ class Order:
 
     def __init__(self, config: Config, bases: np.ndarray, limits: np.ndarray, lengths: np.ndarray) -> None:
         self._state = new_state(config)
-        self._registers = bases, limits, lengths
+        self.local = new_local(config)
+        """Registers as the next command sees them."""
+        begin(self.local, bases, limits, lengths, 0)
         self._cfg = config_vector(config)
 
     def count(self, unit: int) -> int:
@@ -250,7 +288,8 @@ class Order:
     def plan(self, row: np.ndarray) -> Plan:
         """One decoded command on these registers; its row may still get other waits."""
         out, terms = np.zeros(len(OUT_FIELDS), np.int64), np.zeros(TERMS, np.int64)
-        end = _plan_row(self._state, row, *self._registers, self._cfg, out, terms)
+        local = self.local
+        end = _plan_row(self._state, row, local.bases, local.limits, local.lengths, self._cfg, out, terms)
         return Plan(row, out, terms, end == FINE)
 
     def races(self, plan: Plan) -> list[tuple[Unit, int]]:
@@ -263,3 +302,27 @@ class Order:
         """Append a command, with the waits that its row holds."""
         while not _take(self._state, plan.row, plan.out, plan.terms):
             self._state = larger(self._state)
+
+    def copy(self) -> Order:
+        """The same, to try something on."""
+        other = copy(self)
+        other._state = self._state._make(part.copy() for part in self._state)
+        other.local = self.local._make(part.copy() for part in self.local)
+        return other
+
+    def run(self, table: np.ndarray) -> tuple[int, int, list[tuple[Unit, int]]]:
+        """Append a decoded piece of program, control commands and repeated bodies in it.
+
+        (place in the piece of the first command that is not fine, how it ends, its races as by :meth:`races`); what went
+        before that command is appended.
+        """
+        self.local.sequence[:] = 0
+        self.local.sequence[_LEFT] = len(table)
+        out, needed = np.zeros(len(OUT_FIELDS), np.int64), np.zeros(_UNITS, np.int64)
+        number, end = 0, FULL
+        while end == FULL:
+            number, end = walk(self._state, table, self.local, self._cfg, 0, 0, number, out, needed)
+            if end == FULL:
+                self._state = larger(self._state)
+        races = [(unit, self.count(unit) - int(needed[unit]) + 1) for unit in Unit if end == RACE and needed[unit]]
+        return int(self.local.sequence[_PLACE]), end, races

@@ -18,11 +18,11 @@ from gemmule.isa import MAX_WAIT, NUM_PREDICATES, Unit
 from gemmule.operands import Memory
 
 __all__ = ["BURST", "FAULT", "FINE", "FULL", "GROUP", "MODES", "OVERLAP", "PROGRAM", "RACE", "READ", "RING", "TWICE",
-           "WROTE", "State", "larger", "latest", "new_state", "note"]
+           "WROTE", "UNSET", "State", "larger", "latest", "new_state", "note"]
 
-FINE, FAULT, TWICE, OVERLAP, PROGRAM, RACE, FULL = range(7)
+FINE, FAULT, TWICE, OVERLAP, PROGRAM, RACE, UNSET, FULL = range(8)
 """How a command ends: fine; faults; writes a place twice; writes what it reads; stores into the program; races;
-the list of DRAM accesses is full."""
+reads a parameter that the launch has not brought; the list of DRAM accesses is full."""
 WROTE, READ = range(2)
 RING = 64
 """Clocks kept by unit: a wait reaches that far back."""

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gemmule.config import Config
+from gemmule.control import begin, new_local
 from gemmule.isa import (
     COMMAND_BYTES,
-    TABLE_FIELDS,
+    CONTROL,
     Command,
     Unit,
     decode,
@@ -29,17 +30,15 @@ from gemmule.isa import (
     disassemble,
     encode_program,
 )
-from gemmule.resolve import FAULTS, OUT, check_program, check_registers, config_vector, resolve
+from gemmule.resolve import FAULTS, OUT, check_program, check_registers, config_vector
 from gemmule.sim.errors import SimulationError
+from gemmule.sim.stream import Stream, Streams
 from gemmule.sim.verify.access import Access, accesses, common
 from gemmule.sim.verify.order import walk
-from gemmule.sim.verify.state import FAULT, FULL, PROGRAM, RACE, larger, new_state
+from gemmule.sim.verify.state import FAULT, FINE, FULL, PROGRAM, RACE, UNSET, larger, new_state
 from gemmule.terms import OUT_FIELDS
 
 __all__ = ["ProgramError", "check_alone", "verify"]
-
-_UNIT = TABLE_FIELDS.index("unit")
-
 
 class ProgramError(SimulationError):
     """A program that may fault, race or never run as meant; the message names the commands."""
@@ -67,30 +66,36 @@ def check_alone(found: Sequence[Access]) -> str | None:
 class _Explain:
     """The message of the command at which the walk stopped; looks at nothing else again."""
 
-    def __init__(self, image: bytes, table: np.ndarray, registers: tuple[np.ndarray, np.ndarray, np.ndarray],
-                 config: Config) -> None:
-        self.image, self.table, self.registers, self.config = image, table, registers, config
+    def __init__(self, image: bytes, stream: Stream, config: Config) -> None:
+        self.image, self.stream, self.config = image, stream, config
 
     def text(self, i: int) -> str:
-        word = self.image[i * COMMAND_BYTES:(i + 1) * COMMAND_BYTES]
-        return f"command {i} ({disassemble(decode(int.from_bytes(word, 'little')))})"
+        return f"{self.name(i)} ({self.listing(i)})"
+
+    def name(self, i: int) -> str:
+        """``command 7``, in a program with bodies ``command 7 (at 3)``."""
+        place = int(self.stream.places[i])
+        return f"command {i}" if i == place else f"command {i} at {place}"
+
+    def listing(self, i: int) -> str:
+        at = int(self.stream.places[i]) * COMMAND_BYTES
+        return disassemble(decode(int.from_bytes(self.image[at:at + COMMAND_BYTES], "little")))
 
     def found(self, i: int) -> list[Access]:
-        out = resolve(self.table[i:i + 1], *self.registers, self.config)
-        return accesses(self.table[i], out[0], self.config)
+        return accesses(self.stream.table[self.stream.places[i]], self.stream.resolved[i], self.config)
 
     def fault(self, b: int, code: int) -> str:
-        unit = int(self.table[b, _UNIT])
-        if unit >= len(Unit):
-            return f"command {b} names unit {unit}; units are 0 to {len(Unit) - 1}"
+        unit = int(self.stream.units[b])
+        if unit > CONTROL:
+            return f"{self.name(b)} names unit {unit}; units are 0 to {int(CONTROL)}"
         return f"{self.text(b)} faults: {FAULTS[code]}"
 
     def race(self, b: int, needed: np.ndarray) -> str:
         unit = next(unit for unit in Unit if needed[unit])
-        of_unit = np.flatnonzero(self.table[:b, _UNIT] == unit)
+        of_unit = np.flatnonzero(self.stream.units[:b] == unit)
         a = int(of_unit[needed[unit] - 1])
         ours, theirs = self.found(b), self.found(a)
-        loads = int(self.table[b, _UNIT]) == unit == Unit.LOAD  # their writes are in order by themselves
+        loads = int(self.stream.units[b]) == unit == Unit.LOAD  # their writes are in order by themselves
         for x, y in ((x, y) for x in theirs for y in ours):
             if (x.memory == y.memory and not x.memory.private and (x.write or y.write)
                     and not (loads and y.write)):
@@ -123,21 +128,24 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
     if program_address is not None:
         check_program(config, program_address, len(image))
         low, high = program_address, program_address + len(image)
-    state, at, end = new_state(config), 0, FULL
+    state, local, at, end = new_state(config), new_local(config), 0, FULL
+    begin(local, *registers, len(table))
     out, needed = np.zeros(len(OUT_FIELDS), np.int64), np.zeros(len(Unit), np.int64)
     while end == FULL:
-        at, end = walk(state, table, at, *registers, config_vector(config), low, high, out, needed)
+        at, end = walk(state, table, local, config_vector(config), low, high, at, out, needed)
         if end == FULL:
             state = larger(state)
-    if at == len(table):
+    if end == FINE:
         return
-    explain = _Explain(image, table, registers, config)
+    explain = _Explain(image, Streams(config).follow(table, *registers), config)
     if end == FAULT:
         raise ProgramError(explain.fault(at, int(out[OUT["fault"]])))
     if end == PROGRAM:
         raise ProgramError(
             f"{explain.text(at)} stores into the program at {low}..{high - 1}; fetch may already have read it: "
             "store elsewhere")
+    if end == UNSET:
+        raise ProgramError(f"{explain.text(at)} reads a parameter that no PARAMS before it brings: bring it in this launch")
     if end == RACE:
         raise ProgramError(explain.race(at, needed))
     trouble = check_alone(explain.found(at))
