@@ -104,8 +104,9 @@ def new_local(config: Config) -> Local:
     def zeros(*shape: int) -> np.ndarray:
         return np.zeros(shape, dtype=np.int64)
 
-    return Local(zeros(NUM_LENGTHS), zeros(NUM_BASES), zeros(NUM_BASES), zeros(NUM_BASES), zeros(config.parameter_words),
-                 np.zeros(config.parameter_words, dtype=np.bool_), zeros(len(Sequence)), zeros(MAX_DEPTH, len(Loop)))
+    words = config.parameter_words
+    return Local(zeros(NUM_LENGTHS), zeros(NUM_BASES), zeros(NUM_BASES), zeros(NUM_BASES), zeros(words),
+                 np.zeros(words, dtype=np.bool_), zeros(len(Sequence)), zeros(MAX_DEPTH, len(Loop)))
 
 
 def begin(local, bases, limits, lengths, count):  # type: ignore[no-untyped-def]
@@ -228,7 +229,7 @@ def _execute_repeat(row, local):  # type: ignore[no-untyped-def]
 
 
 def _control(op: COp, note: str, **values: int) -> Command:
-    return Command.make(CONTROL, op=op, note=note, **values)
+    return Command(CONTROL, {name: int(value) for name, value in values.items()}, op, note=note)
 
 
 def set_length(register: int, source: Source = Source.ZERO, source_reg: int = 0, *, amount: int = 0, index: int = 0,

@@ -122,7 +122,7 @@ CONTROL_BODY: dict[COp, tuple[tuple[str, int], ...]] = {
     COp.REPEAT: (("body", 24), ("times_reg", 4), ("times_offset", 16), ("times_shift", 4), ("times_cap", 16)),
 }
 """Bodies of control commands; ``amount`` and words are two's complement."""
-LENGTHS: dict[Unit, tuple[str, ...]] = {
+LENGTHS: dict[int, tuple[str, ...]] = {
     Unit.LOAD: ("rows",), Unit.STORE: ("rows",), Unit.MATRIX: ("m", "n", "k"),
     Unit.VECTOR: ("m", "n"), Unit.SELECT: ("m", "n", "k"),
 }
@@ -189,7 +189,7 @@ class Command:
             if isinstance(value, Length):
                 raw |= {f"{name}_reg": value.reg, f"{name}_offset": value.offset,
                         f"{name}_cap": value.cap}
-            elif isinstance(unit, Unit) and name in LENGTHS.get(unit, ()):
+            elif name in LENGTHS.get(unit, ()):
                 raw |= {f"{name}_reg": 0, f"{name}_offset": 0, f"{name}_cap": value}
             else:
                 raw[name] = value
@@ -355,7 +355,7 @@ def disassemble(command: Command) -> str:
     name = known.label if known else command.unit.label
     values = dict(command.fields)
     parts = []
-    for length in LENGTHS.get(command.unit, ()):  # type: ignore[call-overload]
+    for length in LENGTHS.get(command.unit, ()):
         reg, offset, cap = (values.pop(f"{length}_{part}", 0) for part in ("reg", "offset", "cap"))
         parts.append(f"{length}={cap}" if reg == 0 else f"{length}=len{reg}-{offset}<={cap}")
     names = {key: field_name(command.unit, command.op, command.flags, key) for key in values}

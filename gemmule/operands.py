@@ -83,7 +83,7 @@ _LABELS = ("scratchpad rows", "accumulator rows", "DRAM bytes", "list entries", 
            "word table", "weights in the mesh")
 
 
-DYNAMIC: dict[Unit, dict[Dyn, tuple[Term, ...]]] = {
+DYNAMIC: dict[int, dict[Dyn, tuple[Term, ...]]] = {
     Unit.LOAD: {Dyn.DST: (Term.ROW0,), Dyn.SRC1: (Term.LIST,)},
     Unit.STORE: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.LIST,)},
     Unit.MATRIX: {Dyn.SRC0: (Term.ROW0,), Dyn.SRC1: (Term.ROW1, Term.SCALES_ROW), Dyn.DST: (Term.ROW2,)},

@@ -50,7 +50,7 @@ def _indexed(table: np.ndarray) -> np.ndarray:
 def _row_numbers(
     resolved: np.ndarray, skipped: np.ndarray, indexed: np.ndarray, indices: Mapping[int, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers, starts): DRAM rows of those of the moves ``indexed`` (in order) that run, and by command where they begin.
+    """(numbers, starts): DRAM rows of those of the moves ``indexed`` that run, and by command where its own begin.
 
     A command that ``indices`` does not name has its rows in order.
     """
@@ -173,5 +173,6 @@ class Simulator:
         return Result(
             cycles=int(cycles), issue=issue, finish=finish, units=stream.units, places=stream.places,
             counters=units, dram_bytes=size, dram_bursts=bursts,
-            fault=int(fault), fault_index=int(fault_index), fault_place=int(stream.places[fault_index]) if fault else -1,
+            fault=int(fault), fault_index=int(fault_index),
+            fault_place=int(stream.places[fault_index]) if fault else -1,
         )

@@ -1,11 +1,11 @@
-"""The stream of a launch: the commands of its image in the order in which they run, each with the registers of its turn.
+"""The stream of a launch: the commands of its image in the order in which they run, with the registers of that turn.
 
 Control commands and repeated bodies are followed here, once for all that looks at a launch command by command.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +23,8 @@ __all__ = ["Stream", "Streams", "stream_of"]
 _UNIT = TABLE_FIELDS.index("unit")
 
 
-class Stream(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stream:
     """The commands of one launch."""
 
     table: np.ndarray

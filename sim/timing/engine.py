@@ -140,7 +140,7 @@ def _entries():  # type: ignore[no-untyped-def]
         table, stream, good, skipped, indices, starts, parameters, program, state, resolved, issue, finish, spent,
         traffic,
     ):
-        """Run one launch of ``good`` resolved commands of ``stream``; fills ``issue``, ``finish``, ``spent``, ``traffic``.
+        """Run ``good`` resolved commands of ``stream``; fills ``issue``, ``finish``, ``spent``, ``traffic``.
 
         ``skipped`` is bool[commands]. The DRAM rows of an INDEXED command c are ``indices[starts[c]:]``.
         Arrays are int64: ``issue`` filled with -1, ``finish`` with 2**62 by the caller, ``spent``

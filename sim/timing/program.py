@@ -12,8 +12,8 @@ from gemmule.resolve import CONFIG, FAULTS, OUT, TERMS, resolve_row
 from gemmule.sim.compiled import compiled
 
 __all__ = [
-    "BACK", "BODY", "CONTROL_UNIT", "FREES", "LOAD", "MATRIX", "PLACE", "REPEAT", "SELECT", "STORE", "STREAM", "TIMES", "UNITS", "VECTOR",
-    "count_stream", "prepare", "resolve_stream",
+    "BACK", "BODY", "CONTROL_UNIT", "FREES", "LOAD", "MATRIX", "PLACE", "REPEAT", "SELECT", "STORE", "STREAM", "TIMES",
+    "UNITS", "VECTOR", "count_stream", "prepare", "resolve_stream",
 ]
 
 LOAD, STORE, MATRIX, VECTOR, SELECT = map(int, Unit)
@@ -71,7 +71,7 @@ def resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, re
         fault = 0
         if row[_F_UNIT] == CONTROL_UNIT:
             body = row[BODY] if row[_F_OP] == REPEAT else 0
-            depth, left = sequence[_DEPTH], sequence[_LEFT]
+            depth = sequence[_DEPTH]
             fault = _execute(row, local, cfg)
             if body and fault == 0:
                 if sequence[_DEPTH] > depth:

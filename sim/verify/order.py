@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from gemmule.config import Config
-from gemmule.control import MAX_COMMANDS, Loop, Sequence, begin, execute, new_local, parameter_read, take
+from gemmule.control import MAX_COMMANDS, Local, Loop, Sequence, begin, execute, new_local, parameter_read, take
 from gemmule.isa import CONTROL, TABLE_FIELDS, MatrixFlag, Unit
 from gemmule.operands import CLASSES, Memory
 from gemmule.resolve import FAULTS, TERMS, config_vector, resolve_row
@@ -44,6 +44,7 @@ from gemmule.sim.verify.state import (
     STRIDE,
     UNSET,
     WROTE,
+    State,
     larger,
     new_state,
     note,
@@ -208,8 +209,8 @@ def _entries() -> Any:
         """Check a launch from where ``local`` stands: (commands up to the first that is not fine, how it ends).
 
         ``local`` stands at that command then, and ``out`` and ``needed`` (int64) are left as of it. ``number`` commands
-        went before. [low, high) is the program in DRAM, low = high for no check. State as by :func:`new_state`, the rest
-        as for :func:`gemmule.resolve.resolve_row`.
+        went before. [low, high) is the program in DRAM, low = high for no check. State as by :func:`new_state`, the
+        rest as for :func:`gemmule.resolve.resolve_row`.
         """
         assert sources >= 0
         terms, clock = np.zeros(TERMS, np.int64), np.zeros(_UNITS, np.int64)
@@ -306,15 +307,15 @@ class Order:
     def copy(self) -> Order:
         """The same, to try something on."""
         other = copy(self)
-        other._state = self._state._make(part.copy() for part in self._state)
-        other.local = self.local._make(part.copy() for part in self.local)
+        other._state = State(*(part.copy() for part in self._state))
+        other.local = Local(*(part.copy() for part in self.local))
         return other
 
     def run(self, table: np.ndarray) -> tuple[int, int, list[tuple[Unit, int]]]:
         """Append a decoded piece of program, control commands and repeated bodies in it.
 
-        (place in the piece of the first command that is not fine, how it ends, its races as by :meth:`races`); what went
-        before that command is appended.
+        (place in the piece of the first command that is not fine, how it ends, its races as by :meth:`races`); what
+        went before that command is appended.
         """
         self.local.sequence[:] = 0
         self.local.sequence[_LEFT] = len(table)

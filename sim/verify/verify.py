@@ -145,7 +145,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
             f"{explain.text(at)} stores into the program at {low}..{high - 1}; fetch may already have read it: "
             "store elsewhere")
     if end == UNSET:
-        raise ProgramError(f"{explain.text(at)} reads a parameter that no PARAMS before it brings: bring it in this launch")
+        raise ProgramError(f"{explain.text(at)} reads a parameter that no PARAMS of this launch has brought before")
     if end == RACE:
         raise ProgramError(explain.race(at, needed))
     trouble = check_alone(explain.found(at))

@@ -73,7 +73,7 @@ def check(memory: Memory, config: Config, command: Command,
     bases[2] = BASE_ADDRESS
     resolved = resolve(table, bases, np.full(32, 1 << 15), np.zeros(16, dtype=np.int64), config)
     assert resolved[0, OUT["fault"]] == 0
-    execute(memory, table, resolved, 1)
+    execute(memory, table, np.arange(1), resolved)
     for name in STATE:
         np.testing.assert_array_equal(getattr(memory, name), expected[name], err_msg=name)
 
@@ -344,7 +344,7 @@ def test_i_gelu_of_a_few_numbers(memory: Memory, config: Config) -> None:
     table = decode_table(encode_program([Command.make(
         Unit.VECTOR, op=VOp.I_GELU, m=1, n=4, src0=9, dst=200, mult=1, shift2=13)]))
     none = np.zeros(32, dtype=np.int64)
-    execute(memory, table, resolve(table, none, none, none[:16], config), 1)
+    execute(memory, table, np.arange(1), resolve(table, none, none, none[:16], config))
     found = memory.spm[200, :4].astype(np.int8) * scale_out
     assert np.allclose(found, (0.0, 0.841, -0.159, 3.2), atol=0.018 + scale_out / 2)
     assert (memory.spm[201:] == before[201:]).all()

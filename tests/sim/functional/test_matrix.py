@@ -41,7 +41,7 @@ def run(memory: Memory, config: Config, commands: Sequence[Command]) -> None:
     none = np.zeros(32, dtype=np.int64)
     resolved = resolve(table, none, none, none[:16], config)
     assert not resolved[:, OUT["fault"]].any()
-    execute(memory, table, resolved, len(table))
+    execute(memory, table, np.arange(len(table)), resolved)
 
 
 def left(spm: np.ndarray, flags: int, m: int, k: int) -> int:

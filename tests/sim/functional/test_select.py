@@ -65,7 +65,7 @@ def run(memory: Memory, config: Config, image: bytes) -> Trace:
     none = np.zeros(32, dtype=np.int64)
     resolved = resolve(table, none, np.full(32, 4096), none[:16], config)
     assert not resolved[:, OUT["fault"]].any()
-    return execute(memory, table, resolved, len(table))
+    return execute(memory, table, np.arange(len(table)), resolved)
 
 
 def select(memory: Memory, config: Config, op: SOp, flags: Iterable[int] = (), **values: int) -> dict[

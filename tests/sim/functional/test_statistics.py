@@ -43,7 +43,7 @@ def run(memory: Memory, op: VOp, flags: Sequence[int] = (), lengths: Sequence[in
     none = np.zeros(32, dtype=np.int64)
     resolved = resolve(table, none, none, registers, memory.config)  # type: ignore[attr-defined]
     assert not resolved[0, OUT["fault"]]
-    execute(memory, table, resolved, 1)
+    execute(memory, table, np.arange(1), resolved)
 
 
 def word(memory: Memory, row: int, stride: int, i: int, j: int) -> int:

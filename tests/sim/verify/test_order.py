@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
+from gemmule.control import begin, new_local
 from gemmule.isa import HEADER, NUM_BASES, NUM_LENGTHS, Command, Unit, decode_table, encode_program
 from gemmule.resolve import config_vector
 from gemmule.sim.fuzz.generate import generate
@@ -70,6 +71,8 @@ def test_what_is_ordered_is_forgotten(ordered: bool, end: int) -> None:
     bases[1] = 1 << 16
     table = decode_table(encode_program(program))
     out, needed = np.zeros(len(OUT_FIELDS), np.int64), np.zeros(len(Unit), np.int64)
-    at, seen = walk(new_state(config, 8), table, 0, bases, limits, lengths, config_vector(config), 0, 0, out, needed)
+    local = new_local(config)
+    begin(local, bases, limits, lengths, len(table))
+    at, seen = walk(new_state(config, 8), table, local, config_vector(config), 0, 0, 0, out, needed)
     assert seen == end
     assert (at == len(table)) == ordered
