@@ -36,7 +36,7 @@ from gemmule.numerics import BYTE_TABLE_ENTRIES, join_planes, split_planes
 from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["EncoderPlan", "EncoderProgram", "compile_encoder", "plan_encoder"]
+__all__ = ["EncoderPlan", "EncoderProgram", "compile_encoder", "emit_layer", "pack_static", "plan_encoder"]
 
 LOADED = ("static", "x8", "x16", "context", "middle8", "middle16")
 STORED = ("context", "middle8", "middle16", "y8", "y16")
@@ -312,13 +312,19 @@ class _Emitter:
         return self.commands
 
 
+def emit_layer(config: Config, layer: EncoderLayer, plan: EncoderPlan,
+               static: dict[str, tuple[int, int]]) -> list[Command]:
+    """Commands of one layer, in an order that is right when they run one after another; ``static`` as packed."""
+    return _Emitter(config, layer, plan, static).emit()
+
+
 def _words(values: np.ndarray, dim: int) -> np.ndarray:
     """int32 [n] as byte planes, lowest first  # uint8 [group, 4, dim]."""
     planes = np.asarray(values).astype("<i4").view(np.uint8).reshape(-1, 4).T  # [4, n]
     return pack_groups(planes.view(np.int8), dim)
 
 
-def _static(layer: EncoderLayer, config: Config) -> Regions:
+def pack_static(layer: EncoderLayer, config: Config) -> Regions:
     """Weights as they stream, column parameters, norms, the activation table."""
     regions, dim = Regions(config), config.dim
 
@@ -378,8 +384,8 @@ def compile_encoder(layer: EncoderLayer, config: Config, base_address: int = 0) 
         CompileError: the layer does not fit the configuration; the message says what to change.
     """
     shape = layer.shape
-    plan, static = plan_encoder(config, shape), _static(layer, config)
-    commands = hoist_loads(_Emitter(config, layer, plan, static.table).emit(), config, SPILLED)
+    plan, static = plan_encoder(config, shape), pack_static(layer, config)
+    commands = hoist_loads(emit_layer(config, layer, plan, static.table), config, SPILLED)
     image = encode_program(commands)
     regions = Regions(config)
     regions.put("program", np.frombuffer(image, dtype=np.uint8))

@@ -281,6 +281,8 @@ class Order:
         """Registers as the next command sees them."""
         begin(self.local, bases, limits, lengths, 0)
         self._cfg = config_vector(config)
+        self.fault = 0
+        """Of the command at which :meth:`run` stopped: index into ``FAULTS``."""
 
     def count(self, unit: int) -> int:
         """Commands of a unit so far."""
@@ -325,5 +327,6 @@ class Order:
             number, end = walk(self._state, table, self.local, self._cfg, 0, 0, number, out, needed)
             if end == FULL:
                 self._state = larger(self._state)
+        self.fault = int(out[_FAULT]) if end == FAULT else 0
         races = [(unit, self.count(unit) - int(needed[unit]) + 1) for unit in Unit if end == RACE and needed[unit]]
         return int(self.local.sequence[_PLACE]), end, races
