@@ -55,6 +55,8 @@ class Csr(IntEnum):
     IRQ_CLEAR = 0x020
     WATCHDOG = 0x024
     """Cycles without a bus transfer, while one is due, after which the launch ends with a fault; 0: never."""
+    FAULT_PLACE = 0x028
+    """Place in the image of the command that faulted."""
     LENGTH0 = 0x040
     BASE_LO = 0x100
     BASE_HI = 0x104
