@@ -56,7 +56,7 @@ class Csr(IntEnum):
     WATCHDOG = 0x024
     """Cycles without a bus transfer, while one is due, after which the launch ends with a fault; 0: never."""
     FAULT_PLACE = 0x028
-    """Place in the image of the command that ``FAULT_INDEX`` counts."""
+    """Place in the image of the command that faulted."""
     LENGTH0 = 0x040
     BASE_LO = 0x100
     BASE_HI = 0x104
