@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.compiler.checkpoint import DecoderShape
 from gemmule.compiler.decoder_plan import DecoderPlan, plan_decoder
 from gemmule.compiler.decoder_program import (
     BASE_KV_NEW,
@@ -23,6 +24,7 @@ from gemmule.compiler.decoder_program import (
     REGIONS,
     DecoderProgram,
 )
+from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.layout import Regions, pack_angles, pack_planes
 from gemmule.compiler.place import round_up
 from gemmule.compiler.qmodel import Norm, QuantLayer, QuantModel
@@ -47,7 +49,7 @@ from gemmule.isa import (
 from gemmule.operands import GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["DecoderProgram", "compile_decoder"]
+__all__ = ["DecoderProgram", "bounds_of", "compile_decoder", "emit_decoder", "lay_out"]
 
 FIRST_CHUNKS = 4
 """Chunks emitted ahead of the first product: dispatch must reach it before its weights do."""
@@ -242,6 +244,31 @@ class _Emitter:
         return self.commands
 
 
+def bounds_of(shape: DecoderShape, plan: DecoderPlan) -> Bounds:
+    """What the length registers of a launch may hold."""
+    return {LEN_ROWS: (1, plan.rows), LEN_CONTEXT: (0, shape.max_positions - 1), LEN_TOTAL: (1, shape.max_positions),
+            LEN_LOGITS: (0, plan.rows), LEN_FIRST_LOGIT: (0, plan.rows - 1)}
+
+
+def emit_decoder(model: QuantModel, config: Config, plan: DecoderPlan, stream: LoadStream, *,
+                 tokens: bool) -> list[Command]:
+    """All commands of a pass in program order, without waits."""
+    return _Emitter(model, config, plan, stream, tokens).emit()
+
+
+def lay_out(model: QuantModel, config: Config, stream: LoadStream, image: bytes, answers: int) -> Regions:
+    """DRAM of a decoder: program, weights, inputs, the cache, and ``answers`` bytes of logits or tokens."""
+    shape = model.shape
+    regions = Regions(config)
+    regions.put("program", np.frombuffer(image, dtype=np.uint8))
+    regions.put("static", stream.static.image())
+    regions.put("embedding", pack_planes(model.embedding(np.arange(shape.vocab)), config.dim))
+    regions.put("angles", pack_angles(model.cosine, model.sine, config.dim))
+    regions.reserve("kv", shape.layers * shape.max_positions * 2 * shape.width)
+    regions.reserve("logits", answers)
+    return regions
+
+
 def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
                     max_rows: int | None = None, tokens: bool = False) -> DecoderProgram:
     """Compile a quantised decoder for one device.
@@ -254,18 +281,10 @@ def compile_decoder(model: QuantModel, config: Config, base_address: int = 0, *,
     shape, dim = model.shape, config.dim
     plan = plan_decoder(shape, config, max_rows)
     stream = LoadStream(model, config, plan)
-    bounds = {LEN_ROWS: (1, plan.rows), LEN_CONTEXT: (0, shape.max_positions - 1),
-              LEN_TOTAL: (1, shape.max_positions), LEN_LOGITS: (0, plan.rows),
-              LEN_FIRST_LOGIT: (0, plan.rows - 1)}
-    commands = place_waits(_Emitter(model, config, plan, stream, tokens).emit(), config, bounds)
+    commands = place_waits(
+        emit_decoder(model, config, plan, stream, tokens=tokens), config, bounds_of(shape, plan))
     image = encode_program(commands)
-    regions = Regions(config)
-    regions.put("program", np.frombuffer(image, dtype=np.uint8))
-    regions.put("static", stream.static.image())
-    regions.put("embedding", pack_planes(model.embedding(np.arange(shape.vocab)), dim))
-    regions.put("angles", pack_angles(model.cosine, model.sine, dim))
-    regions.reserve("kv", shape.layers * shape.max_positions * 2 * shape.width)
-    regions.reserve("logits", plan.rows * 2 * (1 if tokens else round_up(shape.vocab, dim)))
+    regions = lay_out(model, config, stream, image, plan.rows * 2 * (1 if tokens else round_up(shape.vocab, dim)))
     head = [part for chunk in stream.layers[-1]["head"] for part in chunk.parts]
     program = DecoderProgram(
         config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,

@@ -78,7 +78,7 @@ def ragged_attention(q: np.ndarray, k_new: np.ndarray, v_new: np.ndarray, k: np.
 
 @dataclass(frozen=True, kw_only=True)
 class RaggedProgram(Program):
-    """Regions by sequence and head: ``q``, ``k_new``, ``v_new``, ``context`` [rows, head_dim]; the cache ``k``, ``v``."""
+    """Regions by sequence and head: ``q``, ``k_new``, ``v_new``, ``context`` [rows, head_dim]; cache ``k``, ``v``."""
 
     heads: int
     rows: int
