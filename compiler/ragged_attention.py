@@ -231,9 +231,10 @@ def compile_ragged_attention(config: Config, heads: int, rows: int, head_dim: in
     if head_dim < 1 or head_dim % config.dim or not 0 <= capacity <= MAX_LENGTH:
         raise CompileError(f"head_dim must be a multiple of dim = {config.dim} and capacity from 0 to {MAX_LENGTH}, "
                            f"not {head_dim} and {capacity}")
-    if len(sequences) > config.parameter_words // PARAMS_WORDS * PARAMS_WORDS:
-        raise CompileError(f"a batch must fit {config.parameter_words} parameter words, a word a sequence, not "
-                           f"{len(sequences)} sequences: raise parameter_words")
+    room = config.parameter_words // PARAMS_WORDS * PARAMS_WORDS
+    if len(sequences) > room:
+        raise CompileError(f"a batch must fit {room} parameter words, a word a sequence, not {len(sequences)} "
+                           "sequences: raise parameter_words")
     for new, context in sequences:
         _check_sequence(new, context, rows, capacity)
     builder = _Builder(config, heads, rows, head_dim, capacity, score, scale)

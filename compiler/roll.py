@@ -87,7 +87,7 @@ class _Roller:
 
     def _move(self, number: int, same: Sequence[Command]) -> None:
         offsets, base = [c.fields.get("offset", 0) for c in same], same[0].fields.get("base", 0)
-        steps = {b - a for a, b in zip(offsets, offsets[1:])}
+        steps = {b - a for a, b in zip(offsets, offsets[1:])} or {0}
         if len(steps) > 1 or self.strides.setdefault(base, min(steps)) != min(steps):
             raise CompileError(f"base register {base} must move by the same bytes from layer to layer for all its "
                                f"commands, not by {sorted(steps)} for command {number} ({same[0].note}): give that "

@@ -1,7 +1,9 @@
 """The `base` device as RTL: the main job token for token and cycle for cycle, and random programs."""
 
+import numpy as np
 import pytest
 
+from gemmule.compiler.greedy_loop import compile_greedy_loop
 from gemmule.config import load_config
 from gemmule.sim.fuzz.run import fuzz
 from gemmule.sim.rtl.cosim import cosim
@@ -9,7 +11,8 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.programs import product
 from gemmule.sw.session import Session
-from gemmule.sw.text import encode
+from gemmule.sw.text import bundled_model, encode
+from tests.compiler.test_ragged_attention import check_on_rtl
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 BASE = load_config("base")
@@ -31,6 +34,19 @@ def test_product() -> None:
         report = cosim(work.case, Simulator(BASE, dram_bytes=len(work.case.dram)), rtl)
         assert report.ok, report.text
         assert (work.program.read_output(rtl.read_dram) == work.expected).all()
+
+
+def test_contexts_and_a_greedy_loop() -> None:
+    """Programs of control commands: any context from one program, eight tokens of the draft in one launch."""
+    loop = compile_greedy_loop(bundled_model("draft"), BASE)
+    dram = loop.dram.copy()
+    loop.put(dram, "kv", np.random.default_rng(2).integers(0, 256, loop.symbols["kv"][1], dtype=np.uint8))
+    model = Simulator(BASE, dram_bytes=1 << 22)
+    with RtlDevice(BASE) as rtl:
+        report = cosim(loop.launch("loop", dram, loop.registers([77], 40, steps=8)), model, rtl)
+        assert report.ok, report.text
+        assert loop.read_tokens(rtl.read_dram, 8) == loop.read_tokens(model.read_dram, 8)
+        check_on_rtl(BASE, rtl, (0, 1, 63, 64, 65, 333, 4096))
 
 
 def test_random_programs() -> None:
