@@ -60,11 +60,11 @@ def compile_encoder_stack(layers: Sequence[EncoderLayer], config: Config, base_a
     def program(commands: Sequence[Command]) -> EncoderProgram:
         image = encode_program(commands)
         regions = Regions(config)
-        regions.put("program", np.frombuffer(image, dtype=np.uint8))
         regions.put("static", np.concatenate([static.image() for static in statics]))
         for name in dict.fromkeys((*LOADED[1:], *STORED)):
             if name not in IN_PLACE:
                 regions.reserve(name, shape.sequence * shape.hidden * (2 if name.endswith("16") else 1))
+        regions.put("program", np.frombuffer(image, dtype=np.uint8))  # last: the length of it moves nothing else
         symbols = regions.symbols(base_address)
         symbols |= {name: symbols[where] for name, where in IN_PLACE.items()}
         return EncoderProgram(
