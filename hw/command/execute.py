@@ -139,7 +139,7 @@ class Execute(wiring.Component):
             number.eq(Mux(source == Source.HALF, found >> 1, found)),
             beyond.eq(number[word_bits:].any()), local.asked.eq(number),
             quotient.eq(length >> repeat.times_shift),
-            remains.eq((length & Cat(repeat.times_shift > i for i in range(LENGTH_BITS))).any()),
+            remains.eq((length & Cat(repeat.times_shift > i for i in range(LENGTH_BITS - 1))).any()),
         ]
         parameter = local.parameter
         with m.Switch(source):
