@@ -139,7 +139,7 @@ class Execute(wiring.Component):
             number.eq(Mux(source == Source.HALF, found >> 1, found)),
             beyond.eq(number[word_bits:].any()), local.asked.eq(number),
             quotient.eq(length >> repeat.times_shift),
-            remains.eq((length & Cat(repeat.times_shift > i for i in range(LENGTH_BITS))).any()),
+            remains.eq((length & Cat(repeat.times_shift > i for i in range(LENGTH_BITS - 1))).any()),
         ]
         parameter = local.parameter
         with m.Switch(source):
@@ -169,7 +169,7 @@ class Execute(wiring.Component):
         m.d.comb += wrapped.eq((Cat(1, value[:LENGTH_BITS + 1]) + Cat(~negative, Mux(negative, modulus, ~modulus)))[1:])
         turned, low = wrapped[-1], wrapped[:LENGTH_BITS]  # it passed 0
         with m.If(negative):
-            m.d.comb += limited.eq(Mux(high.all() & value[LENGTH_BITS] & turned, low, 0))
+            m.d.comb += limited.eq(Mux(high.all() & turned, low, 0))
         with m.Elif(high.any()):
             m.d.comb += limited.eq(MAX_LENGTH)
         with m.Else():
