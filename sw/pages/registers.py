@@ -29,8 +29,8 @@ REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
     # bits (a member of the RTL's register block, or text), access, after power-up, meaning
     Csr.CONTROL: ("bits below", "write", "reads 0", "actions, see below"),
     Csr.STATUS: ("bits below", "read", "0", "busy, done and the fault code, see below"),
-    Csr.FAULT_INDEX: ("index", "read", "0", "index of the faulting command, counted from 0; faults of the bus: "
-                      "commands dispatched so far"),
+    Csr.FAULT_INDEX: ("index", "read", "0", "index of the faulting command, counted from 0 as commands run, control "
+                      "commands and repeated ones too; faults of the bus: commands that have left resolve"),
     Csr.CYCLES: ("cycles", "read", "0", "cycles of the launch: the number of the cycle in which the interrupt rose, "
                  "or of the present one"),
     Csr.CYCLES_HI: ("cycles", "read", "0", "its upper half"),
@@ -42,6 +42,8 @@ REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
     Csr.IRQ_CLEAR: ("1 bit", "write", "reads 0", "1 lowers the interrupt"),
     Csr.WATCHDOG: ("watchdog", "read, write", f"{WATCHDOG_CYCLES:,}", "cycles without a bus transfer, while one is "
                    "due, after which the launch ends with a fault; 0: never"),
+    Csr.FAULT_PLACE: ("24", "read", "0", "place in the image, counted from 0, of the command that `FAULT_INDEX` "
+                      "counts; without bodies the same number"),
     Csr.LENGTH0: ("lengths", "read, write", "0", f"length registers 0 to {NUM_LENGTHS - 1}, 4 bytes apart; number 0 "
                   f"reads {MAX_LENGTH} and ignores writes"),
     Csr.BASE_LO: ("base", "read, write", "0", f"base registers 0 to {NUM_BASES - 1}, 8 bytes apart: DRAM addresses, "
