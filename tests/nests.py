@@ -19,7 +19,7 @@ from gemmule.isa import CONTROL, LENGTHS, Command, COp, Dyn, Length, Source, Tar
 
 __all__ = ["Nests", "Run", "State", "Step", "as_arrays", "interpret", "unrolled"]
 
-SIZES = 1, 1, 2, 3, 5, 8, 13, 31, 32, 33, 45
+SIZES = 1, 1, 2, 3, 5, 8, 13, 30, 31, 32, 32, 33, 45
 """Of bodies: about the 32 commands that a window holds, too."""
 DYNAMIC = {
     Unit.LOAD: {Dyn.DST: "row", Dyn.SRC1: "list"}, Unit.STORE: {Dyn.SRC0: "row", Dyn.SRC1: "list"},
@@ -208,12 +208,16 @@ class Nests:
     def commands(self, count: int, depth: int = 0) -> list[Command]:
         """So many, in ``depth`` bodies."""
         out: list[Command] = []
+        ended = -1  # a body, in front of the next command
         while len(out) < count:
             behind, kind = count - len(out) - 1, self.rng.random()
+            if ended == len(out) and kind < 0.7:  # what the window held of the body before is then gone
+                kind = 0
             most = behind - 1 if depth else behind  # no two bodies end together
             if most > 0 and depth < 4 and kind < 0.15:
                 body = min(most, self.rng.choice(SIZES))
                 out += [self.repeat(body), *self.commands(body, depth + 1)]
+                ended = len(out)
             elif kind < 0.35:
                 out.append(self.write())
             else:
