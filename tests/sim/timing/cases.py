@@ -180,8 +180,8 @@ class Draw:
 def random_timing(rng: random.Random, config: Config) -> Timing:
     """Every constant moved, so that two that are mixed up cannot agree by chance."""
     changes = {name: rng.randint(1, 5) for name in (
-        "fetch_start", "resolve", "control", "done", "load_first", "load_write", "load_zero", "load_fill", "store_first",
-        "store_send", "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first", "vector_zero",
+        "fetch_start", "resolve", "control", "done", "load_first", "load_write", "load_zero", "load_fill",
+        "store_first", "store_send", "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first", "vector_zero",
         "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean", "vector_rescale")}
     changes |= {name: rng.randint(3, 12) for name in (
         "vector_write", "vector_stat", "select_write", "select_result", "index_cycles")}
@@ -224,7 +224,8 @@ def program_of(rng: random.Random, model: Simulator, bodies: float) -> list[Comm
     else:
         wild = rng.random() < 0.2
         quick = rng.choice((0, 0, 0.9, 1))  # units that are done at once let fetch fall behind
-        nests = Nests(rng, model.config, lambda: draw.command(nothing=rng.random() < quick), bytes=model.config.bus_bytes, wild=wild)
+        nests = Nests(rng, model.config, lambda: draw.command(nothing=rng.random() < quick),
+                      bytes=model.config.bus_bytes, wild=wild)
         model.lengths[4:] = [rng.choice((0, 1, 7, 40, 65535)) for _ in range(12)]
         while True:
             program = nests.commands(rng.choice((3, 8, 20, 40, 60, 100, 130)))
