@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.control import params, repeat, set_displacement, set_length
-from gemmule.isa import CONTROL, LENGTHS, Command, COp, Dyn, Length, Source, Target, Unit
+from gemmule.isa import CONTROL, LENGTHS, Command, COp, Dyn, Length, Source, Target, Unit, VOp
 
 __all__ = ["Nests", "Run", "State", "Step", "as_arrays", "interpret", "unrolled"]
 
@@ -167,9 +167,18 @@ def interpret(program: Sequence[Command], config: Config, lengths: Sequence[int]
     return Run(interpreter.steps, interpreter.words, whole)
 
 
-def unrolled(program: Sequence[Command], run: Run) -> list[Command]:
-    """The same commands without control commands, with the registers of their turn put in by hand."""
-    out = []
+SOFTMAX = VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM
+
+
+def unrolled(program: Sequence[Command], run: Run) -> tuple[list[Command], list[int]]:
+    """The same commands without control commands, with the registers of their turn put in by hand; length registers.
+
+    These are for columns behind a piece of softmax alone, which have no field of their own.
+
+    Raises:
+        ValueError: there are not as many registers.
+    """
+    out, behind = [], {0: 0}
     for step in run.steps:
         command = program[step.place]
         if command.unit == CONTROL:
@@ -184,10 +193,16 @@ def unrolled(program: Sequence[Command], run: Run) -> list[Command]:
         if which in DYNAMIC[unit]:
             name = DYNAMIC[unit][which]
             fields[name] = fields.get(name, 0) + (lengths[reg] if reg else 65535) * stride
+        aux = fields.get("aux", 0)
+        if unit is Unit.VECTOR and command.op in SOFTMAX:
+            columns = max(lengths[aux & 15] - (aux >> 4), 0) if aux & 15 else 0
+            fields["aux"] = behind.setdefault(columns, len(behind))
         if unit in (Unit.LOAD, Unit.STORE):
             fields["offset"] = fields.get("offset", 0) + step.state.displacements[fields.get("base", 0)]
         out.append(replace(command, fields=fields, dyn=(Dyn.NONE, 0, 0)))
-    return out
+    if len(behind) > 16:
+        raise ValueError(f"columns behind a piece must have 15 values at most, not {len(behind) - 1}")
+    return out, [*behind, *[0] * (16 - len(behind))]
 
 
 @dataclass
@@ -241,9 +256,9 @@ class Nests:
             some = [rng.choice((0, 1, -1, 2 ** 31 - 1, -2 ** 31, rng.randint(-2 ** 31, 2 ** 31 - 1))) for _ in range(5)]
             return params(rng.choice((0, 1, 5, words - 5)), *some)
         if kind < 0.35:
-            return set_displacement(
-                rng.randint(0, 3), rng.choice((Source.ZERO, Source.DISPLACEMENT)) if not self.wild else Source.WORD,
-                0 if self.wild else rng.randint(0, 3), amount=self.bytes * rng.randint(-3 if self.wild else 0, 9))
+            source = rng.choice((Source.ZERO, Source.DISPLACEMENT, *([Source.WORD] if self.wild else [])))
+            return set_displacement(rng.randint(0, 3), source, 0 if source == Source.WORD else rng.randint(0, 3),
+                                    amount=self.bytes * rng.randint(0 if source == Source.ZERO else -1, 9))
         if kind < 0.55 and not self.wild:  # what commands read
             return set_length(rng.randint(1, 3), Source.LENGTH, rng.randint(1, 3), amount=rng.randint(-2, 2),
                               modulus=self.lengths)
