@@ -90,7 +90,8 @@ CONTROL_RULES: dict[str, tuple[str, str, str]] = {
     "control takes no queue": ("sim.timing.engine", "push = u == CONTROL_UNIT or k", "push = u != CONTROL_UNIT and k"),
     "behind a fault": ("sim.timing.program", "good, end = i, min(end, i + 1 + behind)", "good, end = i, i + 1"),
     "end: last control command": ("sim.timing.engine", "                last = t\n", "                pass\n"),
-    "end: dropped commands": ("sim.timing.engine", "sent == good == count and f.dropping == 0", "sent == good == count"),
+    "end: dropped commands": ("sim.timing.engine", "sent == good == count and f.dropping == 0",
+                              "sent == good == count"),
     "end: last dropped command": ("sim.timing.front", "        f.last = t\n", ""),
     # the window
     "window: which bodies": ("sim.timing.front", "short = body <= p.fetch_queue", "short = body < p.fetch_queue"),

@@ -82,7 +82,8 @@ def _legal(config: Config) -> dict[str, list[Command]]:
     nest = [NOTHING]
     for i in range(4):
         nest = [repeat(len(nest) + (i > 0), 2), *nest, *([NOTHING] if i else [])]
-    deeper = [*(replace(c, fields=c.fields | {"body": c.fields["body"] + 2}) for c in nest[:4]), repeat(1, 1), *nest[4:]]
+    deeper = [*(replace(c, fields=c.fields | {"body": c.fields["body"] + 2}) for c in nest[:4]), repeat(1, 1),
+              *nest[4:]]
     return {
         "edges": [params(words - 5), good, NOTHING, set_displacement(31, Source.DISPLACEMENT, 31), *nest,
                   repeat(1, 1), NOTHING, repeat(3, 1), repeat(1, 1), NOTHING, NOTHING, repeat(2, 3), NOTHING, NOTHING],
