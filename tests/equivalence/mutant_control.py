@@ -73,7 +73,8 @@ def _values(config: Config) -> list[Command]:
     # Counts change after they were read; registers of commands that follow at once.
     return [*out, repeat(2, Length(9, 4)), set_length(4, amount=1), LOAD, set_length(3, amount=2),
             replace(LOAD, fields=LOAD.fields | {"rows_reg": 3, "rows_cap": 9, "stride": 8}),
-            set_displacement(0, amount=128), LOAD, make(Unit.STORE, offset=512, **LINE)]
+            set_displacement(0, amount=128), LOAD,
+            make(Unit.STORE, waits={Unit.LOAD: 1}, offset=512, **LINE)]
 
 
 def _legal(config: Config) -> dict[str, list[Command]]:
