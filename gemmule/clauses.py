@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .operations import Unit
+from .operations import COp, Unit
 
-__all__ = ["BODY_CLAUSES", "HEADER_CLAUSES"]
+__all__ = ["BODY_CLAUSES", "CONTROL_CLAUSES", "HEADER_CLAUSES"]
 
 HEADER_CLAUSES: Mapping[str, str] = {
-    "unit": "the unit that takes the command; a number without a unit faults (`illegal`)",
-    "op": "the operation; one that the unit does not have faults (`illegal`)",
+    "unit": "the unit that takes the command, or 5: a control command; other numbers fault (`illegal`)",
+    "op": "the operation or control command; one that there is not faults (`illegal`)",
     "wait_load": "issues only when the load so many loads back has finished; 0: no wait",
     "wait_store": "the same for stores",
     "wait_matrix": "the same for matrix commands",
@@ -91,5 +91,29 @@ BODY_CLAUSES: Mapping[Unit, Mapping[str, str]] = {
         **_M, **_length("n", "columns, keys, positions or entries"), **_length("k", "keys that survive (TOP_K)"),
         "shift": "right shift of importance (KEYS FROM_IMPORTANCE)",
         "number": "predicate that is set (COMPARE), from 1 to 3",
+    },
+}
+CONTROL_CLAUSES: Mapping[COp, Mapping[str, str]] = {
+    COp.SET: {
+        "target": "what is written: 0 a length register, 1 the displacement of a base register",
+        "target_reg": "its number: length registers 1 to 15, base registers 0 to 31; others fault (`illegal`)",
+        "source": "what it starts from, see below; a number from 5 on faults (`illegal`)",
+        "source_reg": "register of the source: a length register (0 reads 65535), or a base register (displacement); "
+                      "of WORD and HALF the length register that is added to `index` (0: none). Length registers from "
+                      "16 on fault (`illegal`), with source ZERO too",
+        "index": "number of the word or half in the parameter memory; beyond it: fault `rows`",
+        "amount": "is added to the source, two's complement",
+        "modulus": "of a length, if not 0: wraps the sum once, see above; of a displacement it must be 0 (`illegal`)",
+    },
+    COp.PARAMS: {
+        "first": "number of the first of five words; all five must be in the parameter memory (`rows`)",
+        **{f"word{i}": f"word `first` + {i}, two's complement" for i in range(5)},
+    },
+    COp.REPEAT: {
+        "body": "commands that are repeated: those right behind it; from 1 on",
+        "times_reg": "length register of the number of turns; 0 reads 65535",
+        "times_offset": "taken off that register",
+        "times_shift": "right shift of what is left, which rounds up",
+        "times_cap": "most turns",
     },
 }

@@ -1,8 +1,8 @@
 """Control and status registers: byte offsets and bits, shared by RTL, test benches and host.
 
 Registers are 32 bits wide, little-endian, byte-writable. ``CONTROL`` and ``IRQ_CLEAR`` act on writes
-and read 0; ``STATUS``, ``FAULT_INDEX``, ``CYCLES`` and the counters ignore writes. All parameters are held over
-launches and over a device reset; they ignore writes while the device is busy.
+and read 0; ``STATUS``, ``FAULT_INDEX``, ``FAULT_PLACE``, ``CYCLES`` and the counters ignore writes. All parameters are
+held over launches and over a device reset; they ignore writes while the device is busy.
 """
 
 from __future__ import annotations

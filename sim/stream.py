@@ -68,7 +68,7 @@ class Streams:
         behind = count
         if (table[:, _UNIT] == CONTROL).any():
             words, behind = self.local.words.copy(), self._behind
-            count = int(count_commands(table, *registers, self.local))
+            count = int(count_commands(table, *registers, behind, self.local))
             self.local.words[:] = words
         entries = np.zeros((count, len(STREAM)), dtype=np.int64)
         resolved = np.zeros((count, len(OUT_FIELDS)), dtype=np.int64)

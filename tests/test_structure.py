@@ -7,13 +7,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPS = ("gemmule", "hw", "sim", "compiler", "sw")
-CONTRACTS = {"clauses", "config", "csr", "isa", "numerics", "operands", "operations", "resolve", "terms",
+CONTRACTS = {"clauses", "config", "control", "csr", "isa", "numerics", "operands", "operations", "resolve", "terms",
              "timing"}
 IO = {"io"}
 """Files, cache folder, progress lines: what knows no device and is no contract."""
 SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
-SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled")}
+SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled", "stream")}
 ALLOWED = {
     "gemmule": CONTRACTS | IO,
     "gemmule.__main__": {"sw"},
@@ -25,7 +25,7 @@ ALLOWED = {
     "sim": CONTRACTS | IO | SIM | {"sim.timing", "sim.functional"},
     "sim.timing": CONTRACTS | IO | {"sim.timing", "sim.compiled"},
     "sim.functional": CONTRACTS | {"sim.functional", "sim.compiled"},
-    "sim.verify": CONTRACTS | IO | {"sim.verify", "sim.compiled", "sim.errors"},
+    "sim.verify": CONTRACTS | IO | {"sim.verify", "sim.compiled", "sim.errors", "sim.stream"},
     "sim.rtl": CONTRACTS | IO | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
     "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
     "sim.mutants": CONTRACTS | IO | SIM | {"sim.mutants", "sim.fuzz", "sim.rtl", "hw.tb"},

@@ -122,10 +122,10 @@ def _entries():  # type: ignore[no-untyped-def]
     sources = stamp(Path(__file__).parent)
 
     @kept("the timing engine, part 1 of 3")
-    def count_commands(table, bases, limits, lengths, cfg, local):  # type: ignore[no-untyped-def]
+    def count_commands(table, bases, limits, lengths, cfg, behind, local):  # type: ignore[no-untyped-def]
         """Commands of a launch, see :func:`gemmule.sim.timing.program.count_stream`; ``local`` is changed."""
         assert sources >= 0
-        return count_stream(table, bases, limits, lengths, cfg, local)
+        return count_stream(table, bases, limits, lengths, cfg, behind, local)
 
     @kept("the timing engine, part 2 of 3")
     def resolve_program(  # type: ignore[no-untyped-def]

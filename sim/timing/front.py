@@ -27,7 +27,7 @@ FRONT = np.dtype([
     ("arrival", np.int64, 128),  # by number: cycle from which on it can be taken
     ("taken", np.int64), ("take_next", np.int64),  # commands of the stream taken; not before this cycle
     ("dropping", np.int64),  # commands of a body that comes no time
-    ("repeat", np.int64), ("effect", np.int64),  # a REPEAT taken, and the cycle in which others see it; -1: none
+    ("pending", np.int64), ("effect", np.int64),  # a REPEAT taken, and the cycle in which others see it; -1: none
     ("last", np.int64),  # last cycle in which a command was dropped
     ("beats", np.int64), ("bursts", np.int64),
 ])
@@ -41,7 +41,7 @@ _RING = 127
 def reset_front(f, count):  # type: ignore[no-untyped-def]
     """The state before an image of ``count`` commands is fetched."""
     f.left = count
-    f.repeat = f.last = -1
+    f.pending = f.last = -1
 
 
 @njit
@@ -87,7 +87,7 @@ def _request(p, f, dram, t, program, ahead):  # type: ignore[no-untyped-def]
 @njit
 def _repeat(p, f, table, stream):  # type: ignore[no-untyped-def]
     """The REPEAT that was taken last has its effect."""
-    d, f.repeat = f.repeat, -1
+    d, f.pending = f.pending, -1
     body, times = table[stream[d, PLACE], BODY], stream[d, TIMES]
     if times < 0:  # it faults
         return
@@ -114,11 +114,11 @@ def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ign
     ``ready[d]`` is set to the cycle from which on command d of the stream may leave resolve; ``room``: there is, or
     will be after this cycle, a free stage.
     """
-    if f.repeat >= 0 and t >= f.effect:
+    if f.pending >= 0 and t >= f.effect:
         _repeat(p, f, table, stream)
     # A REPEAT counts what fetch is ahead, so nothing is requested in the cycle before its effect.
     ahead = 0
-    if t >= p.fetch_start and not (f.repeat >= 0 and t == f.effect - 1):
+    if t >= p.fetch_start and not (f.pending >= 0 and t == f.effect - 1):
         ahead = _fetch_ready(p, f, program)
     there = f.reads < f.requested and f.arrival[f.reads & _RING] <= t
     drop = f.dropping > 0 and there
@@ -144,7 +144,7 @@ def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ign
             ready[d] += p.control
             f.take_next = t + 1 + p.control
             if table[stream[d, PLACE], _OP] == REPEAT:
-                f.repeat, f.effect = d, f.take_next
+                f.pending, f.effect = d, f.take_next
     return ahead > 0 or drop or take, ahead
 
 

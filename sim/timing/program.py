@@ -34,11 +34,11 @@ _resolve_row, _begin, _take, _execute = map(compiled, (resolve_row, begin, take,
 
 
 @njit
-def count_stream(table, bases, limits, lengths, cfg, local):  # type: ignore[no-untyped-def]
-    """Commands of a launch, up to a control command that faults or one more than a launch may have."""
+def count_stream(table, bases, limits, lengths, cfg, behind, local):  # type: ignore[no-untyped-def]
+    """Commands of a launch, up to a control command that faults, or ``behind`` one more than a launch may have."""
     _begin(local, bases, limits, lengths, len(table))
     count = 0
-    while local.sequence[_LEFT] > 0 and count <= _MOST:
+    while local.sequence[_LEFT] > 0 and count <= _MOST + behind:
         row = table[local.sequence[_NEXT]]
         _take(local)
         count += 1
@@ -88,7 +88,7 @@ def resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, re
         elif i < good:
             _resolve_row(row, local.bases, local.limits, local.lengths, cfg, out, terms)
             fault = out[_FAULT]
-        if i == _MOST and fault == 0:
+        if i == _MOST:  # whatever else it is
             fault = _ILLEGAL
         if fault and i < good:
             out[_FAULT] = fault

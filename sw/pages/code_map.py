@@ -26,7 +26,8 @@ class Folder:
 
 FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Contracts: what all rooms share": (
-        Folder("gemmule", ("config", "operations", "isa", "clauses", "csr", "terms", "operands", "resolve", "timing")),
+        Folder("gemmule", ("config", "operations", "isa", "clauses", "csr", "terms", "operands", "resolve", "control",
+                           "timing")),
         Folder("gemmule/presets", ("tiny", "edge", "base"), "Presets of the configuration, as YAML."),
         Folder("gemmule/numerics", ("fixed", "vector", "softmax", "exponential", "online", "norm", "rope", "table",
                                     "select", "ibert")),
@@ -49,8 +50,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/tb"),
     ),
     "The exact model": (
-        Folder("sim", ("launch", "simulator", "result", "compiled", "roofline", "errors")),
-        Folder("sim/timing", ("program", "engine", "issue", "units", "move", "dram")),
+        Folder("sim", ("launch", "simulator", "stream", "result", "compiled", "roofline", "errors")),
+        Folder("sim/timing", ("program", "engine", "front", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",

@@ -78,6 +78,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("write_bursts", "bursts", "write bursts whose response is outstanding", "store bandwidth", 1, 16),
         Field("fetch_queue", "commands", "commands fetched ahead", "hides the latency of the program's own reads",
               32, 128, power=True),
+        Field("parameter_words", "words", "parameter memory, 32 bits a word: PARAMS fills it, SET reads it",
+              "numbers of its own that a launch can bring and read by index", 16, 4096, power=True),
         Field("unit_queue", "commands", "commands that wait at each unit",
               "how far dispatch, which is in order, runs ahead of the slowest unit", 4, 16),
     ),

@@ -29,8 +29,8 @@ REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
     # bits (a member of the RTL's register block, or text), access, after power-up, meaning
     Csr.CONTROL: ("bits below", "write", "reads 0", "actions, see below"),
     Csr.STATUS: ("bits below", "read", "0", "busy, done and the fault code, see below"),
-    Csr.FAULT_INDEX: ("index", "read", "0", "index of the faulting command, counted from 0; faults of the bus: "
-                      "commands dispatched so far"),
+    Csr.FAULT_INDEX: ("index", "read", "0", "index of the faulting command, counted from 0 as commands run, control "
+                      "commands and repeated ones too; faults of the bus: commands that have left resolve"),
     Csr.CYCLES: ("cycles", "read", "0", "cycles of the launch: the number of the cycle in which the interrupt rose, "
                  "or of the present one"),
     Csr.CYCLES_HI: ("cycles", "read", "0", "its upper half"),
@@ -42,6 +42,9 @@ REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
     Csr.IRQ_CLEAR: ("1 bit", "write", "reads 0", "1 lowers the interrupt"),
     Csr.WATCHDOG: ("watchdog", "read, write", f"{WATCHDOG_CYCLES:,}", "cycles without a bus transfer, while one is "
                    "due, after which the launch ends with a fault; 0: never"),
+    Csr.FAULT_PLACE: ("24", "read", "0", "place in the image, counted from 0, of the command that `FAULT_INDEX` "
+                      "counts (faults of the bus: if it has been taken into resolve, else of the next one to be); "
+                      "without bodies mostly the same number"),
     Csr.LENGTH0: ("lengths", "read, write", "0", f"length registers 0 to {NUM_LENGTHS - 1}, 4 bytes apart; number 0 "
                   f"reads {MAX_LENGTH} and ignores writes"),
     Csr.BASE_LO: ("base", "read, write", "0", f"base registers 0 to {NUM_BASES - 1}, 8 bytes apart: DRAM addresses, "
@@ -56,10 +59,11 @@ REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
 FAULT_MEANING = {
     "none": ("no fault", ""),
     "illegal": ("a unit, operation, flag or flag combination that the device does not know, or that needs "
-                "`comparison_modes`", "resolve"),
-    "rows": ("rows beyond a memory, a statistics context, the key or list memory; weights to reuse that do not fit; "
-             "operands that must not share a bank", "resolve"),
-    "limit": ("a DRAM range beyond its limit register or the end of the address space", "resolve"),
+                "`comparison_modes`; bodies that do not nest; command number 2^24 of a launch", "resolve"),
+    "rows": ("rows beyond a memory, a statistics context, the key, list or parameter memory; weights to "
+             "reuse that do not fit; operands that must not share a bank", "resolve"),
+    "limit": ("a DRAM range, displacement included, beyond its limit register or the end of the address space",
+              "resolve"),
     "align": ("bytes of int32 rows that are no multiple of 4; a BROADCAST address that is no multiple of the bus",
               "resolve"),
     "axi": ("an AXI response SLVERR or DECERR", "bus"),
@@ -89,7 +93,7 @@ SEQUENCE = f"""\
    cycle after the request, or later while reads are outstanding that a fault left behind. A start
    while busy is ignored.
 4. Wait for the interrupt (output `irq`, a level) or poll `STATUS` until `DONE`.
-5. Read `STATUS`, and `FAULT_INDEX` if there is a fault code; `CYCLES` and counters as wanted.
+5. Read `STATUS`, and `FAULT_INDEX` and `FAULT_PLACE` if there is a fault code; `CYCLES` and counters as wanted.
 6. Write 1 to `IRQ_CLEAR`. A start lowers the interrupt too.
 
 Appending a token changes length and base registers only: start again with the same program.

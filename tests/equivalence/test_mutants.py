@@ -15,6 +15,8 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import Timing
 
+from .control_rules import CONTROL_RULES
+from .mutant_control import bodies
 from .mutant_programs import DEEP, DUMP, SMALL, crowd, directed
 from .mutant_rules import RULES, SATURATED
 from .mutant_selection import chosen, online, saturated, statistics
@@ -52,6 +54,11 @@ def deep() -> list[Record]:
     return _record(DEEP, crowd(DEEP))
 
 
+@pytest.fixture(scope="module")
+def control() -> list[Record]:
+    return _record(SMALL, bodies(SMALL))
+
+
 def caught(config: Config, records: list[Record], timing: Timing | None = None, kind: type = Simulator) -> str:
     """What first differs between this model and the RTL, in cycles, counters or bytes; empty: nothing.
 
@@ -61,7 +68,7 @@ def caught(config: Config, records: list[Record], timing: Timing | None = None, 
     for record in records:
         try:
             difference = _run(model, record.case).first_difference(record.seen)
-        except RuntimeError as error:  # a mutant may run into the engine's own check
+        except (RuntimeError, IndexError) as error:  # a mutant may run into the engine's own check, or beyond an array
             return str(error)
         if difference:
             return f"{record.case.name}: {difference}"
@@ -70,15 +77,19 @@ def caught(config: Config, records: list[Record], timing: Timing | None = None, 
     return ""
 
 
-def test_without_a_mutant_nothing_differs(small: list[Record], deep: list[Record]) -> None:
+def test_without_a_mutant_nothing_differs(small: list[Record], deep: list[Record], control: list[Record]) -> None:
     assert caught(SMALL, small) == ""
+    assert caught(SMALL, control) == ""
     assert caught(DEEP, deep) == ""
 
 
 @pytest.mark.parametrize("step", [-1, 1])
 @pytest.mark.parametrize("constant", [field.name for field in fields(Timing)])
-def test_timing_constants(small: list[Record], deep: list[Record], constant: str, step: int) -> None:
+def test_timing_constants(
+    small: list[Record], deep: list[Record], control: list[Record], constant: str, step: int,
+) -> None:
     config, records = (DEEP, deep) if constant == "matrix_commands" else (SMALL, small)
+    records = control if constant == "control" else records
     timing = Timing.of(config)
     if constant.endswith("_first") and step < 0:  # nothing happens in the cycle of the decision itself
         with pytest.raises(ValueError, match=f"{constant} must be at least 1"):
@@ -112,6 +123,15 @@ def test_rules(small: list[Record], deep: list[Record], rule: str) -> None:
     config, records = (DEEP, deep) if rule == "slot" else (SMALL, small)
     with mutated(f"gemmule.{module}", old, new) as model:
         found = caught(config, records, kind=model)
+    print(rule, "->", found)
+    assert found
+
+
+@pytest.mark.parametrize("rule", CONTROL_RULES)
+def test_control_rules(control: list[Record], rule: str) -> None:
+    module, old, new = CONTROL_RULES[rule]
+    with mutated(f"gemmule.{module}", old, new) as model:
+        found = caught(SMALL, control, kind=model)
     print(rule, "->", found)
     assert found
 

@@ -35,7 +35,7 @@ def stated(drawn: Drawn, config: Config) -> Touched:
 def recorded(drawn: Drawn, config: Config, memory: RecordingMemory) -> Touched:
     """The same, from running the command."""
     memory.log.clear()
-    execute(memory, drawn.row[None], drawn.out[None], 1)
+    execute(memory, drawn.row[None], np.arange(1), drawn.out[None])
     # A launch clears the predicates, and every command asks for number 0.
     memory.log[Memory.PREDICATE, False].discard(0)
     if int(drawn.out[OUT["unit"]]) != Unit.SELECT:

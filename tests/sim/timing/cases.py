@@ -1,4 +1,4 @@
-"""Random programs for the timing engine: every command kind and flag, crowded into few banks; no data."""
+"""Random programs for the timing engine: every command kind and flag, crowded into few banks; bodies; no data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from gemmule.config import Config, Dram, load_config
 from gemmule.isa import (
     COMMAND_BYTES,
+    CONTROL,
     Command,
     Dyn,
     Length,
@@ -26,10 +27,16 @@ from gemmule.isa import (
     legal_flags,
 )
 from gemmule.operations import OPERATIONS
-from gemmule.resolve import OUT, OUT_FIELDS, TERMS, config_vector, resolve, resolve_row
+from gemmule.resolve import OUT, OUT_FIELDS, TERMS, config_vector, resolve_row
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
+from gemmule.sim.stream import Stream, Streams
 from gemmule.timing import Timing
+
+from ...nests import Nests, interpret
+
+LONGEST = 300
+"""Commands of a launch, repeated ones each time."""
 
 ODD = Config(
     name="odd", dim=8, bus_bytes=4, spm_kib=8, spm_banks=4, acc_kib=4, acc_banks=2, preload=2, burst_bytes=32,
@@ -157,7 +164,9 @@ class Draw:
         resolve_row(row, self.model.bases, self.model.limits, self.model.lengths, self.vector, out, terms)
         return bool(out[OUT["fault"]])
 
-    def command(self) -> Command:
+    def command(self, nothing: bool = False) -> Command:
+        if nothing:
+            return Command.make(self.rng.choice(list(Unit)))
         while True:
             kind = self.rng.choice(list(Unit))
             command = (self.move(kind) if kind < 2 else self.matrix() if kind == Unit.MATRIX
@@ -171,9 +180,10 @@ class Draw:
 def random_timing(rng: random.Random, config: Config) -> Timing:
     """Every constant moved, so that two that are mixed up cannot agree by chance."""
     changes = {name: rng.randint(1, 5) for name in (
-        "fetch_start", "resolve", "done", "load_first", "load_write", "load_zero", "load_fill", "store_first",
-        "store_send", "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first", "vector_zero",
-        "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean", "vector_rescale")}
+        "fetch_start", "resolve", "control", "done", "load_first", "load_write", "load_zero", "load_fill",
+        "store_first", "store_send", "store_zero", "matrix_first", "matrix_zero", "matrix_rmw", "vector_first",
+        "vector_zero", "matrix_commands", "store_commands", "select_first", "select_zero", "vector_mean",
+        "vector_rescale")}
     changes |= {name: rng.randint(3, 12) for name in (
         "vector_write", "vector_stat", "select_write", "select_result", "index_cycles")}
     changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}
@@ -187,7 +197,7 @@ class Case(NamedTuple):
     image: bytes
     address: int
     skipped: np.ndarray
-    """bool[commands]"""
+    """bool[commands], in the order in which they run; what stands beyond counts as False"""
     indices: dict[int, np.ndarray]
     """DRAM rows of some of the INDEXED moves; the others have theirs in order."""
 
@@ -196,25 +206,52 @@ class Case(NamedTuple):
         if model is not self.model:
             model.bases, model.limits, model.lengths = self.model.bases, self.model.limits, self.model.lengths
         model.load_program(self.image, self.address)
-        return model.run(timing_only=True, skipped=self.skipped, indices=self.indices)
+        count = stream_on(model, self.image).count
+        skipped = np.zeros(count, dtype=bool)
+        skipped[:len(self.skipped)] = self.skipped[:count]
+        return model.run(timing_only=True, skipped=skipped, indices=self.indices)
 
 
-def random_case(seed: int, config: Config) -> Case:
+def stream_on(model: Simulator, image: bytes) -> Stream:
+    """The commands of a first launch with the registers of ``model``."""
+    return Streams(model.config, model.timing).follow(decode_table(image), model.bases, model.limits, model.lengths)
+
+
+def program_of(rng: random.Random, model: Simulator, bodies: float) -> list[Command]:
+    """Straight, or at times with bodies and registers that change."""
+    draw = Draw(rng, model)
+    if rng.random() >= bodies:
+        program = [draw.command() for _ in range(rng.choice((1, 5, 12, 30, 45)))]
+    else:
+        wild = rng.random() < 0.2
+        quick = rng.choice((0, 0, 0.9, 1))  # units that are done at once let fetch fall behind
+        nests = Nests(rng, model.config, lambda: draw.command(nothing=rng.random() < quick),
+                      bytes=model.config.bus_bytes, wild=wild)
+        model.lengths[4:] = [rng.choice((0, 1, 7, 40, 65535)) for _ in range(12)]
+        while True:
+            program = nests.commands(rng.choice((3, 8, 20, 40, 60, 100, 130)))
+            if interpret(program, model.config, model.lengths.tolist(), most=LONGEST).whole:
+                break
+    if rng.random() < 0.15:
+        program[rng.randrange(len(program))] = draw.broken()
+    return program
+
+
+def random_case(seed: int, config: Config, bodies: float = 0.15) -> Case:
+    """``bodies``: how often one has control commands."""
     rng = random.Random(seed)
     model = Simulator(config, Timing.of(config) if rng.random() < 0.4 else random_timing(rng, config))
     model.limits[:] = 1 << 20
     model.bases[1:4] = [4096, (1 << 16) + 1, (3 << 16) + config.bus_bytes]
     model.lengths[1:4] = [rng.randint(0, 30) for _ in range(3)]
-    count = rng.choice((1, 5, 12, 30, 45))
-    draw = Draw(rng, model)
-    program = [draw.command() for _ in range(count)]
-    if rng.random() < 0.15:
-        program[rng.randrange(count)] = draw.broken()
+    program = program_of(rng, model, bodies)
     image = encode_program(program)
-    skipped = np.array([bool(command.predicate) and rng.random() < 0.5 for command in program])
-    resolved = resolve(decode_table(image), model.bases, model.limits, model.lengths, config)
+    stream = stream_on(model, image)
+    commands = [program[place] for place in stream.places]
+    skipped = np.array([command.unit != CONTROL and command.predicate > 0 and rng.random() < 0.5
+                        for command in commands])
     indices = {
-        c: np.array([rng.randint(0, 20) for _ in range(resolved[c, OUT["m"]])], dtype=np.int64)
-        for c, command in enumerate(program)
+        c: np.array([rng.randint(0, 20) for _ in range(stream.resolved[c, OUT["m"]])], dtype=np.int64)
+        for c, command in enumerate(commands[:stream.good])
         if command.unit <= Unit.STORE and MoveFlag.INDEXED in command.flags and rng.random() < 0.8}
     return Case(model, image, COMMAND_BYTES * rng.randint(0, 40), skipped, indices)

@@ -11,9 +11,12 @@ from types import ModuleType
 
 from gemmule.config import Config
 from gemmule.csr import COUNTERS
-from gemmule.isa import COMMAND_BYTES, TABLE_FIELDS, MatrixFlag, MoveFlag, decode_table
-from gemmule.resolve import OUT_FIELDS, resolve
+from gemmule.isa import COMMAND_BYTES, CONTROL, TABLE_FIELDS, MatrixFlag, MoveFlag, decode, decode_table
+from gemmule.resolve import FAULTS, OUT_FIELDS, resolve
 from gemmule.sim.simulator import Simulator
+
+from ...nests import as_arrays, interpret
+from .reference_front import Front
 
 LOAD, STORE, MATRIX, VECTOR, SELECT = range(5)
 NAMES = ("load", "store", "matrix", "vector", "select")
@@ -78,10 +81,20 @@ class Reference:
     ) -> None:
         self.times = times
         self.c, self.x, self.address = model.config, model.timing, address
+        self.program = [decode(int.from_bytes(image[at:at + COMMAND_BYTES], "little"))
+                        for at in range(0, len(image), COMMAND_BYTES)]
+        self.steps = interpret(self.program, self.c, model.lengths.tolist()).steps
         table = decode_table(image)
-        rows = resolve(table, model.bases, model.limits, model.lengths, self.c)
-        self.commands = [dict(zip(OUT_FIELDS, map(int, row))) for row in rows]
-        for i, (command, row) in enumerate(zip(self.commands, table)):
+        self.commands: list[dict] = []
+        for i, step in enumerate(self.steps):
+            row = table[step.place]
+            if self.program[step.place].unit == CONTROL:
+                self.commands.append({"unit": int(CONTROL), "fault": FAULTS.index(step.fault or "none")})
+                continue
+            registers = as_arrays(step.state, model.bases, model.limits)
+            resolved = resolve(row[None], *registers, self.c)[0]
+            command = dict(zip(OUT_FIELDS, map(int, resolved)))
+            self.commands.append(command)
             fields = dict(zip(TABLE_FIELDS, map(int, row)))
             command.update({key: fields[key] for key in ("stride", "bytes", "predicate", "period")})
             command["skipped"] = i in skipped
@@ -142,9 +155,7 @@ class Reference:
         issue, finish = [-1] * count, [-1] * count
         counts = dict.fromkeys(COUNTERS, 0)
         dram = SlowDram(c)
-        queue: deque[int] = deque()
-        reserved, fetch_at = 0, 0
-        stages: list[int | None] = [None] * x.resolve  # of resolve: the command that each holds
+        front = self.front = Front(c, x, self.address, self.program, self.steps)
         fault_seen = -1
         units: list[deque] = [deque() for _ in NAMES]
         dispatched, finished = [0] * len(NAMES), [0] * len(NAMES)
@@ -236,32 +247,26 @@ class Reference:
 
             # --- resolve and dispatch
             pushed = False
-            head = stages[-1]
+            head = front.head()
             if head is not None and not commands[head]["fault"]:
                 u = commands[head]["unit"]
-                if len(units[u]) < c.unit_queue:
+                if u == CONTROL:
+                    pushed = True
+                elif len(units[u]) < c.unit_queue:
                     pushed = True
                     waits = commands[head]["waits"]
                     entry = (head, {w: dispatched[w] - d + 1 for w, d in enumerate(waits) if d})
                     after.append(lambda u=u, entry=entry: units[u].append(entry))
                     after.append(lambda u=u: dispatched.__setitem__(u, dispatched[u] + 1))
-            take = bool(queue) and (None in stages or pushed)
+            take, drop, effect = front.wants(pushed), front.drops(), front.effect()
 
             # --- read requests: fetch before load
-            fetched = 0
-            left = count * COMMAND_BYTES - fetch_at
-            if left and t >= x.fetch_start:
-                piece = cut(c, self.address + fetch_at, left)[0]
-                if c.fetch_queue - len(queue) - reserved >= len(piece) // COMMAND_BYTES:
-                    fetched = len(piece) // COMMAND_BYTES
-                    ends = Counter((a + COMMAND_BYTES - 1) // c.bus_bytes for a in piece[::COMMAND_BYTES])
-                    tags, at = [], fetch_at // COMMAND_BYTES
-                    for beat in self.beats(piece):
-                        tags.append(("fetch", range(at, at + ends[beat])))
-                        at += ends[beat]
-                    dram.arrive(t, "read", piece[0], tags)
-                    traffic("program", len(tags))
-                    fetch_at += len(piece)
+            fetched = front.burst() if t >= x.fetch_start else range(0)
+            if fetched:
+                ends = Counter((a + COMMAND_BYTES - 1) // c.bus_bytes for a in fetched[::COMMAND_BYTES])
+                tags = [("fetch", ends[beat]) for beat in self.beats(fetched)]
+                dram.arrive(t, "read", fetched[0], tags)
+                traffic("program", len(tags))
             broadcasting = any(commands[i]["long"] for i in flying[LOAD])
             if (not fetched and generator and t >= generator_from and bursts_up < c.read_bursts
                     and beats_up < c.read_beats and not (broadcasting and (bursts_up or writes))):
@@ -304,11 +309,10 @@ class Reference:
                         reader_hold[2] = t + 1
 
             # --- what the DRAM presents
+            arrived = 0
             for kind, *event in dram.events.pop(t, []):
                 if kind == "fetch":
-                    for n in event[0]:
-                        after.append(lambda n=n: queue.append(n))
-                        reserved -= 1
+                    arrived += event[0]
                 elif kind == "load":
                     i, chunks, last = event
                     moved[LOAD] = True
@@ -319,7 +323,6 @@ class Reference:
                     unanswered -= 1
                     if final:
                         done_at.setdefault(t, []).append(i)
-            reserved += fetched
 
             # --- one chunk is written
             if writes and writes[0][0] <= t:
@@ -345,17 +348,17 @@ class Reference:
             for update in after:
                 update()
             holds += granted
-            if pushed:
-                stages[-1] = None
-            for n in reversed(range(1, len(stages))):  # each moves on where there is room
-                if stages[n] is None:
-                    stages[n], stages[n - 1] = stages[n - 1], None
-            if take:
-                assert stages[0] is None
-                stages[0] = queue.popleft()
-            if not stopped and stages[-1] is not None and commands[stages[-1]]["fault"]:
+            if fetched:
+                front.do_request(fetched)
+            front.arrived += arrived
+            if drop:
+                front.do_drop()
+            if effect is not None:
+                front.do_effect(effect)
+            front.do_move(pushed, front.do_take() if take else None)
+            head = front.head()
+            if not stopped and head is not None and commands[head]["fault"]:
                 stopped, fault_seen = True, t + 1
-            complete = sum(dispatched) == count or stopped
-            if cycles is None and complete and not any(units) and not any(flying):
-                cycles = max(*finish, fault_seen) + x.done
+            if cycles is None and (front.finished or stopped) and not any(units) and not any(flying):
+                cycles = max(t, fault_seen) + x.done
         return cycles, issue, finish, counts
