@@ -1,4 +1,4 @@
-"""Fill pages from real output: the demo and the numbers in README.md, drafting in docs/models.md.
+"""Fill pages from real output: the demo and the numbers in README.md, drafting in docs/models.md, bodies in docs/bodies.md.
 
     python benchmarks/readme.py
 
@@ -177,8 +177,20 @@ def drafting() -> str:
         f"4-grams:\n\n{kinds}")
 
 
+def bodies() -> str:
+    """The tables of docs/bodies.md."""
+    found = load("repeat")
+    tables = []
+    for name in ("layers", "contexts", "greedy"):
+        rows = found[name]
+        tables.append(table(tuple(rows[0]), [tuple(
+            f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+            for value in row.values()) for row in rows]))
+    return "\n\n".join(tables)
+
+
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting}}
+         "docs/models.md": {"drafting": drafting}, "docs/bodies.md": {"bodies": bodies}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

@@ -3,8 +3,10 @@
 import ast
 import re
 import runpy
+import textwrap
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -15,8 +17,9 @@ from gemmule.config import PRESETS, Config, ConfigError, Dram, Host, load_config
 from gemmule.csr import Csr
 from gemmule.hw.command.claims import _STREAM_PARTS
 from gemmule.hw.matrix.mesh import Mesh
-from gemmule.isa import Unit
+from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, Length, Unit, encode_program
 from gemmule.resolve import FAULTS, STREAM_UNIT, STREAMS
+from gemmule.sim.stream import stream_of
 from gemmule.sw.pages import PAGES
 from gemmule.sw.pages import mesh as mesh_figure
 from gemmule.sw.pages.code_map import FOLDERS, SUFFIXES, files_of, first_line
@@ -25,6 +28,7 @@ from gemmule.sw.pages.ports import ports_of_block
 from gemmule.sw.pages.registers import FAULT_MEANING, REGISTERS
 from gemmule.sw.pages.system import memory_paths
 from gemmule.sw.pages.text import too_long, wrapped
+from gemmule.terms import OUT
 
 from .hw.bench import run_bench
 
@@ -369,6 +373,20 @@ def test_pages_show_real_output() -> None:
         text = (ROOT / name).read_text()
         for marker, content in parts.items():
             assert made["fill"](text, marker, content()) == text, f"{name}, {marker}: run python benchmarks/readme.py"
+
+
+def test_program_with_bodies_runs_as_the_page_says() -> None:
+    """Three sequences in blocks of 64 rows: the loads of the page's program, with their rows."""
+    block = re.search(r"\n\n((?:    .*\n|\n)+)", (DOCS / "bodies.md").read_text())
+    assert block is not None
+    load = Command.make(Unit.LOAD, base=3, bytes=16, stride=16, row_stride=1, block_stride=1, rows=Length(64, 2))
+    made: dict[str, Any] = {"load": load}
+    exec(textwrap.dedent(block[1]), made)
+    nothing = np.zeros(NUM_BASES, dtype=np.int64), np.full(NUM_BASES, 1 << 20), np.zeros(NUM_LENGTHS, dtype=np.int64)
+    stream = stream_of(encode_program(made["program"]), load_config("base"), *nothing)
+    loads = stream.resolved[stream.units == Unit.LOAD]
+    assert loads[:, OUT["m"]].tolist() == [64, 64, 64, 64, 44, 20, 7]
+    assert loads[:, OUT["address"]].tolist() == [1024 * i for i in range(7)]
 
 
 def test_gemmini_page_names_real_tests() -> None:
