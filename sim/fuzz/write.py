@@ -1,0 +1,257 @@
+"""Writing a program's random part: commands one after another, control commands among them, and bodies that repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gemmule.control import MAX_DEPTH, set_displacement
+from gemmule.isa import (
+    COMMAND_BYTES,
+    CONTROL,
+    NUM_LENGTHS,
+    NUM_PREDICATES,
+    Command,
+    Source,
+    body_of,
+    decode,
+)
+from gemmule.operands import Memory
+from gemmule.sim.fuzz.brink import PLACES
+from gemmule.sim.fuzz.builder import Builder, Candidate, far
+from gemmule.sim.fuzz.commands import draw_command
+from gemmule.sim.fuzz.control import draw_control, draw_repeat, draw_step
+from gemmule.sim.fuzz.draw import FAR, NEAR, TARGETS, Draw, Note
+from gemmule.sim.verify.access import accesses
+
+__all__ = ["Writer", "draw_skipped", "to_the_limit"]
+
+LOOP, SET = 0.12, 0.1
+"""Chance of a body, of SET or PARAMS, where a command could be."""
+RUNS = 2
+"""Commands that run by repetition, for each one written."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kind of loop: commands of its body, bodies within each other, turns."""
+
+    name: str
+    least: int
+    most: int
+    depth: int = 1
+    turns: tuple[int, int] = (2, 5)
+
+
+def _forms(window: int) -> list[Form]:
+    """Every kind, with this many commands in the window of fetch: each once in a while."""
+    return [
+        Form("long", window + 1, 2 * window + 16, turns=(2, 3)), Form("brim", window - 1, window + 1, turns=(2, 4)),
+        Form("four", 7, 20, MAX_DEPTH, (1, 3)), Form("three", 5, 16, 3, (2, 3)), Form("two", 3, 14, 2),
+        Form("plain", 2, 12, turns=(2, 9)), Form("single", 1, 1, turns=(2, 40)), Form("once", 1, 12, turns=(1, 1)),
+        Form("none", 1, window + 3, turns=(0, 0)),
+    ]
+
+
+class Writer:
+    """Writes commands that ``step`` draws behind each other with a builder.
+
+    ``commands``: about as many, for whose repetition there is time.
+    """
+
+    def __init__(self, builder: Builder, draw: Draw, commands: int,
+                 step: Callable[[Writer], None] | None = None) -> None:
+        self.builder, self.draw = builder, draw
+        self._step = step or Writer.ordinary
+        self._strengthen = draw.choice([0.0, 0.0, 0.0, 0.1, 0.3])
+        self._tries = draw.choice([2, 4, 5])
+        self._runs = RUNS * commands
+        self._lengths: tuple[int, ...] = ()
+        self._bases: tuple[int, ...] = ()
+        self._forms: list[Form] = []
+        self._level = 0
+
+    def write(self, commands: int, between: Sequence[Command] = ()) -> None:
+        """As many commands, the given ones spread between them."""
+        begin, sent = len(self.builder.commands), 0
+        while (done := len(self.builder.commands) - begin - sent) < commands:
+            if sent < (done + 1) * len(between) // commands:
+                self.builder.must(between[sent])
+                sent += 1
+            else:
+                self._next(commands - done)
+        for command in between[sent:]:
+            self.builder.must(command)
+
+    def _next(self, room: int) -> None:
+        """One command, or some that belong together: at most ``room``."""
+        draw = self.draw
+        if not draw.control or draw.storm or draw.wished is not None:
+            self._step(self)
+        elif room > 1 and draw.chance(LOOP):
+            self.loop(room)
+        elif room > 3 and draw.chance(SET):
+            for command in draw_control(draw, self.builder.order.local):
+                self.builder.control(command)
+        elif room > 2 and draw.chance(0.02):
+            self._to_the_limit()
+        else:
+            self._step(self)
+
+    def ordinary(self) -> None:
+        """A command of a unit. Of a few candidates the one that its waits hold up least: units then work side by side.
+        """
+        draw, builder = self.draw, self.builder
+        best: Candidate | None = None
+        notes: Sequence[Note] = ()
+        left = 1 if draw.hollow else self._tries
+        while left or best is None:
+            command, about = draw_command(draw)
+            if not draw.asked and draw.chance(0.03):
+                places = [name for name, _ in body_of(command.unit) if name in PLACES]
+                command = far(builder, draw, command, places)
+            found = builder.plan(replace(command, predicate=draw.predicate()), self._strengthen)
+            if found is None:
+                continue
+            left -= 1
+            if draw.asked:
+                best, notes = found, () if found.command.predicate else about
+                break
+            # Empty commands need no waits; they must not win by that.
+            if best is None or found.cost < best.cost and not found.empty:
+                best, notes = found, () if found.command.predicate else about
+            if not best.command.waits:
+                break
+        builder.accept(best)
+        draw.accept(notes)
+
+    def _to_the_limit(self) -> None:
+        """A move, displaced such that it ends exactly at its limit."""
+        builder, draw = self.builder, self.draw
+        for _ in range(40):
+            command, _ = draw_command(draw)
+            if found := to_the_limit(builder, command):
+                if builder.control(found) and (candidate := builder.plan(command)):
+                    builder.accept(candidate)
+                    draw.moved = (command.fields["base"], *draw.moved[:3])
+                return
+
+    def loop(self, room: int) -> None:
+        """A REPEAT with its body, of one of the forms that have not come for long."""
+        draw, window = self.draw, self.builder.config.fetch_queue
+        self._forms = self._forms or [_forms(window)[at] for at in draw.random.permutation(len(_forms(window)))]
+        fits = [form for form in self._forms if form.least < room]
+        if not fits:
+            self._step(self)
+            return
+        form = fits[0]
+        self._forms.remove(form)
+        size = draw.integer(form.least, min(form.most, room - 1))
+        depth, least = form.depth, 1
+        if form.name == "long" and draw.chance(0.7):
+            depth = draw.integer(2, 3)
+            least = window + 1 if draw.chance(0.5) else 1
+        runs = size + 1 + min(self._runs, max(2 * size, self._runs // 3))
+        long, draw.long_cycles, wish, draw.wish = draw.long_cycles, 0, draw.wish, None
+        around = draw.fresh, draw.moved
+        done = self._loop(size, depth, draw.integer(*form.turns), runs, least)
+        draw.long_cycles, draw.wish = long, wish
+        if not done:
+            draw.fresh, draw.moved = around
+        self._runs -= max(0, done - size)
+
+    def _loop(self, size: int, depth: int, turns: int, runs: int, least: int = 1) -> int:
+        """A body of ``size`` commands with others in it; commands that ran, 0 where it did not come about.
+
+        ``least``: commands of the body within it, if there is room.
+        """
+        draw, builder, saved = self.draw, self.builder, self.draw.save()
+        lengths, bases = self._lengths, self._bases
+        self._choose_steps()
+        repeat = draw_repeat(draw, builder.order.local.lengths, turns)
+        constant = not repeat.fields["times_reg"] or not repeat.fields["times_cap"]
+        if turns == 0 and constant and draw.chance(0.7):
+            body = [_anything(draw) for _ in range(size)]
+        else:
+            self.builder = builder.trial()
+            draw.follow(self.builder.order.local)
+            self._level += 1
+            self._fill(size, depth, runs, least)
+            self._level -= 1
+            body, self.builder = self.builder.commands, builder
+        self._lengths, self._bases = lengths, bases
+        piece = [replace(repeat, fields={**repeat.fields, "body": size}), *body]
+        taken = builder.repeat(piece, runs)
+        if not taken or not turns:
+            draw.restore(saved)
+        draw.follow(builder.order.local)
+        return taken
+
+    def _choose_steps(self) -> None:
+        """Registers that differ turn by turn, beside those of the bodies around."""
+        draw = self.draw
+        self._lengths += tuple(draw.integer(1, NUM_LENGTHS - 1) for _ in range(draw.integer(0, 2)))
+        self._bases += tuple(draw.choice(draw.choice([NEAR, TARGETS])) for _ in range(draw.integer(0, 2)))
+        draw.fresh, draw.moved = (*self._lengths, *draw.fresh[:2]), (*self._bases, *draw.moved[:2])
+
+    def _fill(self, size: int, depth: int, runs: int, least: int) -> None:
+        """The commands of a body, in the order of its first turn."""
+        draw, builder = self.draw, self.builder
+        inner = depth > 1
+        while (left := size - len(builder.commands)) > 0:
+            smallest = 2 * depth - 3
+            if inner and left >= smallest + 2 and (draw.chance(0.4) or left < smallest + 6 or least > 1):
+                low = min(max(smallest, least), left - 2)
+                high = left - 2 if least > 1 else min(left - 2, low + 8)
+                taken = self._loop(draw.integer(low, high), depth - 1, draw.choice([0, 1, 2, 2, 2, 3, 3]),
+                                   max(runs // 2, left), least)
+                inner, least = not taken, 1
+                inner = inner and size - len(builder.commands) >= smallest + 2
+            elif left > 3 and self._level < MAX_DEPTH and draw.chance(0.02):
+                self._loop(1, 1, draw.integer(0, 3), runs // 2)
+            elif (self._lengths or self._bases) and draw.chance(0.2):
+                builder.control(draw_step(draw, builder.order.local, self._lengths, self._bases))
+            elif left > 3 and draw.chance(0.08):
+                for command in draw_control(draw, builder.order.local):
+                    builder.control(command)
+            else:
+                self._step(self)
+
+
+def _anything(draw: Draw) -> Command:
+    """Any bits: a command that is never looked at."""
+    word = int.from_bytes(draw.random.bytes(COMMAND_BYTES), "little")
+    return decode(word - word % 8 + draw.integer(0, CONTROL))
+
+
+def to_the_limit(builder: Builder, command: Command, more: int = 0) -> Command | None:
+    """SET that displaces a move so far that it ends at its limit, or ``more`` bytes beyond; None where it cannot be."""
+    base = command.fields.get("base", 0)
+    found = builder.plan(command) if base and base not in FAR else None
+    if found is None:
+        return None
+    local = builder.order.local
+    for access in accesses(found.plan.row, found.plan.out, builder.config):
+        if access.memory is Memory.DRAM:
+            left = int(local.bases[base] + local.limits[base]) - int(access.spans[-1, 1])
+            return set_displacement(base, Source.DISPLACEMENT, base, amount=left + more)
+    return None
+
+
+def draw_skipped(writer: Writer) -> None:
+    """A command on a predicate that nothing has set: it is resolved, at the brink of a fault, and does nothing.
+
+    So it may be as long as can be, and anywhere in the address space.
+    """
+    draw, builder = writer.draw, writer.builder
+    while True:
+        command, _ = draw_command(draw)
+        draw.storm = []
+        if "base" in command.fields and draw.chance(0.5):
+            at = draw.integer(0, (1 << draw.integer(4, 32)) - 1)
+            command = replace(command, fields={**command.fields, "base": draw.choice(FAR), "offset": at})
+        command = far(builder, draw, command, [name for name, _ in body_of(command.unit)])
+        found = builder.plan(replace(command, predicate=draw.integer(1, NUM_PREDICATES - 1)))
+        if found:
+            builder.accept(found)
+            return
