@@ -46,6 +46,7 @@ def _source(draw: Draw, local: Local) -> tuple[Source, int, int, int]:
     source = draw.choice(list(Source))
     register, index = draw.integer(0, NUM_LENGTHS - 1), draw.integer(0, (1 << 16) - 1)
     if source is Source.LENGTH:
+        register = 0 if draw.chance(0.3) else register
         return source, register, index, int(local.lengths[register]) if register else MAX_LENGTH
     if source is Source.DISPLACEMENT:
         register = int(draw.choice(draw.moved)) if draw.moved and draw.chance(0.5) else draw.integer(0, NUM_BASES - 1)
@@ -73,10 +74,10 @@ def draw_set(draw: Draw, local: Local) -> Command:
     if kind == 0:  # below all lengths
         amount = draw.choice([AMOUNTS[0], -1 - have, draw.integer(AMOUNTS[0], -1 - have)])
         modulus = draw.choice([0, max(0, min(MAX_LENGTH, -have - amount))])
-    elif kind == 1:  # above all
+    elif kind < 3:  # above all
         amount = draw.choice([AMOUNTS[1], MAX_LENGTH + 1 - have, draw.integer(MAX_LENGTH - have, AMOUNTS[1])])
         modulus = draw.choice([0, draw.integer(1, MAX_LENGTH)])
-    elif kind < 6:  # once around, either way, or not at all
+    elif kind < 7:  # once around, either way, or not at all
         modulus = draw.choice([goal + 1, draw.integer(goal + 1, MAX_LENGTH)])
         amount += draw.choice([0, modulus, -modulus])
     draw.fresh = (register, *draw.fresh[:3])
@@ -149,9 +150,14 @@ def _counts(draw: Draw, lengths: np.ndarray, turns: int) -> Iterator[tuple[int, 
             yield register, have - draw.choice([low, high, draw.integer(low, high)]), shift
 
 
-def draw_repeat(draw: Draw, lengths: np.ndarray, turns: int) -> Command:
-    """REPEAT of a body that is not known yet, so often with these lengths: by its constant, or by a register."""
+def draw_repeat(draw: Draw, lengths: np.ndarray, turns: int, steps: Sequence[int] = ()) -> Command:
+    """REPEAT of a body that is not known yet, so often with these lengths: by its constant, or by a register.
+
+    ``steps``: registers that bodies around it change.
+    """
     found = list(_counts(draw, lengths, turns))
+    if steps and draw.chance(0.5) and (register := draw.choice(steps)) and lengths[register] >= turns:
+        return repeat(0, Length(MAX_LENGTH, register, int(lengths[register]) - turns))
     if draw.chance(0.4) or not found:
         return repeat(0, turns)
     register, offset, shift = draw.choice(found)

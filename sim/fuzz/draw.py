@@ -101,7 +101,7 @@ class Draw:
         """Cycles that the command drawn last takes of these; not 0: it is taken whatever it waits for."""
         self.storm: list[Command] = []
         """Commands that come next of the select unit."""
-        self.control = self.chance(0.7)
+        self.control = self.chance(0.75)
         """The program has control commands."""
         self.fresh: tuple[int, ...] = ()
         """Length registers that SET wrote lately, or that the body around writes."""

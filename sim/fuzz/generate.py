@@ -104,9 +104,9 @@ def _write(builder: Builder, draw: Draw, frame: Frame, commands: int, *, brief: 
     writer = Writer(builder, draw, commands)
     if brief:
         draw.long_cycles, draw.wish = 0, None
-    first = draw.integer(0, commands // 8) if draw.control and draw.chance(0.3) else 0
-    last = draw.integer(0, commands // 8) if draw.control and draw.chance(0.4) else 0
-    if first > 1:
+    first, last = (draw.integer(2, commands // 8) if commands >= 16 and draw.control and draw.chance(0.6) else 0
+                   for _ in range(2))
+    if first:
         writer.loop(first)
     first = len(builder.commands)
     if draw.chance(0.3):
@@ -123,7 +123,7 @@ def _write(builder: Builder, draw: Draw, frame: Frame, commands: int, *, brief: 
     builder.sealed = False
     for command in frame.dump_lower(table=draw.table, words=draw.words):
         builder.must(command)
-    if last > 1:
+    if last:
         writer.loop(last)
 
 

@@ -34,23 +34,44 @@ RUNS = 2
 
 @dataclass(frozen=True)
 class Form:
-    """A kind of loop: commands of its body, bodies within each other, turns."""
+    """A kind of loop: what draws the sizes of its bodies, outermost first, for a window of fetch, and its turns."""
 
     name: str
-    least: int
-    most: int
-    depth: int = 1
+    sizes: Callable[[Draw, int], list[int]]
     turns: tuple[int, int] = (2, 5)
 
 
-def _forms(window: int) -> list[Form]:
-    """Every kind, with this many commands in the window of fetch: each once in a while."""
-    return [
-        Form("long", window + 1, 2 * window + 16, turns=(2, 3)), Form("brim", window - 1, window + 1, turns=(2, 4)),
-        Form("four", 7, 20, MAX_DEPTH, (1, 3)), Form("three", 5, 16, 3, (2, 3)), Form("two", 3, 14, 2),
-        Form("plain", 2, 12, turns=(2, 9)), Form("single", 1, 1, turns=(2, 40)), Form("once", 1, 12, turns=(1, 1)),
-        Form("none", 1, window + 3, turns=(0, 0)),
-    ]
+def _around(draw: Draw, sizes: list[int], bodies: int) -> list[int]:
+    """So many bodies more, each around those before."""
+    for _ in range(bodies):
+        sizes = [sizes[0] + 2 + draw.integer(0, 5), *sizes]
+    return sizes
+
+
+def _long(draw: Draw, window: int) -> list[int]:
+    """Bodies of more commands than fetch keeps, with short ones or such in them, or none."""
+    size = window + draw.integer(1, 20)
+    inner = draw.choice([[], [draw.integer(1, 9)], [draw.integer(1, size - 2)]])
+    return _around(draw, [size], draw.integer(1, 2)) if draw.chance(0.4) else [size, *inner]
+
+
+def _brim(draw: Draw, window: int) -> list[int]:
+    """As many commands as fetch keeps, one less, one more."""
+    return _around(draw, [window + draw.integer(-1, 1)], draw.integer(0, 1))
+
+
+def _nested(bodies: int) -> Callable[[Draw, int], list[int]]:
+    return lambda draw, window: _around(draw, [draw.integer(1, 6)], bodies - 1)
+
+
+FORMS = (
+    Form("long", _long, (2, 3)), Form("brim", _brim, (2, 4)), Form("four", _nested(MAX_DEPTH), (1, 3)),
+    Form("three", _nested(3), (2, 3)), Form("two", _nested(2)),
+    Form("plain", lambda draw, window: [draw.integer(2, 12)], (2, 9)),
+    Form("single", lambda draw, window: [1], (2, 40)),
+    Form("once", _nested(1), (1, 1)), Form("none", lambda draw, window: [draw.integer(1, window + 3)], (0, 0)),
+)
+"""Each comes once in a while."""
 
 
 class Writer:
@@ -138,80 +159,74 @@ class Writer:
 
     def loop(self, room: int) -> None:
         """A REPEAT with its body, of one of the forms that have not come for long."""
-        draw, window = self.draw, self.builder.config.fetch_queue
-        self._forms = self._forms or [_forms(window)[at] for at in draw.random.permutation(len(_forms(window)))]
-        fits = [form for form in self._forms if form.least < room]
-        if not fits:
-            self._step(self)
-            return
-        form = fits[0]
-        self._forms.remove(form)
-        size = draw.integer(form.least, min(form.most, room - 1))
-        depth, least = form.depth, 1
-        if form.name == "long" and draw.chance(0.7):
-            depth = draw.integer(2, 3)
-            least = window + 1 if draw.chance(0.5) else 1
-        runs = size + 1 + min(self._runs, max(2 * size, self._runs // 3))
-        long, draw.long_cycles, wish, draw.wish = draw.long_cycles, 0, draw.wish, None
-        around = draw.fresh, draw.moved
-        done = self._loop(size, depth, draw.integer(*form.turns), runs, least)
-        draw.long_cycles, draw.wish = long, wish
+        draw = self.draw
+        form, sizes = self._form(room)
+        runs = sizes[0] + 1 + min(self._runs, max(2 * sizes[0], self._runs // 3))
+        kept = draw.long_cycles, draw.wish, draw.fresh, draw.moved
+        draw.long_cycles, draw.wish = 0, None
+        done = self._loop(sizes, draw.integer(*form.turns), runs)
+        draw.long_cycles, draw.wish = kept[:2]
         if not done:
-            draw.fresh, draw.moved = around
-        self._runs -= max(0, done - size)
+            _, _, draw.fresh, draw.moved = kept
+        self._runs -= max(0, done - sizes[0])
 
-    def _loop(self, size: int, depth: int, turns: int, runs: int, least: int = 1) -> int:
-        """A body of ``size`` commands with others in it; commands that ran, 0 where it did not come about.
+    def _form(self, room: int) -> tuple[Form, list[int]]:
+        """A form that has not come for long and fits, with the sizes of its bodies."""
+        while True:
+            for form in self._forms:
+                sizes = form.sizes(self.draw, self.builder.config.fetch_queue)
+                if sizes[0] < room:
+                    self._forms.remove(form)
+                    return form, sizes
+            self._forms += [FORMS[at] for at in self.draw.random.permutation(len(FORMS))]
 
-        ``least``: commands of the body within it, if there is room.
-        """
+    def _loop(self, sizes: Sequence[int], turns: int, runs: int) -> int:
+        """Bodies of these sizes, each in the one before; commands that ran, 0 where it did not come about."""
         draw, builder, saved = self.draw, self.builder, self.draw.save()
         lengths, bases = self._lengths, self._bases
-        self._choose_steps()
-        repeat = draw_repeat(draw, builder.order.local.lengths, turns)
+        self._choose_steps(len(sizes))
+        repeat = draw_repeat(draw, builder.order.local.lengths, turns, lengths)
         constant = not repeat.fields["times_reg"] or not repeat.fields["times_cap"]
         if turns == 0 and constant and draw.chance(0.7):
-            body = [_anything(draw) for _ in range(size)]
+            body = [_anything(draw) for _ in range(sizes[0])]
         else:
             self.builder = builder.trial()
             draw.follow(self.builder.order.local)
             self._level += 1
-            self._fill(size, depth, runs, least)
+            self._fill(sizes, runs)
             self._level -= 1
             body, self.builder = self.builder.commands, builder
         self._lengths, self._bases = lengths, bases
-        piece = [replace(repeat, fields={**repeat.fields, "body": size}), *body]
+        piece = [replace(repeat, fields={**repeat.fields, "body": sizes[0]}), *body]
         taken = builder.repeat(piece, runs)
         if not taken or not turns:
             draw.restore(saved)
         draw.follow(builder.order.local)
         return taken
 
-    def _choose_steps(self) -> None:
+    def _choose_steps(self, bodies: int) -> None:
         """Registers that differ turn by turn, beside those of the bodies around."""
         draw = self.draw
-        self._lengths += tuple(draw.integer(1, NUM_LENGTHS - 1) for _ in range(draw.integer(0, 2)))
+        self._lengths += tuple(draw.integer(1, NUM_LENGTHS - 1) for _ in range(draw.integer(bodies > 1, 2)))
         self._bases += tuple(draw.choice(draw.choice([NEAR, TARGETS])) for _ in range(draw.integer(0, 2)))
         draw.fresh, draw.moved = (*self._lengths, *draw.fresh[:2]), (*self._bases, *draw.moved[:2])
 
-    def _fill(self, size: int, depth: int, runs: int, least: int) -> None:
+    def _fill(self, sizes: Sequence[int], runs: int) -> None:
         """The commands of a body, in the order of its first turn."""
-        draw, builder = self.draw, self.builder
-        inner = depth > 1
+        draw, builder, size, inner = self.draw, self.builder, sizes[0], sizes[1:]
+        at = draw.integer(0, max(0, size - inner[0] - 3)) if inner else 0
+        if at and draw.chance(0.7):  # often the body within comes another number of times in each turn
+            builder.control(draw_step(draw, builder.order.local, self._lengths, ()))
         while (left := size - len(builder.commands)) > 0:
-            smallest = 2 * depth - 3
-            if inner and left >= smallest + 2 and (draw.chance(0.4) or left < smallest + 6 or least > 1):
-                low = min(max(smallest, least), left - 2)
-                high = left - 2 if least > 1 else min(left - 2, low + 8)
-                taken = self._loop(draw.integer(low, high), depth - 1, draw.choice([0, 1, 2, 2, 2, 3, 3]),
-                                   max(runs // 2, left), least)
-                inner, least = not taken, 1
-                inner = inner and size - len(builder.commands) >= smallest + 2
-            elif left > 3 and self._level < MAX_DEPTH and draw.chance(0.02):
-                self._loop(1, 1, draw.integer(0, 3), runs // 2)
+            if inner and len(builder.commands) >= at:
+                if left >= inner[0] + 2:
+                    self._loop(inner, draw.choice([0, 1, 2, 2, 2, 3, 3]), max(runs // 2, left))
+                inner = []
+            elif left > 3 and self._level + len(inner) < MAX_DEPTH and draw.chance(0.02):
+                self._loop([1], draw.integer(0, 3), runs // 2)
             elif (self._lengths or self._bases) and draw.chance(0.2):
                 builder.control(draw_step(draw, builder.order.local, self._lengths, self._bases))
-            elif left > 3 and draw.chance(0.08):
+            elif left > 3 + len(inner) and draw.chance(0.08):
                 for command in draw_control(draw, builder.order.local):
                     builder.control(command)
             else:
