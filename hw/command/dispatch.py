@@ -7,16 +7,20 @@ from operator import or_
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
+from amaranth.utils import ceil_log2
 
 from gemmule.config import Config
+from gemmule.control import MAX_COMMANDS
 from gemmule.hw.command.claims import narrow, widen
+from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.command.resolve import FAULT_BITS, PREDICATE_BITS, WAIT_UNITS, Resolve
 from gemmule.hw.interfaces import COUNT_BITS, LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
 from gemmule.hw.queue import Queue
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
+from gemmule.isa import COMMAND_BYTES, CONTROL, NUM_BASES, NUM_LENGTHS, MatrixFlag, MoveFlag, Unit
 from gemmule.operations import EXCLUSIVE_LOADS
-from gemmule.resolve import STREAM_UNIT, STREAMS
+from gemmule.resolve import FAULTS, STREAM_UNIT, STREAMS
+from gemmule.timing import Timing
 
 __all__ = ["Dispatch", "UNIT_LAYOUTS", "counts_layout"]
 
@@ -24,6 +28,8 @@ UNIT_LAYOUTS = {unit.label: layout for unit, layout in (
     (Unit.LOAD, move_layout), (Unit.STORE, move_layout), (Unit.MATRIX, matrix_layout), (Unit.VECTOR, vector_layout),
     (Unit.SELECT, select_layout))}
 """Units in order of their number, with the layout of their resolved commands."""
+_PLACES = 1 << ceil_log2(Timing.resolve)
+"""A ring that holds the place of every command in resolve."""
 
 
 def counts_layout() -> data.ArrayLayout:
@@ -36,14 +42,27 @@ class Dispatch(wiring.Component):
 
     Latency: that of resolve, and 1 cycle into the unit's queue. Throughput: one per cycle.
     Backpressure: a full unit queue (registered count) holds everything behind the command, once the stages of
-    resolve are full. A command that faults stays in the last one until ``clear``.
+    resolve are full. A command that faults stays in the last one until ``clear``. So does command number ``most``,
+    whatever it is. Control commands have no queue: they leave resolve, and count in ``total`` alone.
+
+    Parameters
+    ----------
+    config:
+        Device.
+    most: int
+        Commands of a launch; those of any device by default.
 
     Members
     -------
     command_valid, command, command_take:
         Head of the fetch queue.
+    command_place: In
+        Its place in the image; without a command, that of the next one.
+    repeat: Out(RepeatControl)
+        To fetch.
     lengths, base_index, base, limit:
-        Length registers, and base register ``base_index``, see :class:`gemmule.hw.command.resolve.Resolve`.
+        Length registers at ``clear``, and base register ``base_index``, see
+        :class:`gemmule.hw.command.resolve.Resolve`.
     stop: In(1)
         Push nothing.
     clear: In(1)
@@ -52,6 +71,8 @@ class Dispatch(wiring.Component):
         Fault code of the command in the last stage of resolve; 0 if none.
     dispatched, total: Out
         Commands pushed, by unit and in all (a faulting command's index is ``total``).
+    place, empty: Out
+        Place in the image of the oldest command that has not left resolve, or of the next one; resolve has none.
     load, store, matrix, vector, select: Out(layouts)
         Heads of the unit queues.
     valid, zero, alone: Out(units)
@@ -66,11 +87,15 @@ class Dispatch(wiring.Component):
         Drop the head of queue u.
     """
 
-    def __init__(self, *, config: Config) -> None:
+    def __init__(self, *, config: Config, most: int = MAX_COMMANDS) -> None:
+        if not 0 <= most < 1 << COUNT_BITS:
+            raise ValueError(f"most must be from 0 to {(1 << COUNT_BITS) - 1}, not {most}")
         self.config = config
+        self.most = most
         units = len(UNIT_LAYOUTS)
         super().__init__({
             "command_valid": In(1), "command": In(8 * COMMAND_BYTES), "command_take": Out(1),
+            "command_place": In(COUNT_BITS), "repeat": Out(RepeatControl()),
             "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
             "base_index": Out(range(NUM_BASES)),
             "base": In(config.address_bits),
@@ -80,6 +105,7 @@ class Dispatch(wiring.Component):
             "fault": Out(FAULT_BITS),
             "dispatched": Out(counts_layout()),
             "total": Out(COUNT_BITS),
+            "place": Out(COUNT_BITS), "empty": Out(1),
             **{name: Out(layout(config)) for name, layout in UNIT_LAYOUTS.items()},
             "valid": Out(units),
             "zero": Out(units),
@@ -95,13 +121,23 @@ class Dispatch(wiring.Component):
         config = self.config
 
         m.submodules.resolve = resolve = Resolve(config=config)
-        pushed = Signal()
+        pushed, fault = Signal(), Signal(FAULT_BITS)
+        connect(m, wiring.flipped(self.repeat), resolve.repeat)
         m.d.comb += [
             resolve.valid.eq(self.command_valid), resolve.word.eq(self.command), self.command_take.eq(resolve.take),
             self.base_index.eq(resolve.base_index),
             *(getattr(resolve, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit", "clear")),
             resolve.leave.eq(pushed),
-            self.fault.eq(Mux(resolve.full, resolve.fault, 0)),
+            fault.eq(Mux(self.total == self.most, FAULTS.index("illegal"), resolve.fault)),
+            self.fault.eq(Mux(resolve.full, fault, 0)),
+        ]
+
+        # Places of the commands in resolve.
+        m.submodules.places = places = Queue(shape=COUNT_BITS, depth=_PLACES)
+        m.d.comb += [
+            places.push.eq(resolve.take), places.push_data.eq(self.command_place), places.pop.eq(pushed),
+            places.clear.eq(self.clear), self.empty.eq(~places.valid),
+            self.place.eq(Mux(places.valid, places.head, self.command_place)),
         ]
 
         # A distance d means the d-th last command dispatched so far; beyond the first: no wait.
@@ -159,7 +195,8 @@ class Dispatch(wiring.Component):
                 with m.If(queue.push & ~resolve.zero):
                     m.d.sync += stationary.eq(matrix_flags[MatrixFlag.OUTPUT_STATIONARY])
             rooms.append((resolve.unit == u) & (queue.level < config.unit_queue))
-        m.d.comb += pushed.eq(resolve.full & ~self.stop & ~resolve.fault.any() & Cat(rooms).any())
+        rooms.append(resolve.unit == CONTROL)
+        m.d.comb += pushed.eq(resolve.full & ~self.stop & ~fault.any() & Cat(rooms).any())
         with m.If(pushed):
             m.d.sync += self.total.eq(self.total + 1)
         with m.If(self.clear):

@@ -1,4 +1,4 @@
-"""Command fetch: reads the program through AXI, in bursts, into the command queue."""
+"""Command fetch: reads the program through AXI, in bursts, and repeats the bodies of REPEAT commands."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gemmule.config import Config
+from gemmule.control import MAX_DEPTH
+from gemmule.hw.command.loops import Loops, RepeatControl
+from gemmule.hw.command.window import Window
 from gemmule.hw.interfaces import COUNT_BITS, read_request
-from gemmule.hw.queue import Queue
 from gemmule.isa import COMMAND_BYTES
 from gemmule.timing import Timing
 
@@ -17,12 +19,17 @@ __all__ = ["Fetch"]
 
 
 class Fetch(wiring.Component):
-    """Prefetches commands in program order.
+    """Prefetches commands in the order of the stream, and never one that is not due.
 
-    Latency: requests from ``start + fetch_start`` on; a command is the queue's head in the cycle after
-    its last beat, at the earliest. Throughput: one request per cycle, one beat per cycle.
-    Backpressure: a burst is requested only when the queue has room for all its commands, so beats
-    are always taken. Bursts end at ``burst_bytes`` boundaries.
+    Latency: requests from ``start + fetch_start`` on; a command is the head of the window in the cycle after
+    its last beat, at the earliest. Throughput: one request per cycle, one beat per cycle, one command per cycle.
+    Backpressure: a burst is requested only when the window has room for all its commands, so beats
+    are always taken. Bursts end at ``burst_bytes`` boundaries and at the ends of bodies.
+
+    Two positions move through the stream: that of the next request, and that of the next command to be taken. A body
+    of more commands than the window has places is requested anew for every turn. A shorter one is *anchored*, unless
+    it is within such a one: it is requested once, and holds its places until it has been taken for the last time; at
+    the end of a turn the window goes back. Commands that a REPEAT does not want at all are dropped as if taken.
 
     Parameters
     ----------
@@ -38,9 +45,15 @@ class Fetch(wiring.Component):
     read: Out(read_request)
         DRAM reads.
     valid, command: Out
-        Head of the queue.
+        Head of the window, unless it is dropped.
     take: In(1)
-        Drops the head.
+        The head is taken.
+    repeat: In(RepeatControl)
+        The REPEAT that was taken last.
+    place: Out
+        Place in the image of the next command to be taken.
+    done: Out(1)
+        Every command has been taken.
     idle: Out(1)
         Nothing is requested or awaited.
     error: Out(1)
@@ -56,100 +69,120 @@ class Fetch(wiring.Component):
             "start": In(1), "program": In(config.address_bits), "commands": In(COUNT_BITS),
             "read": Out(read_request(config)),
             "valid": Out(1), "command": Out(8 * COMMAND_BYTES), "take": In(1),
+            "repeat": In(RepeatControl()),
+            "place": Out(COUNT_BITS), "done": Out(1),
             "idle": Out(1), "error": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, read = self.config, self.read
-
-        # Request: n commands up to the next burst boundary or the program's end.
+        config, read, repeat = self.config, self.read, self.repeat
+        places = config.fetch_queue
         most = config.burst_bytes // COMMAND_BYTES
         command_bits, bus_bits = ceil_log2(COMMAND_BYTES), ceil_log2(config.bus_bytes)
         beats = max(1, COMMAND_BYTES // config.bus_bytes)  # per command
         lanes = max(1, config.bus_bytes // COMMAND_BYTES)  # commands per beat
-        remaining = Signal(COUNT_BITS)
-        address = Signal(config.address_bits)
-        room = Signal(range(config.fetch_queue + 1))  # fetch_queue - occupancy - reserved
-        to_boundary = Signal(range(most + 1))
-        n = Signal(range(most + 1))
+        m.submodules.window = window = Window(config=config)
+        m.submodules.ahead = ahead = Loops(place_bits=config.address_bits - command_bits, most=most)
+        m.submodules.taken = taken = Loops(place_bits=COUNT_BITS, most=1)
+
+        # Request: n commands up to the next burst boundary, or the end of a body or of the program.
+        address = Cat(Const(0, command_bits), ahead.place)
+        n = ahead.count
+        room = Signal(range(places + 1))  # places for commands that have not been requested
         slot = address[command_bits:ceil_log2(config.burst_bytes)]
         first_lane = address[command_bits:max(bus_bits, command_bits)]
         requested = Signal()
         m.d.comb += [
-            to_boundary.eq(most - slot if most > 1 else 1),
-            n.eq(Mux(remaining < to_boundary, remaining, to_boundary)),
-            read.req_valid.eq((remaining != 0) & (room >= n)),
+            ahead.within.eq(most - slot if most > 1 else 1),
+            # What the bus has seen stays.
+            read.req_valid.eq((ahead.left != 0) & (room >= n) & (~repeat.pause | repeat.standing)),
             read.req_addr.eq(Cat(Const(0, bus_bits), address[bus_bits:])),
             read.req_len.eq((n << ceil_log2(beats)) - 1 if lanes == 1 else (n + first_lane - 1) >> 1),
             requested.eq(read.req_valid & read.req_ready),
+            ahead.step.eq(requested),
         ]
-        with m.If(requested):
-            m.d.sync += [remaining.eq(remaining - n), address.eq(address + (n << command_bits))]
-        m.d.sync += room.eq(room - Mux(requested, n, 0) + self.take)
+        m.d.sync += repeat.standing.eq(read.req_valid & ~read.req_ready)
 
-        # Queue: one lane per command of a beat, commands in turn.
-        queues = [Queue(shape=8 * COMMAND_BYTES, depth=config.fetch_queue // lanes) for _ in range(lanes)]
-        for i, queue in enumerate(queues):
-            m.submodules[f"queue_{i}"] = queue
-            m.d.comb += queue.clear.eq(self.start)
-        arrived = Signal(range(lanes + 1))
-        m.d.comb += arrived.eq(sum(queue.push for queue in queues))
-        if lanes == 1:
-            queue = queues[0]
-            m.d.comb += [
-                queue.pop.eq(self.take), self.valid.eq(queue.valid), self.command.eq(queue.head),
-            ]
-        else:
-            turn, lane, awaited = Signal(), Signal(), Signal(COUNT_BITS)
-            even, odd = queues
-            m.d.comb += [
-                even.pop.eq(self.take & ~turn), odd.pop.eq(self.take & turn),
-                self.valid.eq(Mux(turn, odd.valid, even.valid)),
-                self.command.eq(Mux(turn, odd.head, even.head)),
-                # Only a program's first and last beat can carry one command alone.
-                even.push.eq(read.beat_valid & ~lane),
-                odd.push.eq(read.beat_valid & (lane | (awaited > 1))),
-                Cat(even.push_data, odd.push_data).eq(read.beat_data),
-            ]
-            m.d.sync += [turn.eq(turn ^ self.take), awaited.eq(awaited - arrived)]
-            with m.If(read.beat_valid):
-                m.d.sync += lane.eq(0)
-            with m.If(self.start):
-                m.d.sync += [
-                    turn.eq(self.program[command_bits]), lane.eq(self.program[command_bits]),
-                    awaited.eq(self.commands),
-                ]
-
-        # Beats: the last one of a command pushes the whole word.
-        if beats > 1:
-            index = Signal(range(beats))
-            earlier = Signal(8 * (COMMAND_BYTES - config.bus_bytes))
-            word = Cat(earlier, read.beat_data)
-            with m.If(read.beat_valid):
-                m.d.sync += [index.eq(index + 1), earlier.eq(word >> (8 * config.bus_bytes))]
-            m.d.comb += [
-                queue.push.eq(read.beat_valid & (index == beats - 1)), queue.push_data.eq(word),
-            ]
-            with m.If(self.start):
-                m.d.sync += index.eq(0)
-        elif lanes == 1:
-            m.d.comb += [queue.push.eq(read.beat_valid), queue.push_data.eq(read.beat_data)]
-        reserved = Signal(range(config.fetch_queue + 1))
-        m.d.sync += reserved.eq(reserved + Mux(requested, n, 0) - arrived)
+        # Take, or drop.
+        to_drop = Signal(COUNT_BITS)
+        dropping = Signal()
+        step = Signal()
+        closed = Signal()  # the last command taken was the last one of a body
         m.d.comb += [
+            self.valid.eq(window.valid & ~dropping), self.command.eq(window.command),
+            step.eq(Mux(dropping, window.valid, self.take)),
+            taken.within.eq(1), taken.step.eq(step), window.take.eq(step),
+            self.place.eq(taken.place), self.done.eq((taken.left == 0) & (taken.depth == 0)),
+        ]
+        with m.If(step):
+            m.d.sync += closed.eq(taken.closes)
+        with m.If(step & dropping):
+            m.d.sync += [to_drop.eq(to_drop - 1), dropping.eq(to_drop != 1)]
+
+        # REPEAT. No command is taken before it acts: the positions stand, but for requests up to the cycle before.
+        rest = Signal(COUNT_BITS + 1)
+        more = Signal(COUNT_BITS + 2)  # of the body's commands: those not requested yet; top bit: none, and others are
+        begins, short, anchors = Signal(), Signal(), Signal()
+        anchored, anchor = Signal(), Signal(range(MAX_DEPTH))  # the body below so many others is anchored
+        m.d.comb += [
+            rest.eq(taken.left - repeat.body),
+            # A body ends before the one around it does, so that no command ends two.
+            repeat.allows.eq(~closed & (repeat.body != 0) & (taken.depth != MAX_DEPTH) & ~rest[-1]
+                             & ((taken.depth == 0) | (rest != 0))),
+            more.eq(repeat.body + room - places),
+            begins.eq(repeat.effect & (repeat.times != 0)),
+            short.eq(repeat.body <= places), anchors.eq(begins & short & ~anchored),
+            *(side.body.eq(repeat.body) for side in (taken, ahead)),
+            *(side.rest.eq(rest) for side in (taken, ahead)),
+            taken.push.eq(begins), taken.begin.eq(taken.place), taken.turns.eq(repeat.times),
+            taken.more.eq(repeat.body),
+            ahead.push.eq(begins & ~anchored & ~more[-1] & (more != 0)),
+            ahead.begin.eq(self.program[command_bits:] + taken.place), ahead.more.eq(more),
+            ahead.turns.eq(Mux(short, 1, repeat.times)),
+        ]
+        with m.If(repeat.effect & ~begins):
+            m.d.sync += [to_drop.eq(repeat.body), dropping.eq(1)]
+        with m.If(anchors):
+            m.d.sync += [anchored.eq(1), anchor.eq(taken.depth)]
+
+        # Places: an anchored body gives all of its own back when it has been taken for the last time.
+        leaves_anchor = Signal()
+        freed = Signal(range(places + 1))
+        m.d.comb += [
+            leaves_anchor.eq(taken.leaves & (taken.depth - 1 == anchor)),
+            freed.eq(Mux(anchored, Mux(leaves_anchor, taken.innermost, 0), step)),
+            window.back.eq(anchored & ~taken.leaves & taken.closes), window.body.eq(taken.innermost),
+        ]
+        with m.If(leaves_anchor):
+            m.d.sync += anchored.eq(0)
+        m.d.sync += room.eq(room - Mux(requested, n, 0) + freed)
+
+        # Beats.
+        reserved = Signal(range(places + 1))
+        m.d.sync += reserved.eq(reserved + Mux(requested, n, 0) - window.arrived)
+        m.d.comb += [
+            window.clear.eq(self.start), window.requested.eq(requested), window.odd.eq(address[command_bits]),
+            window.count.eq(n),
+            window.beat_valid.eq(read.beat_valid), window.beat_data.eq(read.beat_data),
+            window.beat_last.eq(read.beat_last),
             self.idle.eq(~read.req_valid & (reserved == 0)),
             self.error.eq(read.beat_valid & read.beat_resp[1]),  # SLVERR, DECERR
         ]
 
-        # Launch: the work becomes visible fetch_start cycles after the strobe.
+        # Launch: the work becomes visible fetch_start cycles after the strobe, its length at once.
         launch = self.start
         for i in range(self.timing.fetch_start - 1):
             delayed = Signal(name=f"launch_{i + 1}")
             m.d.sync += delayed.eq(launch)
             launch = delayed
+        m.d.comb += [
+            taken.start.eq(self.start), taken.commands.eq(self.commands),
+            ahead.start.eq(self.start | launch), ahead.commands.eq(Mux(launch, self.commands, 0)),
+            ahead.first.eq(self.program[command_bits:]),
+        ]
         with m.If(self.start):
-            m.d.sync += [remaining.eq(0), room.eq(config.fetch_queue), reserved.eq(0)]
-        with m.If(launch):
-            m.d.sync += [remaining.eq(self.commands), address.eq(self.program)]
+            m.d.sync += [
+                room.eq(places), reserved.eq(0), closed.eq(0), dropping.eq(0), anchored.eq(0), repeat.standing.eq(0),
+            ]
         return m

@@ -8,9 +8,9 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data
 
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS
-from gemmule.isa import BODY, HEADER, SOp, Unit, VOp
+from gemmule.isa import BODY, CONTROL_BODY, HEADER, COp, SOp, Unit, VOp
 
-__all__ = ["CLAIMS", "FIRST_BITS", "Kind", "fields_of", "kind_of", "named"]
+__all__ = ["CLAIMS", "FIRST_BITS", "Kind", "control_fields", "fields_of", "kind_of", "named"]
 
 CLAIMS = 3
 """Most streams of one unit."""
@@ -26,6 +26,12 @@ def fields_of(word: Value) -> tuple[data.View, data.View, data.View, data.View, 
     bodies = (data.View(_body[unit], word[64:64 + _body[unit].size])
               for unit in (Unit.LOAD, Unit.MATRIX, Unit.VECTOR, Unit.SELECT))
     return (data.View(_header, word[:_header.size]), *bodies)  # type: ignore[return-value]
+
+
+def control_fields(word: Value, op: COp) -> data.View:
+    """Body of a command word as that of a control command."""
+    layout = data.StructLayout(dict(CONTROL_BODY[op]))
+    return data.View(layout, word[_header.size:_header.size + layout.size])
 
 
 def named(m: Module, name: str, value: Value) -> Signal:

@@ -9,9 +9,20 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.hw.command.fields import fields_of, kind_of, named
+from gemmule.hw.command.fields import control_fields, fields_of, kind_of, named
 from gemmule.hw.interfaces import LENGTH_BITS
-from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS, RequantFlag, Unit, VOp, field_bits
+from gemmule.isa import (
+    COMMAND_BYTES,
+    CONTROL,
+    MAX_LENGTH,
+    NUM_BASES,
+    NUM_LENGTHS,
+    COp,
+    RequantFlag,
+    Unit,
+    VOp,
+    field_bits,
+)
 
 __all__ = ["AFTER_REG_BITS", "Lookup", "lookup_layout"]
 
@@ -24,7 +35,8 @@ OFFSET_BITS = field_bits(Unit.VECTOR, "aux") - AFTER_REG_BITS
 def lookup_layout() -> data.StructLayout:
     """Of each length m (also a move's rows), n, k: LEN[register], offset and cap; ``dyn``: LEN of the dynamic row.
 
-    Vector commands have no k: there it is the row's columns up to the end of the piece behind this one.
+    Vector commands have no k: there it is the row's columns up to the end of the piece behind this one. Control
+    commands have ``dyn`` alone: the register of a SET's source, or of a REPEAT's times.
     """
     return data.StructLayout({
         **{f"{name}_{part}": bits for name in "mnk" for part, bits in (
@@ -90,6 +102,8 @@ class Lookup(wiring.Component):
             with m.If(factor if name == "aux" else by_register):
                 m.d.comb += body[name].eq(found)
 
+        control_reg = Mux(header.op == COp.REPEAT, control_fields(self.word, COp.REPEAT).times_reg,
+                          control_fields(self.word, COp.SET).source_reg[:REG_BITS])
         k_reg, k_offset, k_cap = (Mux(is_matrix, matrix[f"k_{part}"], select[f"k_{part}"])
                                   for part in ("reg", "offset", "cap"))
         m.d.comb += [
@@ -100,6 +114,6 @@ class Lookup(wiring.Component):
                 factor, (vector.scale_reg + 2)[:REG_BITS], vector.aux[:AFTER_REG_BITS]), k_reg))),
             result.k_offset.eq(Mux(is_vector, vector.aux[AFTER_REG_BITS:], k_offset)),
             result.k_cap.eq(k_cap),
-            result.dyn.eq(value("dyn", header.dyn_reg)),
+            result.dyn.eq(value("dyn", Mux(header.unit == CONTROL, control_reg, header.dyn_reg))),
         ]
         return m

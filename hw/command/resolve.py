@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, ValueLike
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, ValueLike, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2, exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.command.banks import Banks
 from gemmule.hw.command.entries import Entries
+from gemmule.hw.command.execute import REFUSAL_BITS, Execute
 from gemmule.hw.command.extents import Extents, extents_layout
 from gemmule.hw.command.fields import CLAIMS, FIRST_BITS, fields_of
 from gemmule.hw.command.hulls import Hulls, hulls_layout
 from gemmule.hw.command.legal import Legal
 from gemmule.hw.command.lookup import Lookup, lookup_layout
+from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.command.meaning import Meaning, meaning_layout
 from gemmule.hw.command.spans import Spans, spans_layout
 from gemmule.hw.interfaces import LENGTH_BITS, matrix_layout, move_layout, select_layout, vector_layout
-from gemmule.isa import COMMAND_BYTES, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit
+from gemmule.isa import COMMAND_BYTES, CONTROL, HEADER, MAX_WAIT, NUM_BASES, NUM_LENGTHS, SOp, Unit
 from gemmule.resolve import FAULTS
 from gemmule.timing import Timing
 
@@ -43,6 +45,9 @@ class Resolve(wiring.Component):
     whenever there is room before it, so that gaps close. Latency: the number of stages; throughput: one a cycle.
     Backpressure: ``take`` stays low once every stage is full and the last one does not leave.
 
+    A control command stays in the first stage for what it does (:class:`gemmule.hw.command.execute.Execute`), goes
+    through the others like one of length zero, and leaves. After one that is refused nothing is taken.
+
     Rows and DRAM ranges are computed without loss, so that a range that leaves a memory always
     faults. Outputs of a command that faults mean nothing; claims of a zero-length one are 0.
 
@@ -52,8 +57,12 @@ class Resolve(wiring.Component):
         Next command.
     take: Out(1)
         It enters in this cycle.
-    lengths, base_index, base, limit:
-        Length registers, and base register ``base_index``; read in the cycle after a command entered the first stage.
+    lengths:
+        Length registers at ``clear``.
+    base_index, base, limit:
+        Base register ``base_index``; read in the cycle after a command entered the first stage.
+    repeat: Out(RepeatControl)
+        To fetch.
     leave: In(1)
         The command in the last stage is gone after this cycle.
     clear: In(1)
@@ -81,6 +90,7 @@ class Resolve(wiring.Component):
             "base": In(config.address_bits),
             "limit": In(config.address_bits),
             "leave": In(1), "clear": In(1),
+            "repeat": Out(RepeatControl()),
             "full": Out(1),
             "fault": Out(FAULT_BITS),
             "unit": Out(_BITS["unit"]),
@@ -101,12 +111,16 @@ class Resolve(wiring.Component):
         assert stages == 6, "as many as there are calls of stage() below"
         occupied = Signal(stages)
         moves = Signal(stages)  # stage i takes what is before it
+        m.submodules.execute = execute = Execute(config=config)
+        comes = Signal(stages)  # stage i may take what is before it
+        m.d.comb += comes.eq(Cat(self.valid & ~execute.refusal.any(), occupied[0] & ~execute.held, occupied[1:-1]))
         room = self.leave
         for i in reversed(range(stages)):
             room = ~occupied[i] | room
-            m.d.comb += moves[i].eq(room & (occupied[i - 1] if i else self.valid))
+            m.d.comb += moves[i].eq(room & comes[i])
             with m.If(room):
-                m.d.sync += occupied[i].eq(occupied[i - 1] if i else self.valid)
+                m.d.sync += occupied[i].eq(comes[i])
+            room = room & ~execute.held if i == 1 else room
         m.d.comb += [self.take.eq(moves[0]), self.full.eq(occupied[-1])]
         with m.If(self.clear):
             m.d.sync += occupied.eq(0)
@@ -124,10 +138,15 @@ class Resolve(wiring.Component):
         # Registers.
         m.submodules.lookup = lookup = Lookup()
         m.d.comb += [
-            lookup.word.eq(fetched.word), lookup.lengths.eq(self.lengths), self.base_index.eq(lookup.base_index)]
+            lookup.word.eq(fetched.word), lookup.lengths.eq(execute.lengths), self.base_index.eq(lookup.base_index),
+            execute.clear.eq(self.clear), execute.initial.eq(self.lengths), execute.enter.eq(moves[0]),
+            execute.present.eq(occupied[0]), execute.word.eq(fetched.word), execute.length.eq(lookup.result.dyn),
+        ]
+        connect(m, wiring.flipped(self.repeat), execute.repeat)
         found = stage(2, {
             "word": (WORD_BITS, lookup.scaled), "found": (lookup_layout(), lookup.result),
             "base": (address_bits, self.base), "limit": (address_bits, self.limit),
+            "displacement": (address_bits, execute.displacement), "refusal": (REFUSAL_BITS, execute.refusal),
         })
 
         # Lengths, what the command means, where it begins in DRAM.
@@ -142,11 +161,15 @@ class Resolve(wiring.Component):
             extents.word.eq(found.word), extents.found.eq(found.found),
         ]
         room = (1 << address_bits) - found.base  # addresses do not wrap
+        control = header.unit == CONTROL
+        known = Mux(control, found.refusal != _fault["illegal"], legal.known & ~nothing_to_compare)
         reached = stage(3, {
-            "word": (WORD_BITS, found.word), "known": (1, legal.known & ~nothing_to_compare),
+            "word": (WORD_BITS, found.word), "known": (1, known),
+            "control": (1, control), "refused": (1, control & found.refusal.any()),
             "means": (meaning_layout(), meaning.result), "extents": (extents_layout(), extents.result),
             "address": (address_bits, found.base + move.offset),
             "reach": (address_bits + 1, Mux(found.limit < room, found.limit, room)),
+            "displacement": (address_bits, found.displacement),
         })
 
         # Products.
@@ -154,20 +177,21 @@ class Resolve(wiring.Component):
         _, move, _, _, _ = fields_of(reached.word)
         lengths, means = reached.extents, reached.means
         m.d.comb += [spans.word.eq(reached.word), spans.meaning.eq(means), spans.extents.eq(lengths)]
-        zero = reached.known & (
-            means.has_rows & (lengths.rows == 0) | Mux(means.move, move.bytes == 0, lengths.columns == 0)
-            | means.has_depth & (lengths.depth == 0))
+        zero = reached.known & ~reached.refused & (
+            reached.control | means.has_rows & (lengths.rows == 0)
+            | Mux(means.move, move.bytes == 0, lengths.columns == 0) | means.has_depth & (lengths.depth == 0))
         joined = ~(means.broadcast | means.indexed) & (move.stride == move.bytes) & ~(
             move.bytes[:exact_log2(config.bus_bytes)].any())
         last = lengths.rows_last
-        bad_rows = means.tree & last[exact_log2(8 * config.dim):].any() | (
+        bad_rows = reached.refused | means.tree & last[exact_log2(8 * config.dim):].any() | (
             means.uses_stat & last[exact_log2(config.stat_rows):].any())
         sizes = "rows", "columns", "depth"
         spread = stage(4, {
             "word": (WORD_BITS, reached.word), "known": (1, reached.known), "zero": (1, zero),
             "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
-            "address": (address_bits, reached.address), "joined": (1, joined),
-            "reach": (address_bits + 1, reached.reach), "bad_rows": (1, bad_rows),
+            "address": (address_bits, reached.address + reached.displacement), "joined": (1, joined),
+            # A displacement may go beyond the limit; offsets count from where it ends.
+            "reach": (signed(address_bits + 2), reached.reach - reached.displacement), "bad_rows": (1, bad_rows),
             **{name: (LENGTH_BITS, lengths[name]) for name in sizes},
         })
 
@@ -195,7 +219,7 @@ class Resolve(wiring.Component):
             "means": (meaning_layout(), means), "first": (spread.spans.first.shape(), spread.spans.first),
             "hulls": (hulls_layout(config), hulls.result), "bad": (1, entries.bad | bad_stat | spread.spans.bad),
             "address": (address_bits, spread.address), "end": (len(end), end),
-            "reach": (address_bits + 1, spread.reach), "unaligned": (1, unaligned), "joined": (1, spread.joined),
+            "reach": (spread.reach.shape(), spread.reach), "unaligned": (1, unaligned), "joined": (1, spread.joined),
             "stride": (self.move.stride.shape(), Mux(spread.joined, size, move.stride)),
             **{name: (LENGTH_BITS, spread[name]) for name in sizes},
         })

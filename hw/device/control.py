@@ -39,8 +39,10 @@ class Control(wiring.Component):
         Lower the interrupt, unless it rises at this edge.
     fetch_idle: In(1)
         Nothing outstanding from an earlier launch.
-    commands: In
-        Length of the program.
+    taken, empty: In(1)
+        Every command has been taken, or dropped by a REPEAT; resolve has none.
+    oldest: In
+        Place in the image of the oldest command that has not left resolve, or of the next one to enter it.
     total, dispatched, finished: In
         Counters of dispatch and issue.
     fault: In
@@ -53,8 +55,10 @@ class Control(wiring.Component):
         High in cycles 1 .. ``cycles`` - 1.
     busy, done, irq: Out(1)
         From the request to the end; from there to the next request; level of the interrupt.
-    code, index: Out
-        Fault code and index of the command (faults of the bus: commands dispatched so far).
+    code, index, place: Out
+        Fault code, number of the command in the launch (faults of the bus: commands dispatched so far), its place in
+        the image. ``place`` is that of the command with that number, if it has been taken, else of the next one to be
+        taken: behind a whole program the number of its commands.
     cycles: Out
         Cycle number while running, then that of the interrupt's first cycle.
     """
@@ -64,11 +68,12 @@ class Control(wiring.Component):
         if self.timing.done < _DONE_BASE:
             raise ValueError(f"done must be at least {_DONE_BASE}, not {self.timing.done}")
         super().__init__({
-            "request": In(1), "irq_clear": In(1), "fetch_idle": In(1), "commands": In(COUNT_BITS),
-            "total": In(COUNT_BITS), "dispatched": In(counts_layout()), "finished": In(counts_layout()),
+            "request": In(1), "irq_clear": In(1), "fetch_idle": In(1), "taken": In(1), "empty": In(1),
+            "oldest": In(COUNT_BITS), "total": In(COUNT_BITS),
+            "dispatched": In(counts_layout()), "finished": In(counts_layout()),
             "fault": In(FAULT_BITS), "error": In(1), "expired": In(1),
             "start": Out(1), "stop": Out(1), "running": Out(1), "busy": Out(1), "done": Out(1), "irq": Out(1),
-            "code": Out(FAULT_BITS), "index": Out(COUNT_BITS), "cycles": Out(CYCLE_BITS),
+            "code": Out(FAULT_BITS), "index": Out(COUNT_BITS), "place": Out(COUNT_BITS), "cycles": Out(CYCLE_BITS),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -90,17 +95,17 @@ class Control(wiring.Component):
         settled = Signal()
         m.d.sync += settled.eq(0)
         with m.If(settled):
-            m.d.sync += self.index.eq(self.total)
+            m.d.sync += [self.index.eq(self.total), self.place.eq(self.oldest)]
         with m.If(running & ~faulted):
             with m.If(self.fault != 0):
-                m.d.sync += [self.code.eq(self.fault), self.index.eq(self.total)]
+                m.d.sync += [self.code.eq(self.fault), self.index.eq(self.total), self.place.eq(self.oldest)]
             with m.Elif(self.error):
                 m.d.sync += [self.code.eq(FAULTS.index("axi")), settled.eq(1)]
 
         # The end: all that was dispatched has finished, and nothing more will be.
         complete = Signal()
         m.d.comb += complete.eq(
-            running & (faulted | (self.total == self.commands)) & (self.dispatched == self.finished))
+            running & (faulted | self.taken & self.empty) & (self.dispatched == self.finished))
         ended = complete
         for i in range(self.timing.done - _DONE_BASE):
             delayed = Signal(name=f"complete_{i + 1}")
@@ -114,7 +119,7 @@ class Control(wiring.Component):
                 m.d.sync += [running.eq(0), self.done.eq(1), self.irq.eq(1)]
         with m.If(accepted):
             m.d.sync += [
-                pending.eq(1), self.done.eq(0), self.irq.eq(0), self.code.eq(0), self.index.eq(0),
+                pending.eq(1), self.done.eq(0), self.irq.eq(0), self.code.eq(0), self.index.eq(0), self.place.eq(0),
                 self.cycles.eq(0),
             ]
         with m.If(self.start):

@@ -15,7 +15,7 @@ from gemmule.hw.device.counters import Counters
 from gemmule.hw.device.read_arbiter import ReadArbiter
 from gemmule.hw.device.units import Units
 from gemmule.hw.device.watchdog import Watchdog
-from gemmule.hw.interfaces import axi_read, axi_write
+from gemmule.hw.interfaces import COUNT_BITS, axi_read, axi_write
 from gemmule.isa import Unit
 from gemmule.resolve import STREAM_UNIT
 from gemmule.timing import Timing
@@ -23,8 +23,8 @@ from gemmule.timing import Timing
 __all__ = ["TRACE_BITS", "Core"]
 
 TRACE_BITS = len(Unit)
-_REQUESTS = ("request", "irq_clear", "commands")
-_STATUS = ("start", "busy", "done", "irq", "code", "index", "cycles")
+_REQUESTS = ("request", "irq_clear")
+_STATUS = ("start", "busy", "done", "irq", "code", "index", "place", "cycles")
 
 
 class Core(Component):
@@ -34,7 +34,7 @@ class Core(Component):
     -------
     request, irq_clear, program, commands, lengths, base_index, base, limit, watchdog, counter_index, counter:
         From and to the registers, see :class:`CsrBlock`.
-    busy, done, irq, code, index, cycles, start: Out
+    busy, done, irq, code, index, place, cycles, start: Out
         See :class:`Control`.
     issue, finish: Out(units)
         Traces.
@@ -57,7 +57,8 @@ class Core(Component):
         super().__init__({
             **{name: control[name] for name in (*_REQUESTS, *_STATUS)},
             **{name: dispatch[name] for name in ("lengths", "base_index", "base", "limit")},
-            "program": In(config.address_bits), "watchdog": self.dog.signature.members["limit"],
+            "program": In(config.address_bits), "commands": In(COUNT_BITS),
+            "watchdog": self.dog.signature.members["limit"],
             "counter_index": self.counters.signature.members["index"],
             "counter": self.counters.signature.members["value"],
             "issue": Out(TRACE_BITS), "finish": Out(TRACE_BITS),
@@ -72,6 +73,7 @@ class Core(Component):
         m.submodules.control, m.submodules.arbiter, m.submodules.units = control, arbiter, units
         m.submodules.counters, m.submodules.watchdog = counters, dog
 
+        connect(m, dispatch.repeat, fetch.repeat)
         connect(m, fetch=fetch.read, arbiter=arbiter.fetch)
         connect(m, load=units.read, arbiter=arbiter.load)
         connect(m, wiring.flipped(self.read), arbiter.axi)
@@ -83,6 +85,7 @@ class Core(Component):
             fetch.commands.eq(self.commands),
             dispatch.command_valid.eq(fetch.valid),
             dispatch.command.eq(fetch.command),
+            dispatch.command_place.eq(fetch.place),
             fetch.take.eq(dispatch.command_take),
             *(getattr(dispatch, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit")),
             self.base_index.eq(dispatch.base_index),
@@ -108,6 +111,9 @@ class Core(Component):
         m.d.comb += [
             *(getattr(control, name).eq(getattr(self, name)) for name in _REQUESTS),
             control.fetch_idle.eq(fetch.idle),
+            control.taken.eq(fetch.done),
+            control.empty.eq(dispatch.empty),
+            control.oldest.eq(dispatch.place),
             control.total.eq(dispatch.total),
             control.dispatched.eq(dispatch.dispatched),
             control.finished.eq(issue.finished),

@@ -52,7 +52,7 @@ class CsrBlock(wiring.Component):
         Launch parameters.
     base_index, base, limit:
         Look-up of one base and limit register, in the same cycle.
-    busy, done, code, index, cycles: In
+    busy, done, code, index, place, cycles: In
         Status, see :class:`Control`.
     counter_index, counter:
         Look-up of one performance counter, in the same cycle, see :class:`Counters`.
@@ -68,6 +68,7 @@ class CsrBlock(wiring.Component):
             "base_index": In(range(NUM_BASES)),
             "base": Out(config.address_bits), "limit": Out(config.address_bits),
             "busy": In(1), "done": In(1), "code": In(FAULT_BITS), "index": In(COUNT_BITS),
+            "place": In(COUNT_BITS),
             "cycles": In(CYCLE_BITS),
             "watchdog": Out(WATCHDOG_BITS, init=csr.WATCHDOG_CYCLES),
             "counter_index": Out(range(len(csr.COUNTERS))), "counter": In(csr.COUNTER_BITS),
@@ -144,6 +145,7 @@ class CsrBlock(wiring.Component):
 
         for where, register in {
             Csr.STATUS: Cat(self.busy, self.done) | (self.code << csr.FAULT_SHIFT), Csr.FAULT_INDEX: self.index,
+            Csr.FAULT_PLACE: self.place,
             Csr.CYCLES: self.cycles, Csr.CYCLES_HI: self.cycles[WORD:],
             Csr.PROGRAM_LO: self.program, Csr.PROGRAM_HI: self.program[WORD:],
             Csr.PROGRAM_COMMANDS: self.commands, Csr.WATCHDOG: self.watchdog,

@@ -90,7 +90,7 @@ class Gemmule(Component):
             csr.base_index.eq(core.base_index),
             core.counter_index.eq(csr.counter_index),
             *(getattr(csr, name).eq(getattr(core, name)) for name in (
-                "busy", "done", "code", "index", "cycles", "counter")),
+                "busy", "done", "code", "index", "place", "cycles", "counter")),
             self.irq.eq(core.irq),
             self.trace_start.eq(core.start),
             self.trace_issue.eq(core.issue),

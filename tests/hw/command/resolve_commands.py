@@ -27,6 +27,9 @@ async def resolved(
     """Index of each word, one a cycle, while the outputs tell of it."""
     stages = Timing.of(dut.config).resolve
     ctx.set(dut.lengths, list(lengths))
+    ctx.set(dut.clear, 1)
+    await ctx.tick()
+    ctx.set(dut.clear, 0)
     ctx.set(dut.leave, 1)
     for t in range(len(words) + stages):
         ctx.set(dut.valid, t < len(words))

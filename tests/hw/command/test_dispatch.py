@@ -62,9 +62,17 @@ def words_of(image: bytes) -> list[int]:
 
 
 def registers(ctx, dut: Dispatch) -> None:
-    ctx.set(dut.lengths, LENGTHS.tolist())
     ctx.set(dut.base, int(BASES[ctx.get(dut.base_index)]))
     ctx.set(dut.limit, int(LIMITS[ctx.get(dut.base_index)]))
+
+
+async def launch(ctx, dut: Dispatch) -> None:
+    """Length registers are the host's at the start strobe."""
+    ctx.set(dut.lengths, LENGTHS.tolist())
+    ctx.set(dut.clear, 1)
+    await ctx.tick()
+    ctx.set(dut.clear, 0)
+    ctx.set(dut.lengths, [0] * len(LENGTHS))
 
 
 @pytest.mark.parametrize(("seed", "feed", "drain"), [(0, 0.5, 0.5), (1, 1.0, 0.2), (2, 1.0, 1.0)])
@@ -76,6 +84,7 @@ def test_random(seed: int, feed: float, drain: float) -> None:
     dut = Dispatch(config=CONFIG)
 
     async def bench(ctx):
+        await launch(ctx, dut)
         taken = 0
         inside: list[tuple[int, int]] = []  # commands in resolve, with the first cycle in which each may leave
         queues: list[list[tuple[int, list[int], bool]]] = [[] for _ in UNITS]

@@ -62,7 +62,7 @@ SUMS = (VOp.REQUANT, VOp.ROPE, VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NOR
 
 def random_word(rng: random.Random, config: Config) -> int:
     """Mostly legal fields, so that every check is reached from both sides."""
-    unit = rng.choice((0, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, rng.randrange(8)))
+    unit = rng.choice((0, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, rng.choice((0, 1, 2, 3, 4, 6, 7))))
     op = rng.randrange({3: len(VOp), 4: len(SOp)}.get(unit, 1))
     if rng.random() < 0.05:
         op = rng.randrange(32)
@@ -207,7 +207,7 @@ def test_equals_model(name: str) -> None:
             assert seen.get((unit, outcome), 0) > 5, (unit, outcome, seen)
     for outcome in ("limit", "align"):
         assert seen.get((0, outcome), 0) > 2, seen
-    assert seen.get((5, "illegal"), 0) > 2
+    assert seen.get((6, "illegal"), 0) > 2
     assert afters > 10
     assert scaled > 20
     assert joined > 3
