@@ -92,8 +92,9 @@ def _repeat(draw: Draw, body: int) -> Command:
 def _wrong(builder: Builder, draw: Draw, program: Sequence[Command]) -> Command:
     """A command that faults by itself: one of a list, or one of the program's with something wrong."""
     if draw.control and draw.chance(0.35):
-        found: Command = draw.choice(faulty_controls(builder.config, builder.order.local, draw.random))
-        return found
+        found = faulty_controls(builder.config, builder.order.local, draw.random)
+        op = draw.choice(sorted({command.op for command in found}))
+        return draw.choice([command for command in found if command.op == op])  # type: ignore[no-any-return]
     if draw.chance(0.5):
         return draw.choice(faulty_commands(builder.config, draw.bases, draw.random))  # type: ignore[no-any-return]
     return beyond(builder.order, program, draw.random)

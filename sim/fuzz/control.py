@@ -20,7 +20,7 @@ ROOM = 6000
 
 def draw_control(draw: Draw, local: Local) -> list[Command]:
     """One of PARAMS and SET, or a few that follow from each other."""
-    if draw.chance(0.15) or not local.written.any():
+    if draw.chance(0.2) or not local.written.any():
         return [draw_params(draw, local)]
     if draw.chance(0.5):
         return [draw_set(draw, local)]
@@ -33,7 +33,7 @@ def draw_params(draw: Draw, local: Local) -> Command:
     written = np.flatnonzero(local.written)
     last = words - PARAMS_WORDS
     behind = int(written[draw.integer(0, len(written) - 1)]) + 1 if len(written) else 0
-    first = draw.choice([0, last, min(behind, last), draw.integer(0, last)])
+    first = draw.choice([0, last, last, min(behind, last), draw.integer(0, last)])
     each = [int(draw.choice([
         draw.integer(0, 4 * draw.config.dim) | draw.integer(0, 4 * draw.config.dim) << 16,
         draw.integer(-4 * draw.config.dim, 4 * draw.config.dim), draw.integer(-1 << 31, (1 << 31) - 1),
@@ -72,7 +72,8 @@ def draw_set(draw: Draw, local: Local) -> Command:
     amount, modulus = goal - have, 0
     kind = draw.integer(0, 9)
     if kind == 0:  # below all lengths
-        amount = draw.choice([AMOUNTS[0], -1 - have, draw.integer(AMOUNTS[0], -1 - have)])
+        most = max(AMOUNTS[0], -1 - have)
+        amount = draw.choice([AMOUNTS[0], most, draw.integer(AMOUNTS[0], most)])
         modulus = draw.choice([0, max(0, min(MAX_LENGTH, -have - amount))])
     elif kind < 3:  # above all
         amount = draw.choice([AMOUNTS[1], MAX_LENGTH + 1 - have, draw.integer(MAX_LENGTH - have, AMOUNTS[1])])
@@ -80,6 +81,7 @@ def draw_set(draw: Draw, local: Local) -> Command:
     elif kind < 7:  # once around, either way, or not at all
         modulus = draw.choice([goal + 1, draw.integer(goal + 1, MAX_LENGTH)])
         amount += draw.choice([0, modulus, -modulus])
+    amount = min(max(amount, AMOUNTS[0]), AMOUNTS[1])
     draw.fresh = (register, *draw.fresh[:3])
     return set_length(register, source, number, amount=amount, index=index, modulus=modulus)
 
@@ -96,14 +98,15 @@ def _displaced(draw: Draw, local: Local) -> list[Command]:
     if base in FAR:
         goal = draw.choice([goal, draw.integer(0, space - 1)])
     elif draw.chance(0.3):
-        amount = int(draw.choice([*AMOUNTS, -1 - value, space - 1 - value, draw.integer(*AMOUNTS)]))
+        ends = max(-1 - value, AMOUNTS[0]), min(space - 1 - value, AMOUNTS[1])
+        amount = int(draw.choice([*AMOUNTS, *ends, draw.integer(*AMOUNTS)]))
         found.append(set_displacement(base, source, number, amount=amount, index=index))
         source, number, value = Source.DISPLACEMENT, base, value + amount & space - 1
     amount = goal - value + draw.choice([0, space, -space])
     if not AMOUNTS[0] <= amount <= AMOUNTS[1]:
         amount = min((goal - value + turn for turn in (0, space, -space)), key=abs)
     if not AMOUNTS[0] <= amount <= AMOUNTS[1]:  # half of the largest space away
-        source, amount = Source.ZERO, goal
+        source, amount = Source.ZERO, goal if goal <= AMOUNTS[1] else goal - space
     found.append(set_displacement(base, source, number % NUM_LENGTHS if source is not Source.DISPLACEMENT else number,
                                   amount=amount, index=index))
     draw.moved = (base, *draw.moved[:3])

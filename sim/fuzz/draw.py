@@ -101,7 +101,7 @@ class Draw:
         """Cycles that the command drawn last takes of these; not 0: it is taken whatever it waits for."""
         self.storm: list[Command] = []
         """Commands that come next of the select unit."""
-        self.control = self.chance(0.75)
+        self.control = self.chance(0.85)
         """The program has control commands."""
         self.fresh: tuple[int, ...] = ()
         """Length registers that SET wrote lately, or that the body around writes."""
@@ -166,14 +166,14 @@ class Draw:
     def base(self, registers: Sequence[int]) -> int:
         """One of these base registers, now and then one that was moved lately."""
         moved = [register for register in self.moved if register in registers]
-        return int(self.choice(moved if moved and self.chance(0.4) else registers))
+        return int(self.choice(moved if moved and self.chance(0.6) else registers))
 
     def length(self, value: int) -> Length:
         """A length field that resolves to ``value``, through a register when one fits.
 
         Through one that was written lately it may be less, but never more, whatever is written there.
         """
-        if self.fresh and value and self.chance(0.3):
+        if self.fresh and value and self.chance(0.4):
             reg = int(self.choice(self.fresh))
             return Length(value, reg, self.integer(0, min(255, max(0, int(self.lengths[reg]) - value))))
         if self.chance(0.4):

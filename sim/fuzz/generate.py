@@ -18,7 +18,7 @@ from gemmule.sim.fuzz.broken import draw_broken
 from gemmule.sim.fuzz.builder import Builder
 from gemmule.sim.fuzz.draw import FAR, HOLLOW, SKIPPED, Draw
 from gemmule.sim.fuzz.frame import Frame
-from gemmule.sim.fuzz.write import Writer, draw_skipped
+from gemmule.sim.fuzz.write import SkippedWriter, Writer
 from gemmule.sim.launch import Launch
 from gemmule.sim.stream import stream_of
 
@@ -104,13 +104,15 @@ def _write(builder: Builder, draw: Draw, frame: Frame, commands: int, *, brief: 
     writer = Writer(builder, draw, commands)
     if brief:
         draw.long_cycles, draw.wish = 0, None
-    first, last = (draw.integer(2, commands // 8) if commands >= 16 and draw.control and draw.chance(0.6) else 0
+    first, last = (draw.integer(2, commands // 8) if commands >= 16 and draw.control and draw.chance(0.8) else 0
                    for _ in range(2))
+    skips = draw.chance(0.3)  # before anything sets a predicate
+    opening = SkippedWriter(builder, draw, SKIPPED) if skips else writer
     if first:
-        writer.loop(first)
+        opening.loop(first)
     first = len(builder.commands)
-    if draw.chance(0.3):
-        Writer(builder, draw, SKIPPED, draw_skipped).write(SKIPPED)
+    if skips:
+        opening.write(SKIPPED)
     if draw.chance(0.25):
         draw.hollow = HOLLOW
         writer.write(HOLLOW)
@@ -133,7 +135,7 @@ def probe(config: Config, seed: int) -> Launch:
     bases, limits, lengths = _registers(Frame(config, SKIPPED), random)
     draw, builder = Draw(config, random, bases, lengths), Builder(config, bases, limits, lengths, random)
     draw.follow(builder.order.local)
-    Writer(builder, draw, SKIPPED, draw_skipped).write(SKIPPED)
+    SkippedWriter(builder, draw, SKIPPED).write(SKIPPED)
     planted = draw_broken(builder.branch(builder.order), draw, builder.commands, 0, skipped=True)
     image = encode_program(builder.commands + planted)
     return Launch(f"probe-{seed}", seed, image, 0, np.zeros(PROBE_BYTES, dtype=np.uint8), bases, limits, lengths, True)

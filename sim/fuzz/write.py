@@ -24,7 +24,7 @@ from gemmule.sim.fuzz.control import draw_control, draw_repeat, draw_step
 from gemmule.sim.fuzz.draw import FAR, NEAR, TARGETS, Draw, Note
 from gemmule.sim.verify.access import accesses
 
-__all__ = ["Writer", "draw_skipped", "to_the_limit"]
+__all__ = ["SkippedWriter", "Writer", "to_the_limit"]
 
 LOOP, SET = 0.12, 0.1
 """Chance of a body, of SET or PARAMS, where a command could be."""
@@ -36,7 +36,6 @@ RUNS = 2
 class Form:
     """A kind of loop: what draws the sizes of its bodies, outermost first, for a window of fetch, and its turns."""
 
-    name: str
     sizes: Callable[[Draw, int], list[int]]
     turns: tuple[int, int] = (2, 5)
 
@@ -57,7 +56,7 @@ def _long(draw: Draw, window: int) -> list[int]:
 
 def _brim(draw: Draw, window: int) -> list[int]:
     """As many commands as fetch keeps, one less, one more."""
-    return _around(draw, [window + draw.integer(-1, 1)], draw.integer(0, 1))
+    return _around(draw, [window + draw.integer(-1, 1)], draw.choice([0, 1, 1]))
 
 
 def _nested(bodies: int) -> Callable[[Draw, int], list[int]]:
@@ -65,25 +64,22 @@ def _nested(bodies: int) -> Callable[[Draw, int], list[int]]:
 
 
 FORMS = (
-    Form("long", _long, (2, 3)), Form("brim", _brim, (2, 4)), Form("four", _nested(MAX_DEPTH), (1, 3)),
-    Form("three", _nested(3), (2, 3)), Form("two", _nested(2)),
-    Form("plain", lambda draw, window: [draw.integer(2, 12)], (2, 9)),
-    Form("single", lambda draw, window: [1], (2, 40)),
-    Form("once", _nested(1), (1, 1)), Form("none", lambda draw, window: [draw.integer(1, window + 3)], (0, 0)),
+    Form(_long, (2, 3)), Form(_brim, (2, 4)), Form(_brim, (2, 4)),
+    Form(_nested(MAX_DEPTH), (1, 3)), Form(_nested(3), (2, 3)), Form(_nested(2)),
+    Form(lambda draw, window: [draw.integer(2, 12)], (2, 9)), Form(lambda draw, window: [1], (2, 40)),
+    Form(_nested(1), (1, 1)), Form(lambda draw, window: [draw.integer(1, window + 3)], (0, 0)),
 )
 """Each comes once in a while."""
 
 
 class Writer:
-    """Writes commands that ``step`` draws behind each other with a builder.
+    """Writes with a builder.
 
     ``commands``: about as many, for whose repetition there is time.
     """
 
-    def __init__(self, builder: Builder, draw: Draw, commands: int,
-                 step: Callable[[Writer], None] | None = None) -> None:
+    def __init__(self, builder: Builder, draw: Draw, commands: int) -> None:
         self.builder, self.draw = builder, draw
-        self._step = step or Writer.ordinary
         self._strengthen = draw.choice([0.0, 0.0, 0.0, 0.1, 0.3])
         self._tries = draw.choice([2, 4, 5])
         self._runs = RUNS * commands
@@ -108,7 +104,7 @@ class Writer:
         """One command, or some that belong together: at most ``room``."""
         draw = self.draw
         if not draw.control or draw.storm or draw.wished is not None:
-            self._step(self)
+            self.step()
         elif room > 1 and draw.chance(LOOP):
             self.loop(room)
         elif room > 3 and draw.chance(SET):
@@ -117,9 +113,13 @@ class Writer:
         elif room > 2 and draw.chance(0.02):
             self._to_the_limit()
         else:
-            self._step(self)
+            self.step()
 
-    def ordinary(self) -> None:
+    def predicate(self) -> int:
+        """Of the next command."""
+        return self.draw.predicate()
+
+    def step(self) -> None:
         """A command of a unit. Of a few candidates the one that its waits hold up least: units then work side by side.
         """
         draw, builder = self.draw, self.builder
@@ -131,7 +131,7 @@ class Writer:
             if not draw.asked and draw.chance(0.03):
                 places = [name for name, _ in body_of(command.unit) if name in PLACES]
                 command = far(builder, draw, command, places)
-            found = builder.plan(replace(command, predicate=draw.predicate()), self._strengthen)
+            found = builder.plan(replace(command, predicate=self.predicate()), self._strengthen)
             if found is None:
                 continue
             left -= 1
@@ -150,7 +150,8 @@ class Writer:
         """A move, displaced such that it ends exactly at its limit."""
         builder, draw = self.builder, self.draw
         for _ in range(40):
-            command, _ = draw_command(draw)
+            command = replace(draw_command(draw)[0], predicate=self.predicate())
+            draw.storm = []
             if found := to_the_limit(builder, command):
                 if builder.control(found) and (candidate := builder.plan(command)):
                     builder.accept(candidate)
@@ -230,7 +231,7 @@ class Writer:
                 for command in draw_control(draw, builder.order.local):
                     builder.control(command)
             else:
-                self._step(self)
+                self.step()
 
 
 def _anything(draw: Draw) -> Command:
@@ -253,20 +254,25 @@ def to_the_limit(builder: Builder, command: Command, more: int = 0) -> Command |
     return None
 
 
-def draw_skipped(writer: Writer) -> None:
-    """A command on a predicate that nothing has set: it is resolved, at the brink of a fault, and does nothing.
+class SkippedWriter(Writer):
+    """Writes commands on predicates that nothing has set: they are resolved, at the brink of a fault, and do nothing.
 
-    So it may be as long as can be, and anywhere in the address space.
+    So they may be as long as can be, and anywhere in the address space.
     """
-    draw, builder = writer.draw, writer.builder
-    while True:
-        command, _ = draw_command(draw)
-        draw.storm = []
-        if "base" in command.fields and draw.chance(0.5):
-            at = draw.integer(0, (1 << draw.integer(4, 32)) - 1)
-            command = replace(command, fields={**command.fields, "base": draw.choice(FAR), "offset": at})
-        command = far(builder, draw, command, [name for name, _ in body_of(command.unit)])
-        found = builder.plan(replace(command, predicate=draw.integer(1, NUM_PREDICATES - 1)))
-        if found:
-            builder.accept(found)
-            return
+
+    def predicate(self) -> int:
+        return self.draw.integer(1, NUM_PREDICATES - 1)
+
+    def step(self) -> None:
+        draw, builder = self.draw, self.builder
+        while True:
+            command, _ = draw_command(draw)
+            draw.storm = []
+            if "base" in command.fields and draw.chance(0.5):
+                at = draw.integer(0, (1 << draw.integer(4, 32)) - 1)
+                command = replace(command, fields={**command.fields, "base": draw.choice(FAR), "offset": at})
+            command = far(builder, draw, command, [name for name, _ in body_of(command.unit)])
+            found = builder.plan(replace(command, predicate=self.predicate()))
+            if found:
+                builder.accept(found)
+                return
