@@ -169,7 +169,7 @@ class Execute(wiring.Component):
         m.d.comb += wrapped.eq((Cat(1, value[:LENGTH_BITS + 1]) + Cat(~negative, Mux(negative, modulus, ~modulus)))[1:])
         turned, low = wrapped[-1], wrapped[:LENGTH_BITS]  # it passed 0
         with m.If(negative):
-            m.d.comb += limited.eq(Mux(high.all() & value[LENGTH_BITS] & turned, low, 0))
+            m.d.comb += limited.eq(Mux(high.all() & turned, low, 0))
         with m.Elif(high.any()):
             m.d.comb += limited.eq(MAX_LENGTH)
         with m.Else():
