@@ -8,10 +8,25 @@ from dataclasses import replace
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import NUM_BASES, Command, IsaError, body_of, decode, encode, table_row
+from gemmule.isa import (
+    CONTROL,
+    HEADER,
+    NUM_BASES,
+    TABLE_FIELDS,
+    Command,
+    COp,
+    IsaError,
+    Unit,
+    body_of,
+    decode,
+    encode,
+    table_row,
+)
 from gemmule.operands import Memory
+from gemmule.sim.stream import Stream
 from gemmule.sim.verify.access import accesses
 from gemmule.sim.verify.order import Order
+from gemmule.sim.verify.state import FAULT
 from gemmule.terms import OUT
 
 __all__ = ["PLACES", "beyond", "ends_of", "furthest"]
@@ -22,8 +37,16 @@ PLACES = frozenset((
 """Fields that say where a command works, not how long it takes."""
 
 
+_BASE = TABLE_FIELDS.index("base")
+
+
 def _faults(order: Order, command: Command) -> bool:
-    return bool(order.plan(table_row(command)).out[OUT["fault"]])
+    if command.unit is not CONTROL:
+        return bool(order.plan(table_row(command)).out[OUT["fault"]])
+    row = table_row(command)
+    if command.op == COp.REPEAT:  # what follows it is not known
+        return bool(row[TABLE_FIELDS.index("op") + 1:len(HEADER)].any()) or not command.fields["body"]
+    return order.copy().run(row[None])[1] == FAULT
 
 
 def furthest(order: Order, command: Command, name: str) -> Command | None:
@@ -44,7 +67,7 @@ def beyond(order: Order, commands: Sequence[Command], random: np.random.Generato
     """One of the commands that faults by a field one too large, or by one wrong bit."""
     while True:
         command = commands[int(random.integers(len(commands)))]
-        if random.random() < 0.5:
+        if command.unit is not CONTROL and random.random() < 0.5:
             body = body_of(command.unit)
             name, _ = body[int(random.integers(len(body)))]
             last = furthest(order, command, name)
@@ -58,15 +81,14 @@ def beyond(order: Order, commands: Sequence[Command], random: np.random.Generato
             return wrong
 
 
-def ends_of(order: Order, commands: Sequence[Command], bases: np.ndarray, config: Config) -> np.ndarray:
-    """By base register: bytes from it to the end of what these commands touch, 0 where they do not use it."""
+def ends_of(stream: Stream, config: Config) -> np.ndarray:
+    """By base register: the end of what the commands of a launch touch by it in DRAM; 0 where they do not use it."""
     ends = np.zeros(NUM_BASES, dtype=np.int64)
-    for command in commands:
-        base = command.fields.get("base", -1)
-        if base < 0:
+    for place, unit, out in zip(stream.places[:stream.good], stream.units, stream.resolved):
+        if unit > Unit.STORE:
             continue
-        plan = order.plan(table_row(command))
-        for access in accesses(plan.row, plan.out, config):
+        row = stream.table[place]
+        for access in accesses(row, out, config):
             if access.memory is Memory.DRAM:
-                ends[base] = max(ends[base], access.spans[-1, 1] - bases[base])
+                ends[row[_BASE]] = max(ends[row[_BASE]], access.spans[-1, 1])
     return ends

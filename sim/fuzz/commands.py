@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmule.isa import MAX_LENGTH, Command, Dyn, MatrixFlag, MoveFlag, Unit, VOp
-from gemmule.sim.fuzz.draw import HOLLOW, NEAR, Draw, Note, sets_of
+from gemmule.sim.fuzz.draw import HOLLOW, NEAR, TARGETS, Draw, Note, sets_of
 from gemmule.sim.fuzz.frame import Frame
 from gemmule.sim.fuzz.select import draw_select
 from gemmule.sim.fuzz.vector import draw_vector
@@ -103,7 +103,9 @@ def _move_dram(draw: Draw, unit: Unit, flags: frozenset[int], stride: int, eleme
         if unit is Unit.LOAD and draw.chance(0.4):  # every index that 16 bits hold counts
             stride, last_index = draw.choice([0, 1, 1]), draw.choice([MAX_LENGTH, draw.integer(0, MAX_LENGTH)])
     near = unit is Unit.LOAD and draw.chance(0.9)
-    base, offset = draw.choice(NEAR) if near else draw.integer(16, 31), draw.integer(0, 4096)
+    base, offset = draw.base(NEAR) if near else draw.base(TARGETS), draw.integer(0, 4096)
+    if near and 0 in draw.moved and draw.chance(0.3):  # which sees everything
+        base = 0
     if last_index == MAX_LENGTH:  # where so many rows fit best
         base = min(NEAR, key=lambda register: int(draw.bases[register]))
     if element > 1 and draw.chance(0.5):

@@ -1,7 +1,8 @@
 """What a fuzzing run has exercised, and the least that it must have.
 
-Counted from the programs and the model's result: commands by kind and mode, stalls by cause, cycles in which
-three units or more are busy. Modes and causes come from the instruction set and the configuration by rule.
+Counted from the commands as they ran, repeated ones each time, and from the model's result: commands by kind and mode,
+stalls by cause, cycles in which three units or more are busy. Modes and causes come from the instruction set and the
+configuration by rule.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ from collections import Counter
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit, decode_table
-from gemmule.resolve import FAULTS, OUT, resolve
+from gemmule.isa import CONTROL, LENGTHS, TABLE_FIELDS, MatrixFlag, MoveFlag, Unit
+from gemmule.resolve import FAULTS, OUT
 from gemmule.sim.fuzz.draw import sets_of
+from gemmule.sim.fuzz.forms import FORMS, RARE, forms_of
 from gemmule.sim.fuzz.modes import exponential, flag_names, grain, kind_name, kinds, modes_of
 from gemmule.sim.fuzz.vector import SCALED
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
+from gemmule.sim.stream import stream_of
 from gemmule.timing import Timing
 
 __all__ = ["Coverage"]
 
 MEAN_COMMANDS = 40
 COMMANDS = 200 / 500
-"""Least commands of each kind and mode, per program."""
+"""Least commands of each kind and mode, per program; half of it of rare forms."""
+CONTROLLED = 1 / 2
+"""Least share of programs with control commands."""
 STALLS = 100 / 500
 """Least stalls of each cause, per program."""
 OVERLAP = 1000
@@ -35,6 +40,10 @@ Half of it where units take turns at few banks, and where rows come through a bu
 _F = {name: i for i, name in enumerate(TABLE_FIELDS)}
 _WINDOWS = ("bursts in flight", "beats in flight")
 """Stalls by the load's two limits."""
+_ROWS = {
+    Unit.LOAD: ("row", "list"), Unit.STORE: ("row", "list"), Unit.MATRIX: ("a_row", "b_row", "c_row"),
+    Unit.VECTOR: ("src0", "src1", "dst"), Unit.SELECT: ("src0", "first", "dst")}
+"""First rows and entries, of which one may be dynamic."""
 _PREDICATES = [f"{unit.name.lower()} {value}" for unit in Unit for value in ("true", "false")]
 
 
@@ -48,18 +57,22 @@ class Coverage:
         self.stalls: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.sets: set[tuple[int, int, int]] = set()
-        self.programs = self.total = self.cycles = self.overlapped = 0
+        self.programs = self.controlled = self.total = self.cycles = self.overlapped = 0
 
     def add(self, case: Launch, result: Result) -> None:
         """Count one program and the model's result of it."""
-        table = decode_table(case.image)
-        out = resolve(table, case.bases, case.limits, case.lengths, self.config)
+        stream = stream_of(case.image, self.config, case.bases, case.limits, case.lengths)
         if result.fault:
             self.faults[FAULTS[result.fault]] += 1
-            table, out = table[:result.fault_index], out[:result.fault_index]
+        units, good = stream.units[:stream.good], stream.good
         self.programs += 1
-        self.total += len(table)
-        skipped = self._skipped(table, out, result)
+        self.controlled += bool((units == CONTROL).any())
+        self.total += good
+        self.commands.update(forms_of(case, stream, self.config))
+        taken = np.flatnonzero(units != CONTROL)
+        table, out = stream.table[stream.places[taken]], stream.resolved[taken]
+        issue, finish = result.issue[taken], result.finish[taken]
+        skipped = self._skipped(table, out, issue, finish)
         dataflow = 0
         for row, resolved, nothing in zip(table, out, skipped.tolist()):
             if row[_F["predicate"]] and not resolved[OUT["zero"]]:
@@ -67,7 +80,7 @@ class Coverage:
                 self.predicates[f"{name} {'false' if nothing else 'true'}"] += 1
             if nothing:
                 continue
-            self.commands.update(self._names(case, row, resolved))
+            self.commands.update(self._names(row, resolved))
             if resolved[OUT["zero"]]:
                 continue
             unit, op, flags = (int(resolved[OUT[name]]) for name in ("unit", "op", "flags"))
@@ -75,9 +88,9 @@ class Coverage:
             if unit == Unit.MATRIX and flags >> MatrixFlag.OUTPUT_STATIONARY & 1 != dataflow:
                 dataflow = 1 - dataflow
                 self.commands["matrix+switch"] += 1
-        self._add_stalls(table, (out[:, OUT["zero"]] == 0) & ~skipped, out, result)
+        self._add_stalls(table, (out[:, OUT["zero"]] == 0) & ~skipped, out, issue, finish, result)
 
-    def _skipped(self, table: np.ndarray, out: np.ndarray, result: Result) -> np.ndarray:
+    def _skipped(self, table: np.ndarray, out: np.ndarray, issue: np.ndarray, finish: np.ndarray) -> np.ndarray:
         """Commands whose predicate was 0: they take what a command of length zero takes, which others take longer than.
 
         A short ZERO load is as fast; it counts as one that ran.
@@ -86,17 +99,17 @@ class Coverage:
         zero = np.array([timing.load_zero, timing.store_zero, timing.matrix_zero, timing.vector_zero,
                          timing.select_zero])
         units = table[:, _F["unit"]]
-        short = result.finish[:len(table)] - result.issue[:len(table)] <= zero[units]
+        short = finish - issue <= zero[units]
         fill = (units == Unit.LOAD) & (out[:, OUT["flags"]] >> MoveFlag.ZERO & 1 == 1)
         found: np.ndarray = short & ~fill & (table[:, _F["predicate"]] > 0) & (out[:, OUT["zero"]] == 0)
         return found
 
-    def _add_stalls(self, table: np.ndarray, real: np.ndarray, out: np.ndarray, result: Result) -> None:
+    def _add_stalls(self, table: np.ndarray, real: np.ndarray, out: np.ndarray, issue: np.ndarray,
+                    finish: np.ndarray, result: Result) -> None:
         for unit, split in result.counters.items():
             for cause in ("waiting", "ports"):
                 self.stalls[f"{unit} {cause}"] += split[cause]
         units = table[:, _F["unit"]]
-        issue, finish = result.issue[:len(table)], result.finish[:len(table)]
         self.stalls["queue full"] += self._queue_full(units, issue)
         for row, resolved in zip(table[real & (units == Unit.LOAD)], out[real & (units == Unit.LOAD)]):
             self.stalls.update(self._windows_full(row, resolved))
@@ -153,7 +166,7 @@ class Coverage:
                 at = cut
         return found
 
-    def _names(self, case: Launch, row: np.ndarray, resolved: np.ndarray) -> list[str]:
+    def _names(self, row: np.ndarray, resolved: np.ndarray) -> list[str]:
         """The command's kind, and its kind with each of its modes; an empty one has no other."""
         unit, op, dim = Unit(int(row[_F["unit"]])), int(row[_F["op"]]), self.config.dim
         kind = kind_name(unit, op)
@@ -162,7 +175,8 @@ class Coverage:
         bits = int(row[_F["flags"]])
         flags = frozenset(bit for bit in range(8) if bits >> bit & 1)
         modes = flag_names(unit, op, flags)
-        if row[_F["dyn_which"]] and row[_F["dyn_reg"]] and case.lengths[row[_F["dyn_reg"]]] * row[_F["dyn_stride"]]:
+        static = sum(row[_F[name]] for name in _ROWS[unit])
+        if row[_F["dyn_reg"]] and resolved[OUT["row0"]] + resolved[OUT["row1"]] + resolved[OUT["row2"]] != static:
             modes.append("dynamic")
         if unit is Unit.VECTOR and op in SCALED and row[_F["scale_reg"]]:
             modes.append("scaled")
@@ -193,13 +207,16 @@ class Coverage:
             "commands": {
                 kind: {"all": self.commands[kind]} | {
                     mode: self.commands[f"{kind}+{mode}"] for mode in modes_of(self.config, unit, op)}
-                for unit, op, kind in every},
+                for unit, op, kind in every} | {
+                kind: {"all": self.commands[kind]} | {form: self.commands[f"{kind}+{form}"] for form in forms}
+                for kind, forms in FORMS.items()},
             "flag sets": {kind: f"{seen[unit, op]} of {len(sets_of(self.config, unit, op))}"
                           for unit, op, kind in every},
             "predicates": {name: self.predicates[name] for name in _PREDICATES},
             "stalls": {cause: self.stalls[cause] for cause in self._causes()},
             "faults": {name: self.faults[name] for name in FAULTS if self.faults[name]},
             "commands a program": round(self.total / max(1, self.programs), 1),
+            "programs with control commands": self.controlled,
             "three units busy": round(self.overlapped / max(1, self.cycles), 3),
             "cycles of that a program": round(self.overlapped / max(1, self.programs)),
         }
@@ -215,11 +232,15 @@ class Coverage:
         mean = self.total / max(1, self.programs)
         if mean < MEAN_COMMANDS:
             lacking.append(f"commands a program ({mean:.0f} of {MEAN_COMMANDS})")
+        if self.controlled < CONTROLLED * self.programs:
+            lacking.append(f"programs with control commands ({self.controlled} of {CONTROLLED * self.programs:g})")
         least = COMMANDS * self.programs
-        for unit, op, kind in kinds(self.config):
-            for name in (kind, *(f"{kind}+{mode}" for mode in modes_of(self.config, unit, op))):
-                if self.commands[name] < least:
-                    lacking.append(f"{name} ({self.commands[name]} of {least:g})")
+        modes = {kind: modes_of(self.config, unit, op) for unit, op, kind in kinds(self.config)} | FORMS
+        for kind, names in modes.items():
+            for name in (kind, *(f"{kind}+{mode}" for mode in names)):
+                needed = least / 2 if name in RARE else least
+                if self.commands[name] < needed:
+                    lacking.append(f"{name} ({self.commands[name]} of {needed:g})")
         lacking += [f"predicate: {name} ({self.predicates[name]} of {least:g})"
                     for name in _PREDICATES if self.predicates[name] < least]
         least = STALLS * self.programs

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import MAX_LENGTH, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
+from gemmule.control import Local
+from gemmule.isa import MAX_LENGTH, NUM_BASES, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS, OPERATIONS
 
-__all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "Draw", "Note", "run_reach", "sets_of"]
+__all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "TARGETS", "Draw", "Note", "run_reach", "sets_of"]
 
 # Operations that touch much wait for more, so others are taken before them; some are set up for others anyway.
 _SHARES = {
@@ -26,6 +27,8 @@ FAR = (13, 14)
 """Base registers that may point beyond the DRAM: for commands that never run."""
 NEAR = tuple(base for base in range(1, 16) if base not in FAR)
 """Base registers of loads."""
+TARGETS = tuple(range(16, NUM_BASES))
+"""Base registers of stores, and of a few loads."""
 HOLLOW = 48
 """Commands of a run of empty ones: they pass faster than fetch brings them."""
 SKIPPED = 40
@@ -50,7 +53,10 @@ def run_reach(config: Config) -> int:
 
 
 class Draw:
-    """Random numbers of a program's taste; knows which contexts, tables and predicates have been set up so far."""
+    """Random numbers of a program's taste; knows which contexts, tables and predicates have been set up so far.
+
+    ``bases`` and ``lengths`` are those that the next command sees (:meth:`follow`).
+    """
 
     def __init__(self, config: Config, random: np.random.Generator, bases: np.ndarray, lengths: np.ndarray) -> None:
         self.config, self.random, self.bases, self.lengths = config, random, bases, lengths
@@ -95,6 +101,25 @@ class Draw:
         """Cycles that the command drawn last takes of these; not 0: it is taken whatever it waits for."""
         self.storm: list[Command] = []
         """Commands that come next of the select unit."""
+        self.control = self.chance(0.85)
+        """The program has control commands."""
+        self.fresh: tuple[int, ...] = ()
+        """Length registers that SET wrote lately, or that the body around writes."""
+        self.moved: tuple[int, ...] = ()
+        """The same of base registers."""
+
+    def follow(self, local: Local) -> None:
+        """Draw for these registers from now on."""
+        self.bases, self.lengths = local.bases, local.lengths
+
+    def save(self) -> dict[str, Any]:
+        """What :meth:`restore` takes, where commands were drawn in vain."""
+        return self.__dict__ | {
+            "contexts": dict(self.contexts), "judged": list(self.judged), "storm": list(self.storm)}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """As it was when this was saved."""
+        self.__dict__.update(saved)
 
     def integer(self, low: int, high: int) -> int:
         return int(self.random.integers(low, high + 1))
@@ -134,8 +159,23 @@ class Draw:
         self.asked = max(1, int(value * cycles))
         return value
 
+    def register(self, share: float = 0.4) -> int:
+        """A length register, with chance ``share`` one that was written lately."""
+        return int(self.choice(self.fresh)) if self.fresh and self.chance(share) else self.integer(1, 15)
+
+    def base(self, registers: Sequence[int]) -> int:
+        """One of these base registers, now and then one that was moved lately."""
+        moved = [register for register in self.moved if register in registers]
+        return int(self.choice(moved if moved and self.chance(0.6) else registers))
+
     def length(self, value: int) -> Length:
-        """A length field that resolves to ``value``, through a register when one fits."""
+        """A length field that resolves to ``value``, through a register when one fits.
+
+        Through one that was written lately it may be less, but never more, whatever is written there.
+        """
+        if self.fresh and value and self.chance(0.4):
+            reg = int(self.choice(self.fresh))
+            return Length(value, reg, self.integer(0, min(255, max(0, int(self.lengths[reg]) - value))))
         if self.chance(0.4):
             return Length(value)
         reg = self.integer(1, 15)
@@ -150,6 +190,7 @@ class Draw:
         """Move a part of the row into register times stride, if it fits."""
         fits = [reg for reg in range(1, 16) if 0 < self.lengths[reg] <= values[name]]
         reg = self.choice(fits) if fits and self.chance(0.7) else self.integer(1, 15)
+        reg = self.choice(self.fresh) if self.fresh and self.chance(0.3) else reg
         stride = self.integer(1, 9)
         have = int(self.lengths[reg])
         stride = min(stride, values[name] // have) if have else stride

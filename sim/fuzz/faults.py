@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gemmule.config import Config
+from gemmule.control import Local, params, repeat, set_displacement, set_length
 from gemmule.isa import (
+    CONTROL,
     MAX_LENGTH,
+    MAX_WAIT,
+    NUM_BASES,
+    NUM_LENGTHS,
+    NUM_PREDICATES,
+    PARAMS_WORDS,
     AddFlag,
     Command,
+    COp,
+    Dyn,
     ImportanceFlag,
     KeysFlag,
     MatrixFlag,
@@ -19,18 +29,49 @@ from gemmule.isa import (
     RequantFlag,
     SoftmaxFlag,
     SOp,
+    Source,
+    Target,
     Unit,
     VOp,
     legal_flags,
 )
 from gemmule.operations import COMPARISON_OPS, EXPONENTIALS, OPERATIONS
 
-__all__ = ["faulty_commands"]
+__all__ = ["faulty_commands", "faulty_controls"]
 
 
 def faulty_commands(config: Config, bases: np.ndarray, random: np.random.Generator) -> list[Command]:
     """One command a check: unknown units, operations and flags; rows, limits and sizes out of bounds."""
     return [*_illegal(random), *_comparison(config), *_rows(config), *_moves(config, bases), *_select(config)]
+
+
+def faulty_controls(config: Config, local: Local, random: np.random.Generator) -> list[Command]:
+    """Control commands that fault wherever they stand, with these registers."""
+    words, some = config.parameter_words, int(random.integers(1, NUM_LENGTHS))
+    have = int(local.lengths[some])
+    legal = [set_length(some), set_displacement(some), params(0), repeat(1, int(random.integers(0, 3)))]
+    heads: list[dict[str, Any]] = [
+        {"waits": {Unit(int(random.integers(len(Unit)))): int(random.integers(1, MAX_WAIT + 1))}},
+        {"flags": frozenset([int(random.integers(8))])}, {"dyn": (Dyn(int(random.integers(1, 4))), 0, 0)},
+        {"dyn": (Dyn.NONE, some, 0)}, {"dyn": (Dyn.NONE, 0, 1 << int(random.integers(10)))},
+        {"predicate": int(random.integers(1, NUM_PREDICATES))}]
+    found = [replace(legal[random.integers(len(legal))], **head) for head in heads]
+    found += [Command(CONTROL, {}, int(random.integers(len(COp), 32))), set_length(0), repeat(0, 0), repeat(0, 2)]
+    found.append(set_length(int(random.integers(NUM_LENGTHS, NUM_BASES))))
+    for target in Target:
+        each = {"target": int(target), "target_reg": some}
+        found += [Command(CONTROL, each | {"source": source}) for source in range(len(Source), 8)]
+        beyond = int(random.integers(NUM_LENGTHS, NUM_BASES))
+        found += [Command(CONTROL, each | {"source": source, "source_reg": beyond})
+                  for source in Source if source is not Source.DISPLACEMENT]
+        for source, last in ((Source.WORD, words), (Source.HALF, 2 * words)):
+            found += [Command(CONTROL, each | {"source": source, "index": index}) for index in (last, MAX_LENGTH)]
+            found.append(Command(CONTROL, each | {
+                "source": source, "source_reg": some, "index": max(0, last - have)}))
+            found.append(Command(CONTROL, each | {"source": source, "source_reg": some, "index": MAX_LENGTH}))
+    found.append(Command(CONTROL, {"target": Target.DISPLACEMENT, "target_reg": some,
+                                   "modulus": 1 << int(random.integers(16))}))
+    return found + [params(first) for first in (words - PARAMS_WORDS + 1, words, MAX_LENGTH)]
 
 
 def _illegal(random: np.random.Generator) -> list[Command]:

@@ -20,6 +20,8 @@ SOURCE, TARGET = 1 << 17, 1 << 16
 """Bytes of random data that loads read, and above them those that stores write; fewer in a small address space."""
 SMALL = 1 << 18
 """Bytes of an address space that programs fill to its end."""
+BROKEN, BACK = 40, 8
+"""Most commands that a fault comes with; that set displacements back."""
 _PIECE = 1 << 12
 """Most bytes of one load or store of the fill and the dump."""
 
@@ -67,24 +69,27 @@ class Frame:
         """Bytes of DRAM: all of a small address space."""
         if (space := 1 << self.config.address_bits) <= SMALL:
             return space
-        end = self.program + 2 * self.config.burst_bytes + (self.commands + self._around) * COMMAND_BYTES
+        end = self.program + 2 * self.config.burst_bytes + (self.commands + self.around) * COMMAND_BYTES
         return end + -end % 4096
 
     @property
     def most(self) -> int:
         """Random commands for which the address space has room."""
         room = (1 << self.config.address_bits) - self.program - 2 * self.config.burst_bytes
-        return room // COMMAND_BYTES - self._around
+        return room // COMMAND_BYTES - self.around
 
     @cached_property
-    def _around(self) -> int:
-        """Commands beside the random ones, at most: fill and dump, runs of empty and of skipped ones, a fault."""
+    def around(self) -> int:
+        """Commands beside the random ones, at most: fill and dump, runs of empty and of skipped ones, a fault.
+
+        Before a few of them a displacement is set back.
+        """
         config = self.config
         memories = ((config.spm_banks, config.spm_bank_rows, config.dim),
                     (config.acc_banks, config.acc_bank_rows, 4 * config.dim))
         moved = sum(banks * (1 + len(list(_pieces(rows, width)))) for banks, rows, width in memories)
         hidden = len(list(self.reveal.fill())) + len(self.reveal.commands(table=True, words=True))
-        return 2 * moved + hidden + HOLLOW + SKIPPED + 1
+        return 2 * moved + hidden + HOLLOW + SKIPPED + BROKEN + BACK
 
     def memory(self, random: np.random.Generator) -> np.ndarray:
         """Random DRAM content; source values are small in some programs, so that sums do not saturate, or extreme."""

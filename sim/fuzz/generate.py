@@ -8,60 +8,24 @@ another wait already implies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Command, body_of, encode, encode_program
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS, Command, encode_program
 from gemmule.sim.errors import SimulationError
-from gemmule.sim.fuzz.brink import PLACES, beyond, ends_of
-from gemmule.sim.fuzz.builder import Builder, Candidate, far, skipped
-from gemmule.sim.fuzz.commands import draw_command
-from gemmule.sim.fuzz.draw import FAR, HOLLOW, SKIPPED, Draw, Note
-from gemmule.sim.fuzz.faults import faulty_commands
+from gemmule.sim.fuzz.brink import ends_of
+from gemmule.sim.fuzz.broken import draw_broken
+from gemmule.sim.fuzz.builder import Builder
+from gemmule.sim.fuzz.draw import FAR, HOLLOW, SKIPPED, Draw
 from gemmule.sim.fuzz.frame import Frame
+from gemmule.sim.fuzz.write import SkippedWriter, Writer
 from gemmule.sim.launch import Launch
+from gemmule.sim.stream import stream_of
 
 __all__ = ["generate", "probe"]
 
 PROBE_BYTES = 4096
 """DRAM of a probe."""
-
-
-def _body(builder: Builder, draw: Draw, commands: int, between: Sequence[Command] = ()) -> None:
-    """Random commands, the given ones spread between them.
-
-    Of a few candidates the one that its waits hold up least: units then work side by side.
-    """
-    strengthen = draw.choice([0.0, 0.0, 0.0, 0.1, 0.3])
-    tries = draw.choice([2, 4, 5])
-    for i in range(commands):
-        for command in between[i * len(between) // commands:(i + 1) * len(between) // commands]:
-            builder.must(command)
-        best: Candidate | None = None
-        notes: Sequence[Note] = ()
-        left = 1 if draw.hollow else tries
-        while left or best is None:
-            command, about = draw_command(draw)
-            if not draw.asked and draw.chance(0.03):
-                places = [name for name, _ in body_of(command.unit) if name in PLACES]
-                command = far(builder, draw, command, places)
-            found = builder.plan(replace(command, predicate=draw.predicate()), strengthen)
-            if found is None:
-                continue
-            left -= 1
-            if draw.asked:
-                best, notes = found, () if found.command.predicate else about
-                break
-            # Empty commands need no waits; they must not win by that.
-            if best is None or found.cost < best.cost and not found.empty:
-                best, notes = found, () if found.command.predicate else about
-            if not best.command.waits:
-                break
-        builder.accept(best)
-        draw.accept(notes)
 
 
 def _registers(frame: Frame, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -108,33 +72,25 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     draw = taste(config, random, bases, lengths)
     builder = Builder(config, bases, limits, lengths, random)
     builder.program = range(frame.program, frame.end)
-    if brief:
-        draw.long_cycles, draw.wish = 0, None
-    if draw.chance(0.3):
-        skipped(builder, draw, SKIPPED)
-    if draw.chance(0.25):
-        draw.hollow = HOLLOW
-        _body(builder, draw, HOLLOW)
-    for command in frame.fill(draw):
-        builder.must(command)
-    early, draw.due = commands // 3, draw.taken + commands * 9 // 10
-    _body(builder, draw, early)
-    draw.sealed = builder.sealed = True
-    _body(builder, draw, commands - early, frame.dump_upper())
-    builder.sealed = False
-    for command in frame.dump_lower(table=draw.table, words=draw.words):
-        builder.must(command)
-    dram, start = frame.memory(random), frame.program
-    image = encode_program(builder.commands)
     faulty = random.random() < faults
-    ends = ends_of(builder.order, builder.commands, bases, config)
-    limits = np.where((ends > 0) & (random.random(NUM_BASES) < 0.5), ends, limits)
-    if faulty and draw.chance(0.2):
-        short = draw.choice(np.flatnonzero(ends).tolist())  # some command now ends a byte too late
-        limits[short] = ends[short] - 1
-    elif faulty:
-        at = int(random.integers(1, len(builder.commands))) * COMMAND_BYTES
-        image = image[:at] + _broken(builder, draw) + image[at:]
+    short = faulty and draw.chance(0.2)  # some command ends a byte too late
+    if faulty and not short:
+        builder.mark = draw.integer(1, commands + frame.around)
+    _write(builder, draw, frame, commands, brief=brief)
+    dram, start = frame.memory(random), frame.program
+    program, planted = builder.commands, list[Command]()
+    ends = ends_of(stream_of(encode_program(program), config, bases, limits, lengths), config)
+    if faulty and not short:
+        at, order = builder.marked or (len(program), builder.order)
+        planted = draw_broken(builder.branch(order), draw, program, len(program) - at)
+        program = program[:at] + planted + program[at:]
+        ends = np.maximum(ends, ends_of(stream_of(encode_program(program), config, bases, limits, lengths), config))
+    reach = np.where(ends > 0, ends - bases, 0)
+    limits = np.where((ends > 0) & (random.random(NUM_BASES) < 0.5), reach, limits)
+    if short:
+        base = draw.choice(np.flatnonzero(ends).tolist())
+        limits[base] = reach[base] - 1
+    image = encode_program(program)
     if draw.chance(0.7):  # anywhere in a burst
         start += COMMAND_BYTES * draw.integer(0, 2 * config.burst_bytes // COMMAND_BYTES - 1)
     elif draw.chance(0.3):  # up to the last byte
@@ -142,11 +98,35 @@ def generate(config: Config, seed: int, commands: int = 150, *, faults: float = 
     return Launch(f"fuzz-{seed}", seed, image, start, dram, bases, limits, lengths, faulty)
 
 
-def _broken(builder: Builder, draw: Draw) -> bytes:
-    """A command that faults: one of a list, or one of the program's with something wrong."""
-    command = (draw.choice(faulty_commands(draw.config, draw.bases, draw.random)) if draw.chance(0.5) else
-               beyond(builder.order, builder.commands, draw.random))
-    return encode(command).to_bytes(COMMAND_BYTES, "little")
+def _write(builder: Builder, draw: Draw, frame: Frame, commands: int, *, brief: bool) -> None:
+    """The whole program."""
+    draw.follow(builder.order.local)
+    writer = Writer(builder, draw, commands)
+    if brief:
+        draw.long_cycles, draw.wish = 0, None
+    first, last = (draw.integer(2, commands // 8) if commands >= 16 and draw.control and draw.chance(0.8) else 0
+                   for _ in range(2))
+    skips = draw.chance(0.3)  # before anything sets a predicate
+    opening = SkippedWriter(builder, draw, SKIPPED) if skips else writer
+    if first:
+        opening.loop(first)
+    first = len(builder.commands)
+    if skips:
+        opening.write(SKIPPED)
+    if draw.chance(0.25):
+        draw.hollow = HOLLOW
+        writer.write(HOLLOW)
+    for command in frame.fill(draw):
+        builder.must(command)
+    early, draw.due = commands // 3, draw.taken + commands * 9 // 10
+    writer.write(early - first)
+    draw.sealed = builder.sealed = True
+    writer.write(commands - early - last, frame.dump_upper())
+    builder.sealed = False
+    for command in frame.dump_lower(table=draw.table, words=draw.words):
+        builder.must(command)
+    if last:
+        writer.loop(last)
 
 
 def probe(config: Config, seed: int) -> Launch:
@@ -154,6 +134,8 @@ def probe(config: Config, seed: int) -> Launch:
     random = np.random.default_rng([seed, config.dim, config.spm_kib, 1])
     bases, limits, lengths = _registers(Frame(config, SKIPPED), random)
     draw, builder = Draw(config, random, bases, lengths), Builder(config, bases, limits, lengths, random)
-    skipped(builder, draw, SKIPPED)
-    image = encode_program(builder.commands) + _broken(builder, draw)
+    draw.follow(builder.order.local)
+    SkippedWriter(builder, draw, SKIPPED).write(SKIPPED)
+    planted = draw_broken(builder.branch(builder.order), draw, builder.commands, 0, skipped=True)
+    image = encode_program(builder.commands + planted)
     return Launch(f"probe-{seed}", seed, image, 0, np.zeros(PROBE_BYTES, dtype=np.uint8), bases, limits, lengths, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import MAX_LENGTH, NUM_LENGTHS, Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
+from gemmule.isa import MAX_LENGTH, Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.numerics import WORD_TABLE_ENTRIES
 from gemmule.operands import Memory, operands_of
 from gemmule.operations import EXPONENTIALS, SOFTMAX_OPS
@@ -86,7 +86,7 @@ def draw_vector(draw: Draw) -> tuple[Command, Sequence[Note]]:
         m, n, values = columns
     values |= _scales(draw, op, flags, n) | {"context": context, "period": _period(draw, op)}
     if draw.chance(0.25 if op in SCALED else 0.1):
-        values["scale_reg"] = draw.integer(1, NUM_LENGTHS - 1)
+        values["scale_reg"] = draw.register()
     which = draw.choice([(Dyn.SRC0, "src0"), (Dyn.SRC1, "src1"), (Dyn.DST, "dst")])
     dyn = draw.dynamic(which[0], values, which[1])
     command = Command.make(
@@ -198,6 +198,6 @@ def _operands(draw: Draw, op: VOp, flags: frozenset[int], m: int) -> dict[str, A
 
 def _behind(draw: Draw, m: int) -> int:
     """Columns of the row behind a piece, as ``aux`` gives them: half of the time none, else mostly about m."""
-    reg = draw.integer(1, 15)
+    reg = draw.register()
     offset = max(0, int(draw.lengths[reg]) - draw.integer(0, 2 * m + 1))
     return int(draw.choice([draw.integer(0, 4095) << 4, min(offset, 4095) << 4 | reg]))

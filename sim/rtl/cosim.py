@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import COMMAND_BYTES, Unit, decode, decode_table, disassemble
+from gemmule.isa import COMMAND_BYTES, Unit, decode, disassemble
 from gemmule.operands import Memory
-from gemmule.resolve import OUT, resolve
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
+from gemmule.sim.stream import stream_of
 from gemmule.sim.verify.access import accesses
 
 __all__ = ["Report", "cosim"]
@@ -36,22 +36,23 @@ class Report:
         return not self.text
 
 
-def _listing(image: bytes, index: int) -> str:
-    at = index * COMMAND_BYTES
+def _listing(image: bytes, places: np.ndarray, index: int) -> str:
+    """Command ``index`` of those that ran."""
+    place = int(places[index])
+    where = f"(at {place}) " if place != index else ""
     try:
-        return disassemble(decode(int.from_bytes(image[at:at + COMMAND_BYTES], "little")))
+        return where + disassemble(decode(int.from_bytes(image[place * COMMAND_BYTES:][:COMMAND_BYTES], "little")))
     except ValueError as error:
-        return str(error)
+        return f"{where}{error}"
 
 
 def _last_writer(case: Launch, config: Config, address: int) -> int | None:
-    """The last store that covers a DRAM byte."""
-    table = decode_table(case.image)
-    out = resolve(table, case.bases, case.limits, case.lengths, config)
-    for i in range(len(table) - 1, -1, -1):
-        if out[i, OUT["unit"]] != Unit.STORE or out[i, OUT["fault"]]:
+    """The last store that covers a DRAM byte, by its number among the commands as they ran."""
+    stream = stream_of(case.image, config, case.bases, case.limits, case.lengths)
+    for i in range(stream.good - 1, -1, -1):
+        if stream.units[i] != Unit.STORE:
             continue
-        for access in accesses(table[i], out[i], config):
+        for access in accesses(stream.table[stream.places[i]], stream.resolved[i], config):
             inside = (access.spans[:, 0] <= address) & (address < access.spans[:, 1])
             if access.memory == Memory.DRAM and inside.any():
                 return i
@@ -68,7 +69,7 @@ def cosim(case: Launch, model: Simulator, rtl: RtlDevice) -> Report:
     if difference:
         lines.append(str(difference))
         if difference.command >= 0:
-            lines.append(f"  {_listing(case.image, difference.command)}")
+            lines.append(f"  {_listing(case.image, expected.places, difference.command)}")
             lines += _around(case, expected, seen, difference.command)
     ours = np.frombuffer(model.read_dram(0, len(case.dram)), dtype=np.uint8)
     theirs = np.frombuffer(rtl.read_dram(0, len(case.dram)), dtype=np.uint8)
@@ -78,7 +79,7 @@ def cosim(case: Launch, model: Simulator, rtl: RtlDevice) -> Report:
         lines.append(f"{len(wrong)} DRAM bytes differ; first at {at}: expected {ours[at]}, seen {theirs[at]}")
         writer = _last_writer(case, model.config, at)
         if writer is not None:
-            lines.append(f"  written by command {writer}: {_listing(case.image, writer)}")
+            lines.append(f"  written by command {writer}: {_listing(case.image, expected.places, writer)}")
     if lines:
         lines.insert(0, f"{case.name}: model and RTL differ ({model.config.name}, seed {case.seed})")
     cycles = sum(int(np.count_nonzero(a != b)) for a, b in (
@@ -94,5 +95,5 @@ def _around(case: Launch, expected: Result, seen: Result, index: int, span: int 
     for i in range(max(0, index - span), min(len(expected.issue), index + span + 1)):
         rows.append(
             f"  {'>' if i == index else ' '} {i:4} {expected.issue[i]:8}/{expected.finish[i]:<8} "
-            f"{seen.issue[i]:8}/{seen.finish[i]:<8} {_listing(case.image, i)}")
+            f"{seen.issue[i]:8}/{seen.finish[i]:<8} {_listing(case.image, expected.places, i)}")
     return rows

@@ -29,6 +29,7 @@ from gemmule.sim.verify.state import (
     FINE,
     FIRST,
     FULL,
+    GROUP,
     GUARDED,
     HIGH,
     LOW,
@@ -280,6 +281,7 @@ class Order:
         self.local = new_local(config)
         """Registers as the next command sees them."""
         begin(self.local, bases, limits, lengths, 0)
+        self._begun = self._number = 0
         self._cfg = config_vector(config)
         self.fault = 0
         """Of the command at which :meth:`run` stopped: index into ``FAULTS``."""
@@ -313,20 +315,43 @@ class Order:
         other.local = Local(*(part.copy() for part in self.local))
         return other
 
-    def run(self, table: np.ndarray) -> tuple[int, int, list[tuple[Unit, int]]]:
+    def run(self, table: np.ndarray, *, program: range = range(0),
+            most: int = MAX_COMMANDS) -> tuple[int, int, list[tuple[Unit, int]]]:
         """Append a decoded piece of program, control commands and repeated bodies in it.
 
         (place in the piece of the first command that is not fine, how it ends, its races as by :meth:`races`); what
-        went before that command is appended.
+        went before that command is appended. ``program``: bytes in which nothing may be stored. One command more than
+        ``most`` faults.
         """
         self.local.sequence[:] = 0
         self.local.sequence[_LEFT] = len(table)
+        self._begun = self._number = MAX_COMMANDS - most
+        return self.resume(table, program=program)
+
+    def resume(self, table: np.ndarray, *, program: range = range(0)) -> tuple[int, int, list[tuple[Unit, int]]]:
+        """Go on where :meth:`run` stopped, when that command has got more waits; answers like it.
+
+        Waits only add to what is ordered: turns that went before need not be looked at again.
+        """
         out, needed = np.zeros(len(OUT_FIELDS), np.int64), np.zeros(_UNITS, np.int64)
-        number, end = 0, FULL
+        end = FULL
         while end == FULL:
-            number, end = walk(self._state, table, self.local, self._cfg, 0, 0, number, out, needed)
+            self._number, end = walk(self._state, table, self.local, self._cfg, program.start, program.stop,
+                                     self._number, out, needed)
             if end == FULL:
                 self._state = larger(self._state)
         self.fault = int(out[_FAULT]) if end == FAULT else 0
         races = [(unit, self.count(unit) - int(needed[unit]) + 1) for unit in Unit if end == RACE and needed[unit]]
         return int(self.local.sequence[_PLACE]), end, races
+
+    @property
+    def taken(self) -> int:
+        """Commands that the last :meth:`run` has appended, each time they ran."""
+        return self._number - self._begun
+
+    def wrote(self, since: Order, memory: Memory, first: int, end: int) -> bool:
+        """Whether a command after those of ``since`` writes places first .. end - 1 of a shared memory."""
+        state, low, high = self._state, int(self._state.offset[memory]) + first, int(self._state.offset[memory]) + end
+        groups = slice(low >> GROUP, (high - 1 >> GROUP) + 1)
+        return any(max(state.places[WROTE, unit, low:high].max(), state.whole[WROTE, unit, groups].max())
+                   > since.count(unit) for unit in Unit)

@@ -8,6 +8,7 @@ import pytest
 from gemmule.config import PRESETS, Config, load_config
 from gemmule.isa import (
     COMMAND_BYTES,
+    CONTROL,
     NUM_LENGTHS,
     TABLE_FIELDS,
     Command,
@@ -34,6 +35,7 @@ from gemmule.sim.fuzz.generate import generate, probe
 from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
+from gemmule.sim.stream import stream_of
 from gemmule.sim.verify.verify import ProgramError, verify
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,13 +81,13 @@ def test_a_small_address_space_is_filled_to_its_end():
 def test_limits_end_where_accesses_do():
     """Half of the limits by drawing, and by a fault: a byte less is one byte too few."""
     tight = 0
-    for seed in range(8):
+    for seed in range(12):
         case = generate(TINY, seed, 80)
-        table = decode_table(case.image)
         for base in range(1, 32):
             less = case.limits.copy()
             less[base] -= 1
-            tight += bool(resolve(table, case.bases, less, case.lengths, TINY)[:, OUT["fault"]].any())
+            stream = stream_of(case.image, TINY, case.bases, less, case.lengths)
+            tight += stream.good < stream.count
     assert tight > 20
     faults = [ran(TINY, generate(TINY, seed, 40, faults=1.0)).fault for seed in range(40)]
     assert {FAULTS[fault] for fault in faults} >= {"illegal", "rows", "limit"}
@@ -96,18 +98,18 @@ def test_a_probe_does_nothing_and_then_faults(config):
     beyond = 0
     for seed in range(6):
         case = probe(config, seed)
-        count = len(case.image) // COMMAND_BYTES
+        stream = stream_of(case.image, config, case.bases, case.limits, case.lengths)
         model = Simulator(config, dram_bytes=len(case.dram))
         model.load(case)
         before = model.read_dram(0, len(case.dram))
         result = model.run()
-        assert (result.fault > 0, result.fault_index) == (True, count - 1)
+        assert (result.fault > 0, result.fault_index) == (True, stream.good)
         assert model.read_dram(0, len(case.dram)) == before
-        table = decode_table(case.image)[:-1]
-        assert (table[:, TABLE_FIELDS.index("predicate")] > 0).all()
-        out = resolve(table, case.bases, case.limits, case.lengths, config)
+        taken = np.flatnonzero(stream.units[:stream.good] != CONTROL)
+        table, out = stream.table[stream.places[taken]], stream.resolved[taken]
+        assert ((table[:, TABLE_FIELDS.index("predicate")] > 0) | (out[:, OUT["zero"]] > 0)).all()
         beyond += int((out[:, OUT["address"]] >= len(case.dram)).sum())
-    assert count > 10
+    assert stream.good > 10
     assert beyond > 10
 
 
@@ -157,7 +159,7 @@ def counted(commands, issue, finish, cycles, config=TINY):
 
 
 def test_coverage_minimum_can_fail():
-    """One program of empty commands: 4 of 40 commands, no mode, no stall, no overlap."""
+    """One program of empty commands: 4 of 40 commands, no mode, no control command, no stall, no overlap."""
     commands = [Command.make(unit) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)]
     missing = counted(commands, [5, 6, 7, 8], [7, 8, 9, 10], 12).missing()
     for text in ("commands a program (4 of 40)", "softmax_exp+causal (0 of 0.4)", "softmax_max+continue (0 of 0.4)",
@@ -165,6 +167,8 @@ def test_coverage_minimum_can_fail():
                  "predicate: vector true (0 of 0.4)", "predicate: select false (0 of 0.4)",
                  "rescale (0 of 0.4)", "i_gelu+bias (0 of 0.4)", "softmax_max+online (0 of 0.4)",
                  "norm_stat+round (0 of 0.4)", "softmax_exp+i_exp (0 of 0.4)", "softmax_norm+softermax (0 of 0.4)",
+                 "programs with control commands (0 of 0.5)", "repeat+depth_4 (0 of 0.4)", "set (0 of 0.4)",
+                 "set+displacement_half (0 of 0.4)", "repeat+window (0 of 0.2)", "params+last (0 of 0.4)",
                  "stall: store ports (0 of 0.2)", "three units busy (0 of 1,000 cycles)"):
         assert text in missing
     assert not any(text.startswith(("load+empty", "requant (")) for text in missing)
@@ -243,7 +247,7 @@ def test_the_dump_shows_all_state():
         memory.keys[:], memory.committed[:] = random_keys, random_keys
         memory.best[:] = -20_000
         change(memory)
-        execute(memory, *dump, len(dump[0]))
+        execute(memory, dump[0], np.arange(len(dump[0])), dump[1])
         return memory.dram
 
     def poke(name, at, value):
@@ -304,12 +308,10 @@ def test_faulty_programs_fault_where_planted():
     kinds = set()
     for seed in range(20):
         case = generate(TINY, seed, 30, faults=1.0)
-        table = decode_table(case.image)
-        faults = resolve(table, case.bases, case.limits, case.lengths, TINY)[:, OUT["fault"]]
         assert case.faulty
-        assert np.count_nonzero(faults) == 1
         result = ran(TINY, case)
-        assert result.fault_index == int(np.flatnonzero(faults)[0])
+        with pytest.raises(ProgramError, match=f"^command {result.fault_index}\\b.*( faults: | names unit )"):
+            verify(case.image, TINY, case.bases, case.limits, case.lengths, case.program)
         kinds.add(FAULTS[result.fault])
     assert len(kinds) > 1
 
