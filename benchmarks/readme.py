@@ -1,4 +1,4 @@
-"""Fill pages from real output: the demo and the numbers in README.md, drafting in docs/models.md, bodies in docs/bodies.md.
+"""Fill pages from real output: README.md, drafting in docs/models.md, bodies in docs/bodies.md.
 
     python benchmarks/readme.py
 
