@@ -35,8 +35,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Hardware": (
         Folder("hw", ("interfaces", "queue")),
-        Folder("hw/command", ("fetch", "window", "loops", "fields", "execute", "local", "lookup", "extents", "meaning", "legal", "spans", "hulls",
-                              "entries", "banks", "resolve", "dispatch", "issue", "claims")),
+        Folder("hw/command", ("fetch", "window", "loops", "fields", "execute", "local", "lookup", "extents", "meaning",
+                              "legal", "spans", "hulls", "entries", "banks", "resolve", "dispatch", "issue", "claims")),
         Folder("hw/move", ("load", "bursts", "align", "load_write", "row_walker", "store_read", "store")),
         Folder("hw/matrix", ("matrix", "preload", "unpack", "stream", "edge", "skew", "mesh", "pe", "drain")),
         Folder("hw/vector", ("vector", "sequencer", "ops", "datapath", "lane", "round", "exp", "gelu", "word", "mask",
