@@ -122,13 +122,14 @@ class Dispatch(wiring.Component):
 
         m.submodules.resolve = resolve = Resolve(config=config)
         pushed, fault = Signal(), Signal(FAULT_BITS)
+        spent = Signal(init=self.most == 0)  # ``total`` is ``most``
         connect(m, wiring.flipped(self.repeat), resolve.repeat)
         m.d.comb += [
             resolve.valid.eq(self.command_valid), resolve.word.eq(self.command), self.command_take.eq(resolve.take),
             self.base_index.eq(resolve.base_index),
             *(getattr(resolve, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit", "clear")),
             resolve.leave.eq(pushed),
-            fault.eq(Mux(self.total == self.most, FAULTS.index("illegal"), resolve.fault)),
+            fault.eq(Mux(spent, FAULTS.index("illegal"), resolve.fault)),
             self.fault.eq(Mux(resolve.full, fault, 0)),
         ]
 
@@ -198,7 +199,9 @@ class Dispatch(wiring.Component):
         rooms.append(resolve.unit == CONTROL)
         m.d.comb += pushed.eq(resolve.full & ~self.stop & ~fault.any() & Cat(rooms).any())
         with m.If(pushed):
-            m.d.sync += self.total.eq(self.total + 1)
+            m.d.sync += [self.total.eq(self.total + 1), spent.eq(self.total == self.most - 1)]
         with m.If(self.clear):
-            m.d.sync += [stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0)]
+            m.d.sync += [
+                stationary.eq(0), doubtful.eq(0), self.dispatched.eq(0), self.total.eq(0), spent.eq(self.most == 0),
+            ]
         return m
