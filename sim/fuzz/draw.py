@@ -13,7 +13,7 @@ from gemmule.control import Local
 from gemmule.isa import MAX_LENGTH, NUM_BASES, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS, OPERATIONS
 
-__all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "TARGETS", "Draw", "Note", "run_reach", "sets_of"]
+__all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "TARGETS", "Draw", "Note", "Straight", "run_reach", "sets_of"]
 
 # Operations that touch much wait for more, so others are taken before them; some are set up for others anyway.
 _SHARES = {
@@ -256,3 +256,11 @@ class Draw:
                 self.contexts[kind, number] = max(rows, self.contexts.get((kind, number), 0))
             else:
                 self.contexts.pop((kind, number), None)
+
+
+class Straight(Draw):
+    """Without control commands: command i of the launch stands at place i of its image."""
+
+    def __init__(self, config: Config, random: np.random.Generator, bases: np.ndarray, lengths: np.ndarray) -> None:
+        super().__init__(config, random, bases, lengths)
+        self.control = False

@@ -194,7 +194,7 @@ def spare(launch: Launch) -> Launch:
     image = b""
     for at in range(0, len(launch.image), COMMAND_BYTES):
         word = int.from_bytes(launch.image[at:at + COMMAND_BYTES], "little")
-        used = sum(bits for _, bits in (*HEADER, *body_of(word & 7)))
+        used = sum(bits for _, bits in (*HEADER, *body_of(word & 7, word >> 3 & 31)))
         image += (word | (1 << 8 * COMMAND_BYTES) - (1 << used)).to_bytes(COMMAND_BYTES, "little")
     return Launch("spare bits", launch.seed, image, launch.program, launch.dram, launch.bases,
                   launch.limits, launch.lengths)

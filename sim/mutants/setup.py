@@ -10,6 +10,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.csr import Control, Csr
 from gemmule.isa import NUM_BASES, NUM_LENGTHS, Command, encode_program
+from gemmule.sim.fuzz.draw import Straight
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
@@ -67,7 +68,7 @@ class Setup:
 
     @staticmethod
     def make(config: Config, seed: int, commands: int) -> Setup:
-        case, after = (generate(config, seed + i, commands, brief=True) for i in range(2))
+        case, after = (generate(config, seed + i, commands, brief=True, taste=Straight) for i in range(2))
         model = Simulator(config, dram_bytes=len(case.dram))
         clean, program, _, then = (Program.record(launch, model) for launch in (
             wipe(config, len(case.dram)), case, wipe(config, len(case.dram)), after))

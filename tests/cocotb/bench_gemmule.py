@@ -13,6 +13,7 @@ from device import TINY, Bench
 from gemmule.csr import FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status
 from gemmule.isa import COMMAND_BYTES, MoveFlag, Unit, decode
 from gemmule.resolve import FAULTS
+from gemmule.sim.fuzz.draw import Straight
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
@@ -39,7 +40,7 @@ def slow(seed: int) -> Iterator[bool]:
 @cocotb.test()
 @cocotb.parametrize((("seed", "stalls"), [(1, "none"), (1, "often"), (2, "often"), (3, "slow")]))
 async def random_program(dut: Any, seed: int, stalls: str) -> None:
-    case = generate(TINY, 900 + seed, COMMANDS, brief=True)
+    case = generate(TINY, 900 + seed, COMMANDS, brief=True, taste=Straight)
     bench = await Bench.start(dut, len(case.dram))
     pauses = {"none": None, "often": often, "slow": slow}[stalls]
     bench.pause(pauses, seed)
@@ -61,7 +62,7 @@ def moves(case: Launch, unit: Unit) -> list[tuple[int, int]]:
 @cocotb.parametrize((("where", "recover"), [
     ("fetch", "reset"), ("load", "restart"), ("load", "reset"), ("store", "restart")]))
 async def axi_error(dut: Any, where: str, recover: str) -> None:
-    case, after = generate(TINY, 950, COMMANDS, brief=True), generate(TINY, 951, COMMANDS, brief=True)
+    case, after = (generate(TINY, seed, COMMANDS, brief=True, taste=Straight) for seed in (950, 951))
     count = len(case.image) // COMMAND_BYTES
     index, begin = {"fetch": (count - 6, case.program + (count - 6) * COMMAND_BYTES),
                     "load": moves(case, Unit.LOAD)[0], "store": moves(case, Unit.STORE)[-1]}[where]
@@ -101,7 +102,7 @@ async def axi_error(dut: Any, where: str, recover: str) -> None:
 async def memory_stops(dut: Any, channel: str) -> None:
     """One channel of the memory never answers again: fault ``watchdog`` and the interrupt, ``WATCHDOG`` + 1 cycles
     after the last transfer. Once device and bus are reset the next program is exact."""
-    case, after = generate(TINY, 955, 30, brief=True), generate(TINY, 956, 30, brief=True)
+    case, after = (generate(TINY, seed, 30, brief=True, taste=Straight) for seed in (955, 956))
     bench = await Bench.start(dut, len(case.dram))
     await bench.poke(Csr.WATCHDOG, 400)
     ram = bench.read if channel in ("ar", "r") else bench.write
@@ -174,7 +175,7 @@ async def registers(dut: Any, seed: int) -> None:
 @cocotb.test()
 async def interrupt(dut: Any) -> None:
     """Level until cleared; status and cycles stay; the next start lowers it too."""
-    case = generate(TINY, 960, 10, brief=True)
+    case = generate(TINY, 960, 10, brief=True, taste=Straight)
     bench = await Bench.start(dut, len(case.dram))
     assert not dut.irq.value
     await bench.check(case)
@@ -205,7 +206,7 @@ async def interrupt(dut: Any) -> None:
 @cocotb.test()
 async def corrupt_memory(dut: Any) -> None:
     """The comparison fails when one bit of the data that the device reads is wrong."""
-    case = generate(TINY, 970, 10, brief=True)
+    case = generate(TINY, 970, 10, brief=True, taste=Straight)
     bench = await Bench.start(dut, len(case.dram))
     honest, begin = bench.read._read, moves(case, Unit.LOAD)[0][1]
 

@@ -15,6 +15,7 @@ from gemmule.csr import TRAFFIC, Control, Csr, Status, base_offset, length_offse
 from gemmule.isa import COMMAND_BYTES, Command, Unit, decode_table, encode_program
 from gemmule.operands import Memory
 from gemmule.resolve import FAULTS, OUT, resolve
+from gemmule.sim.fuzz.draw import Straight
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.fuzz.wipe import wipe
 from gemmule.sim.launch import Launch
@@ -93,12 +94,12 @@ def test_random_programs_on_a_bus_that_stalls(rtl, model, mode):
     rtl.set_stall(*MODES[mode])
     try:
         for seed in range(2):
-            expected, seen, wrong = run_both(generate(TINY, 700 + seed, 60, brief=True), model, rtl)
+            expected, seen, wrong = run_both(generate(TINY, 700 + seed, 60, brief=True, taste=Straight), model, rtl)
             assert (wrong, seen.fault) == (0, 0)
             assert traffic(seen) == traffic(expected)
             assert (seen.finish >= 0).all()
             assert seen.cycles > expected.cycles
-        case = generate(TINY, 710, 60, brief=True)
+        case = generate(TINY, 710, 60, brief=True, taste=Straight)
         at = len(case.image) // COMMAND_BYTES // 2
         expected, seen, wrong = run_both(broken(case, at), model, rtl)
         assert wrong == 0
@@ -111,7 +112,7 @@ def test_random_programs_on_a_bus_that_stalls(rtl, model, mode):
 @pytest.mark.parametrize("stalls", [False, True])
 def test_errors_that_hit_single_beats(rtl, model, stalls):
     """Fault ``axi``; the commands dispatched by then have run, and they alone. The next program is exact."""
-    rng, case, hits = random.Random(3), generate(TINY, 720, 60, brief=True), 0
+    rng, case, hits = random.Random(3), generate(TINY, 720, 60, brief=True, taste=Straight), 0
     words = [(unit, at) for unit in (Unit.LOAD, Unit.STORE) for at in moved_words(case, unit, rng, 4)]
     words += [(None, case.program + 4 * rng.randrange(len(case.image) // 4)) for _ in range(4)]  # fetch
     for unit, at in words:
@@ -133,21 +134,21 @@ def test_errors_that_hit_single_beats(rtl, model, stalls):
         assert (ours == theirs).all(), (unit, at)
         assert traffic(seen, "program") == traffic(expected, "program"), (unit, at)
     assert hits >= len(words) - 2
-    report = cosim(generate(TINY, 721, 60, brief=True), model, rtl)
+    report = cosim(generate(TINY, 721, 60, brief=True, taste=Straight), model, rtl)
     assert report.ok, report.text
 
 
 def exact_again(rtl: RtlDevice) -> None:
     """Two programs, to the cycle."""
     fresh = Simulator(TINY, dram_bytes=SIZE)
-    for case in (wipe(TINY, SIZE), generate(TINY, 730, 40, brief=True)):
+    for case in (wipe(TINY, SIZE), generate(TINY, 730, 40, brief=True, taste=Straight)):
         report = cosim(case, fresh, rtl)
         assert report.ok, report.text
 
 
 @pytest.mark.parametrize("kind", ["device and bus", "RESET while the bus is reset"])
 def test_reset_within_bursts(rtl, model, kind):
-    rng, case = random.Random(4), generate(TINY, 731, 60, brief=True)
+    rng, case = random.Random(4), generate(TINY, 731, 60, brief=True, taste=Straight)
     model.load(case)
     cycles = model.run().cycles
     for _ in range(6):
@@ -168,7 +169,7 @@ def test_reset_within_bursts(rtl, model, kind):
 
 def test_a_reset_of_the_device_alone_is_seen():
     """What the documentation forbids: bursts that the device has forgotten meet the next program."""
-    case = generate(TINY, 731, 60, brief=True)
+    case = generate(TINY, 731, 60, brief=True, taste=Straight)
     with RtlDevice(TINY, watchdog=2_000_000) as other:
         other.load(case)
         other.write_register(Csr.WATCHDOG, 5000)
@@ -193,7 +194,7 @@ class Poked:
 
 def test_register_writes_during_a_run_change_nothing(rtl, model):
     """To the cycle; and parameters read back as they were."""
-    rng, case = random.Random(5), generate(TINY, 732, 60, brief=True)
+    rng, case = random.Random(5), generate(TINY, 732, 60, brief=True, taste=Straight)
     parameters = [Csr.PROGRAM_LO, Csr.PROGRAM_HI, Csr.PROGRAM_COMMANDS, Csr.WATCHDOG,
                   *(length_offset(i) for i in range(16)),
                   *(of(i) + half for of in (base_offset, limit_offset) for i in range(32) for half in (0, 4))]

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import TABLE_FIELDS, MatrixFlag, Unit, decode_table
-from gemmule.resolve import OUT, resolve
+from gemmule.isa import CONTROL, TABLE_FIELDS, MatrixFlag, Unit
+from gemmule.resolve import OUT
+from gemmule.sim.stream import stream_of
 from gemmule.sim.verify.access import Access, accesses, common
 
 __all__ = ["first_race"]
@@ -18,15 +19,18 @@ def first_race(image: bytes, config: Config, bases: np.ndarray, limits: np.ndarr
                lengths: np.ndarray) -> tuple[int, int] | None:
     """(later, earlier) of the first command that races, with the latest it races with of the first such unit.
 
-    Every command must be legal by itself.
+    Every command must be legal by itself. Commands are numbered as they run, control commands too.
     """
-    table = decode_table(image)
-    out = resolve(table, bases, limits, lengths, config)
-    found = [accesses(row, one, config) for row, one in zip(table, out)]
+    stream = stream_of(image, config, bases, limits, lengths)
+    table, out = stream.table[stream.places], stream.resolved
+    found = [accesses(row, one, config) if one[OUT["unit"]] != CONTROL else [] for row, one in zip(table, out)]
     members: list[list[int]] = [[] for _ in Unit]
     before: list[set[int]] = []  # what had surely finished when a command issued
     dataflow, guarded = 0, False
     for b, (row, one) in enumerate(zip(table, out)):
+        if one[OUT["unit"]] == CONTROL:
+            before.append(set())
+            continue
         unit, flags, real = int(one[OUT["unit"]]), int(one[OUT["flags"]]), not one[OUT["zero"]]
         own, predicate = members[unit], bool(row[F["predicate"]])
         stationary = flags >> MatrixFlag.OUTPUT_STATIONARY & 1
