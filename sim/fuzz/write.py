@@ -30,6 +30,8 @@ LOOP, SET = 0.12, 0.1
 """Chance of a body, of SET or PARAMS, where a command could be."""
 RUNS = 2
 """Commands that run by repetition, for each one written."""
+MOST = 400
+"""Of those, in the bodies of one loop that are not longer."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Writer:
         """A REPEAT with its body, of one of the forms that have not come for long."""
         draw = self.draw
         form, sizes = self._form(room)
-        runs = sizes[0] + 1 + min(self._runs, max(2 * sizes[0], self._runs // 3))
+        runs = sizes[0] + 1 + min(self._runs, max(2 * sizes[0], min(MOST, self._runs // 3)))
         kept = draw.long_cycles, draw.wish, draw.fresh, draw.moved
         draw.long_cycles, draw.wish = 0, None
         done = self._loop(sizes, draw.integer(*form.turns), runs)
