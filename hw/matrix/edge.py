@@ -57,17 +57,19 @@ class Edge(wiring.Component):
         m = Module()
         lanes, serial = self.lanes, self.serial
         m.submodules.skew = skew = self.skew
-        m.d.sync += skew.i.eq(Mux(self.transpose & ~self.load, 0, self.row.as_value()))
+        m.d.comb += skew.i.eq(Mux(self.transpose & ~self.load, 0, self.row.as_value()))
 
-        # What lane 0 shows, another lane some cycles later: the ends of its own skew lane or of lane k (bit k).
+        # What lane 0 shows, another lane some cycles later: the ends of its own skew lane or of lane k (bit k). The
+        # register stands behind the choice: a multiplier follows.
         shows = Signal(1 + lanes)
         m.d.comb += shows.eq(Mux(self.transpose, 2 << self.index, 1))
         for r in range(lanes):
+            plain = shows[0]
+            picks = [shows[1 + k] | plain if k == r else shows[1 + k] for k in range(lanes)]
             passed = Signal.like(shows, name=f"shows_{r}")
             m.d.sync += passed.eq(shows)
-            shows, plain = passed, passed[0]
-            picks = [passed[1 + k] | plain if k == r else passed[1 + k] for k in range(lanes)]
-            m.d.comb += self.o[r].eq(Cat(
+            shows = passed
+            m.d.sync += self.o[r].eq(Cat(
                 _either([Mux(pick, skew.o[k][:serial], 0) for k, pick in enumerate(picks)]),
                 Mux(plain, skew.o[r][serial:], 0)))
         return m
