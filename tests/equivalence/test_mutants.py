@@ -105,8 +105,8 @@ def test_dropped_claims(small: list[Record], stream: str) -> None:
     number = STREAMS.index(stream)
     unit = STREAM_UNIT[number]
     column = OUT["claim0"] + number - STREAM_UNIT.index(unit)
-    old = "        if resolved[i, _FAULT]:\n"
-    new = f"        if resolved[i, _UNIT] == {unit}:\n            resolved[i, {column}] = 0\n{old}"
+    old = "            fault = out[_FAULT]\n"
+    new = f"            if out[_UNIT] == {unit}:\n                out[{column}] = 0\n{old}"
     with mutated("gemmule.sim.timing.program", old, new) as model:
         assert caught(SMALL, small, kind=model)
 
