@@ -183,7 +183,8 @@ RULES: dict[str, tuple[str, str, str]] = {
     "scaling: second factor": ("resolve", "out[_O_AUX] = _register(register + 2, lengths)", "pass"),
     "scaling: of sums": ("resolve", "out[_OP] == _ADD or (out[_OP] == _REQUANT and", "(out[_OP] == _REQUANT and"),
     # resolve
-    "resolve: room": ("sim.timing.engine", "f.taken - sent < p.resolve or push)", "f.taken - sent <= p.resolve or push)"),
+    "resolve: room": ("sim.timing.engine", "f.taken - sent < p.resolve or push)",
+                      "f.taken - sent <= p.resolve or push)"),
     "resolve: room, less": ("sim.timing.engine", "f.taken - sent < p.resolve or push)",
                             "f.taken - sent < p.resolve - 1 or push)"),
     "gather: order": ("sim.functional.execute", "outside[self.indices]", "outside[self.indices[::-1]]"),
