@@ -35,7 +35,7 @@ def test_base_has_the_sizes_that_results_are_compared_at() -> None:
     ({"burst_bytes": 4096}, "config: burst_bytes must be a power of two from 32 to 1024, not 4096"),
     ({"dram": {"latency": 1}}, "config: dram.latency must be at least 4 cycles, not 1"),
     ({"dimension": 4}, "config: dimension: unknown key; did you mean dim?"),
-    ({"zzz": 4}, "config: zzz: unknown key; known keys: name, dim"),
+    ({"zzz": 4}, "config: zzz: unknown key; keys: name, dim"),
     ({"dim": "16"}, "config: dim must be an integer, not '16'"),
     ({"name": "../evil"}, "config: name must be 1 to 32 letters, digits, '_' or '-'"),
     ({"host": {"step_cycles": -1}}, "config: host.step_cycles must be from 0 to 10**9, not -1"),

@@ -43,7 +43,7 @@ def first_problem(error: ValidationError, record: type[BaseModel]) -> tuple[str,
         near = get_close_matches(str(first["loc"][-1])[:64], known, 1, 0.5)
         if near:
             return where, f"{name}: unknown key; did you mean {near[0]}?"
-        return where, f"{name}: unknown key; known keys: {', '.join(known)}"
+        return where, f"{name}: unknown key; keys: {', '.join(known)}"
     if kind == "literal_error":
         return where, f"{name} must be {context['expected']}, not {shown(value)}"
     if kind in _BOUNDS:

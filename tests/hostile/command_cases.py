@@ -46,7 +46,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str, Callable[[Path], None] | None]]
     "long command": (("g" * 5000,), "", None), "long program": (("disasm", "p" * 5000), "File name too long", None),
     "empty program": (("disasm", "a.bin"), "a.bin must hold commands of 32 bytes each, not 0", touch("a.bin")),
     "cut program": (("disasm", "a.bin"), "a.bin must hold commands of 32 bytes", touch("a.bin", b"\0" * 33)),
-    "no commands": (("disasm", "a.bin"), "a.bin: command 0: unit must be from 0 to 4", touch("a.bin", b"\x07" * 32)),
+    "no commands": (("disasm", "a.bin"), "a.bin: command 0: unit must be from 0 to 5", touch("a.bin", b"\x07" * 32)),
     "all ones": (("disasm", "a.bin"), "a.bin: command 0", touch("a.bin", b"\xff" * 64)),
     "JSON into a folder": ((*GEMM, "--json", "."), "--json must name a writable file", None),
     "JSON below a file": ((*GEMM, "--json", "file/x.json"), "--json must name a writable file", touch("file", b"x")),
