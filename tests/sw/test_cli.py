@@ -198,4 +198,4 @@ def test_disassembly_of_a_saved_image(monkeypatch, capsys, tmp_path: Path) -> No
     assert [line.split("#")[0].rstrip() for line in listing.splitlines()] == capsys.readouterr().out.splitlines()
     image.write_bytes(b"\x07" * 32)
     assert run(monkeypatch, "disasm", str(image)) == 2
-    assert "program.bin: command 0: unit must be from 0 to 4" in capsys.readouterr().err
+    assert "program.bin: command 0: unit must be from 0 to 5" in capsys.readouterr().err
