@@ -48,7 +48,8 @@ endmodule
 
 
 COMMANDS = 52
-"""Of a random program: by then every unit has had work, and bodies have repeated. The rest, which stores all memories, takes longer."""
+"""Of a random program: by then every unit has had work, and bodies have repeated. The rest, which stores all memories,
+takes longer."""
 
 
 def short_program() -> Launch:
