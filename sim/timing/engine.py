@@ -54,6 +54,7 @@ def _simulate(  # type: ignore[no-untyped-def]
     reset_issue(k, p)
     reset_front(f, len(table))
     t = sent = 0  # commands that have left resolve
+    wake = 0  # first cycle in which fetch or the take may do something of itself
     fault_seen = 0  # first cycle in which the command that faults is at the end of resolve
     last = 0  # last cycle in which a control command left
 
@@ -72,10 +73,12 @@ def _simulate(  # type: ignore[no-untyped-def]
             push = u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
 
         # updates
-        changed, ahead = step_front(
-            p, f, dram, t, program, table, stream, ready, f.taken - sent < p.resolve or push)
-        if ahead:
-            mover.load_next = max(mover.load_next, t + 1)
+        if push or t >= wake:
+            changed, ahead = step_front(
+                p, f, dram, t, program, table, stream, ready, f.taken - sent < p.resolve or push)
+            if ahead:
+                mover.load_next = max(mover.load_next, t + 1)
+            wake = t + 1 if changed else next_front(p, f, t)
         if push:
             if resolved[sent, _UNIT] == CONTROL_UNIT:
                 last = t
@@ -87,8 +90,8 @@ def _simulate(  # type: ignore[no-untyped-def]
 
         # next cycle in which dispatch or issue may change; bursts until then
         after = t + 1
-        if chosen < 0 and not (push or changed):
-            after = min(next_stamp(k, mover, order, finish, t), next_front(p, f, t))
+        if chosen < 0 and not push and wake > after:
+            after = min(next_stamp(k, mover, order, finish, t), wake)
             if sent < f.taken and ready[sent] > t:
                 after = min(after, ready[sent])
         after = advance(p, mover, dram, indices, finish, after)
