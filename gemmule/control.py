@@ -34,7 +34,7 @@ from .resolve import CONFIG, FAULTS
 
 __all__ = [
     "MAX_COMMANDS", "MAX_DEPTH", "Local", "Loop", "Sequence", "begin", "execute", "new_local",
-    "parameter_read", "params", "repeat", "set_displacement", "set_length", "take",
+    "parameter_read", "params", "refusal", "repeat", "set_displacement", "set_length", "take",
 ]
 
 MAX_DEPTH = 4
@@ -226,6 +226,36 @@ def _execute_repeat(row, local):  # type: ignore[no-untyped-def]
     loop[_BEGIN], loop[_COMMANDS], loop[_TURNS], loop[_REST] = sequence[_PLACE], body, times, left - body
     sequence[_LEFT], sequence[_DEPTH] = body, depth + 1
     return _NONE
+
+
+def refusal(row: np.ndarray, local: Local) -> str:
+    """Why a control command faults that is the next one to be taken, as the end of a sentence that begins with it."""
+    op, left, depth = int(row[_F_OP]), int(local.sequence[_LEFT]) - 1, int(local.sequence[_DEPTH])
+    if row[_F_OP + 1:_F_REST].any():
+        return "must have no waits, flags, dynamic row or predicate"
+    if op == _SET:
+        register, number = int(row[_F_SOURCE_REG]), int(row[_F_TARGET_REG])
+        if row[_F_SOURCE] > _HALF:
+            return f"must have a source from 0 to {_HALF}, not {int(row[_F_SOURCE])}"
+        if row[_F_SOURCE] != _DISPLACEMENT and register >= _LENGTHS:
+            return f"must name length registers up to {_LENGTHS - 1}, not {register}"
+        if row[_F_TARGET] == _TO_LENGTH and not 1 <= number < _LENGTHS:
+            return f"must set one of length registers 1 to {_LENGTHS - 1}, not {number}"
+        if row[_F_TARGET] != _TO_LENGTH and row[_F_MODULUS]:
+            return "must have no modulus: displacements count modulo the address space"
+        return f"must read one of {len(local.words)} parameters, not number {int(parameter_read(row, local))}"
+    if op == _PARAMS:
+        last = int(row[_F_FIRST]) + _PARAMS_WORDS - 1
+        return f"must write parameters up to {len(local.words) - 1}, not {last}"
+    if op != _REPEAT:
+        return f"must have an operation from 0 to {_REPEAT}, not {op}"
+    body = int(row[_F_BODY])
+    if depth == _MAX_DEPTH:
+        return f"must stand within fewer than {_MAX_DEPTH} bodies"
+    if depth and left == 0:
+        return "must not be the last command of a body: let one more follow its own"
+    where = "before the body around it" if depth else "within the program"
+    return f"must have a body of 1 command or more that ends {where} (commands left: {left}), not of {body}"
 
 
 def _control(op: COp, note: str, **values: int) -> Command:

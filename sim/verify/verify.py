@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.control import begin, new_local
+from gemmule.control import MAX_COMMANDS, Local, begin, new_local, refusal
 from gemmule.isa import (
     COMMAND_BYTES,
     CONTROL,
@@ -84,8 +84,11 @@ class _Explain:
     def found(self, i: int) -> list[Access]:
         return accesses(self.stream.table[self.stream.places[i]], self.stream.resolved[i], self.config)
 
-    def fault(self, b: int, code: int) -> str:
+    def fault(self, b: int, code: int, local: Local) -> str:
         unit = int(self.stream.units[b])
+        if unit == CONTROL and b < MAX_COMMANDS:
+            why = refusal(self.stream.table[self.stream.places[b]], local)
+            return f"{self.text(b)} faults: {FAULTS[code]}; it {why}"
         if unit > CONTROL:
             return f"{self.name(b)} names unit {unit}; units are 0 to {int(CONTROL)}"
         return f"{self.text(b)} faults: {FAULTS[code]}"
@@ -139,7 +142,7 @@ def verify(program: Iterable[Command] | bytes, config: Config, bases: np.ndarray
         return
     explain = _Explain(image, Streams(config).follow(table, *registers), config)
     if end == FAULT:
-        raise ProgramError(explain.fault(at, int(out[OUT["fault"]])))
+        raise ProgramError(explain.fault(at, int(out[OUT["fault"]]), local))
     if end == PROGRAM:
         raise ProgramError(
             f"{explain.text(at)} stores into the program at {low}..{high - 1}; fetch may already have read it: "

@@ -5,7 +5,7 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.control import params, repeat, set_displacement, set_length
-from gemmule.isa import COMMAND_BYTES, Command, Length, Source, Unit, decode_table, encode_program
+from gemmule.isa import COMMAND_BYTES, CONTROL, Command, Length, Source, Unit, decode_table, encode_program
 from gemmule.sim.verify.order import Order
 from gemmule.sim.verify.state import FAULT, FINE, RACE, UNSET
 from gemmule.sim.verify.verify import ProgramError, verify
@@ -85,12 +85,21 @@ def test_a_parameter_that_nothing_has_brought() -> None:
 
 
 @pytest.mark.parametrize(("commands", "message"), [
-    ([repeat(2, 1), load(0)], r"^command 0 \(control.repeat  .*next 2, 1 times\) faults: illegal$"),
-    ([repeat(2, 2), load(0, offset=64), params(508)], r"^command 2 \(control.params.*\) faults: rows$"),
-    ([repeat(3, 2), load(0), set_length(1), repeat(1, 1), load(0)], r"^command 3 .* faults: illegal$"),
+    ([repeat(2, 1), load(0)], r"^command 0 \(control.repeat  .*next 2, 1 times\) faults: illegal; it must have a body "
+     r"of 1 command or more that ends within the program \(commands left: 1\), not of 2$"),
+    ([repeat(3, 2), load(0), repeat(2, 1), load(0), load(0)],
+     r"^command 2 .* ends before the body around it \(commands left: 1\), not of 2$"),
+    ([repeat(2, 2), load(0, offset=64), params(508)],
+     r"^command 2 \(control.params.*\) faults: rows; it must write parameters up to 511, not 512$"),
+    ([repeat(3, 2), load(0), set_length(1), repeat(1, 1), load(0)],
+     r"^command 3 .* faults: illegal; it must not be the last command of a body: let one more follow its own$"),
     ([params(0), repeat(2, 3), set_length(2, Source.HALF, 1, index=8), set_length(1, amount=1100)],
-     r"^command 4 at 2 \(control.set .*half\[8\+len1\]\) faults: rows$"),
-    ([set_length(0)], "^command 0 .* faults: illegal$"),
+     r"^command 4 at 2 \(control.set .*half\[8\+len1\]\) faults: rows; it must read one of 512 parameters, "
+     "not number 554$"),
+    ([set_length(0)], "^command 0 .* faults: illegal; it must set one of length registers 1 to 15, not 0$"),
+    ([set_displacement(1, 5)], "^command 0 .* it must have a source from 0 to 4, not 5$"),
+    ([Command(CONTROL, {}, 3)], "^command 0 .* it must have an operation from 0 to 2, not 3$"),
+    ([Command(CONTROL, {"target_reg": 1}, flags=frozenset({0}))], "^command 0 .* it must have no waits, flags, "),
 ])
 def test_faults(commands: list[Command], message: str) -> None:
     with pytest.raises(ProgramError, match=message):
