@@ -149,7 +149,7 @@ class _Builder:
 
     def _softmax(self, op: VOp, n: Length, *flags: SoftmaxFlag, **fields: Any) -> Command:
         return Command.make(Unit.VECTOR, op=op, note=op.name.lower(), src0=self.scores, src0_stride=self.rows,
-                            m=self.m, n=n, flags=flags, scale_reg=0, **fields)
+                            m=self.m, n=n, flags=flags, **fields)
 
     def _piece(self, k: str, v: str, n: Length, stride: int, score: tuple[int, int], flags: set[SoftmaxFlag], *,
                more: bool) -> list[Command]:

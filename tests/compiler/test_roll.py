@@ -16,6 +16,8 @@ from gemmule.compiler.roll import ScalingRegisters, roll_layers
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import load_config
 from gemmule.isa import CONTROL, Command, RequantFlag, Unit, VOp, encode_program
+from gemmule.sim.rtl.cosim import cosim
+from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.stream import stream_of
 from gemmule.sim.verify.verify import verify
@@ -122,6 +124,19 @@ def test_a_stack_is_its_layers(config, count, shape) -> None:
     if count == 24:  # fewer layers hide less
         assert cycles[0] <= 1.001 * cycles[1]
         assert images[1] >= 20 * images[0]
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_a_stack_on_the_rtl() -> None:
+    """Bytes, cycles and counters of layers as one body."""
+    layers, x8, x16 = stack(3, EncoderShape(sequence=8, heads=2, head_dim=4, inner=12))
+    program = compile_encoder_stack(layers, TINY)
+    with RtlDevice(TINY, watchdog=1_000_000) as rtl:
+        report = cosim(program.launch("stack", program.fill(x8, x16), program.registers()),
+                       Simulator(TINY, dram_bytes=program.size), rtl)
+    assert report.ok, report.text
+    assert report.counter_differences == 0
 
 
 def test_layers_of_two_shapes() -> None:
