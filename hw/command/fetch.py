@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import bits_for, ceil_log2
 
 from gemmule.config import Config
 from gemmule.control import MAX_DEPTH
@@ -83,8 +83,9 @@ class Fetch(wiring.Component):
         beats = max(1, COMMAND_BYTES // config.bus_bytes)  # per command
         lanes = max(1, config.bus_bytes // COMMAND_BYTES)  # commands per beat
         m.submodules.window = window = Window(config=config)
-        m.submodules.ahead = ahead = Loops(place_bits=config.address_bits - command_bits, most=most)
-        m.submodules.taken = taken = Loops(place_bits=COUNT_BITS, most=1)
+        m.submodules.ahead = ahead = Loops(
+            place_bits=config.address_bits - command_bits, most=most, limit_bits=bits_for(places))
+        m.submodules.taken = taken = Loops(place_bits=COUNT_BITS, most=1, limit_bits=1)
 
         # Request: n commands up to the next burst boundary, or the end of a body or of the program.
         address = Cat(Const(0, command_bits), ahead.place)
@@ -94,11 +95,12 @@ class Fetch(wiring.Component):
         first_lane = address[command_bits:max(bus_bits, command_bits)]
         requested = Signal()
         m.d.comb += [
-            ahead.within.eq(most - slot if most > 1 else 1),
+            ahead.within.eq(Array(most - i for i in range(most))[slot] if most > 1 else 1), ahead.limit.eq(room),
             # What the bus has seen stays.
-            read.req_valid.eq((ahead.left != 0) & (room >= n) & (~repeat.pause | repeat.standing)),
+            read.req_valid.eq(ahead.fits & (~repeat.pause | repeat.standing)),
             read.req_addr.eq(Cat(Const(0, bus_bits), address[bus_bits:])),
-            read.req_len.eq((n << ceil_log2(beats)) - 1 if lanes == 1 else (n + first_lane - 1) >> 1),
+            read.req_len.eq(Array(max(0, beats * i - 1) for i in range(most + 1))[n] if lanes == 1
+                            else (n + first_lane - 1) >> 1),
             requested.eq(read.req_valid & read.req_ready),
             ahead.step.eq(requested),
         ]
@@ -122,7 +124,9 @@ class Fetch(wiring.Component):
 
         # REPEAT. No command is taken before it acts: the positions stand, but for requests up to the cycle before.
         rest = Signal(COUNT_BITS + 1)
-        more = Signal(COUNT_BITS + 2)  # of the body's commands: those not requested yet; top bit: none, and others are
+        more = Signal(COUNT_BITS)  # of the body's commands: those not requested yet, if there are ``any_more``
+        large, low = repeat.body[len(room):].any(), repeat.body[:len(room)]
+        any_more = Signal()
         begins, short, anchors = Signal(), Signal(), Signal()
         anchored, anchor = Signal(), Signal(range(MAX_DEPTH))  # the body below so many others is anchored
         m.d.comb += [
@@ -130,14 +134,14 @@ class Fetch(wiring.Component):
             # A body ends before the one around it does, so that no command ends two.
             repeat.allows.eq(~closed & (repeat.body != 0) & (taken.depth != MAX_DEPTH) & ~rest[-1]
                              & ((taken.depth == 0) | (rest != 0))),
-            more.eq(repeat.body + room - places),
+            more.eq(repeat.body + room - places), any_more.eq(large | (low + room > places)),
             begins.eq(repeat.effect & (repeat.times != 0)),
-            short.eq(repeat.body <= places), anchors.eq(begins & short & ~anchored),
+            short.eq(~large & (low <= places)), anchors.eq(begins & short & ~anchored),
             *(side.body.eq(repeat.body) for side in (taken, ahead)),
             *(side.rest.eq(rest) for side in (taken, ahead)),
             taken.push.eq(begins), taken.begin.eq(taken.place), taken.turns.eq(repeat.times),
             taken.more.eq(repeat.body),
-            ahead.push.eq(begins & ~anchored & ~more[-1] & (more != 0)),
+            ahead.push.eq(begins & ~anchored & any_more),
             ahead.begin.eq(self.program[command_bits:] + taken.place), ahead.more.eq(more),
             ahead.turns.eq(Mux(short, 1, repeat.times)),
         ]
@@ -148,19 +152,22 @@ class Fetch(wiring.Component):
 
         # Places: an anchored body gives all of its own back when it has been taken for the last time.
         leaves_anchor = Signal()
-        freed = Signal(range(places + 1))
+        frees, gain = Signal(), Signal(range(places + 1))
+        more_room = Signal(range(places + 1))
         m.d.comb += [
             leaves_anchor.eq(taken.leaves & (taken.depth - 1 == anchor)),
-            freed.eq(Mux(anchored, Mux(leaves_anchor, taken.innermost, 0), step)),
+            frees.eq(Mux(anchored, leaves_anchor, step)), gain.eq(Mux(anchored, taken.innermost, 1)),
+            more_room.eq(room + gain),
             window.back.eq(anchored & ~taken.leaves & taken.closes), window.body.eq(taken.innermost),
         ]
         with m.If(leaves_anchor):
             m.d.sync += anchored.eq(0)
-        m.d.sync += room.eq(room - Mux(requested, n, 0) + freed)
+        # All sums first: that a burst is requested, and that a place is free, is known late.
+        m.d.sync += room.eq(Mux(frees, Mux(requested, more_room - n, more_room), Mux(requested, room - n, room)))
 
         # Beats.
         reserved = Signal(range(places + 1))
-        m.d.sync += reserved.eq(reserved + Mux(requested, n, 0) - window.arrived)
+        m.d.sync += reserved.eq(Mux(requested, reserved + n, reserved) - window.arrived)
         m.d.comb += [
             window.clear.eq(self.start), window.requested.eq(requested), window.odd.eq(address[command_bits]),
             window.count.eq(n),
