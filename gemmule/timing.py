@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from .config import Config
+from .isa import NUM_BASES
 
 __all__ = ["Timing", "ceil_div", "matrix_shape", "serial_finish"]
 
@@ -57,6 +58,8 @@ class Timing:
 
     fetch_start: int = 1
     """Start strobe to the first cycle in which fetch may request."""
+    registers: int = NUM_BASES + 1
+    """Start strobe to the first cycle in which a command may be taken: local registers are set one a cycle."""
     resolve: int = 6
     """Command taken from the fetch queue to the first cycle in which it may enter a unit's queue: stages of resolve."""
     control: int = 4

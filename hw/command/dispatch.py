@@ -60,8 +60,8 @@ class Dispatch(wiring.Component):
         Its place in the image; without a command, that of the next one.
     repeat: Out(RepeatControl)
         To fetch.
-    lengths, base_index, base, limit:
-        Length registers at ``clear``, and base register ``base_index``, see
+    length_index, length, base_index, base, limit:
+        Length register ``length_index`` as the host gave it, and base register ``base_index``, see
         :class:`gemmule.hw.command.resolve.Resolve`.
     stop: In(1)
         Push nothing.
@@ -96,7 +96,8 @@ class Dispatch(wiring.Component):
         super().__init__({
             "command_valid": In(1), "command": In(8 * COMMAND_BYTES), "command_take": Out(1),
             "command_place": In(COUNT_BITS), "repeat": Out(RepeatControl()),
-            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "length_index": Out(range(NUM_LENGTHS)),
+            "length": In(LENGTH_BITS),
             "base_index": Out(range(NUM_BASES)),
             "base": In(config.address_bits),
             "limit": In(config.address_bits),
@@ -126,8 +127,8 @@ class Dispatch(wiring.Component):
         connect(m, wiring.flipped(self.repeat), resolve.repeat)
         m.d.comb += [
             resolve.valid.eq(self.command_valid), resolve.word.eq(self.command), self.command_take.eq(resolve.take),
-            self.base_index.eq(resolve.base_index),
-            *(getattr(resolve, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit", "clear")),
+            self.length_index.eq(resolve.length_index), self.base_index.eq(resolve.base_index),
+            *(getattr(resolve, name).eq(getattr(self, name)) for name in ("length", "base", "limit", "clear")),
             resolve.leave.eq(pushed),
             fault.eq(Mux(spent, FAULTS.index("illegal"), resolve.fault)),
             self.fault.eq(Mux(resolve.full, fault, 0)),

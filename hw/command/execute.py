@@ -10,6 +10,7 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.command.fields import control_fields, fields_of
 from gemmule.hw.command.local import Local
+from gemmule.hw.command.lookup import READS
 from gemmule.hw.command.loops import RepeatControl
 from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.isa import (
@@ -52,10 +53,15 @@ class Execute(wiring.Component):
 
     Members
     -------
-    clear, initial: In
-        Start strobe: registers begin as the host's ``initial`` lengths.
-    lengths, displacement: Out
-        Length registers; displacement of the base register that the command in the first stage names.
+    clear: In(1)
+        Start strobe.
+    length_index, initial, ready:
+        Length registers as the host gave them, in turn, and that all have been set, see
+        :class:`gemmule.hw.command.local.Local`.
+    registers, lengths: In, Out
+        Look-up of length registers, see :class:`gemmule.hw.command.local.Local`.
+    displacement: Out
+        Of the base register that the command in the first stage names.
     enter: In(1)
         A command enters the first stage at the end of this cycle.
     present, word: In
@@ -72,9 +78,11 @@ class Execute(wiring.Component):
 
     def __init__(self, *, config: Config) -> None:
         self.config = config
-        lengths = data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)
         super().__init__({
-            "clear": In(1), "initial": In(lengths), "lengths": Out(lengths), "displacement": Out(config.address_bits),
+            "clear": In(1), "length_index": Out(range(NUM_LENGTHS)), "initial": In(LENGTH_BITS), "ready": Out(1),
+            "registers": In(data.StructLayout(dict.fromkeys(READS, range(NUM_LENGTHS)))),
+            "lengths": Out(data.StructLayout(dict.fromkeys(READS, LENGTH_BITS))),
+            "displacement": Out(config.address_bits),
             "enter": In(1), "present": In(1), "word": In(8 * COMMAND_BYTES), "length": In(LENGTH_BITS),
             "control": Out(1), "held": Out(1), "refusal": Out(REFUSAL_BITS), "repeat": Out(RepeatControl()),
         })
@@ -177,7 +185,8 @@ class Execute(wiring.Component):
 
         acts = ~refusal.any()
         m.d.comb += [
-            local.clear.eq(self.clear), local.initial.eq(self.initial), self.lengths.eq(local.lengths),
+            local.clear.eq(self.clear), self.length_index.eq(local.index), local.initial.eq(self.initial),
+            self.ready.eq(local.ready), local.registers.eq(self.registers), self.lengths.eq(local.lengths),
             local.base.eq(Mux(self.control, change.source_reg, move.base)), self.displacement.eq(local.displacement),
             local.set_length.eq(at[4] & changes & to_length & acts),
             local.set_displacement.eq(at[4] & changes & ~to_length & acts),

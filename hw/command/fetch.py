@@ -107,8 +107,7 @@ class Fetch(wiring.Component):
         m.d.sync += repeat.standing.eq(read.req_valid & ~read.req_ready)
 
         # Take, or drop.
-        to_drop = Signal(COUNT_BITS)
-        dropping = Signal()
+        dropping = Signal()  # the innermost body, of which no turn is wanted
         step = Signal()
         closed = Signal()  # the last command taken was the last one of a body
         m.d.comb += [
@@ -119,8 +118,8 @@ class Fetch(wiring.Component):
         ]
         with m.If(step):
             m.d.sync += closed.eq(taken.closes)
-        with m.If(step & dropping):
-            m.d.sync += [to_drop.eq(to_drop - 1), dropping.eq(to_drop != 1)]
+        with m.If(taken.closes):
+            m.d.sync += dropping.eq(0)
 
         # REPEAT. No command is taken before it acts: the positions stand, but for requests up to the cycle before.
         rest = Signal(COUNT_BITS + 1)
@@ -139,14 +138,14 @@ class Fetch(wiring.Component):
             short.eq(~large & (low <= places)), anchors.eq(begins & short & ~anchored),
             *(side.body.eq(repeat.body) for side in (taken, ahead)),
             *(side.rest.eq(rest) for side in (taken, ahead)),
-            taken.push.eq(begins), taken.begin.eq(taken.place), taken.turns.eq(repeat.times),
+            taken.push.eq(repeat.effect), taken.begin.eq(taken.place), taken.turns.eq(repeat.times),
             taken.more.eq(repeat.body),
             ahead.push.eq(begins & ~anchored & any_more),
             ahead.begin.eq(self.program[command_bits:] + taken.place), ahead.more.eq(more),
             ahead.turns.eq(Mux(short, 1, repeat.times)),
         ]
-        with m.If(repeat.effect & ~begins):
-            m.d.sync += [to_drop.eq(repeat.body), dropping.eq(1)]
+        with m.If(repeat.effect & (repeat.times == 0)):
+            m.d.sync += dropping.eq(1)
         with m.If(anchors):
             m.d.sync += [anchored.eq(1), anchor.eq(taken.depth)]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,9 +11,7 @@ from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.isa import (
     COMMAND_BYTES,
     CONTROL,
-    MAX_LENGTH,
     NUM_BASES,
-    NUM_LENGTHS,
     COp,
     RequantFlag,
     Unit,
@@ -24,10 +19,12 @@ from gemmule.isa import (
     field_bits,
 )
 
-__all__ = ["AFTER_REG_BITS", "Lookup", "lookup_layout"]
+__all__ = ["AFTER_REG_BITS", "READS", "Lookup", "lookup_layout"]
 
 AFTER_REG_BITS = 4
 """Low bits of a softmax command's ``aux``: the register of the row's length; the others are what is taken from it."""
+READS = ("m", "n", "k", "dyn", "scale", "shifts")
+"""What length registers are looked up for."""
 REG_BITS = field_bits(Unit.VECTOR, "scale_reg")
 OFFSET_BITS = field_bits(Unit.VECTOR, "aux") - AFTER_REG_BITS
 
@@ -55,8 +52,8 @@ class Lookup(wiring.Component):
     -------
     word: In
         Command.
-    lengths: In(array)
-        Length registers; number 0 reads ``MAX_LENGTH``, whatever it holds.
+    registers, lengths: Out, In (structs by READS)
+        Look-up of length registers, in the same cycle.
     base_index: Out
         Base register that the command names.
     result: Out(lookup_layout)
@@ -67,7 +64,8 @@ class Lookup(wiring.Component):
     def __init__(self) -> None:
         super().__init__({
             "word": In(8 * COMMAND_BYTES),
-            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "registers": Out(data.StructLayout(dict.fromkeys(READS, REG_BITS))),
+            "lengths": In(data.StructLayout(dict.fromkeys(READS, LENGTH_BITS))),
             "base_index": Out(range(NUM_BASES)),
             "result": Out(lookup_layout()),
             "scaled": Out(8 * COMMAND_BYTES),
@@ -79,12 +77,10 @@ class Lookup(wiring.Component):
         kind, result = kind_of(m, header), self.result
         _, is_move, is_matrix, is_vector, is_select = kind
 
-        def value(name: str, register: Value) -> Signal:
-            """LEN[register], as a sum of products: fewer cells than a tree of multiplexers."""
-            number = named(m, f"{name}_reg", register)
-            values = (Const(MAX_LENGTH, LENGTH_BITS), *(self.lengths[i] for i in range(1, NUM_LENGTHS)))
-            return named(m, f"{name}_value", reduce(or_, (
-                value & (number == i).replicate(LENGTH_BITS) for i, value in enumerate(values))))
+        def value(name: str, register: Value) -> Value:
+            """LEN[register]."""
+            m.d.comb += self.registers[name].eq(register)
+            return self.lengths[name]
 
         def of(name: str, part: str) -> Value:  # matrix and vector commands have m and n in the same place
             shared = Mux(is_select, select[f"{name}_{part}"], vector[f"{name}_{part}"])

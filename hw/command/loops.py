@@ -59,7 +59,7 @@ class Loops(wiring.Component):
         Go on by ``count`` commands; not with ``push``.
     push: In(1)
         A body begins, or has begun, ``more`` commands before its end: ``body`` commands from ``begin`` on, ``turns`` of
-        them with the present one, and ``rest`` commands behind it to the end of what is around it.
+        them with the present one (0 means 1), and ``rest`` commands behind it to the end of what is around it.
     place, left, depth: Out
         Position, commands from there to the nearest end, bodies around it.
     closes, leaves: Out(1)
@@ -130,7 +130,10 @@ class Loops(wiring.Component):
         with m.If(self.step):
             m.d.sync += self.place.eq(Cat(next_slot[:self.slot_bits], Mux(next_slot[-1], page + 1, page)))
             with m.If(reaches):
-                m.d.sync += [self.left.eq(Mux(inside, turned, 0)), far.eq(inside & Mux(last_turn, is_far(body.data.rest), is_far(body.data.body)))]
+                m.d.sync += [
+                    self.left.eq(Mux(inside, turned, 0)),
+                    far.eq(inside & Mux(last_turn, is_far(body.data.rest), is_far(body.data.body))),
+                ]
             with m.Else():
                 m.d.sync += self.left.eq(Cat(lower[:self.slot_bits + 1], Mux(lower[-1], high - 1, high)))
                 with m.If(lower[-1]):
@@ -141,7 +144,7 @@ class Loops(wiring.Component):
             m.d.sync += self.depth.eq(self.depth - 1)
         with m.If(self.push):
             m.d.sync += [self.depth.eq(self.depth + 1), self.left.eq(self.more), far.eq(is_far(self.more)),
-                         lasts[new].eq(self.turns == 1)]
+                         lasts[new].eq(self.turns <= 1)]
         with m.If(self.start):
             m.d.sync += [self.place.eq(self.first), self.left.eq(self.commands), far.eq(is_far(self.commands)),
                          self.depth.eq(0)]

@@ -43,7 +43,8 @@ class Resolve(wiring.Component):
 
     Word │ registers looked up │ lengths, meaning, address │ products │ sums │ banks, fault. A command moves on
     whenever there is room before it, so that gaps close. Latency: the number of stages; throughput: one a cycle.
-    Backpressure: ``take`` stays low once every stage is full and the last one does not leave.
+    Backpressure: ``take`` stays low once every stage is full and the last one does not leave, and after ``clear``
+    until the registers of the launch are set.
 
     A control command stays in the first stage for what it does (:class:`gemmule.hw.command.execute.Execute`), goes
     through the others like one of length zero, and leaves. After one that is refused nothing is taken.
@@ -57,8 +58,8 @@ class Resolve(wiring.Component):
         Next command.
     take: Out(1)
         It enters in this cycle.
-    lengths:
-        Length registers at ``clear``.
+    length_index, length:
+        Length register ``length_index`` as the host gave it; read one by one after ``clear``.
     base_index, base, limit:
         Base register ``base_index``; read in the cycle after a command entered the first stage.
     repeat: Out(RepeatControl)
@@ -85,7 +86,8 @@ class Resolve(wiring.Component):
         self.config = config
         super().__init__({
             "valid": In(1), "word": In(WORD_BITS), "take": Out(1),
-            "lengths": In(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "length_index": Out(range(NUM_LENGTHS)),
+            "length": In(LENGTH_BITS),
             "base_index": Out(range(NUM_BASES)),
             "base": In(config.address_bits),
             "limit": In(config.address_bits),
@@ -113,7 +115,8 @@ class Resolve(wiring.Component):
         moves = Signal(stages)  # stage i takes what is before it
         m.submodules.execute = execute = Execute(config=config)
         comes = Signal(stages)  # stage i may take what is before it
-        m.d.comb += comes.eq(Cat(self.valid & ~execute.refusal.any(), occupied[0] & ~execute.held, occupied[1:-1]))
+        m.d.comb += comes.eq(Cat(
+            self.valid & execute.ready & ~execute.refusal.any(), occupied[0] & ~execute.held, occupied[1:-1]))
         room = self.leave
         for i in reversed(range(stages)):
             room = ~occupied[i] | room
@@ -138,8 +141,10 @@ class Resolve(wiring.Component):
         # Registers.
         m.submodules.lookup = lookup = Lookup()
         m.d.comb += [
-            lookup.word.eq(fetched.word), lookup.lengths.eq(execute.lengths), self.base_index.eq(lookup.base_index),
-            execute.clear.eq(self.clear), execute.initial.eq(self.lengths), execute.enter.eq(moves[0]),
+            lookup.word.eq(fetched.word), execute.registers.eq(lookup.registers),
+            lookup.lengths.eq(execute.lengths), self.base_index.eq(lookup.base_index),
+            execute.clear.eq(self.clear), execute.initial.eq(self.length),
+            self.length_index.eq(execute.length_index), execute.enter.eq(moves[0]),
             execute.present.eq(occupied[0]), execute.word.eq(fetched.word), execute.length.eq(lookup.result.dyn),
         ]
         connect(m, wiring.flipped(self.repeat), execute.repeat)
@@ -167,9 +172,8 @@ class Resolve(wiring.Component):
             "word": (WORD_BITS, found.word), "known": (1, known),
             "control": (1, control), "refused": (1, control & found.refusal.any()),
             "means": (meaning_layout(), meaning.result), "extents": (extents_layout(), extents.result),
-            "address": (address_bits, found.base + move.offset),
+            "base": (address_bits, found.base), "moved": (address_bits + 1, move.offset + found.displacement),
             "reach": (address_bits + 1, Mux(found.limit < room, found.limit, room)),
-            "displacement": (address_bits, found.displacement),
         })
 
         # Products.
@@ -189,9 +193,9 @@ class Resolve(wiring.Component):
         spread = stage(4, {
             "word": (WORD_BITS, reached.word), "known": (1, reached.known), "zero": (1, zero),
             "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
-            "address": (address_bits, reached.address + reached.displacement), "joined": (1, joined),
-            # A displacement may go beyond the limit; offsets count from where it ends.
-            "reach": (signed(address_bits + 2), reached.reach - reached.displacement), "bad_rows": (1, bad_rows),
+            "address": (address_bits, reached.base + reached.moved), "joined": (1, joined),
+            # Bytes up to the limit; a displacement may go beyond it.
+            "left": (signed(address_bits + 2), reached.reach - reached.moved), "bad_rows": (1, bad_rows),
             **{name: (LENGTH_BITS, lengths[name]) for name in sizes},
         })
 
@@ -203,7 +207,6 @@ class Resolve(wiring.Component):
         last_context = vector.context + means.two_contexts
         bad_stat = spread.bad_rows | means.uses_stat & last_context[exact_log2(config.stat_contexts):].any()
         size = spread.spans.dram + move.bytes
-        end = move.offset + size
         unaligned = means.wide_dram & move.bytes[:2].any() | (
             means.move & means.broadcast & spread.address[:ceil_log2(config.bus_bytes)].any())
         m.d.comb += [
@@ -218,8 +221,8 @@ class Resolve(wiring.Component):
             "word": (WORD_BITS, spread.word), "known": (1, spread.known), "zero": (1, spread.zero),
             "means": (meaning_layout(), means), "first": (spread.spans.first.shape(), spread.spans.first),
             "hulls": (hulls_layout(config), hulls.result), "bad": (1, entries.bad | bad_stat | spread.spans.bad),
-            "address": (address_bits, spread.address), "end": (len(end), end),
-            "reach": (spread.reach.shape(), spread.reach), "unaligned": (1, unaligned), "joined": (1, spread.joined),
+            "address": (address_bits, spread.address), "size": (len(size), size),
+            "left": (spread.left.shape(), spread.left), "unaligned": (1, unaligned), "joined": (1, spread.joined),
             "stride": (self.move.stride.shape(), Mux(spread.joined, size, move.stride)),
             **{name: (LENGTH_BITS, spread[name]) for name in sizes},
         })
@@ -239,7 +242,7 @@ class Resolve(wiring.Component):
             m.d.comb += fault.eq(_fault["none"])
         with m.Elif(banks.bad | summed.bad):
             m.d.comb += fault.eq(_fault["rows"])
-        with m.Elif(means.move & ~means.fill & (summed.end > summed.reach)):
+        with m.Elif(means.move & ~means.fill & (summed.size > summed.left)):
             m.d.comb += fault.eq(_fault["limit"])
         with m.Elif(summed.unaligned):
             m.d.comb += fault.eq(_fault["align"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -63,7 +63,7 @@ class Window(wiring.Component):
         writes, reads = [], []
         for i, bank in enumerate(banks):
             m.submodules[f"bank_{i}"] = bank
-            writes.append(bank.write_port())
+            writes.append(bank.write_port(granularity=min(_WORD, 8 * config.bus_bytes)))
             reads.append(bank.read_port(domain="comb"))
 
         # Head and tail have one bit more than a place, so that equal ones mean empty, and only that.
@@ -81,19 +81,21 @@ class Window(wiring.Component):
             beats = COMMAND_BYTES // config.bus_bytes  # per command
             m.d.comb += [
                 write.addr.eq(tail[:bits]), read.addr.eq(head[:bits]), self.command.eq(read.data),
-                write.en.eq(self.arrived[0]),
             ]
             if beats == 1:
-                m.d.comb += [self.arrived.eq(self.beat_valid), write.data.eq(self.beat_data)]
-            else:  # the last beat of a command writes the whole word
+                m.d.comb += [
+                    self.arrived.eq(self.beat_valid), write.en.eq(self.beat_valid), write.data.eq(self.beat_data)]
+            else:  # the last beat of a command makes it the head
                 index = Signal(range(beats))
-                earlier = Signal(_WORD - len(self.beat_data))
-                word = Cat(earlier, self.beat_data)
                 with m.If(self.beat_valid):
-                    m.d.sync += [index.eq(index + 1), earlier.eq(word[len(self.beat_data):])]
+                    m.d.sync += index.eq(index + 1)
                 with m.If(self.clear):
                     m.d.sync += index.eq(0)
-                m.d.comb += [self.arrived.eq(self.beat_valid & (index == beats - 1)), write.data.eq(word)]
+                m.d.comb += [
+                    self.arrived.eq(self.beat_valid & (index == beats - 1)),
+                    write.data.eq(self.beat_data.replicate(beats)),
+                    *(enable.eq(self.beat_valid & (index == i)) for i, enable in enumerate(write.en)),
+                ]
             return m
 
         # Which halves a burst's first and last beat do without; a burst in flight has a place for a command or more.

@@ -32,7 +32,8 @@ class Core(Component):
 
     Members
     -------
-    request, irq_clear, program, commands, lengths, base_index, base, limit, watchdog, counter_index, counter:
+    request, irq_clear, program, commands, length_index, length, base_index, base, limit, watchdog, counter_index,
+    counter:
         From and to the registers, see :class:`CsrBlock`.
     busy, done, irq, code, index, place, cycles, start: Out
         See :class:`Control`.
@@ -56,7 +57,7 @@ class Core(Component):
         control, dispatch = self.control.signature.members, self.dispatch.signature.members
         super().__init__({
             **{name: control[name] for name in (*_REQUESTS, *_STATUS)},
-            **{name: dispatch[name] for name in ("lengths", "base_index", "base", "limit")},
+            **{name: dispatch[name] for name in ("length_index", "length", "base_index", "base", "limit")},
             "program": In(config.address_bits), "commands": In(COUNT_BITS),
             "watchdog": self.dog.signature.members["limit"],
             "counter_index": self.counters.signature.members["index"],
@@ -87,8 +88,8 @@ class Core(Component):
             dispatch.command.eq(fetch.command),
             dispatch.command_place.eq(fetch.place),
             fetch.take.eq(dispatch.command_take),
-            *(getattr(dispatch, name).eq(getattr(self, name)) for name in ("lengths", "base", "limit")),
-            self.base_index.eq(dispatch.base_index),
+            *(getattr(dispatch, name).eq(getattr(self, name)) for name in ("length", "base", "limit")),
+            self.length_index.eq(dispatch.length_index), self.base_index.eq(dispatch.base_index),
             dispatch.stop.eq(control.stop),
             dispatch.clear.eq(control.start),
             issue.clear.eq(control.start),

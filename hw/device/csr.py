@@ -6,9 +6,10 @@ from functools import reduce
 from operator import or_
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from gemmule import csr
 from gemmule.config import Config
@@ -48,8 +49,10 @@ class CsrBlock(wiring.Component):
         Host.
     start, reset, irq_clear: Out(1)
         Pulses.
-    program, commands, lengths, watchdog: Out
+    program, commands, watchdog: Out
         Launch parameters.
+    length_index, length:
+        Look-up of one length register, in the same cycle.
     base_index, base, limit:
         Look-up of one base and limit register, in the same cycle.
     busy, done, code, index, place, cycles: In
@@ -64,7 +67,7 @@ class CsrBlock(wiring.Component):
             "bus": In(axi_lite()),
             "start": Out(1), "reset": Out(1), "irq_clear": Out(1),
             "program": Out(config.address_bits), "commands": Out(COUNT_BITS),
-            "lengths": Out(data.ArrayLayout(LENGTH_BITS, NUM_LENGTHS)),
+            "length_index": In(range(NUM_LENGTHS)), "length": Out(LENGTH_BITS),
             "base_index": In(range(NUM_BASES)),
             "base": Out(config.address_bits), "limit": Out(config.address_bits),
             "busy": In(1), "done": In(1), "code": In(FAULT_BITS), "index": In(COUNT_BITS),
@@ -118,11 +121,6 @@ class CsrBlock(wiring.Component):
         writable(self.program, Csr.PROGRAM_HI, WORD)
         writable(self.commands, Csr.PROGRAM_COMMANDS)
         writable(self.watchdog, Csr.WATCHDOG)
-        lengths = [Signal(LENGTH_BITS, name=f"length_{i}") for i in range(1, NUM_LENGTHS)]
-        m.d.comb += self.lengths[0].eq(MAX_LENGTH)
-        for i, register in enumerate(lengths, 1):
-            writable(register, csr.length_offset(i))
-            m.d.comb += self.lengths[i].eq(register)
 
         # Read channel.
         read_offset = Signal(csr.CSR_BITS)
@@ -149,9 +147,23 @@ class CsrBlock(wiring.Component):
             Csr.CYCLES: self.cycles, Csr.CYCLES_HI: self.cycles[WORD:],
             Csr.PROGRAM_LO: self.program, Csr.PROGRAM_HI: self.program[WORD:],
             Csr.PROGRAM_COMMANDS: self.commands, Csr.WATCHDOG: self.watchdog,
-            **{csr.length_offset(i): register for i, register in enumerate(self.lengths)},
         }.items():
             show(where, register)
+
+        # Length registers, in a small memory.
+        m.submodules.lengths = lengths = Memory(shape=LENGTH_BITS, depth=NUM_LENGTHS, init=[])
+        put, launch, host = lengths.write_port(granularity=8), lengths.read_port(domain="comb"), lengths.read_port(
+            domain="comb")
+        among = exact_log2(4 * NUM_LENGTHS)  # bits of an offset among them
+        own = Csr.LENGTH0 >> among
+        number = read_offset[2:among]
+        m.d.comb += [
+            put.addr.eq(offset[2:among]), put.data.eq(value),
+            put.en.eq(Mux(change & (offset[among:] == own), strobe, 0)),
+            launch.addr.eq(self.length_index), self.length.eq(launch.data),
+            host.addr.eq(number),
+        ]
+        shown.append(Mux(read_offset[among:] == own, Mux(number == 0, MAX_LENGTH, host.data), 0))
         show(Csr.COUNTER_LO, self.counter, 8)
         show(Csr.COUNTER_HI, self.counter[WORD:], 8)
         m.d.comb += self.counter_index.eq(read_offset[3:8])

@@ -86,8 +86,8 @@ class Gemmule(Component):
         m.d.comb += [
             core.request.eq(csr.start),
             *(getattr(core, name).eq(getattr(csr, name)) for name in (
-                "irq_clear", "program", "commands", "lengths", "base", "limit", "watchdog")),
-            csr.base_index.eq(core.base_index),
+                "irq_clear", "program", "commands", "length", "base", "limit", "watchdog")),
+            csr.length_index.eq(core.length_index), csr.base_index.eq(core.base_index),
             core.counter_index.eq(csr.counter_index),
             *(getattr(csr, name).eq(getattr(core, name)) for name in (
                 "busy", "done", "code", "index", "place", "cycles", "counter")),

@@ -52,7 +52,7 @@ def _simulate(  # type: ignore[no-untyped-def]
     reset(dram, p)
     reset_mover(mover)
     reset_issue(k, p)
-    reset_front(f, len(table))
+    reset_front(p, f, len(table))
     t = sent = 0  # commands that have left resolve
     wake = 0  # first cycle in which fetch or the take may do something of itself
     fault_seen = 0  # first cycle in which the command that faults is at the end of resolve

@@ -38,9 +38,10 @@ _RING = 127
 
 
 @njit
-def reset_front(f, count):  # type: ignore[no-untyped-def]
+def reset_front(p, f, count):  # type: ignore[no-untyped-def]
     """The state before an image of ``count`` commands is fetched."""
     f.left = count
+    f.take_next = p.registers
     f.pending = f.last = -1
 
 

@@ -69,15 +69,17 @@ class Bench:
         cocotb.start_soon(self._pop())
 
     async def _registers(self) -> None:
-        self.dut.lengths.value = sum(
-            (65535 if i == 0 else int(value)) << 16 * i for i, value in enumerate(LENGTHS))
         while True:
             await FallingEdge(self.dut.clk)
+            self.dut.length.value = int(LENGTHS[int(self.dut.length_index.value)])
             index = int(self.dut.base_index.value)
             self.dut.base.value, self.dut.limit.value = int(BASES[index]), int(LIMITS[index])
 
     async def _offer(self) -> None:
         dut = self.dut
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
         for word in self.words:
             while self.late():
                 dut.command_valid.value = 0
@@ -153,7 +155,7 @@ async def full_queue(dut: Any) -> None:
     load = {"bytes": 4, "rows": 1, "row_stride": 1}
     commands = [Command.make(Unit.LOAD, **load) for _ in range(11)] + [Command.make(Unit.STORE, **load)]
     bench = Bench(dut, commands, slow=lambda: True)
-    for _ in range(40):
+    for _ in range(80):
         await RisingEdge(dut.clk)
     assert (len(bench.taken), int(dut.total.value), int(dut.valid.value)) == (10, 4, 1)
 
@@ -171,7 +173,7 @@ async def faults(dut: Any, fault: str) -> None:
     }[fault]
     before = [Command.make(Unit.LOAD, **load), Command.make(Unit.STORE, **load)]
     bench = Bench(dut, [*before, broken, *before])
-    for _ in range(30):
+    for _ in range(70):
         await RisingEdge(dut.clk)
     assert int(dut.fault.value) == FAULTS.index(fault) == ["none", "illegal", "rows", "limit", "align"].index(fault)
     assert int(dut.total.value) == len(bench.popped) == 2

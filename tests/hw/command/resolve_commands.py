@@ -10,6 +10,7 @@ from gemmule.resolve import FAULTS
 from gemmule.timing import Timing
 
 from ..bench import run_bench
+from .registers import launch_registers
 
 TINY = load_config("tiny").model_copy(update={"select_keys": 128, "list_entries": 256})
 """DIM 4, 4 scratchpad banks of 256 rows, 4 accumulator banks of 64 rows."""
@@ -26,10 +27,7 @@ async def resolved(
 ) -> AsyncIterator[int]:
     """Index of each word, one a cycle, while the outputs tell of it."""
     stages = Timing.of(dut.config).resolve
-    ctx.set(dut.lengths, list(lengths))
-    ctx.set(dut.clear, 1)
-    await ctx.tick()
-    ctx.set(dut.clear, 0)
+    await launch_registers(ctx, dut, dut.length, lengths)
     ctx.set(dut.leave, 1)
     for t in range(len(words) + stages):
         ctx.set(dut.valid, t < len(words))

@@ -38,6 +38,7 @@ from gemmule.resolve import FAULTS, OUT, OUT_FIELDS, STREAM_UNIT, TERMS, config_
 from gemmule.timing import Timing
 
 from ..bench import rejection, run_bench
+from .registers import launch_registers
 
 CONFIG = Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=4, acc_kib=4, acc_banks=2, unit_queue=5, parameter_words=16)
 LENGTHS = np.array([65535, 3, 0, 7, *range(12)])
@@ -145,11 +146,8 @@ def play(items: list[Item], rng: random.Random, *, feed: float, drain: float, st
     takes: list[int] = []
 
     async def bench(ctx) -> None:
-        ctx.set(dut.lengths, LENGTHS.tolist())
-        ctx.set(dut.clear, 1)
-        await ctx.tick()
-        ctx.set(dut.clear, 0)
-        ctx.set(dut.lengths, [rng.getrandbits(16) for _ in LENGTHS])
+        await launch_registers(ctx, dut, dut.length, LENGTHS.tolist())
+        ctx.set(dut.length, rng.getrandbits(16))
         stages: list[int | None] = [None] * STAGES
         age, refused, quiet, t = 0, False, 0, 0
         queues: list[list[int]] = [[] for _ in UNITS]
@@ -329,9 +327,7 @@ def test_moves_stay_within_limit_and_space(bits: int) -> None:
 
     async def bench(ctx) -> None:
         for base, limit, displace, move, bad in cases:
-            ctx.set(dut.clear, 1)
-            await ctx.tick()
-            ctx.set(dut.clear, 0)
+            await launch_registers(ctx, dut, dut.length, LENGTHS.tolist())
             ctx.set(dut.base, base)
             ctx.set(dut.limit, limit)
             for command in (displace, move):

@@ -13,6 +13,7 @@ from gemmule.resolve import FAULTS, OUT, STREAM_UNIT, resolve
 from gemmule.timing import Timing
 
 from ..bench import run_bench
+from .registers import launch_registers
 
 CONFIG = Config(dim=4, bus_bytes=4, spm_kib=4, spm_banks=4, acc_kib=4, acc_banks=2, unit_queue=5)
 LENGTHS = np.array([65535, 3, 0, 7, *range(12)])
@@ -68,11 +69,8 @@ def registers(ctx, dut: Dispatch) -> None:
 
 async def launch(ctx, dut: Dispatch) -> None:
     """Length registers are the host's at the start strobe."""
-    ctx.set(dut.lengths, LENGTHS.tolist())
-    ctx.set(dut.clear, 1)
-    await ctx.tick()
-    ctx.set(dut.clear, 0)
-    ctx.set(dut.lengths, [0] * len(LENGTHS))
+    await launch_registers(ctx, dut, dut.length, LENGTHS.tolist())
+    ctx.set(dut.length, 0)
 
 
 @pytest.mark.parametrize(("seed", "feed", "drain"), [(0, 0.5, 0.5), (1, 1.0, 0.2), (2, 1.0, 1.0)])
@@ -176,6 +174,7 @@ def test_fault_blocks_until_clear(code: str, command: Command) -> None:
     words = words_of(encode_program([good, command, good]))
 
     async def bench(ctx):
+        await launch(ctx, dut)
         for _ in range(2):
             for word in words[:2]:
                 ctx.set(dut.command, word)
@@ -191,9 +190,7 @@ def test_fault_blocks_until_clear(code: str, command: Command) -> None:
                 assert ctx.get(dut.total) == (t > STAGES)
                 await ctx.tick()
             ctx.set(dut.command_valid, 0)
-            ctx.set(dut.clear, 1)
-            await ctx.tick()
-            ctx.set(dut.clear, 0)
+            await launch(ctx, dut)
             assert (ctx.get(dut.fault), ctx.get(dut.valid), ctx.get(dut.total)) == (0, 0, 0)
 
     run_bench(dut, bench)
@@ -204,6 +201,7 @@ def test_stop_holds_commands_back() -> None:
     word = words_of(encode_program([Command.make(Unit.LOAD, bytes=4, rows=1)]))[0]
 
     async def bench(ctx):
+        await launch(ctx, dut)
         ctx.set(dut.command, word)
         ctx.set(dut.command_valid, 1)
         ctx.set(dut.stop, 1)
@@ -228,6 +226,7 @@ def test_clear_forgets_the_dataflow() -> None:
     words = words_of(encode_program([still, nothing, still]))
 
     async def bench(ctx):
+        await launch(ctx, dut)
         for _ in range(2):
             seen = []
             for t in range(STAGES + 7):
@@ -240,9 +239,7 @@ def test_clear_forgets_the_dataflow() -> None:
                     seen.append((ctx.get(dut.zero) >> 2 & 1, ctx.get(dut.alone) >> 2 & 1))
                 await ctx.tick()
             assert seen == [(0, 1), (1, 1), (0, 0)]
-            ctx.set(dut.clear, 1)
-            await ctx.tick()
-            ctx.set(dut.clear, 0)
+            await launch(ctx, dut)
 
     run_bench(dut, bench)
 
@@ -259,6 +256,7 @@ def test_behind_a_predicate_alone() -> None:
              plain]
 
     async def bench(ctx):
+        await launch(ctx, dut)
         seen = []
         for t in range(len(words) + STAGES + 3):
             ctx.set(dut.command_valid, t < len(words))
@@ -270,18 +268,18 @@ def test_behind_a_predicate_alone() -> None:
             if valid:
                 alone = int(ctx.get(dut.alone) & valid != 0)
                 seen.append((valid, ctx.get(dut.predicate[valid.bit_length() - 1]), alone))
-            ctx.set(dut.clear, t == len(words) + STAGES + 2)
             await ctx.tick()
         assert seen == [(4, 0, 0), (4, 3, 0), (8, 3, 0), (4, 1, 1), (4, 0, 1), (4, 0, 0), (4, 3, 1), (4, 0, 1),
                         (4, 0, 0)]
         # the next launch knows nothing of a predicate in the last one
-        ctx.set(dut.clear, 0)
         ctx.set(dut.pop, 0)
+        await launch(ctx, dut)
         for word in (plain | predicate, *[None] * (STAGES + 1), plain, *[None] * (STAGES + 1)):
             ctx.set(dut.command_valid, word is not None)
             ctx.set(dut.command, word or 0)
-            ctx.set(dut.clear, word is None and ctx.get(dut.valid) and ctx.get(dut.predicate[2]) != 0)
             await ctx.tick()
+            if word is None and ctx.get(dut.valid) and ctx.get(dut.predicate[2]) != 0:
+                await launch(ctx, dut)
         assert (ctx.get(dut.valid), ctx.get(dut.alone) & 4) == (4, 0)
 
     run_bench(dut, bench)

@@ -187,6 +187,7 @@ def random_timing(rng: random.Random, config: Config) -> Timing:
     changes |= {name: rng.randint(3, 12) for name in (
         "vector_write", "vector_stat", "select_write", "select_result", "index_cycles")}
     changes |= {name: rng.randint(2, 40) for name in ("norm_serial", "softmax_serial")}
+    changes["registers"] = rng.randint(1, 120)
     return replace(Timing.of(config), **changes)
 
 
