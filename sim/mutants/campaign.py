@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -11,11 +10,11 @@ from pathlib import Path
 
 from gemmule.config import Config
 from gemmule.hw import tb
-from gemmule.io.files import write_atomically
 from gemmule.io.progress import counting
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.fuzz.generate import generate, probe
 from gemmule.sim.mutants.directed import directed
+from gemmule.sim.mutants.kept import Kept
 from gemmule.sim.mutants.recorded import Check, programs
 from gemmule.sim.mutants.setup import DRAM_BYTES
 from gemmule.sim.rtl.device import RtlDevice, RtlError
@@ -44,11 +43,11 @@ class Verdict:
 
 
 def checks_of(config: Config, seed: int, count: int, commands: int, *,
-              passed: int = 0) -> tuple[list[Check], int, str]:
-    """All checks, the bytes of DRAM that they need, and what tells them from others.
+              passed: int = 0) -> tuple[list[Check], list[Check], int, str]:
+    """Early checks, all others, the bytes of DRAM that they need, and what tells them from others.
 
-    Of ``count`` programs of ``gemmule fuzz`` first a few, then what no program reaches, faults, and the rest; without
-    the first ``passed``, but for the last one, which is longer than all others.
+    Of ``count`` programs of ``gemmule fuzz`` a few are early; then comes what no program reaches, faults, and the rest
+    of them. Without the first ``passed``, but for the last one, which is longer than all others.
     """
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
     early = (generate(config, seed + i, commands, faults=0.1) for i in range(passed, min(EARLY, count)))
@@ -63,8 +62,7 @@ def checks_of(config: Config, seed: int, count: int, commands: int, *,
                 digest.update(program.digest)
                 dram_bytes = max(dram_bytes, len(program.dram))
                 tell(min(sum(map(len, found)), count + FAULTY), "on the model")
-    every = [*found[0], *directed(config, seed), *found[1]]
-    return every, 1 << (dram_bytes - 1).bit_length(), digest.hexdigest()
+    return found[0], [*directed(config, seed), *found[1]], 1 << (dram_bytes - 1).bit_length(), digest.hexdigest()
 
 
 def judge(number: int, every: Iterable[Check], start: Callable[[int], RtlDevice]) -> Verdict:
@@ -86,25 +84,6 @@ def _why(message: str) -> str:
     return message.partition("; last line")[0].partition("; log:")[0].partition("; its log")[0].partition(": ")[2][:200]
 
 
-class _Kept:
-    """Verdicts in a file, a line each behind a line that says what they are of."""
-
-    def __init__(self, path: Path, key: str) -> None:
-        self.path, self.key, self.lines = path, json.dumps({"key": key}), []  # type: tuple[Path, str, list[str]]
-        try:
-            head, *lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError):
-            return
-        self.lines = lines if head == self.key else []
-
-    def verdicts(self) -> dict[int, Verdict]:
-        return {verdict.number: verdict for verdict in (Verdict(**json.loads(line)) for line in self.lines)}
-
-    def add(self, verdict: Verdict) -> None:
-        self.lines.append(json.dumps(asdict(verdict)))
-        write_atomically(self.path, "\n".join([self.key, *self.lines]) + "\n")
-
-
 def campaign(config: Config, verilog: Path, numbers: Sequence[int], every: Sequence[Check], dram_bytes: int,
              kept: Path, key: str) -> Iterator[Verdict]:
     """The verdict on every mutant of ``verilog``, in order; those that ``kept`` has from an earlier run at once.
@@ -120,8 +99,8 @@ def campaign(config: Config, verilog: Path, numbers: Sequence[int], every: Seque
     digest = hashlib.sha256()
     for text in (verilog.read_bytes(), *(path.read_bytes() for path in tb.SOURCES), key.encode()):
         digest.update(len(text).to_bytes(8, "little") + text)
-    known = _Kept(kept, digest.hexdigest())
-    verdicts = known.verdicts()
+    known = Kept(kept, digest.hexdigest())
+    verdicts = {number: Verdict(**result) for number, result in known.results.items()}
 
     def start(number: int) -> RtlDevice:
         return RtlDevice(config, verilog=verilog, dram_bytes=dram_bytes, arguments=[f"+mutant={number}"])
@@ -129,7 +108,7 @@ def campaign(config: Config, verilog: Path, numbers: Sequence[int], every: Seque
     for number in (NONE, *numbers):
         if number not in verdicts:
             verdicts[number] = judge(number, every, start)
-            known.add(verdicts[number])
+            known.add(**asdict(verdicts[number]))
         verdict = verdicts[number]
         if number != NONE:
             yield verdict

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmule.config import Config
+from gemmule.sim.mutants.bodies import body_checks
 from gemmule.sim.mutants.bus import bus_checks
 from gemmule.sim.mutants.corners import corner_checks
 from gemmule.sim.mutants.counts import count_checks
@@ -25,5 +26,6 @@ def directed(config: Config, seed: int, commands: int = 60) -> Iterator[Check]:
     """All of them, in this order or any other; what takes long at the end."""
     setup = Setup.make(config, seed, commands)
     for check in (*register_checks(setup), *bus_checks(setup), *watchdog_checks(setup), *corner_checks(setup, seed),
+                  *body_checks(setup, seed),
                   *single_checks(setup, seed), *count_checks(setup)):
         yield setup.fresh(check)

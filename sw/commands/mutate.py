@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gemmule.config import Config
     from gemmule.hw.flow.mutate import Mutant, Mutants
     from gemmule.sim.mutants.campaign import Verdict
+    from gemmule.sim.mutants.recorded import Check
 
 __all__ = ["mutate"]
 
@@ -47,9 +48,10 @@ def mutate(
 ) -> None:
     """Plant faults in the RTL, one at a time, and count those that programs and directed checks notice.
 
-    Yosys draws the mutants of the flattened netlist and builds all into one simulator. Survivors are put to a proof
-    that they change nothing. Verdicts are kept under build/mutate: a run that was interrupted goes on where it was.
-    Needs the optional dependencies named synth, or native tools (docs/synthesis.md).
+    Yosys draws the mutants of the flattened netlist and builds all into one simulator. Those that live through a few
+    programs are put to a proof that they change nothing, the others of them to all checks. What is found is kept under
+    build/mutate: a run that was interrupted goes on where it was. Needs the optional dependencies named synth, or
+    native tools (docs/synthesis.md).
 
     \b
     Examples:
@@ -59,11 +61,12 @@ def mutate(
     out = Output(json)
     device = read_config(config)
 
-    from gemmule.hw.flow.equal import prove
+    from gemmule.hw.flow.equal import ATTEMPTS, prove
     from gemmule.hw.flow.mutate import build_mutants, some_of
     from gemmule.hw.flow.tools import SynthError, Tools
     from gemmule.io.progress import counting, say, working
     from gemmule.sim.mutants.campaign import campaign, checks_of
+    from gemmule.sim.mutants.kept import Kept
 
     tools, root, begin = Tools(native), ROOT / f"{device.name}-{mutants}-{seed}", time.monotonic()
     try:
@@ -73,27 +76,40 @@ def mutate(
         what = _what(device, seed, netlist)
         earlier = read_earlier(again, what, by_number) if again else Earlier({}, {}, frozenset(by_number), 0, 0)
         passed = earlier.programs if earlier.commands == commands else 0
-        checks, dram_bytes, key = checks_of(device, seed, programs, commands, passed=passed)
-        turns = [number for number in _turns(netlist.mutants) if number in earlier.open]
-        with working("building the mutants in"):
-            verilog = some_of(netlist, turns, tools=tools)
+        early, late, dram_bytes, key = checks_of(device, seed, programs, commands, passed=passed)
         verdicts: dict[int, Verdict] = {}
-        with counting("mutants", max(1, len(turns))) as tell:
-            for verdict in campaign(device, verilog, turns, checks, dram_bytes, root / "verdicts.jsonl", key):
-                verdicts[verdict.number] = verdict
-                living = sum(verdict.killed_by is None for verdict in verdicts.values())
-                tell(len(verdicts), f"{living} survive")
-        alive = [by_number[number] for number, verdict in verdicts.items() if verdict.killed_by is None]
+
+        def judge(numbers: list[int], checks: list[Check], kept: str) -> list[int]:
+            """Those that live through the checks, all in a simulator of their own."""
+            if not (numbers and checks):
+                return numbers
+            with working("building the mutants in"):
+                verilog = some_of(netlist, numbers, tools=tools)
+            alive = []
+            with counting("mutants", len(numbers)) as tell:
+                for i, verdict in enumerate(campaign(
+                        device, verilog, numbers, checks, dram_bytes, root / kept, key), 1):
+                    verdicts[verdict.number] = verdict
+                    alive += [verdict.number] * (verdict.killed_by is None)
+                    tell(i, f"{len(alive)} survive")
+            return alive
+
+        alive = judge([number for number in _turns(netlist.mutants) if number in earlier.open], early, "early.jsonl")
+        # A proof takes less than all other checks.
+        proofs = Kept(root / "proofs.jsonl", f"{what['netlist']} {tools.versions()} {ATTEMPTS}")
         equal = dict(earlier.equal)
         with counting("survivors", max(1, len(alive))) as tell:
-            for i, mutant in enumerate(alive, 1):
-                if proof := prove(mutant, netlist.netlist, root / "equal", tools=tools):
-                    equal[mutant.number] = proof
+            for i, number in enumerate(alive, 1):
+                if number not in proofs.results:
+                    proofs.add(number, proof=prove(by_number[number], netlist.netlist, root / "equal", tools=tools))
+                if proof := proofs.results[number]["proof"]:
+                    equal[number] = proof
                 tell(i, f"{len(equal)} proved to change nothing")
+        alive = judge([number for number in alive if number not in equal], late, "late.jsonl")
     except SynthError as error:
         raise InputError(str(error)) from None
     survivors = [by_number[number] for number in _turns(netlist.mutants)
-                 if number in equal or number in verdicts and verdicts[number].killed_by is None]
+                 if number in equal or number in alive]
     units = _units(netlist.mutants, {mutant.number for mutant in survivors}, equal, netlist.cells)
     total = {what: sum(row[what] for row in units.values()) for what in ("cells", "mutants", "killed", "equal", "open")}
     total["rate"] = _rate(total["killed"], total["mutants"] - total["equal"])

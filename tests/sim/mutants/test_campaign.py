@@ -94,12 +94,13 @@ def test_checks_are_told_apart_by_what_they_run(monkeypatch):
     monkeypatch.setattr(running, "FAULTY", 2)
     monkeypatch.setattr(running, "EARLY", 1)
     monkeypatch.setattr(running, "directed", lambda config, seed: [Check("registers", lambda device: "")])
-    found, dram_bytes, key = checks_of(TINY, 1, 2, 40)
-    names = [check.name for check in found]
+    early, late, dram_bytes, key = checks_of(TINY, 1, 2, 40)
+    assert [check.name for check in early] == ["wipe", "fuzz-1"]
+    names = [check.name for check in (*early, *late)]
     assert [name for name in names if name.startswith(("fuzz", "probe"))] == ["fuzz-1", "probe-1", "probe-2", "fuzz-2"]
     assert [names.index("registers"), names.count("wipe")] == [2, 2]
     assert dram_bytes & (dram_bytes - 1) == 0
-    assert checks_of(TINY, 1, 2, 40)[2] == key != checks_of(TINY, 2, 2, 40)[2]
+    assert checks_of(TINY, 1, 2, 40)[-1] == key != checks_of(TINY, 2, 2, 40)[-1]
 
 
 @pytest.mark.parametrize(("passed", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (9, [3])])
@@ -108,5 +109,6 @@ def test_programs_that_were_passed_are_left_out_but_the_long_one(monkeypatch, pa
     monkeypatch.setattr(running, "EARLY", 2)
     monkeypatch.setattr(running, "LONG", 2)
     monkeypatch.setattr(running, "directed", lambda config, seed: [])
-    names = [check.name for check in checks_of(TINY, 1, 3, 10, passed=passed)[0]]
+    early, late, *_ = checks_of(TINY, 1, 3, 10, passed=passed)
+    names = [check.name for check in (*early, *late)]
     assert [name for name in names if name != "wipe"] == [f"fuzz-{seed}" for seed in left]

@@ -1,5 +1,6 @@
 """The directed checks without a simulator: what they try, and that the model can run what they stand on."""
 
+import random
 from collections import Counter
 from types import SimpleNamespace
 
@@ -7,13 +8,13 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.csr import Status
-from gemmule.isa import COMMAND_BYTES, TABLE_FIELDS, Unit, decode_table, legal_flags
+from gemmule.isa import COMMAND_BYTES, CONTROL, TABLE_FIELDS, COp, Unit, decode_table, legal_flags
 from gemmule.operations import OPERATIONS
 from gemmule.resolve import FAULTS
-from gemmule.sim.mutants import corners, counts, singles
+from gemmule.sim.mutants import bodies, corners, counts, singles
 from gemmule.sim.mutants.bus import bus_checks
 from gemmule.sim.mutants.registers import register_checks
-from gemmule.sim.mutants.setup import Setup, wanted
+from gemmule.sim.mutants.setup import Setup, launch_of, wanted
 from gemmule.sim.mutants.watchdog import watchdog_checks
 
 TINY = load_config("tiny")
@@ -99,6 +100,35 @@ def test_waits_are_tried_for_every_pair_of_units(setup, monkeypatch):
     waits = table[:, TABLE_FIELDS.index("wait_load"):][:, :len(Unit)]
     pairs = {(int(row[0]), int(unit)) for row, found in zip(table, waits, strict=True) for unit in found.nonzero()[0]}
     assert pairs == {(a, b) for a in Unit for b in Unit if a is not b}
+
+
+def test_bodies_come_as_often_as_lengths_and_shifts_say(setup):
+    commands = list(bodies.turns())
+    expected = setup.record(launch_of("turns", commands, size=1 << 17)).expected
+    turns = [min(-(-(1 << bit) // (1 << shift)), 3) for bit in range(16) for shift in range(16)]
+    assert expected.summary()["commands"]["matrix"] == sum(turns) + sum(1 << bit for bit in range(12))
+    assert {1, 2, 3} == set(turns)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_register_that_is_set_is_seen(setup, seed):
+    """A body comes once for a value that is not 0; with any SET left out some body comes another number of times."""
+    commands = list(bodies.values(TINY, seed))
+    sets = [i for i, command in enumerate(commands) if command.unit == CONTROL and command.op == COp.SET]
+
+    def seen(commands):
+        return setup.record(launch_of("values", commands, size=1 << 18)).expected.summary()["commands"]["matrix"]
+
+    once = seen(commands)
+    assert 200 < once < bodies.VALUES
+    rng = random.Random(seed)
+    found = [seen([*commands[:i], *commands[i + 1:]]) != once for i in rng.sample(sets, 20)]
+    assert sum(found) > 12
+
+
+def test_a_fault_far_into_an_image(setup):
+    expected = setup.record(launch_of("far", bodies.far(), size=1 << 21)).expected
+    assert (expected.fault_place, FAULTS[expected.fault]) == ((1 << bodies.FAR) - 1, "illegal")
 
 
 def test_directed_checks_have_names_of_their_own(setup):
