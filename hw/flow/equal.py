@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -394,15 +394,15 @@ def _holds(folder: Path, text: str, tools: Tools, progress: Progress) -> bool:
     return True
 
 
-def prove(mutant: Mutant, netlist: Path, folder: Path, *, tools: Tools = WHEELS,
-          progress: Progress = lambda step: None) -> str | None:
+def prove(mutant: Mutant, netlist: Path, folder: Path, *, attempts: Sequence[tuple[int, int]] = ATTEMPTS,
+          tools: Tools = WHEELS, progress: Progress = lambda step: None) -> str | None:
     """How a mutant of ``netlist`` is proved to change nothing; None: no proof was found.
 
     Raises:
         SynthError: Yosys is missing.
     """
     flat = _netlist(folder, netlist, tools)
-    for steps, before in ATTEMPTS:
+    for steps, before in attempts:
         try:
             text = miter(flat, mutant, steps, before)
         except TooLargeError:

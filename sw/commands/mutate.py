@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +50,7 @@ def mutate(
     """Plant faults in the RTL, one at a time, and count those that programs and directed checks notice.
 
     Yosys draws the mutants of the flattened netlist and builds all into one simulator. Those that live through a few
-    programs are put to a proof that they change nothing, the others of them to all checks. What is found is kept under
+    programs are put to a proof that they change nothing, those without one to all checks. What is found is kept under
     build/mutate: a run that was interrupted goes on where it was. Needs the optional dependencies named synth, or
     native tools (docs/synthesis.md).
 
@@ -94,18 +95,30 @@ def mutate(
                     tell(i, f"{len(alive)} survive")
             return alive
 
-        alive = judge([number for number in _turns(netlist.mutants) if number in earlier.open], early, "early.jsonl")
-        # A proof takes less than all other checks.
         proofs = Kept(root / "proofs.jsonl", f"{what['netlist']} {tools.versions()} {ATTEMPTS}")
         equal = dict(earlier.equal)
-        with counting("survivors", max(1, len(alive))) as tell:
-            for i, number in enumerate(alive, 1):
-                if number not in proofs.results:
-                    proofs.add(number, proof=prove(by_number[number], netlist.netlist, root / "equal", tools=tools))
-                if proof := proofs.results[number]["proof"]:
-                    equal[number] = proof
-                tell(i, f"{len(equal)} proved to change nothing")
-        alive = judge([number for number in alive if number not in equal], late, "late.jsonl")
+
+        def proved(numbers: list[int], attempts: Sequence[tuple[int, int]]) -> list[int]:
+            """Those of which none of so many attempts proves that they change nothing."""
+            open_ones = []
+            with counting("survivors", max(1, len(numbers))) as tell:
+                for i, number in enumerate(numbers, 1):
+                    known = proofs.results.get(number, {"proof": None, "attempts": 0})
+                    if not known["proof"] and known["attempts"] < len(attempts):
+                        proof = prove(by_number[number], netlist.netlist, root / "equal",
+                                      attempts=attempts[known["attempts"]:], tools=tools)
+                        proofs.add(number, proof=proof, attempts=len(attempts))
+                        known = proofs.results[number]
+                    if known["proof"]:
+                        equal[number] = known["proof"]
+                    else:
+                        open_ones.append(number)
+                    tell(i, f"{len(equal)} proved to change nothing")
+            return open_ones
+
+        alive = judge([number for number in _turns(netlist.mutants) if number in earlier.open], early, "early.jsonl")
+        alive = proved(alive, ATTEMPTS[:1])  # takes less than the other checks
+        alive = proved(judge(alive, late, "late.jsonl"), ATTEMPTS)
     except SynthError as error:
         raise InputError(str(error)) from None
     survivors = [by_number[number] for number in _turns(netlist.mutants)
