@@ -81,6 +81,6 @@ class Netlist:
             for bit in cell.inputs():
                 self.users.setdefault(bit, set()).add(name)
 
-    def find(self, mutant: Mutant) -> str:
-        """The mutant's cell."""
-        return self.was[f"{unescaped(mutant.module)} {unescaped(mutant.cell)}"]
+    def find(self, mutant: Mutant) -> str | None:
+        """The mutant's cell; None: it is a block that kept its module, of which only cells are left here."""
+        return self.was.get(f"{unescaped(mutant.module)} {unescaped(mutant.cell)}")

@@ -52,7 +52,9 @@ class _Product:
     last: int = 1
 
     def __post_init__(self) -> None:
-        self.place = self.netlist.find(self.mutant)
+        place = self.netlist.find(self.mutant)
+        assert place, self.mutant
+        self.place = place
         # The mutation may show the bit that it looks at.
         nets, by = self.netlist.cells[self.place].nets[unescaped(self.mutant.port)], self.mutant.by
         self.seen = seen(self.netlist, *([] if by is None else [nets[by]]))
@@ -402,6 +404,8 @@ def prove(mutant: Mutant, netlist: Path, folder: Path, *, attempts: Sequence[tup
         SynthError: Yosys is missing.
     """
     flat = _netlist(folder, netlist, tools)
+    if flat.find(mutant) is None:
+        return None
     for steps, before in attempts:
         try:
             text = miter(flat, mutant, steps, before)

@@ -7,7 +7,8 @@ can compile it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from gemmule.sim.compiled import borrowing
 
 __all__ = ["DRAM", "after_refresh", "close", "first_beat", "reset", "serve"]
 
@@ -21,7 +22,7 @@ DRAM = np.dtype([
 ])
 
 
-@njit
+@borrowing
 def reset(dram, p):  # type: ignore[no-untyped-def]
     """The state at cycle 0: rows closed, bus free."""
     dram.direction = -1
@@ -29,7 +30,7 @@ def reset(dram, p):  # type: ignore[no-untyped-def]
     dram.open_row[:] = -1
 
 
-@njit
+@borrowing
 def first_beat(dram, p, arrival, address, free, turn):  # type: ignore[no-untyped-def]
     """Cycle of the first beat of a burst that arrives now, but for refreshes; its row is open then.
 
@@ -45,7 +46,7 @@ def first_beat(dram, p, arrival, address, free, turn):  # type: ignore[no-untype
     return max(free + turn, prep + p.latency)
 
 
-@njit
+@borrowing
 def after_refresh(p, start, length, refresh, next_refresh):  # type: ignore[no-untyped-def]
     """(first beat behind the refresh that it would meet, last refresh, next one)."""
     # The ends of bursts only grow, so the last refresh before an end is found without a division.
@@ -57,13 +58,13 @@ def after_refresh(p, start, length, refresh, next_refresh):  # type: ignore[no-u
     return start, refresh, next_refresh
 
 
-@njit
+@borrowing
 def close(dram, p, address, end):  # type: ignore[no-untyped-def]
     """The burst's last beat is over before cycle ``end``."""
     dram.bank_end[(address >> p.row_shift) & (p.banks - 1)] = end
 
 
-@njit
+@borrowing
 def serve(dram, p, arrival, address, beats, write):  # type: ignore[no-untyped-def]
     """Cycle of the first beat of a burst that arrives now; beat i follows in ``start + i * beat_cycles``."""
     turn = p.turnaround if dram.direction == 1 - write else 0

@@ -12,10 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
-from gemmule.resolve import OUT
-from gemmule.sim.compiled import kept, stamp
+from gemmule.resolve import OUT, TERMS
+from gemmule.sim.compiled import borrowing, kept, stamp
 from gemmule.sim.timing.dram import DRAM, reset
 from gemmule.sim.timing.front import FRONT, next_front, reset_front, step_front
 from gemmule.sim.timing.issue import (
@@ -30,7 +29,16 @@ from gemmule.sim.timing.issue import (
     reset_issue,
 )
 from gemmule.sim.timing.move import FOREVER, MOVER, advance, reset_mover
-from gemmule.sim.timing.program import CONTROL_UNIT, LOAD, STORE, UNITS, count_stream, prepare, resolve_stream
+from gemmule.sim.timing.program import (
+    CONTROL_UNIT,
+    LOAD,
+    STORE,
+    UNITS,
+    begin_stream,
+    count_stream,
+    prepare,
+    resolve_stream,
+)
 
 __all__ = ["STATE", "count_commands", "launch", "resolve_program"]
 
@@ -39,16 +47,13 @@ STATE = np.dtype([("dram", DRAM), ("mover", MOVER), ("issue", ISSUE), ("front", 
 _FAULT, _UNIT = OUT["fault"], OUT["unit"]
 
 
-@njit
+@borrowing
 def _simulate(  # type: ignore[no-untyped-def]
     table, stream, good, skipped, indices, starts, p, program, dram, mover, k, f, resolved, issue, finish, spent,
-    traffic,
+    traffic, order, alone, target, ready,
 ):
     count = len(stream)
-    order, alone = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    target = np.zeros((count, UNITS), dtype=np.int64)
-    prepare(table, stream, good, skipped, resolved, order, k.first, target, alone)
-    ready = np.zeros(count, dtype=np.int64)  # cycle from which on a command may leave resolve
+    prepare(table, stream, good, skipped, resolved, order, k.first, k.pushed, target, alone)
     reset(dram, p)
     reset_mover(mover)
     reset_issue(k, p)
@@ -128,7 +133,8 @@ def _entries():  # type: ignore[no-untyped-def]
     def count_commands(table, bases, limits, lengths, cfg, behind, local):  # type: ignore[no-untyped-def]
         """Commands of a launch, see :func:`gemmule.sim.timing.program.count_stream`; ``local`` is changed."""
         assert sources >= 0
-        return count_stream(table, bases, limits, lengths, cfg, behind, local)
+        begin_stream(local, bases, limits, lengths, len(table))
+        return count_stream(table, cfg, behind, local)
 
     @kept("the timing engine, part 2 of 3")
     def resolve_program(  # type: ignore[no-untyped-def]
@@ -136,7 +142,8 @@ def _entries():  # type: ignore[no-untyped-def]
     ):
         """See :func:`gemmule.sim.timing.program.resolve_stream`."""
         assert sources >= 0
-        return resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, resolved)
+        begin_stream(local, bases, limits, lengths, len(table))
+        return resolve_stream(table, cfg, behind, local, stream, resolved, np.zeros(TERMS, dtype=np.int64))
 
     @kept("the timing engine, part 3 of 3")
     def launch(  # type: ignore[no-untyped-def]
@@ -153,10 +160,13 @@ def _entries():  # type: ignore[no-untyped-def]
         so the caller does.
         """
         assert sources >= 0
-        registers = state[0]
+        registers, count = state[0], len(stream)
+        order, alone = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        target = np.zeros((count, UNITS), dtype=np.int64)
+        ready = np.zeros(count, dtype=np.int64)  # cycle from which on a command may leave resolve
         return _simulate(
             table, stream, good, skipped, indices, starts, parameters[0], program, registers.dram, registers.mover,
-            registers.issue, registers.front, resolved, issue, finish, spent, traffic)
+            registers.issue, registers.front, resolved, issue, finish, spent, traffic, order, alone, target, ready)
 
     return count_commands, resolve_program, launch
 

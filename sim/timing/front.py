@@ -8,10 +8,10 @@ order commands are taken; what fetch requests follows from the bodies that it kn
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gemmule.control import MAX_DEPTH, Loop
 from gemmule.isa import COMMAND_BYTES, TABLE_FIELDS
+from gemmule.sim.compiled import borrowing
 from gemmule.sim.timing.dram import serve
 from gemmule.sim.timing.move import FOREVER
 from gemmule.sim.timing.program import BACK, BODY, CONTROL_UNIT, FREES, PLACE, REPEAT, TIMES
@@ -37,7 +37,7 @@ _BEGIN, _COMMANDS, _TURNS, _REST = map(int, Loop)
 _RING = 127
 
 
-@njit
+@borrowing
 def reset_front(p, f, count):  # type: ignore[no-untyped-def]
     """The state before an image of ``count`` commands is fetched."""
     f.left = count
@@ -45,14 +45,14 @@ def reset_front(p, f, count):  # type: ignore[no-untyped-def]
     f.pending = f.last = -1
 
 
-@njit
+@borrowing
 def _fetch_beats(p, program, first, ahead):  # type: ignore[no-untyped-def]
     """Beats of a burst from command ``first`` on up to the last byte of ``ahead`` commands."""
     at = program + COMMAND_BYTES * first
     return ((at + COMMAND_BYTES * ahead - 1) >> p.bus_shift) - (at >> p.bus_shift) + 1
 
 
-@njit
+@borrowing
 def _fetch_ready(p, f, program):  # type: ignore[no-untyped-def]
     """Commands of the fetch burst that may be requested now; 0 when there is none."""
     if f.left == 0:
@@ -62,7 +62,7 @@ def _fetch_ready(p, f, program):  # type: ignore[no-untyped-def]
     return ahead if p.fetch_queue - (f.requested - f.kept) >= ahead else 0
 
 
-@njit
+@borrowing
 def _request(p, f, dram, t, program, ahead):  # type: ignore[no-untyped-def]
     """Request a burst of commands in cycle ``t``."""
     beats = _fetch_beats(p, program, f.place, ahead)
@@ -85,7 +85,7 @@ def _request(p, f, dram, t, program, ahead):  # type: ignore[no-untyped-def]
             f.depth -= 1
 
 
-@njit
+@borrowing
 def _repeat(p, f, table, stream):  # type: ignore[no-untyped-def]
     """The REPEAT that was taken last has its effect."""
     d, f.pending = f.pending, -1
@@ -108,7 +108,7 @@ def _repeat(p, f, table, stream):  # type: ignore[no-untyped-def]
     f.anchored = 1 if short else 0
 
 
-@njit
+@borrowing
 def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ignore[no-untyped-def]
     """Cycle ``t`` of fetch, of the take, and of a REPEAT's effect; (something changed, commands requested).
 
@@ -149,7 +149,7 @@ def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ign
     return ahead > 0 or drop or take, ahead
 
 
-@njit
+@borrowing
 def next_front(p, f, t):  # type: ignore[no-untyped-def]
     """The first cycle after ``t`` in which :func:`step_front` may do something of itself."""
     after = FOREVER

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gemmule.csr import CAUSES
 from gemmule.operations import ISSUE_PRIORITY
 from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
+from gemmule.sim.compiled import borrowing
 from gemmule.sim.timing.move import FOREVER, begin_load, begin_store
 from gemmule.sim.timing.program import LOAD, MATRIX, PLACE, SELECT, STORE, UNITS, VECTOR
 from gemmule.sim.timing.units import matrix_times, select_finish, vector_finish
@@ -35,18 +35,17 @@ ISSUE = np.dtype([
 """Registers of the issue logic."""
 
 
-@njit
+@borrowing
 def reset_issue(k, p):  # type: ignore[no-untyped-def]
     """The state before the first command; ``first`` is set by :func:`gemmule.sim.timing.program.prepare`."""
-    k.pushed[:] = k.first[:UNITS]
-    k.issued[:] = k.first[:UNITS]
-    k.finished[:] = k.first[:UNITS]
+    for u in range(UNITS):
+        k.pushed[u] = k.issued[u] = k.finished[u] = k.first[u]
     k.limit[LOAD], k.limit[STORE], k.limit[MATRIX] = p.load_commands, p.store_commands, p.matrix_commands
     k.limit[VECTOR] = k.limit[SELECT] = 1
     k.a_done = k.b_done = k.first[MATRIX]
 
 
-@njit
+@borrowing
 def _union(resolved, order, begin, end, claim):  # type: ignore[no-untyped-def]
     """Ports that one stream holds for its unit's commands begin .. end - 1."""
     mask = 0
@@ -55,7 +54,7 @@ def _union(resolved, order, begin, end, claim):  # type: ignore[no-untyped-def]
     return mask
 
 
-@njit
+@borrowing
 def expire(k, s, resolved, order, finish, t):  # type: ignore[no-untyped-def]
     """Pass the time stamps before cycle ``t``; True when every command has visibly finished."""
     complete = True
@@ -88,7 +87,7 @@ def expire(k, s, resolved, order, finish, t):  # type: ignore[no-untyped-def]
     return complete
 
 
-@njit
+@borrowing
 def _ports_free(k, out, stream):  # type: ignore[no-untyped-def]
     """Whether no port that a command claims is held by another stream."""
     for i in range(3):
@@ -100,7 +99,7 @@ def _ports_free(k, out, stream):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@borrowing
 def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-def]
     """The unit whose head issues in cycle ``t``, or -1; sets every unit's ``status``."""
     chosen = -1
@@ -133,7 +132,7 @@ def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-
     return chosen
 
 
-@njit
+@borrowing
 def issue_command(p, k, s, u, t, table, stream, resolved, order, indices, starts, issue, finish):  # type: ignore[no-untyped-def]
     """Issue the head of unit ``u`` in cycle ``t``: its claims, and its finish if that is known."""
     c, at = order[k.issued[u]], k.issued[u] & _RING
@@ -162,7 +161,7 @@ def issue_command(p, k, s, u, t, table, stream, resolved, order, indices, starts
         begin_store(p, s, t, c, table[stream[c, PLACE]], out, indices, starts[c])
 
 
-@njit
+@borrowing
 def next_stamp(k, s, order, finish, t):  # type: ignore[no-untyped-def]
     """The first cycle after ``t`` in which a stamp passes that :func:`expire` or :func:`choose` looks at."""
     after = FOREVER

@@ -9,10 +9,10 @@ the device may change.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gemmule.isa import TABLE_FIELDS, MoveFlag
 from gemmule.resolve import OUT
+from gemmule.sim.compiled import borrowing
 from gemmule.sim.timing.dram import after_refresh, close, first_beat, serve
 
 __all__ = ["FOREVER", "MOVER", "advance", "begin_load", "begin_store", "reset_mover"]
@@ -53,7 +53,7 @@ MOVER = np.dtype([
 """State of the load generator, and of the store's reader and sender."""
 
 
-@njit
+@borrowing
 def reset_mover(s):  # type: ignore[no-untyped-def]
     s.load_command = s.store_command = s.written = -1
     s.load_next = s.store_next = FOREVER
@@ -62,14 +62,14 @@ def reset_mover(s):  # type: ignore[no-untyped-def]
     s.answer[:] = -1
 
 
-@njit
+@borrowing
 def _burst(p, address, left):  # type: ignore[no-untyped-def]
     """(bytes, beats) of the burst that starts at ``address`` with ``left`` bytes of its row to go."""
     size = min(left, p.burst - (address & (p.burst - 1)))
     return size, ((address + size - 1) >> p.bus_shift) - (address >> p.bus_shift) + 1
 
 
-@njit
+@borrowing
 def _window(p, s, t, number):  # type: ignore[no-untyped-def]
     """First cycle from ``t`` on with fewer than ``read_bursts`` load bursts and ``read_beats`` beats in flight.
 
@@ -87,7 +87,7 @@ def _window(p, s, t, number):  # type: ignore[no-untyped-def]
     return t
 
 
-@njit
+@borrowing
 def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no-untyped-def]
     """Issue of load ``c`` in cycle ``t``; ``row`` is decoded, ``out`` resolved.
 
@@ -113,7 +113,7 @@ def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no
     s.load_next = _window(p, s, begin, s.requested)
 
 
-@njit
+@borrowing
 def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
     """The load's bursts from that of ``load_next`` on, while they are requested before ``until``.
 
@@ -180,7 +180,7 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
     return changed
 
 
-@njit
+@borrowing
 def begin_store(p, s, t, c, row, out, indices, index):  # type: ignore[no-untyped-def]
     """Issue of store ``c`` in cycle ``t``, with arguments as of :func:`begin_load`."""
     s.store_command, s.store_start, s.store_done = c, out[_ADDRESS], 0
@@ -196,7 +196,7 @@ def begin_store(p, s, t, c, row, out, indices, index):  # type: ignore[no-untype
     _plan(p, s, indices)
 
 
-@njit
+@borrowing
 def _plan(p, s, indices):  # type: ignore[no-untyped-def]
     """Plan the reads of bursts that get a buffer, and the sending of the one that is next to arrive."""
     while True:
@@ -233,7 +233,7 @@ def _plan(p, s, indices):  # type: ignore[no-untyped-def]
                 s.read_from = s.last_read[b] + p.index_cycles
 
 
-@njit
+@borrowing
 def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     """The next store burst reaches the DRAM in ``store_next``. The first cycle that may differ by it."""
     b = s.arrived & 3
@@ -249,7 +249,7 @@ def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     return min(until, s.reader_idle) if reading else until
 
 
-@njit
+@borrowing
 def advance(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
     """Serve all bursts with events before ``until``, the next cycle in which anything else may change.
 

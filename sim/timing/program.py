@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from gemmule.control import MAX_COMMANDS, Loop, Sequence, begin, execute, take
 from gemmule.isa import CONTROL, TABLE_FIELDS, COp, MatrixFlag, Unit, control_columns
 from gemmule.operations import EXCLUSIVE_LOADS
-from gemmule.resolve import CONFIG, FAULTS, OUT, TERMS, resolve_row
-from gemmule.sim.compiled import compiled
+from gemmule.resolve import CONFIG, FAULTS, OUT, resolve_row
+from gemmule.sim.compiled import borrowing, compiled
 
 __all__ = [
     "BACK", "BODY", "CONTROL_UNIT", "FREES", "LOAD", "MATRIX", "PLACE", "REPEAT", "SELECT", "STORE", "STREAM", "TIMES",
-    "UNITS", "VECTOR", "count_stream", "prepare", "resolve_stream",
+    "UNITS", "VECTOR", "begin_stream", "count_stream", "prepare", "resolve_stream",
 ]
 
 LOAD, STORE, MATRIX, VECTOR, SELECT = map(int, Unit)
@@ -30,13 +29,13 @@ CONTROL_UNIT, REPEAT = int(CONTROL), int(COp.REPEAT)
 _NEXT, _LEFT, _DEPTH, _TURNS = int(Sequence.PLACE), int(Sequence.LEFT), int(Sequence.DEPTH), int(Loop.TURNS)
 _ILLEGAL = FAULTS.index("illegal")
 _MOST, _FETCH_QUEUE = MAX_COMMANDS, CONFIG["fetch_queue"]
-_resolve_row, _begin, _take, _execute = map(compiled, (resolve_row, begin, take, execute))
+_resolve_row, _take, _execute = map(compiled, (resolve_row, take, execute))
+begin_stream = njit(begin)
 
 
-@njit
-def count_stream(table, bases, limits, lengths, cfg, behind, local):  # type: ignore[no-untyped-def]
+@borrowing
+def count_stream(table, cfg, behind, local):  # type: ignore[no-untyped-def]
     """Commands of a launch, up to a control command that faults, or ``behind`` one more than a launch may have."""
-    _begin(local, bases, limits, lengths, len(table))
     count = 0
     while local.sequence[_LEFT] > 0 and count <= _MOST + behind:
         row = table[local.sequence[_NEXT]]
@@ -47,14 +46,13 @@ def count_stream(table, bases, limits, lengths, cfg, behind, local):  # type: ig
     return count
 
 
-@njit
-def resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, resolved):  # type: ignore[no-untyped-def]
+@borrowing
+def resolve_stream(table, cfg, behind, local, stream, resolved, terms):  # type: ignore[no-untyped-def]
     """Fill ``stream`` and ``resolved`` in order: (good commands before a fault, entries of ``stream``).
 
-    Resolve takes up to ``behind`` commands more behind one that faults: these have an entry and no more.
+    Resolve takes up to ``behind`` commands more behind one that faults: these have an entry and no more. ``terms`` is
+    scratch.
     """
-    terms = np.zeros(TERMS, dtype=np.int64)
-    _begin(local, bases, limits, lengths, len(table))
     sequence, count = local.sequence, len(stream)
     good, anchor, end = count, 0, count  # anchor: depth of the outermost body that fetch keeps whole
     i = 0
@@ -97,15 +95,15 @@ def resolve_stream(table, bases, limits, lengths, cfg, behind, local, stream, re
     return good, end
 
 
-@njit
-def prepare(table, stream, good, skipped, resolved, order, first, target, alone):  # type: ignore[no-untyped-def]
+@borrowing
+def prepare(table, stream, good, skipped, resolved, order, first, dispatched, target, alone):  # type: ignore[no-untyped-def]
     """Split the good commands by unit; a skipped one is from here on one of length zero without claims.
 
-    ``order[first[u] + i]`` is unit u's i-th command, ``first`` has an entry more than there are units.
+    ``order[first[u] + i]`` is unit u's i-th command, ``first`` has an entry more than there are units; ``dispatched``,
+    zeros by unit, ends as the places behind the last ones.
     ``target[c, u]`` is the position in ``order`` that unit u must have finished up to before command c.
     ``alone[c]``: c issues only when nothing of its unit is in flight.
     """
-    dispatched = np.zeros(UNITS, dtype=np.int64)
     for i in range(good):
         if resolved[i, _UNIT] != CONTROL_UNIT:
             dispatched[resolved[i, _UNIT]] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
-from numba import njit
 
 from gemmule import timing as _timing
 from gemmule.config import Config
@@ -23,7 +22,7 @@ from gemmule.isa import (
 )
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from gemmule.operands import parameter_rows
-from gemmule.sim.compiled import compiled
+from gemmule.sim.compiled import borrowing, compiled
 from gemmule.timing import Timing
 
 __all__ = ["PARAMETERS", "matrix_times", "parameters", "select_finish", "vector_finish"]
@@ -79,7 +78,7 @@ _PARAMETER_ROWS = np.array([[
 _WORD_ENTRIES, _BYTE_ENTRIES = WORD_TABLE_ENTRIES, BYTE_TABLE_ENTRIES
 
 
-@njit
+@borrowing
 def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-untyped-def]
     """(preload_free, release of B, e, finish) of a command issued in cycle ``t``."""
     stationary, reuse = flags >> _OUTPUT_STATIONARY & 1, flags >> _REUSE & 1
@@ -94,7 +93,7 @@ def matrix_times(p, t, m, n, k, flags, apart, stream_free):  # type: ignore[no-u
     return free, free, end, end + p.matrix_drain
 
 
-@njit
+@borrowing
 def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     """Cycles in which a vector command reads."""
     groups = (n + p.dim - 1) // p.dim * p.vector_passes
@@ -117,7 +116,7 @@ def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     return m * groups * (2 if op == _NORM_STAT or wide else 1)
 
 
-@njit
+@borrowing
 def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     """Finish of a vector command issued in cycle ``t``."""
     reads = _vector_reads(p, op, flags, m, n, apart)
@@ -138,7 +137,7 @@ def vector_finish(p, t, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     return last + (p.vector_stat if late else p.vector_write)
 
 
-@njit
+@borrowing
 def select_finish(p, t, op, flags, m, n):  # type: ignore[no-untyped-def]
     """Finish of a select command issued in cycle ``t``."""
     groups = (n + p.dim - 1) // p.dim

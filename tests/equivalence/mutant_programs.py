@@ -41,10 +41,10 @@ flight bind."""
 DEEP = load_config({
     "name": "mutant16", "dim": 16, "bus_bytes": 8, "spm_kib": 16, "spm_banks": 4, "acc_kib": 16, "acc_banks": 2,
     "preload": 4, "burst_bytes": 64, "read_bursts": 8, "write_bursts": 4, "unit_queue": 16, "stat_rows": 16,
-    "dividers": 1, "dram": {"beat_cycles": 3},
+    "dividers": 1, "dram": {"beat_cycles": 3, "latency": 4, "row_miss": 4},
 })
 """The drain is many times the shortest slot, so that the limit of matrix commands in flight binds; the preload
-is longer than it, so that it sets the slot; beats take three cycles."""
+is longer than it, so that it sets the slot; beats take three cycles, and commands wait for the registers."""
 M, F = MatrixFlag, MoveFlag
 UNITS = tuple(Unit)
 ONES = 61440

@@ -88,7 +88,7 @@ def test_without_a_mutant_nothing_differs(small: list[Record], deep: list[Record
 def test_timing_constants(
     small: list[Record], deep: list[Record], control: list[Record], constant: str, step: int,
 ) -> None:
-    config, records = (DEEP, deep) if constant == "matrix_commands" else (SMALL, small)
+    config, records = (DEEP, deep) if constant in ("matrix_commands", "registers") else (SMALL, small)
     records = control if constant == "control" else records
     timing = Timing.of(config)
     if constant.endswith("_first") and step < 0:  # nothing happens in the cycle of the decision itself

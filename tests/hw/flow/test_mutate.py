@@ -170,3 +170,8 @@ def test_a_missing_tool_is_one_line(monkeypatch, tmp_path, capsys):
     assert list(Path(tmp_path).iterdir()) == []
 
 
+
+
+def test_of_a_block_that_kept_its_module_there_is_no_proof(monkeypatch, tmp_path):
+    monkeypatch.setattr(equal, "_netlist", lambda *_: netlist(True))
+    assert equal.prove(mutant("accumulator", "Y", "inv"), tmp_path / "netlist.il", tmp_path) is None
