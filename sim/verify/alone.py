@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from gemmule.operands import CLASSES, Memory
+from gemmule.sim.compiled import borrowing
 from gemmule.sim.verify.blocks import (
     COUNTS,
     IN_PLACE,
@@ -25,7 +24,7 @@ __all__ = ["check_alone"]
 _DRAM, _PREDICATE = int(Memory.DRAM), int(Memory.PREDICATE)
 
 
-@njit
+@borrowing
 def _mark(s, base, block):  # type: ignore[no-untyped-def]
     """Mark the places of a block, which forgets other marks; whether it names some place twice."""
     first, run, count, stride, planes, plane_stride = block
@@ -40,7 +39,7 @@ def _mark(s, base, block):  # type: ignore[no-untyped-def]
     return twice
 
 
-@njit
+@borrowing
 def _marked(s, base, block):  # type: ignore[no-untyped-def]
     """Whether some place of a block is marked."""
     first, run, count, stride, planes, plane_stride = block
@@ -53,7 +52,7 @@ def _marked(s, base, block):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit
+@borrowing
 def _one_group(c, i, terms):  # type: ignore[no-untyped-def]
     """Whether an operand is one column group, so that its stride means nothing.
 
@@ -62,7 +61,7 @@ def _one_group(c, i, terms):  # type: ignore[no-untyped-def]
     return terms[CLASSES[c, i, COUNTS]] == 1 and terms[CLASSES[c, i, PLANES]] == 1
 
 
-@njit
+@borrowing
 def check_alone(s, out, terms):  # type: ignore[no-untyped-def]
     """FINE, TWICE or OVERLAP for one command by itself."""
     c = class_of(out)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from gemmule.operands import CLASS_OF, CLASSES, Class, Memory
+from gemmule.sim.compiled import borrowing
 from gemmule.terms import OUT
 
 __all__ = ["IN_PLACE", "MEMORY", "MOST", "PLANES", "STRIDES", "WRITE", "block_of", "class_of", "disjoint", "hull",
@@ -22,13 +21,13 @@ _DRAM = int(Memory.DRAM)
 _UNIT, _OP, _FLAGS = OUT["unit"], OUT["op"], OUT["flags"]
 
 
-@njit
+@borrowing
 def class_of(out):  # type: ignore[no-untyped-def]
     """Row of ``CLASSES`` of a resolved command that is legal."""
     return CLASS_OF[out[_UNIT], out[_OP], out[_FLAGS]]
 
 
-@njit
+@borrowing
 def block_of(c, i, terms):  # type: ignore[no-untyped-def]
     """(first, run, count, stride, planes, plane stride) of operand i of class c, runs that touch made one."""
     run = terms[CLASSES[c, i, _RUN]] * CLASSES[c, i, _TIMES]
@@ -41,7 +40,7 @@ def block_of(c, i, terms):  # type: ignore[no-untyped-def]
     return terms[CLASSES[c, i, _FIRST]], run, count, stride, planes, plane_stride
 
 
-@njit
+@borrowing
 def disjoint(run, count, stride, planes, plane_stride):  # type: ignore[no-untyped-def]
     """Whether the runs of a block surely do not overlap."""
     if count == 1:
@@ -52,14 +51,14 @@ def disjoint(run, count, stride, planes, plane_stride):  # type: ignore[no-untyp
             or (plane_stride >= run and stride >= (planes - 1) * plane_stride + run))
 
 
-@njit
+@borrowing
 def hull(block):  # type: ignore[no-untyped-def]
     """First row of a block, and the one behind its last."""
     first, run, count, stride, planes, plane_stride = block
     return first, first + (count - 1) * stride + (planes - 1) * plane_stride + run
 
 
-@njit
+@borrowing
 def meets(first, run, count, stride, low, high):  # type: ignore[no-untyped-def]
     """Whether some run of a block overlaps [low, high)."""
     if stride == 0 or count == 1:
@@ -68,7 +67,7 @@ def meets(first, run, count, stride, low, high):  # type: ignore[no-untyped-def]
     return i < count and first + i * stride < high
 
 
-@njit
+@borrowing
 def into_program(out, terms, low, high):  # type: ignore[no-untyped-def]
     """Whether a store reaches DRAM bytes low .. high - 1."""
     c = class_of(out)

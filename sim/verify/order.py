@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gemmule.config import Config
 from gemmule.control import MAX_COMMANDS, Local, Loop, Sequence, begin, execute, new_local, parameter_read, take
 from gemmule.isa import CONTROL, TABLE_FIELDS, MatrixFlag, Unit
 from gemmule.operands import CLASSES, Memory
 from gemmule.resolve import FAULTS, TERMS, config_vector, resolve_row
-from gemmule.sim.compiled import compiled, kept, stamp
+from gemmule.sim.compiled import borrowing, compiled, kept, stamp
 from gemmule.sim.verify.alone import check_alone
 from gemmule.sim.verify.blocks import COUNTS, MEMORY, MOST, WRITE, block_of, class_of, into_program
 from gemmule.sim.verify.races import find_races
@@ -65,7 +64,7 @@ _PLACE, _LEFT, _DEPTH, _TURNS = int(Sequence.PLACE), int(Sequence.LEFT), int(Seq
 _resolve_row, _take_next, _execute, _parameter_read = map(compiled, (resolve_row, take, execute, parameter_read))
 
 
-@njit
+@borrowing
 def clock_of(s, row, out, clock):  # type: ignore[no-untyped-def]
     """Commands by unit that have surely finished when this one issues, into ``clock``.
 
@@ -87,7 +86,7 @@ def clock_of(s, row, out, clock):  # type: ignore[no-untyped-def]
                     clock[v] = max(clock[v], s.known[u, (finished - 1) % RING, v])
 
 
-@njit
+@borrowing
 def _alone(s, row, out):  # type: ignore[no-untyped-def]
     """Issues only while its unit has nothing in flight, whatever predicates are.
 
@@ -99,7 +98,7 @@ def _alone(s, row, out):  # type: ignore[no-untyped-def]
     return unit == _MATRIX and row[_F_PREDICATE] == 0 and flags >> _STATIONARY & 1 != s.mode[DATAFLOW]
 
 
-@njit
+@borrowing
 def _room(s, unit):  # type: ignore[no-untyped-def]
     """Drop DRAM accesses that every later command of the other kind is ordered after; whether one more fits."""
     other = _STORE if unit == _LOAD else _LOAD
@@ -107,19 +106,21 @@ def _room(s, unit):  # type: ignore[no-untyped-def]
     kept = 0
     for i in range(s.pending[unit]):
         if s.bursts[unit, i, NUMBER] > floor:
-            s.bursts[unit, kept] = s.bursts[unit, i]
+            for field in range(s.bursts.shape[2]):
+                s.bursts[unit, kept, field] = s.bursts[unit, i, field]
             kept += 1
     s.pending[unit] = kept
     return kept < s.bursts.shape[1]
 
 
-@njit
+@borrowing
 def push(s, row, out, terms, clock):  # type: ignore[no-untyped-def]
     """Take a command as the next one; False when the list of DRAM accesses is full (and nothing has changed)."""
     unit, real = out[_UNIT], out[_ZERO] == 0
     if real and unit <= _STORE and s.pending[unit] == s.bursts.shape[1] and not _room(s, unit):
         return False
-    s.known[unit, s.taken[unit] % RING] = clock
+    for other in range(_UNITS):
+        s.known[unit, s.taken[unit] % RING, other] = clock[other]
     s.taken[unit] += 1
     number = s.taken[unit]
     guarded = row[_F_PREDICATE] != 0
@@ -166,7 +167,7 @@ def push(s, row, out, terms, clock):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@borrowing
 def step(s, row, out, terms, low, high, clock, needed):  # type: ignore[no-untyped-def]
     """Check one resolved command and take it; how it ends (:data:`FINE` ..)."""
     if out[_FAULT]:
@@ -183,7 +184,7 @@ def step(s, row, out, terms, low, high, clock, needed):  # type: ignore[no-untyp
     return FINE if push(s, row, out, terms, clock) else FULL
 
 
-@njit
+@borrowing
 def control(row, local, cfg, out):  # type: ignore[no-untyped-def]
     """Take and run a control command."""
     out[:] = 0

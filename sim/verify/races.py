@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from gemmule.isa import TABLE_FIELDS, Unit
 from gemmule.operands import CLASSES, Memory
+from gemmule.sim.compiled import borrowing
 from gemmule.sim.verify.blocks import MEMORY, MOST, WRITE, block_of, class_of, meets
 from gemmule.sim.verify.state import (
     COUNT,
@@ -34,7 +33,7 @@ _ZERO, _UNIT, _ROW2 = OUT["zero"], OUT["unit"], OUT["row2"]
 _F_PREDICATE, _F_C_STRIDE = TABLE_FIELDS.index("predicate"), TABLE_FIELDS.index("c_stride")
 
 
-@njit
+@borrowing
 def _races_rows(s, unit, write, memory, block, out, row, clock, needed):  # type: ignore[no-untyped-def]
     """Raise ``needed`` to the latest commands beyond ``clock`` that the rows of an operand race with."""
     first, run, count, stride, planes, plane_stride = block
@@ -54,7 +53,7 @@ def _races_rows(s, unit, write, memory, block, out, row, clock, needed):  # type
                     needed[u] = max(needed[u], latest(s, READ, u, low, high, clock[u]))
 
 
-@njit
+@borrowing
 def _races_block(s, low, high, out, row, clock, needed):  # type: ignore[no-untyped-def]
     """Products that write the same C block are in order by themselves: visits of a row are a slot apart or more."""
     base, same = s.offset[_ACC], s.mode[SAME_ROW] == out[_ROW2] and s.mode[SAME_STRIDE] == row[_F_C_STRIDE]
@@ -70,7 +69,7 @@ def _races_block(s, low, high, out, row, clock, needed):  # type: ignore[no-unty
                 needed[_MATRIX] = max(needed[_MATRIX], number)
 
 
-@njit
+@borrowing
 def _races_dram(s, unit, block, clock, needed):  # type: ignore[no-untyped-def]
     """Loads that meet stores, stores that meet loads; each kind is in order by itself."""
     first, run, count, stride, _, _ = block
@@ -98,7 +97,7 @@ def _races_dram(s, unit, block, clock, needed):  # type: ignore[no-untyped-def]
             needed[other] = number
 
 
-@njit
+@borrowing
 def find_races(s, row, out, terms, clock, needed):  # type: ignore[no-untyped-def]
     """By unit the latest command that this one races with, 0 where there is none; True when there is any."""
     needed[:] = 0

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gemmule.config import Config
 from gemmule.isa import MAX_WAIT, NUM_PREDICATES, Unit
 from gemmule.operands import Memory
+from gemmule.sim.compiled import borrowing
 
 __all__ = ["BURST", "FAULT", "FINE", "FULL", "GROUP", "MODES", "OVERLAP", "PROGRAM", "RACE", "READ", "RING", "TWICE",
            "WROTE", "UNSET", "State", "larger", "latest", "new_state", "note"]
@@ -93,7 +93,7 @@ def larger(state: State) -> State:
     return state._replace(bursts=np.concatenate((state.bursts, np.zeros_like(state.bursts)), axis=1))
 
 
-@njit
+@borrowing
 def latest(s, kind, u, low, high, clock):  # type: ignore[no-untyped-def]
     """The unit's last command that wrote (0) or read (1) places low .. high - 1, if it is above ``clock``; else 0."""
     most = 0
@@ -105,7 +105,7 @@ def latest(s, kind, u, low, high, clock):  # type: ignore[no-untyped-def]
     return most if most > clock else 0
 
 
-@njit
+@borrowing
 def note(s, kind, u, low, high, number):  # type: ignore[no-untyped-def]
     """Places low .. high - 1 were written (0) or read (1) by the unit's command ``number``."""
     for group in range(low >> GROUP, ((high - 1) >> GROUP) + 1):
