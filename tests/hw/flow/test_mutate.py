@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.hw.flow import mutate, tools
+from gemmule.hw.flow import equal, mutate, tools
 from gemmule.hw.flow.cells import Netlist, tagged
 from gemmule.hw.flow.equal import miter
 from gemmule.hw.flow.live import seen
