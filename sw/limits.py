@@ -8,7 +8,7 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "BACKENDS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "MUTANTS", "NEW_TOKENS",
-    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SIZE", "TARGETS", "WEIGHTS", "Range",
+    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "TARGETS", "WEIGHTS", "Range",
     "check_choice",
 ]
 
@@ -61,6 +61,7 @@ ROWS = Range(1, 16, "rows")
 POSITION = Range(0, CONTEXT - 1, "positions")
 MUTANTS = Range(1, 1000, "mutants")
 PROGRAMS = Range(1, 10**6, "programs")
+SEEDS = Range(1, 9, "times")
 COMMANDS = Range(40, 1000, "commands")
 SIZE = Range(1, 1 << 20, "rows or columns")
 

@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from gemmule.hw.flow.tools import Progress, SynthError, Tools
 
 __all__ = ["Route", "route", "route_of"]
 
-SEED = 1
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ class Route:
     """Resource to used and available, harness included."""
     path: Mapping[str, Any]
     """The slowest path: ``start``, ``end``, ``cells`` on it, ``logic_ns`` and ``routing_ns``."""
+    by_seed: Mapping[str, float] = field(default_factory=dict)
+    """Fmax by the placer's seed, if there was more than one: this is the route of the median."""
 
 
 def route_of(report: Mapping[str, Any]) -> Route:
@@ -58,12 +59,13 @@ class _Steps:
     folder: Path
     tools: Tools
     target: Target
+    seed: int
     progress: Progress
 
     def run(self, name: str, before: str, arguments: Sequence[str], result: str) -> str:
         """Run a step unless ``result`` is there already; returns its stamp, ``before`` being that of its input."""
         arguments = [*self.target.options, *arguments, "--freq", str(FREQUENCY), "--timing-allow-fail",
-                     "--lpf-allow-unconstrained", "--seed", str(SEED), "--log", f"{name}.log", "-q"]
+                     "--lpf-allow-unconstrained", "--seed", str(self.seed), "--log", f"{name}.log", "-q"]
         key = hashlib.sha256(f"{before} {self.tools.version('nextpnr')} {arguments}".encode()).hexdigest()
         stamp = self.folder / f"{name}_key"
         if not ((self.folder / result).is_file() and stamp.is_file() and stamp.read_text() == key):
@@ -78,9 +80,9 @@ class _Steps:
                                        "--write", f"{name}.json"], f"{name}.json")
 
 
-def route(synthesis: Synthesis, target: Target, *, tools: Tools = WHEELS,
+def route(synthesis: Synthesis, target: Target, *, seeds: int = 1, tools: Tools = WHEELS,
           progress: Progress = lambda step: None) -> Route:
-    """Place and route a unit or device in its harness, with a fixed seed.
+    """Place and route a unit or device in its harness, with seeds 1 to ``seeds``: the median by Fmax, or the one below.
 
     Raises:
         SynthError: nextpnr is missing or failed, or the design does not fit the part.
@@ -94,14 +96,22 @@ def route(synthesis: Synthesis, target: Target, *, tools: Tools = WHEELS,
         if needed > there:
             raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
                              f"of {there}; use a smaller configuration")
-    folder = synthesis.folder
-    steps = _Steps(folder, tools, target, progress)
-    first = steps.place("first", (folder / "key").read_text(), "netlist.json")
-    netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", "first.json"))
-    fix(netlist, HARNESS, assigned(sites, target.sites))
+    routes = {seed: _route(synthesis.folder, _Steps(synthesis.folder, tools, target, seed, progress))
+              for seed in range(1, seeds + 1)}
+    by_fmax = sorted(routes.values(), key=lambda found: found.fmax_mhz)
+    by_seed = {str(seed): found.fmax_mhz for seed, found in routes.items()} if seeds > 1 else {}
+    return replace(by_fmax[(seeds - 1) // 2], by_seed=by_seed)
+
+
+def _route(folder: Path, steps: _Steps) -> Route:
+    more = f"_{steps.seed}" if steps.seed > 1 else ""  # files of their own
+    first, fixed, second, report = (f"{name}{more}" for name in ("first", "fixed", "second", "report"))
+    placed = steps.place(first, (folder / "key").read_text(), "netlist.json")
+    netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", f"{first}.json"))
+    fix(netlist, HARNESS, assigned(sites, steps.target.sites))
     text = json.dumps(netlist)
-    (folder / "fixed.json").write_text(text)
-    second = steps.place("second", hashlib.sha256(text.encode()).hexdigest() + first, "fixed.json")
-    steps.run("route", second, ["--json", "second.json", "--no-pack", "--no-place", "--router", "router1",
-                                "--report", "report.json"], "report.json")
-    return route_of(json.loads((folder / "report.json").read_text()))
+    (folder / f"{fixed}.json").write_text(text)
+    again = steps.place(second, hashlib.sha256(text.encode()).hexdigest() + placed, f"{fixed}.json")
+    steps.run(f"route{more}", again, ["--json", f"{second}.json", "--no-pack", "--no-place", "--router", "router1",
+                                      "--report", f"{report}.json"], f"{report}.json")
+    return route_of(json.loads((folder / f"{report}.json").read_text()))

@@ -12,7 +12,7 @@ import typer
 
 from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, read_config
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import TARGETS
+from gemmule.sw.limits import SEEDS, TARGETS
 
 if TYPE_CHECKING:
     from gemmule.config import Config
@@ -36,6 +36,9 @@ def synth(
     target: Annotated[str, choice("--target", TARGETS, "The FPGA.")] = "ecp5-85k",
     place: Annotated[bool, typer.Option(
         "--route", help="Also place and route, each alone, what is synthesised: Fmax.")] = False,
+    seeds: Annotated[int, typer.Option(
+        "--seeds", metavar="N", help=f"Place and route so often, {SEEDS}, with other seeds of the placer: the median.",
+        callback=lambda n: SEEDS.check("--seeds", n))] = 1,
     black_box_memories: Annotated[bool | None, typer.Option(
         "--black-box-memories/--map-memories",
         help="Leave out the memories of scratchpad and accumulator (default for base), or map them to block RAM "
@@ -66,8 +69,10 @@ def synth(
     black_box = device.name == "base" if black_box_memories is None else black_box_memories
     if place and black_box:
         raise InputError("--route needs the memories; add --map-memories")
+    if seeds > 1 and not place:
+        raise InputError("--seeds needs --route")
     tools = Tools(native)
-    flow = _Flow(out, device, parts.TARGETS[target], black_box, place, tools)
+    flow = _Flow(out, device, parts.TARGETS[target], black_box, seeds if place else 0, tools)
     try:
         tools.check("yosys", *(["nextpnr"] if place else []))
         record: dict[str, Any] = {
@@ -82,6 +87,12 @@ def synth(
     out.write("synth", device, record)
 
 
+def _fmax(routed: Route) -> str:
+    """With more than one seed the median, and the range."""
+    found = routed.by_seed.values()
+    return f"{routed.fmax_mhz}" + (f" ({min(found)} to {max(found)})" if found else "")
+
+
 def _fields(area: Area) -> dict[str, Any]:
     return {name: getattr(area, name) for name in COLUMNS}
 
@@ -89,10 +100,10 @@ def _fields(area: Area) -> dict[str, Any]:
 class _Flow:
     """Synthesis, and routing if wanted, with progress and tables on the console."""
 
-    def __init__(self, out: Output, config: Config, target: Target, black_box: bool, place: bool,
+    def __init__(self, out: Output, config: Config, target: Target, black_box: bool, seeds: int,
                  tools: Tools) -> None:
         self.out, self.config, self.target = out, config, target
-        self.black_box, self.place, self.tools = black_box, place, tools
+        self.black_box, self.seeds, self.tools = black_box, seeds, tools
 
     def run(self, name: str) -> tuple[Synthesis, Route | None]:
         from gemmule.hw.flow.route import route
@@ -107,15 +118,16 @@ class _Flow:
             def progress(step: str) -> None:
                 status.update(f"{title}, {time.monotonic() - begin:.0f} s: {step}")
 
-            result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=self.place,
+            result = synthesize(name, self.config, ROOT, black_box=self.black_box, harness=self.seeds > 0,
                                 tools=self.tools, progress=progress)
-            routed = route(result, self.target, tools=self.tools, progress=progress) if self.place else None
+            routed = route(result, self.target, seeds=self.seeds, tools=self.tools,
+                           progress=progress) if self.seeds else None
         say(f"{title}: {time.monotonic() - begin:.0f} s")
         return result, routed
 
     def alone(self, names: list[str]) -> dict[str, Any]:
         done = {name: self.run(name) for name in names}
-        fmax = {name: f"{routed.fmax_mhz}" for name, (_, routed) in done.items() if routed}
+        fmax = {name: _fmax(routed) for name, (_, routed) in done.items() if routed}
         self.show("units alone, each with what it contains", {n: s.total for n, (s, _) in done.items()}, None, fmax)
         return {name: _fields(synthesis.total) | ({"route": asdict(routed)} if routed else {})
                 for name, (synthesis, routed) in done.items()}
@@ -130,7 +142,7 @@ class _Flow:
             "parts": {name: _fields(area) for name, area in sorted(synthesis.parts.items())}}
         if routed:
             used = ", ".join(f"{name} {n:,} of {of:,}" for name, (n, of) in routed.used.items())
-            self.out.print(f"Fmax {routed.fmax_mhz} MHz; placed with its harness: {used}")
+            self.out.print(f"Fmax {_fmax(routed)} MHz; placed with its harness: {used}")
             self.out.print("slowest path: {start} to {end}, {cells} cells, {logic_ns} ns in cells, {routing_ns} ns "
                            "in wires".format(**routed.path))
             record["route"] = asdict(routed)

