@@ -26,7 +26,7 @@ from gemmule.hw.flow.mutate import Mutant
 from gemmule.hw.flow.synth import WHEELS
 from gemmule.hw.flow.tools import Progress, SynthError, Tools
 
-__all__ = ["ATTEMPTS", "miter", "prove"]
+__all__ = ["ATTEMPTS", "ignored", "miter", "prove"]
 
 ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried."""
@@ -34,6 +34,8 @@ MOST = 40_000
 """Cells beyond which an attempt is left out."""
 SECONDS = 15
 """For one attempt."""
+IGNORED = "not looked at"
+"""Proof of a mutant at the port of a block."""
 
 
 class TooLargeError(Exception):
@@ -378,9 +380,26 @@ def _netlist(folder: Path, netlist: Path, tools: Tools) -> Netlist:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tagged.il").write_text(tagged(netlist.read_text()))
     (folder / "flat.ys").write_text(
-        "read_rtlil tagged.il\nsetattr -mod -unset keep_hierarchy *\nflatten\nwrite_json flat.json\n")
+        "read_rtlil tagged.il\nwrite_json blocks.json\nsetattr -mod -unset keep_hierarchy *\nflatten\n"
+        "write_json flat.json\n")
     tools.run("yosys", ["-q", "-l", "flat.log", "flat.ys"], folder, "flat.log", lambda step: None)
     return Netlist((folder / "flat.json").read_text())
+
+
+def ignored(blocks: str, mutant: Mutant) -> bool:
+    """Whether the mutant is of an input bit that a block which kept its module does not look at.
+
+    Parameters
+    ----------
+    blocks: Yosys' JSON of the netlist with these modules.
+    """
+    modules = json.loads(blocks)["modules"]
+    block = modules[modules[unescaped(mutant.module)]["cells"][unescaped(mutant.cell)]["type"]]
+    port = block["ports"][unescaped(mutant.port)]
+    bit = port["bits"][mutant.bit]
+    inside = [*(cell["connections"].values() for cell in block["cells"].values()),
+              (other["bits"] for other in block["ports"].values() if other["direction"] == "output")]
+    return port["direction"] == "input" and not any(bit in bits for nets in inside for bits in nets)
 
 
 def _holds(folder: Path, text: str, tools: Tools, progress: Progress) -> bool:
@@ -405,7 +424,7 @@ def prove(mutant: Mutant, netlist: Path, folder: Path, *, attempts: Sequence[tup
     """
     flat = _netlist(folder, netlist, tools)
     if flat.find(mutant) is None:
-        return None
+        return IGNORED if ignored((folder / "blocks.json").read_text(), mutant) else None
     for steps, before in attempts:
         try:
             text = miter(flat, mutant, steps, before)

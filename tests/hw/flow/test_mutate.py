@@ -172,6 +172,16 @@ def test_a_missing_tool_is_one_line(monkeypatch, tmp_path, capsys):
 
 
 
-def test_of_a_block_that_kept_its_module_there_is_no_proof(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("port", "bit", "proof"), [("row", 1, "not looked at"), ("row", 0, None), ("data", 0, None),
+                                                    ("row", 2, None)])
+def test_of_a_block_only_bits_that_it_ignores_change_nothing(monkeypatch, tmp_path, port, bit, proof):
+    """Bit 0 goes to a cell inside, bit 2 through the block."""
+    blocks = {"modules": {
+        "gemmule": {"cells": {"accumulator": {"type": "block"}}},
+        "block": {"ports": {"row": {"direction": "input", "bits": [2, 3, 4]},
+                            "data": {"direction": "output", "bits": [5, 4]}},
+                  "cells": {"x": {"connections": {"A": [2], "Y": [5]}}}}}}
+    (tmp_path / "blocks.json").write_text(json.dumps(blocks))
     monkeypatch.setattr(equal, "_netlist", lambda *_: netlist(True))
-    assert equal.prove(mutant("accumulator", "Y", "inv"), tmp_path / "netlist.il", tmp_path) is None
+    one = Mutant(1, "glue", "inv", "gemmule", "accumulator", port, bit)
+    assert equal.prove(one, tmp_path / "netlist.il", tmp_path) == proof
