@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemmule.csr import Control, Csr
+from gemmule.csr import FAULT_SHIFT, Control, Csr, Status
 from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit, decode
 from gemmule.resolve import FAULTS
-from gemmule.sim.mutants.recorded import MARGIN, Check
+from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
 from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
 
@@ -67,8 +67,8 @@ def error(setup: Setup, where: str, last: bool) -> Check:
 
 
 def _far(bits: int) -> Iterator[tuple[str, int, list[Command], dict[int, int]]]:
-    """Launches whose last move is at an address of one high bit, by its base or by its offset, through either buffer of
-    the store unit."""
+    """Launches whose last move is at an address of one high bit: by its base or by its offset, through either buffer of
+    the store unit, or as a row of a list."""
     for bit in range(LOW, bits):
         for name, base, offset in (("base", 1 << bit, 0), ("offset", 0, 1 << bit)):
             for unit, moves in ((Unit.LOAD, 1), (Unit.STORE, 1), (Unit.STORE, 2))[:1 if offset else 3]:
@@ -76,6 +76,9 @@ def _far(bits: int) -> Iterator[tuple[str, int, list[Command], dict[int, int]]]:
                                for at, offset in ((0, 0), (1, offset)))
                 yield (f"{unit.label} {moves} with bit {bit} of its {name}", 1 << bit, [near, there][-moves:],
                        {1: base})
+        for unit in (Unit.LOAD, Unit.STORE):
+            yield f"indexed {unit.label} with bit {bit}", 1 << bit, [Command.make(
+                unit, flags=(MoveFlag.INDEXED,), bytes=4, row=0, block_stride=1, rows=1, base=1)], {1: 1 << bit}
 
 
 def addresses(setup: Setup, rtl: RtlDevice) -> str:
@@ -108,11 +111,37 @@ def reset(setup: Setup, cycles: int) -> Check:
     return Check(f"reset after {cycles} cycles", run)
 
 
+def awaited(setup: Setup, rtl: RtlDevice) -> str:
+    """Fetch still awaits beats behind a fault: an error among them changes nothing, and a start waits, busy."""
+    launch = launch_of("early fault", [Command.make(Unit.LOAD, op=31), *[Command.make(Unit.LOAD)] * 63])
+    done = int(Status.DONE) | FAULTS.index("illegal") << FAULT_SHIFT
+    rtl.watchdog = SLOW * MARGIN
+    last = launch.program + (setup.config.fetch_queue - 1) * COMMAND_BYTES
+    for wrong in (last, None):
+        rtl.load(launch)
+        rtl.set_axi_error(wrong)
+        rtl.set_stall(240)
+        rtl.run()
+        status = []
+        if wrong is None:
+            rtl.write_register(Csr.CONTROL, Control.START)
+            status = [wanted("status of a start that waits", int(Status.BUSY), rtl.read_register(Csr.STATUS))]
+        rtl.set_stall(0)
+        if wrong is None:
+            rtl.finish()
+        rtl.wait(MARGIN)
+        status.append(wanted("status behind the last beat", done, rtl.read_register(Csr.STATUS)))
+        rtl.set_axi_error(None)
+        if found := "".join(status):
+            return found
+    return setup.recovered(rtl)
+
+
 def bus_checks(setup: Setup) -> list[Check]:
     end = setup.program.expected.cycles
     return [
         *(stalls(setup, chance) for chance in (30, 200)),
         *(error(setup, where, last) for where in ("fetch", "load", "store") for last in (False, True)),
-        Check("addresses", lambda rtl: addresses(setup, rtl)),
+        Check("addresses", lambda rtl: addresses(setup, rtl)), Check("awaited", lambda rtl: awaited(setup, rtl)),
         *(reset(setup, end * part // 8) for part in (1, 3, 6)),
     ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gemmule.control import repeat
 from gemmule.csr import Control, Csr
-from gemmule.isa import COMMAND_BYTES, Command, SOp, Unit, VOp
+from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, Command, SOp, Unit, VOp
 from gemmule.sim.mutants.recorded import Check
-from gemmule.sim.mutants.setup import DRAM_BYTES, Setup, launch_of
+from gemmule.sim.mutants.setup import Setup, launch_of
 from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["count_checks"]
@@ -16,10 +17,10 @@ SHORTEST = 7
 """Exponent of the shortest program whose length is more than there is of it."""
 FEW = range(4, 9)
 """Exponents of the counts of every unit's commands after which waits are tried."""
-MANY = (14, (Unit.MATRIX, Unit.VECTOR)), (17, (Unit.MATRIX,)), (18, (Unit.MATRIX,))
-"""Of some units' counts."""
-FIRST = 1 << 20
-"""Address of the program of so many commands."""
+MANY = 2
+"""Times 2^16 - 1 commands of every unit after which they are tried again."""
+FAULT_INDEX = 0xA_FFFF
+"""Of the command behind them."""
 
 
 def lengths(setup: Setup) -> Check:
@@ -57,7 +58,7 @@ def _round(slow: dict[Unit, Command]) -> Iterator[Command]:
 
 
 def many(setup: Setup) -> Check:
-    """More commands than 18 bits count; waits hold all the same. Counters of cycles and bytes grow beyond 21 bits."""
+    """More commands of every unit than 17 bits count; waits hold all the same, and a fault has a number of 20 bits."""
     config = setup.config
     columns = 64 * config.dim
     slow = {
@@ -67,17 +68,17 @@ def many(setup: Setup) -> Check:
         Unit.VECTOR: Command.make(Unit.VECTOR, op=VOp.REQUANT, m=1, n=columns, mult=1, shift=8),
         Unit.SELECT: Command.make(Unit.SELECT, op=SOp.ARGMAX, m=1, n=columns),
     }
-    tries = list(_round(slow))
-    commands: list[Command] = [*tries]
-    done = dict.fromkeys(Unit, 0)
-    for exponent, units in (*((exponent, tuple(Unit)) for exponent in FEW), *MANY):
-        for unit in units:
-            commands += [Command.make(unit)] * ((1 << exponent) - done[unit])
-            done[unit] = 1 << exponent
+    tries, each = list(_round(slow)), [Command.make(unit) for unit in Unit]
+    commands = [*tries]
+    for exponent in FEW:
+        commands += [command for command in each for _ in range(1 << exponent - (exponent > FEW[0]))]
         commands += tries
-    assert FIRST + len(commands) * COMMAND_BYTES <= DRAM_BYTES
-    program = setup.record(launch_of("many commands", commands, program=FIRST))
-    assert program.expected.fault == 0, program.expected.summary()
+    body = [repeat(len(each), MAX_LENGTH), *each, each[Unit.MATRIX]]
+    commands += [repeat(len(body), MANY), *body, *tries]
+    before = len(commands) - len(body) - 1 + MANY * (len(body) + (MAX_LENGTH - 1) * len(each)) + 1
+    commands += [repeat(1, FAULT_INDEX - before - 1), each[Unit.MATRIX], Command.make(Unit.LOAD, op=31)]
+    program = setup.record(launch_of("many commands", commands, size=1 << 17))
+    assert program.expected.fault_index == FAULT_INDEX, program.expected.summary()
 
     return Check("many commands", lambda rtl: program.exact(rtl) or setup.recovered(rtl))
 

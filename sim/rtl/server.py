@@ -59,11 +59,12 @@ async def read_csr(dut: Any, address: int) -> int:
 async def paused(dut: Any, write: bool, address: int, value: int, strobe: int, draw: random.Random) -> int:
     """One access of a host that begins each channel when it likes and takes the answer when it likes.
 
-    The answer must stand until it is taken.
+    The answer must stand until it is taken, and nothing is ready for a second access before this one is whole.
     """
     sides = {"s_axil_awvalid": "s_axil_awready", "s_axil_wvalid": "s_axil_wready"} if write else {
         "s_axil_arvalid": "s_axil_arready"}
     then, ready = ("s_axil_bvalid", "s_axil_bready") if write else ("s_axil_rvalid", "s_axil_rready")
+    ports, taken = dict(sides), []  # type: dict[str, str], list[str]
     begin, hold = {valid: draw.randrange(5) for valid in sides}, draw.randrange(5)
     dut.s_axil_awaddr.value = dut.s_axil_araddr.value = address
     dut.s_axil_wdata.value, dut.s_axil_wstrb.value = value, strobe
@@ -73,6 +74,8 @@ async def paused(dut: Any, write: bool, address: int, value: int, strobe: int, d
         for valid in sides:
             getattr(dut, valid).value = int(begin[valid] <= cycle)
         await Timer(PERIOD_NS // 5, unit="ns")
+        if sides and any(int(getattr(dut, ports[valid]).value) for valid in taken):
+            raise ValueError("the registers would take a second access before the first one is whole")
         sides = {valid: side for valid, side in sides.items()
                  if begin[valid] > cycle or not int(getattr(dut, side).value)}
         taken = [valid for valid in begin if valid not in sides]

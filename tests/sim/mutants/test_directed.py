@@ -91,11 +91,11 @@ def test_bits_of_no_field_are_set_and_mean_nothing(setup):
 
 
 def test_waits_are_tried_for_every_pair_of_units(setup, monkeypatch):
-    monkeypatch.setattr(counts, "FEW", range(2, 3))
-    monkeypatch.setattr(counts, "MANY", ((3, (Unit.MATRIX,)),))
-    launches = []
-    monkeypatch.setattr(Setup, "record", lambda self, launch: launches.append(launch) or setup.program)
-    counts.many(setup)
+    for name, value in {"FEW": range(2, 4), "MAX_LENGTH": 3, "FAULT_INDEX": 400}.items():
+        monkeypatch.setattr(counts, name, value)
+    launches, record = [], Setup.record
+    monkeypatch.setattr(Setup, "record", lambda self, launch: launches.append(launch) or record(self, launch))
+    counts.many(setup)  # which looks at the number of the fault
     table = decode_table(launches[0].image)
     waits = table[:, TABLE_FIELDS.index("wait_load"):][:, :len(Unit)]
     pairs = {(int(row[0]), int(unit)) for row, found in zip(table, waits, strict=True) for unit in found.nonzero()[0]}
