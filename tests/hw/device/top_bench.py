@@ -188,7 +188,7 @@ def expected(image: bytes, beats: dict[int, int]) -> tuple:
             decode, fault = None, fault or t
         unit = None if decode is None else int(resolved[decode][OUT["unit"]])
         push = unit is not None and len(queues[unit]) < CONFIG.unit_queue
-        take = taken < count and beats[taken] < t and (len(inside) < TIMING.resolve or push)
+        take = t >= TIMING.registers and taken < count and beats[taken] < t and (len(inside) < TIMING.resolve or push)
         if chosen is not None:
             index = queues[chosen].pop(0)[0]
             issued[chosen] += 1
