@@ -59,7 +59,8 @@ async def read_csr(dut: Any, address: int) -> int:
 async def paused(dut: Any, write: bool, address: int, value: int, strobe: int, draw: random.Random) -> int:
     """One access of a host that begins each channel when it likes and takes the answer when it likes.
 
-    The answer must stand until it is taken, and nothing is ready for a second access before this one is whole.
+    The answer must stand until it is taken, and nothing is ready for a second access before this one is whole. What a
+    channel carries is something else as soon as it has been taken.
     """
     sides = {"s_axil_awvalid": "s_axil_awready", "s_axil_wvalid": "s_axil_wready"} if write else {
         "s_axil_arvalid": "s_axil_arready"}
@@ -95,6 +96,10 @@ async def paused(dut: Any, write: bool, address: int, value: int, strobe: int, d
         await FallingEdge(dut.clk)
         for valid in taken:
             getattr(dut, valid).value = 0
+            for name, other in {"s_axil_awvalid": [("awaddr", ~address & 0xFFF)],
+                               "s_axil_arvalid": [("araddr", ~address & 0xFFF)],
+                               "s_axil_wvalid": [("wdata", ~value & 0xFFFFFFFF), ("wstrb", ~strobe & 0xF)]}[valid]:
+                getattr(dut, f"s_axil_{name}").value = other
     raise TimeoutError(f"no answer of the registers in {PATIENCE} cycles")
 
 
