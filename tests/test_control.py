@@ -51,7 +51,7 @@ from gemmule.isa import (
     signed_field,
     table_row,
 )
-from gemmule.resolve import FAULTS, config_vector
+from gemmule.resolve import FAULTS, TERMS, config_vector
 from gemmule.sim.stream import Streams
 from gemmule.sim.timing.engine import count_commands
 from gemmule.terms import OUT
@@ -427,9 +427,12 @@ def test_one_command_too_many(program: list[Command], fault: str, monkeypatch: p
     none = np.zeros(NUM_BASES, dtype=np.int64)
     registers = none, none, np.zeros(NUM_LENGTHS, dtype=np.int64)
     behind = Timing.of(CONFIG).resolve
-    count = module.count_stream.py_func(table, *registers, vector, behind, local)
+    module.begin_stream(local, *registers, len(table))
+    count = module.count_stream.py_func(table, vector, behind, local)
     stream, resolved = np.zeros((count, 4), dtype=np.int64), np.zeros((count, len(OUT)), dtype=np.int64)
-    good, end = module.resolve_stream.py_func(table, *registers, vector, behind, local, stream, resolved)
+    module.begin_stream(local, *registers, len(table))
+    good, end = module.resolve_stream.py_func(
+        table, vector, behind, local, stream, resolved, np.zeros(TERMS, dtype=np.int64))
     if fault == "none":
         assert good == end == count <= 50
         return

@@ -119,7 +119,7 @@ class Loops(wiring.Component):
 
         m.d.comb += [
             some.eq(far | low.any()),
-            reaches.eq(~far & (low <= self.within)),
+            reaches.eq(~far & (low <= self.within if self.slot_bits else 1)),
             self.count.eq(Mux(reaches, low, self.within)),
             self.fits.eq(some & ((self.within <= self.limit) | ~far & (low <= self.limit))),
             lower.eq(low - self.within), next_slot.eq(slot + self.count),
