@@ -128,6 +128,8 @@ def _guarded(arguments: list[str], output: _Watched) -> int:
     except MemoryError:
         return _end(REFUSED, "error: not enough memory; use a smaller shape or --timing-only")
     except Exception as error:
+        if isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):  # Python 3.11 wraps it in a class's making
+            raise error.__cause__ from None
         words = _words(error, output.error)
         if words is None:
             raise

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmule.sw import cli
 from gemmule.sw.cli import CLOSED_PIPE, INTERRUPTED
 from gemmule.sw.commands.group import COMMANDS
 
@@ -153,3 +154,15 @@ def test_signal_in_a_destructor_is_not_lost(number: int, words: str) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(int(number))], capture_output=True, text=True, timeout=30,
                           env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])})
     assert (done.returncode, done.stderr) == (128 + number, words)
+
+
+@pytest.mark.parametrize("cause", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupt_while_a_class_is_made_is_one(monkeypatch, cause):
+    """Python 3.11 makes a RuntimeError of what __set_name__ raises; a signal may come there."""
+    def run(arguments):
+        raise RuntimeError("Error calling __set_name__ on 'cached_property' instance") from cause
+
+    monkeypatch.setattr(cli, "_run", run)
+    with pytest.raises(type(cause)) as found:
+        cli._guarded([], cli._Watched(sys.stdout))
+    assert found.value is cause
