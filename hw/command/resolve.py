@@ -111,6 +111,7 @@ class Resolve(wiring.Component):
         config = self.config
         stages = Timing.of(config).resolve
         assert stages == 6, "as many as there are calls of stage() below"
+        assert Timing.of(config).registers == NUM_BASES + 1, "as long as the launch's registers take"
         occupied = Signal(stages)
         moves = Signal(stages)  # stage i takes what is before it
         m.submodules.execute = execute = Execute(config=config)

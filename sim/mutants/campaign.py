@@ -17,6 +17,7 @@ from gemmule.sim.mutants.directed import directed
 from gemmule.sim.mutants.kept import Kept
 from gemmule.sim.mutants.recorded import Check, programs
 from gemmule.sim.mutants.setup import DRAM_BYTES
+from gemmule.sim.rtl import device
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 
 __all__ = ["NONE", "Verdict", "campaign", "checks_of"]
@@ -96,8 +97,8 @@ def campaign(config: Config, verilog: Path, numbers: Sequence[int], every: Seque
     Raises:
         SimulationError: the device without a mutant fails a check, or the simulator cannot be built.
     """
-    digest = hashlib.sha256()
-    for text in (verilog.read_bytes(), *(path.read_bytes() for path in tb.SOURCES), key.encode()):
+    digest, host = hashlib.sha256(), Path(device.__file__).with_name("server.py")
+    for text in (verilog.read_bytes(), *(path.read_bytes() for path in (*tb.SOURCES, host)), key.encode()):
         digest.update(len(text).to_bytes(8, "little") + text)
     known = Kept(kept, digest.hexdigest())
     verdicts = {number: Verdict(**result) for number, result in known.results.items()}

@@ -62,7 +62,7 @@ def mutate(
     out = Output(json)
     device = read_config(config)
 
-    from gemmule.hw.flow.equal import ATTEMPTS, prove
+    from gemmule.hw.flow.equal import ATTEMPTS, prove, prover
     from gemmule.hw.flow.mutate import build_mutants, some_of
     from gemmule.hw.flow.tools import SynthError, Tools
     from gemmule.io.progress import counting, say, working
@@ -95,7 +95,7 @@ def mutate(
                     tell(i, f"{len(alive)} survive")
             return alive
 
-        proofs = Kept(root / "proofs.jsonl", f"{what['netlist']} {tools.versions()} {ATTEMPTS}")
+        proofs = Kept(root / "proofs.jsonl", f"{what['netlist']} {tools.versions()} {prover()}")
         equal = dict(earlier.equal)
 
         def proved(numbers: list[int], attempts: Sequence[tuple[int, int]]) -> list[int]:
