@@ -107,7 +107,7 @@ def main() -> None:
         "config": config.name, "configuration": config.model_dump(), "new_tokens": args.new_tokens,
         "prompt_tokens_at_most": PROMPT_TOKENS, "lengths": lengths,
         "prompts": {"file": "benchmarks/prompts.json", "python": texts["python"], "sha256": texts["sha256"]},
-        "models": {name: hashlib.sha256((MODELS / f"{name}.safetensors").read_bytes()).hexdigest()
+        "models": {name: hashlib.sha256((MODELS / "small" / f"{name}.safetensors").read_bytes()).hexdigest()
                    for name in ("target", "draft")},
     }
     rows: list[dict[str, Any]] = []

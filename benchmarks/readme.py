@@ -146,12 +146,12 @@ def _speed() -> list[tuple[str, ...]]:
 
 
 def _quality() -> tuple[str, ...]:
-    quality = json.loads((ROOT / "sw" / "models" / "quality.json").read_text())
+    quality = json.loads((ROOT / "sw" / "models" / "small" / "quality.json").read_text())
     target = quality["target"]
     return ("bits per byte of the target: float, int8",
             f"all {quality['held_out_bytes']:,} bytes of the files that it did not see",
             f"{target['bits_per_byte_float']:.3f}, {target['bits_per_byte_int8']:.3f}",
-            "`make train`: [quality](sw/models/quality.json)")
+            "`make train`: [quality](sw/models/small/quality.json)")
 
 
 def drafting() -> str:

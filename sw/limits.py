@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "MUTANTS", "NEW_TOKENS",
-    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "TARGETS", "WEIGHTS", "Range",
-    "check_choice",
+    "BACKENDS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "MODELS",
+    "MODELS_FOLDER", "MUTANTS", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE",
+    "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -18,8 +19,11 @@ BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
 TARGETS = ("ecp5-85k",)
-CONTEXT = 256
-"""Positions of the bundled models, prompt and new tokens together."""
+DEFAULT, SMALL = MODELS = ("default", "small")
+"""Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
+CONTEXTS = {DEFAULT: 1024, SMALL: 256}
+"""Positions of a pair, prompt and new tokens together."""
+MODELS_FOLDER = Path(__file__).resolve().parent / "models"
 DRAFTS_DEFAULT = 3
 PROMPT_BYTES = 1 << 16
 
@@ -55,15 +59,30 @@ class Range:
 
 
 SEED = Range(0, 2**32 - 1)
-NEW_TOKENS = Range(1, CONTEXT - 1, "tokens", f"prompt and new tokens share a context of {CONTEXT}")
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 ROWS = Range(1, 16, "rows")
-POSITION = Range(0, CONTEXT - 1, "positions")
+POSITION = Range(0, CONTEXTS[SMALL] - 1, "positions")
 MUTANTS = Range(1, 1000, "mutants")
 PROGRAMS = Range(1, 10**6, "programs")
 SEEDS = Range(1, 9, "times")
 COMMANDS = Range(40, 1000, "commands")
 SIZE = Range(1, 1 << 20, "rows or columns")
+
+
+def resolve_pair(name: str, folder: Path = MODELS_FOLDER) -> str:
+    """The bundled pair that ``name`` stands for: ``default`` is ``small`` until its files are there.
+
+    Raises:
+        InputError: there is no such pair.
+    """
+    check_choice("--model", name, MODELS)
+    return SMALL if name == DEFAULT and not (folder / DEFAULT / "manifest.json").exists() else name
+
+
+def new_tokens(pair: str) -> Range:
+    """How many tokens a bundled pair can generate."""
+    context = CONTEXTS[pair]
+    return Range(1, context - 1, "tokens", f"prompt and new tokens share a context of {context}")
 
 
 def check_choice(option: str, value: str, known: tuple[str, ...]) -> str:

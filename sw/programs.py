@@ -18,6 +18,7 @@ from gemmule.io.progress import working
 from gemmule.numerics import requant, requant_store
 from gemmule.sim.launch import Launch
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import SMALL
 from gemmule.sw.text import bundled_model
 from gemmule.timing import ceil_div
 
@@ -60,13 +61,13 @@ def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: Weigh
 
 
 @cache
-def bundled_program(name: str, config: Config, base_address: int = 0) -> DecoderProgram:
+def bundled_program(name: str, config: Config, base_address: int = 0, pair: str = SMALL) -> DecoderProgram:
     """The compiled program of a bundled model, placed from ``base_address`` of the DRAM.
 
     Raises:
         InputError: it does not fit the configuration.
     """
-    model = bundled_model(name)
+    model = bundled_model(name, pair)
     try:
         plan_decoder(model.shape, config)
     except CompileError as error:

@@ -14,6 +14,7 @@ from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
 from gemmule.sw import text
 from gemmule.sw.decoding.generate import Generation
+from gemmule.sw.limits import SMALL
 
 __all__ = ["counters_table", "generation_json", "print_generation"]
 
@@ -24,7 +25,7 @@ ENDED = {
 UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
-def generation_json(run: Generation, reference: Generation | None) -> dict[str, Any]:
+def generation_json(run: Generation, reference: Generation | None, pair: str = SMALL) -> dict[str, Any]:
     """The numbers of a run; ``speedup_over_ar`` is whole-run cycles of autoregressive decoding over
     this run's, host and prefill counted on both sides (None without a reference)."""
     ledger = run.ledger
@@ -32,7 +33,7 @@ def generation_json(run: Generation, reference: Generation | None) -> dict[str, 
     matrix = ledger.units[Unit.MATRIX.label] / max(1, ledger.device_cycles)
     return {
         "tokens": run.tokens,
-        "text": text.decode(run.tokens),
+        "text": text.decode(run.tokens, pair),
         "finish_reason": run.finish_reason,
         "clock_mhz": clock,
         "cycles": ledger.cycles,
@@ -74,18 +75,18 @@ def _distinct(tokens: list[int], n: int) -> float:
 
 
 def print_generation(console: Console, prompt: str, ids: list[int], run: Generation, reference: Generation | None,
-                     method: str, backend: str) -> None:
+                     method: str, backend: str, pair: str = SMALL) -> None:
     """Print the text and the table."""
-    record = generation_json(run, reference)
+    record = generation_json(run, reference, pair)
     body = Text(_printable(prompt), style="dim")
     body.append(_printable(record["text"]), style="bold")
-    console.print(Panel(body, title=f"{method} on {backend}: {len(ids)} prompt tokens, {len(run.tokens)} new tokens"))
+    console.print(Panel(body, title=f"{pair} model, {method} on {backend}: {len(ids)} prompt tokens, {len(run.tokens)} new tokens"))
     console.print(f"{ENDED[run.finish_reason]}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
                   f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second")
 
     runs = {method: record}
     if reference is not None and reference is not run:
-        runs["ar"] = generation_json(reference, None)
+        runs["ar"] = generation_json(reference, None, pair)
     console.print(_table(runs))
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")

@@ -15,7 +15,7 @@ from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.limits import DRAFTS_DEFAULT, METHODS, check_choice
+from gemmule.sw.limits import DRAFTS_DEFAULT, METHODS, SMALL, check_choice
 from gemmule.sw.programs import bundled_program
 from gemmule.sw.runtime import LoadedModel
 
@@ -31,22 +31,22 @@ class _Placed:
     dram_bytes: int
 
 
-def _place(config: Config) -> _Placed:
+def _place(config: Config, pair: str) -> _Placed:
     """Both models in one DRAM, one after the other."""
-    target = bundled_program("target", config)
+    target = bundled_program("target", config, pair=pair)
     base = round_up(target.size, ALIGN)
-    draft = bundled_program("draft", config, base)
+    draft = bundled_program("draft", config, base, pair)
     return _Placed(target, draft, round_up(base + draft.size, ALIGN))
 
 
 class Session:
-    """One device with the bundled target and draft models on it.
+    """One device with a bundled pair of target and draft on it (:data:`gemmule.sw.limits.MODELS`).
 
     A context manager: the RTL back end runs a simulator process.
     """
 
-    def __init__(self, config: Config, backend: str = "model") -> None:
-        placed = _place(config)
+    def __init__(self, config: Config, backend: str = "model", pair: str = SMALL) -> None:
+        placed = _place(config, pair)
         self.config = config
         self.device: Device = open_device(backend, config, placed.dram_bytes)
         self.target = LoadedModel("target", placed.target, self.device)

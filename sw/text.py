@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
@@ -12,26 +11,28 @@ from gemmule.compiler.qmodel import QuantModel
 from gemmule.io.reading import shown
 from gemmule.sw.bundled import FILES, bundled_file
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.training.tokenizer import load_tokenizer
 
 __all__ = ["EOS", "bundled_model", "decode", "encode"]
 
-MODELS = Path(__file__).resolve().parent / "models"
+MODELS = MODELS_FOLDER
+"""A folder for each pair of target and draft, with their tokenizer."""
 EOS = 1
 """End of a file in the training text; stops generation."""
 
 
 @cache
-def _tokenizer() -> Tokenizer:
-    path = bundled_file(MODELS, "tokenizer")
+def _tokenizer(pair: str) -> Tokenizer:
+    path = bundled_file(MODELS / pair, "tokenizer")
     try:
         return load_tokenizer(path)
     except ValueError as error:
         raise CompileError(str(error)) from None
 
 
-def encode(text: str) -> list[int]:
-    """Token ids of a prompt.
+def encode(text: str, pair: str = SMALL) -> list[int]:
+    """Token ids of a prompt, by the tokenizer of a bundled pair.
 
     Raises:
         InputError: the prompt is empty.
@@ -40,26 +41,27 @@ def encode(text: str) -> list[int]:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(f"--prompt must be UTF-8 text, not {shown(text)}") from None
-    ids = _tokenizer().encode(text, add_special_tokens=False).ids
+    ids = _tokenizer(resolve_pair(pair, MODELS)).encode(text, add_special_tokens=False).ids
     if not ids:
         raise InputError("--prompt must hold at least one character, not ''; give some text")
     return list(ids)
 
 
-def decode(ids: list[int]) -> str:
+def decode(ids: list[int], pair: str = SMALL) -> str:
     """Text of token ids; special tokens are left out."""
-    return str(_tokenizer().decode(ids, skip_special_tokens=True))
+    return str(_tokenizer(resolve_pair(pair, MODELS)).decode(ids, skip_special_tokens=True))
 
 
 @cache
-def bundled_model(name: str) -> QuantModel:
-    """The bundled quantised model ``target`` or ``draft``.
+def bundled_model(name: str, pair: str = SMALL) -> QuantModel:
+    """The bundled quantised model ``target`` or ``draft`` of a pair (:data:`gemmule.sw.limits.MODELS`).
 
     Raises:
         CompileError: a file is missing, damaged, or not for this tokenizer.
     """
-    model = QuantModel.load(bundled_file(MODELS, name))
-    if (vocab := _tokenizer().get_vocab_size()) != model.shape.vocab:
+    pair = resolve_pair(pair, MODELS)
+    model = QuantModel.load(bundled_file(MODELS / pair, name))
+    if (vocab := _tokenizer(pair).get_vocab_size()) != model.shape.vocab:
         raise CompileError(
             f"{FILES[name]} must have the {vocab:,} tokens of {FILES['tokenizer']}, not {model.shape.vocab:,}: "
             "quantise a model of this tokenizer")

@@ -12,7 +12,18 @@ import typer
 
 from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BACKENDS, CONTEXT, DRAFTS, DRAFTS_DEFAULT, METHODS, NEW_TOKENS, PROMPT_BYTES
+from gemmule.sw.limits import (
+    BACKENDS,
+    CONTEXTS,
+    DEFAULT,
+    DRAFTS,
+    DRAFTS_DEFAULT,
+    METHODS,
+    MODELS,
+    PROMPT_BYTES,
+    new_tokens,
+    resolve_pair,
+)
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generate import Generation
@@ -26,8 +37,14 @@ PROMPT = '''def read_lines(path):
 '''
 
 
+CONTEXT = CONTEXTS[resolve_pair(DEFAULT)]
+
+
 def generate(
     config: ConfigOption = "base",
+    model: Annotated[str, choice(
+        "--model", MODELS, "Bundled models: small (for RTL and quick tests) or default, which is small where no other "
+        "is installed.")] = DEFAULT,
     prompt: Annotated[str | None, typer.Option(
         "--prompt", metavar="TEXT",
         help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
@@ -44,8 +61,9 @@ def generate(
         callback=lambda n: n if n is None else DRAFTS.check("--num-speculative-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method draft. Default: {DRAFTS_DEFAULT}.")] = None,
     max_new_tokens: Annotated[int, typer.Option(
-        "--max-new-tokens", metavar="N", callback=lambda n: NEW_TOKENS.check("--max-new-tokens", n),
-        help=f"Tokens to generate, {NEW_TOKENS}; fewer where the text fills the context of {CONTEXT} positions.")] = 64,
+        "--max-new-tokens", metavar="N",
+        help=f"Tokens to generate, {new_tokens(resolve_pair(DEFAULT))}; fewer where the text fills the context of "
+             f"{CONTEXT} positions.")] = 64,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end-of-file token.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
@@ -72,6 +90,8 @@ def generate(
                               ("--baseline" if baseline else "--no-baseline", baseline is not None)):
             if given:
                 raise InputError(f"{option} needs a draft model, not --method ar: drop one of the two")
+    pair = resolve_pair(model)
+    new_tokens(pair).check("--max-new-tokens", max_new_tokens)
     out = Output(json)
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
@@ -81,24 +101,24 @@ def generate(
     from gemmule.sw.report import generation_json, print_generation
     from gemmule.sw.session import Session
 
-    ids = text.encode(words)
-    most = text.bundled_model("target").shape.max_positions - 1
+    ids = text.encode(words, pair)
+    most = text.bundled_model("target", pair).shape.max_positions - 1
     if len(ids) > most:
         raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
     drafts = num_speculative_tokens or DRAFTS_DEFAULT
     stop = frozenset() if ignore_eos else frozenset({text.EOS})
     announce_tokens(max_new_tokens, backend)
     arguments = (ids, max_new_tokens, drafts, stop)
-    with Session(device_config, backend) as session:
+    with Session(device_config, backend, pair) as session:
         run, seconds = _run(session, f"{method} on {backend}", method, *arguments)
     reference = run if method == "ar" else None
     if baseline is not False and method == "draft":
-        with Session(device_config) as session:
+        with Session(device_config, pair=pair) as session:
             reference, _ = _run(session, "ar on model", "ar", *arguments)
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
-    print_generation(out.console, words, ids, run, reference, method, backend)
-    out.write("generate", device_config, generation_json(run, reference) | {
-        "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend, "seed": seed,
+    print_generation(out.console, words, ids, run, reference, method, backend, pair)
+    out.write("generate", device_config, generation_json(run, reference, pair) | {
+        "model": pair, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend, "seed": seed,
         "num_speculative_tokens": drafts if method == "draft" else 0, "simulation_seconds": round(seconds, 3),
     })
     if reference is not None and reference.tokens != run.tokens:

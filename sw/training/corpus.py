@@ -6,7 +6,7 @@ sha256 digest; a metrics file names the digests it was measured on.
 
 import hashlib
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -77,7 +77,7 @@ def split_of(relative: str) -> str:
     return "train"
 
 
-def read_documents(root: Path) -> list[Document]:
+def read_documents(root: Path, included: Callable[[PurePosixPath], bool] = is_included) -> list[Document]:
     """All included files below `root`, sorted by posix path.
 
     Empty files are left out, as are the few that are not UTF-8: a byte-level tokenizer could
@@ -86,7 +86,7 @@ def read_documents(root: Path) -> list[Document]:
     documents: list[Document] = []
     # Sorting the strings, not the Path objects, gives the same order on every platform.
     for relative in sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py")):
-        if not is_included(PurePosixPath(relative)):
+        if not included(PurePosixPath(relative)):
             continue
         try:
             # bytes.decode keeps \r\n as it is; read_text would fold it.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ROOT / "sw" / "models"
+MODELS = ROOT / "sw" / "models" / "small"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +71,13 @@ class Runner:
         if case.make:
             case.make(folder)
         if case.damage:
-            models = base / "models"
+            models = base / "models" / MODELS.name
             shutil.copytree(MODELS, models, ignore=shutil.ignore_patterns("__pycache__"))
             case.damage(models)
         watched = (folder, temporary, self.root / "cache" / "rtl", models)  # compiled code may come
         before = [state(one) for one in watched]
         request = {"arguments": list(case.arguments), "folder": str(folder), "temporary": str(temporary),
-                   "models": str(models), "out": str(base / "out"), "err": str(base / "err"),
+                   "models": str(models.parent), "out": str(base / "out"), "err": str(base / "err"),
                    "seconds": seconds}
         assert self.process.stdin is not None
         assert self.process.stdout is not None

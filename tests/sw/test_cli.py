@@ -130,8 +130,9 @@ def test_table_of_commands() -> None:
     assert limits.PRESETS == PRESETS
     assert limits.DATAFLOWS == DATAFLOWS
     assert tuple(TARGETS) == limits.TARGETS
-    for name in ("target", "draft"):
-        assert bundled_model(name).shape.max_positions == limits.CONTEXT
+    for pair in dict.fromkeys(map(limits.resolve_pair, limits.MODELS)):
+        for name in ("target", "draft"):
+            assert bundled_model(name, pair).shape.max_positions == limits.CONTEXTS[pair]
     assert limits.DRAFTS.high == limits.ROWS.high - 1 == MAX_ROWS - 1
     for name, command in commands().items():
         assert examples(command), name

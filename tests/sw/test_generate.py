@@ -85,7 +85,7 @@ def test_verifying_eight_rows_costs_like_one(session: Session) -> None:
 
 def test_shipped_quality() -> None:
     """What the bundling command measured on held-out files."""
-    quality = json.loads((Path(__file__).resolve().parents[2] / "sw/models/quality.json").read_text())
+    quality = json.loads((Path(__file__).resolve().parents[2] / "sw/models/small/quality.json").read_text())
     assert quality["target"]["bits_per_byte_int8"] <= 1.40
     assert quality["target"]["loss"] <= 0.01
 
