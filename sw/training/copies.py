@@ -23,7 +23,7 @@ import numpy as np
 
 from gemmule.io.files import write_atomically
 from gemmule.sw.training.corpus import Corpus, load_corpus
-from gemmule.sw.training.functions import MOST_EDITS, Function, functions_of, joined, rename, renamings
+from gemmule.sw.training.functions import MOST_EDITS, Function, functions_of, joined, name_pool, rename, renamings
 
 __all__ = ["Copy", "choose_copies", "load_copies", "similarity"]
 
