@@ -60,7 +60,7 @@ class DecoderSizes(BaseModel):
     max_positions: int = Field(ge=1, lt=1 << 16)
     rms_eps: float = Field(gt=0, lt=1, allow_inf_nan=False)
     rope_theta: float = Field(ge=1, le=1e12, allow_inf_nan=False)
-    activation: Literal["gelu_pytorch_tanh", "gelu_new", "silu", "relu"]
+    activation: Literal["gelu_pytorch_tanh", "gelu_new", "silu", "relu", "relu2"]
     gated: bool
     tied: bool
 

@@ -26,7 +26,8 @@ def activate(name: str, x: np.ndarray) -> np.ndarray:
         return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))
     if name == "silu":
         return x / (1 + np.exp(-np.clip(x, -80, None)))
-    return np.maximum(x, 0)
+    rectified: np.ndarray = np.maximum(x, 0)
+    return rectified * rectified if name == "relu2" else rectified
 
 
 def _norm(x: np.ndarray, gamma: np.ndarray, eps: float) -> np.ndarray:

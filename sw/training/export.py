@@ -5,6 +5,7 @@ Free of torch, so that other code can share the shapes and the file format.
 
 import json
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class ModelShape:
     max_positions: int = 256
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
+    activation: str = "gelu_pytorch_tanh"
 
     def config(self) -> dict[str, Any]:
         """The keys of config.json."""
@@ -46,7 +48,7 @@ class ModelShape:
             "rms_norm_eps": self.rms_norm_eps,
             "rope_theta": self.rope_theta,
             "rope_interleaved": True,
-            "hidden_act": "gelu_pytorch_tanh",
+            "hidden_act": self.activation,
             "tie_word_embeddings": True,
             "torch_dtype": "float32",
             "bos_token_id": None,
@@ -71,8 +73,15 @@ class ModelShape:
         return shapes
 
 
-TARGET = ModelShape(hidden_size=128, intermediate_size=512, num_layers=6, num_heads=4)
-DRAFT = ModelShape(hidden_size=64, intermediate_size=256, num_layers=1, num_heads=2)
+SMALL_TARGET = ModelShape(hidden_size=128, intermediate_size=512, num_layers=6, num_heads=4)
+SMALL_DRAFT = ModelShape(hidden_size=64, intermediate_size=256, num_layers=1, num_heads=2)
+TARGET = ModelShape(hidden_size=256, intermediate_size=1024, num_layers=8, num_heads=8, max_positions=1024,
+                    activation="relu2")
+
+
+def parameters(shape: ModelShape) -> int:
+    """How many numbers the checkpoint holds."""
+    return sum(prod(size) for size in shape.weight_shapes().values())
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

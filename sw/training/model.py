@@ -1,8 +1,11 @@
-"""The decoder-only transformer in torch: both bundled models are sizes of this one class.
+"""The decoder-only transformer in torch: every bundled decoder is a size of this one class.
 
-Pre-RMSNorm, rotary positions on adjacent pairs, causal multi-head attention, tanh-GELU MLP,
-no biases, tied embedding and LM head.  Parameter names are the Hugging Face Llama names.
+Pre-RMSNorm, rotary positions on adjacent pairs, causal multi-head attention, an MLP with tanh-GELU or squared ReLU, no
+biases, tied embedding and LM head. Parameter names are the Hugging Face Llama names. Training may leave layers out and
+may read the next token off any depth, through the same final norm and head (LayerSkip, Elhoushi et al. 2024).
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -12,12 +15,12 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from gemmule.sw.training.export import ModelShape
-from gemmule.sw.training.report import EVAL_BATCH, Predictor, RangeRecorder, Tokens
+from gemmule.sw.training.yardstick import Predictor
 
-Observer = Callable[[str, Tensor], None]
-"""Called with a tap name ("layers.0.gelu") and the activation found there."""
 KvCache = list[tuple[Tensor, Tensor]]
 """Per layer the rotated keys and the values  # each [batch, heads, tokens, head_dim]."""
+CHUNK = 128
+"""Queries whose scores are in memory at a time."""
 
 
 def rope_tables(shape: ModelShape) -> tuple[Tensor, Tensor]:
@@ -31,6 +34,25 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the adjacent pairs (2i, 2i+1) of x  # [batch, heads, tokens, head_dim]."""
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q k' / sqrt(d)) v over the tokens up to each row's own  # [batch, heads, tokens, head_dim].
+
+    On a CPU in blocks of queries, each with the keys that it can see: compiled, this takes two thirds of the time of
+    torch's own kernel.
+    """
+    if q.is_cuda:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    q = q * (1 / math.sqrt(q.shape[-1]))
+    mask = torch.ones(CHUNK, CHUNK, dtype=torch.bool, device=q.device).tril()
+    parts = []
+    for start in range(0, q.shape[2], CHUNK):
+        end = min(start + CHUNK, q.shape[2])
+        seen = functional.pad(mask[: end - start, : end - start], (start, 0), value=True)
+        scores = (q[:, :, start:end] @ k[:, :, :end].transpose(-1, -2)).float()
+        parts.append(torch.softmax(scores.masked_fill(~seen, -1e30), -1).to(v.dtype) @ v[:, :, :end])
+    return torch.cat(parts, dim=2)
 
 
 class RmsNorm(nn.Module):
@@ -58,44 +80,33 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.hidden_size, width, bias=False)
         self.o_proj = nn.Linear(width, shape.hidden_size, bias=False)
 
-    def forward(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        past: tuple[Tensor, Tensor] | None,
-        observe: Callable[[str, Tensor], None],
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        # [batch, tokens, width] -> [batch, heads, tokens, head_dim]
-        q, k, v = (
-            proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        # Attention stays in float32 under autocast: torch's CPU kernel is slower in bfloat16.
-        q, k, v = rotate(q, cos, sin).float(), rotate(k, cos, sin).float(), v.float()
-        for name, value in (("q", q), ("k", k), ("v", v)):
-            observe(name, value)
-        if past is not None:
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        # With a cache only single rows are fed, which may see every cached key: no mask.
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=past is None)
-        mixed = mixed.transpose(1, 2).flatten(-2)  # [batch, tokens, width]
-        observe("attention", mixed)
-        return self.o_proj(mixed), (k, v)
+    def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated q and k, and v  # [batch, tokens, width] -> three of [batch, heads, tokens, head_dim]."""
+        joint = torch.cat((self.q_proj.weight, self.k_proj.weight, self.v_proj.weight))  # one product for three
+        q, k, v = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+                   for part in functional.linear(x, joint).chunk(3, -1))
+        return rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype), v
+
+    def mix(self, context: Tensor) -> Tensor:
+        """The output projection  # [batch, heads, tokens, head_dim] -> [batch, tokens, width]."""
+        mixed: Tensor = self.o_proj(context.transpose(1, 2).flatten(-2))
+        return mixed
 
 
 class Mlp(nn.Module):
-    """down(gelu_tanh(up(x))), no biases."""
+    """down(activation(up(x))), no biases."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
         self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.squared = shape.activation == "relu2"
 
-    def forward(self, x: Tensor, observe: Callable[[str, Tensor], None]) -> Tensor:
-        hidden = functional.gelu(self.up_proj(x), approximate="tanh")
-        observe("gelu", hidden)
-        return self.down_proj(hidden)
+    def forward(self, x: Tensor) -> Tensor:
+        up = self.up_proj(x)
+        hidden = functional.relu(up).square() if self.squared else functional.gelu(up, approximate="tanh")
+        down: Tensor = self.down_proj(hidden)
+        return down
 
 
 class Layer(nn.Module):
@@ -107,6 +118,24 @@ class Layer(nn.Module):
         self.self_attn = Attention(shape)
         self.post_attention_layernorm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
         self.mlp = Mlp(shape)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Of whole rows from position 0  # [batch, tokens, hidden]."""
+        x = x + self.self_attn.mix(causal_attention(*self.self_attn.heads(self.input_layernorm(x), cos, sin)))
+        after: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return after
+
+    def extend(self, x: Tensor, cos: Tensor, sin: Tensor, past: tuple[Tensor, Tensor] | None,
+               ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Of further tokens behind a cache, which must be one token each where there is one; the cache with them."""
+        q, k, v = self.self_attn.heads(self.input_layernorm(x), cos, sin)
+        if past is None:
+            context = causal_attention(q, k, v)
+        else:
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+            context = functional.scaled_dot_product_attention(q, k, v)  # a single row sees every key
+        x = x + self.self_attn.mix(context)
+        return x + self.mlp(self.post_attention_layernorm(x)), (k, v)
 
 
 class Decoder(nn.Module):
@@ -129,6 +158,8 @@ class LanguageModel(nn.Module):
         cos, sin = rope_tables(shape)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
+        self.blocks: list[Callable[[Tensor, Tensor, Tensor], Tensor]] = [*self.model.layers]
+        self.loss: Callable[[Tensor, Tensor], Tensor] = self.cross_entropy
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
                 # The two projections that write to the residual stream shrink with depth (GPT-2).
@@ -136,70 +167,74 @@ class LanguageModel(nn.Module):
                 depth_scale = math.sqrt(2 * shape.num_layers) if writes_residual else 1.0
                 nn.init.normal_(weight, std=0.02 / depth_scale)
 
-    def forward(
-        self, tokens: Tensor, cache: KvCache | None = None, observe: Observer | None = None
-    ) -> tuple[Tensor, KvCache]:
-        """Logits  # [batch, tokens, vocab], and the cache extended by these tokens."""
+    def compile(self) -> None:  # type: ignore[override]
+        """Compile each layer and the loss for training on windows of one length; needs a C++ compiler."""
+        torch._dynamo.config.recompile_limit = 64  # layers share their code: each counts as one more
+        self.blocks = [torch.compile(layer, dynamic=False) for layer in self.model.layers]
+        self.loss = torch.compile(self.cross_entropy, dynamic=False)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The final norm and the head  # [.., hidden] -> [.., vocab]."""
+        return functional.linear(self.model.norm(x), self.model.embed_tokens.weight)
+
+    def cross_entropy(self, x: Tensor, following: Tensor) -> Tensor:
+        """Mean next-token cross-entropy in nats of rows x [batch, tokens, hidden]."""
+        return functional.cross_entropy(self.logits(x).float().flatten(0, 1), following.flatten())
+
+    def _angles(self, start: int, count: int) -> tuple[Tensor, Tensor]:
+        if start + count > self.shape.max_positions:
+            raise ValueError(f"at most {self.shape.max_positions} positions, not {start + count}")
+        return self.get_buffer("cos")[start : start + count], self.get_buffer("sin")[start : start + count]
+
+    def hidden(self, tokens: Tensor, left_out: frozenset[int] = frozenset()) -> list[Tensor]:
+        """The residual stream at every depth, the embedding first  # each [batch, tokens, hidden]."""
+        cos, sin = self._angles(0, tokens.shape[1])
+        found = [self.model.embed_tokens(tokens).float()]
+        for index, block in enumerate(self.blocks):
+            found.append(found[-1] if index in left_out else block(found[-1], cos, sin))
+        return found
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits  # [batch, tokens, vocab]."""
+        return self.logits(self.hidden(tokens)[-1])
+
+    def extend(self, tokens: Tensor, cache: KvCache | None) -> tuple[Tensor, KvCache]:
+        """Logits of the last token  # [batch, vocab], and the cache with these tokens."""
         start = 0 if cache is None else cache[0][0].shape[2]
-        if start + tokens.shape[1] > self.shape.max_positions:
-            raise ValueError(f"at most {self.shape.max_positions} positions, not {start + tokens.shape[1]}")
-        cos = self.get_buffer("cos")[start : start + tokens.shape[1]]
-        sin = self.get_buffer("sin")[start : start + tokens.shape[1]]
-        tap: Observer = observe if observe is not None else lambda name, value: None
+        cos, sin = self._angles(start, tokens.shape[1])
         x = self.model.embed_tokens(tokens).float()  # [batch, tokens, hidden]
-        tap("embedding", x)
         extended: KvCache = []
         for index, layer in enumerate(self.model.layers):
             assert isinstance(layer, Layer)
-
-            def layer_tap(name: str, value: Tensor, index: int = index) -> None:
-                tap(f"layers.{index}.{name}", value)
-
-            normed = layer.input_layernorm(x)
-            layer_tap("input_norm", normed)
-            past = None if cache is None else cache[index]
-            attended, present = layer.self_attn(normed, cos, sin, past, layer_tap)
+            x, present = layer.extend(x, cos, sin, None if cache is None else cache[index])
             extended.append(present)
-            x = x + attended
-            layer_tap("residual_attention", x)
-            normed = layer.post_attention_layernorm(x)
-            layer_tap("mlp_norm", normed)
-            x = x + layer.mlp(normed, layer_tap)
-            layer_tap("residual_mlp", x)
-        x = self.model.norm(x)
-        tap("final_norm", x)
-        return functional.linear(x, self.model.embed_tokens.weight), extended
+        return self.logits(x[:, -1]), extended
 
 
 @torch.no_grad()
 def generate(model: LanguageModel, prompts: Tensor, length: int, temperatures: Tensor, seed: int) -> Tensor:
     """Extend prompts [batch, tokens] to [batch, length]; a temperature of 0 means greedy  # [batch]."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(prompts.device).manual_seed(seed)
     tokens = prompts
-    logits, cache = model(prompts)
+    logits, cache = model.extend(prompts, None)
     greedy = temperatures == 0
     scale = temperatures.masked_fill(greedy, 1.0)[:, None]
     while True:
-        row = logits[:, -1].float()  # [batch, vocab]
+        row = logits.float()  # [batch, vocab]
         drawn = torch.multinomial(torch.softmax(row / scale, -1), 1, generator=generator)
         chosen = torch.where(greedy[:, None], row.argmax(-1, keepdim=True), drawn)
         tokens = torch.cat((tokens, chosen), dim=1)
         if tokens.shape[1] >= length:
             return tokens
-        logits, cache = model(chosen, cache)
+        logits, cache = model.extend(chosen, cache)
 
 
 def predictor(model: LanguageModel) -> Predictor:
     """The model as numpy sees it: token ids to float32 logits."""
-    return lambda ids: model(torch.from_numpy(ids))[0].detach().numpy()
+    device = next(model.parameters()).device
 
+    @torch.no_grad()
+    def predict(ids):  # type: ignore[no-untyped-def]
+        return model(torch.from_numpy(ids).to(device)).float().cpu().numpy()
 
-@torch.no_grad()
-def activation_ranges(model: LanguageModel, windows: Tokens) -> dict[str, float]:
-    """The largest magnitude at each tap of the model over windows [count, tokens]."""
-    recorder = RangeRecorder()
-    for start in range(0, len(windows), EVAL_BATCH):
-        rows = torch.from_numpy(windows[start : start + EVAL_BATCH])
-        logits, _ = model(rows, observe=lambda name, value: recorder.observe(name, value.numpy()))
-        recorder.observe("logits", logits.numpy())
-    return recorder.rounded()
+    return predict

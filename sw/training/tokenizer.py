@@ -22,6 +22,8 @@ MOST_BYTES = 1 << 23
 """Bytes of a tokenizer.json."""
 PAD_TOKEN, PAD_ID = "<pad>", 0
 EOS_TOKEN, EOS_ID = "<eos>", 1
+BATCH = 256
+"""Texts that are encoded at a time."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> Tokenizer:
@@ -126,12 +128,12 @@ def token_stream(tokenizer: Tokenizer, documents: Iterable[Document]) -> NDArray
 
     The leading <eos> gives the first byte of the first file a context like any other file's.
     """
-    encodings = tokenizer.encode_batch([text for _, text in documents], add_special_tokens=False)
-    stream = [EOS_ID]
-    for encoding in encodings:
-        stream.extend(encoding.ids)
-        stream.append(EOS_ID)
-    return np.asarray(stream, dtype=np.int64)
+    texts = [text for _, text in documents]
+    parts = [np.array([EOS_ID])]
+    for start in range(0, len(texts), BATCH):  # an encoding takes far more memory than its ids
+        for one in tokenizer.encode_batch(texts[start:start + BATCH], add_special_tokens=False):
+            parts.append(np.array([*one.ids, EOS_ID]))
+    return np.concatenate(parts).astype(np.int64)
 
 
 def draw_windows(stream: NDArray[np.int64], count: int, length: int, key: tuple[int, ...]) -> NDArray[np.int64]:

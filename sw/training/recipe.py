@@ -1,0 +1,182 @@
+"""What training does, fixed beforehand: sizes, steps, rates, mixtures. Everything follows from a recipe and its seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from gemmule.sw.training.export import TARGET, ModelShape
+
+__all__ = ["CANDIDATES", "DraftRecipe", "EncoderRecipe", "Recipe", "Stage", "TargetRecipe", "factor", "fingerprint",
+           "left_out_share"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Some steps on windows of one length.
+
+    Attributes:
+        context: tokens of a window.
+        rows: windows a step.
+        micro: windows that go through the network at a time; gradients of a step are added.
+        steps: how many.
+        most_left_out: the share of passes that leave the last layer out.
+    """
+
+    context: int
+    rows: int
+    micro: int
+    steps: int
+    most_left_out: float
+
+    @property
+    def tokens(self) -> int:
+        """Of the stage."""
+        return self.context * self.rows * self.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetRecipe:
+    """The target: Muon on the layers' matrices, AdamW on embedding and norms, one schedule over all stages.
+
+    Attributes:
+        copies: share of windows that hold functions and their copies.
+        matrix_rate, vector_rate: peak learning rates of Muon and of AdamW.
+        warm_up: steps of linear warm-up.
+        decay: the share of steps, the last ones, over which rates fall linearly to zero.
+        exit_weight: weight of the early exit's loss beside that of the last layer.
+        exits: depths whose exit is trained, in turn, one a pass.
+    """
+
+    shape: ModelShape = TARGET
+    stages: tuple[Stage, ...] = (
+        Stage(context=256, rows=32, micro=16, steps=2000, most_left_out=0.3),
+        Stage(context=256, rows=64, micro=16, steps=1000, most_left_out=0.2),
+        Stage(context=1024, rows=16, micro=4, steps=500, most_left_out=0.1),
+    )
+    copies: float = 0.15
+    matrix_rate: float = 0.02
+    vector_rate: float = 3e-3
+    warm_up: int = 100
+    decay: float = 0.5
+    exit_weight: float = 0.3
+    exits: tuple[int, ...] = (2, 4, 2, 6, 2, 1, 2, 3, 2, 5, 2, 7)
+
+    @property
+    def steps(self) -> int:
+        """Of all stages."""
+        return sum(stage.steps for stage in self.stages)
+
+    @property
+    def tokens(self) -> int:
+        """Of all stages."""
+        return sum(stage.tokens for stage in self.stages)
+
+
+def _draft(hidden: int, layers: int, inner: int, heads: int = 2) -> ModelShape:
+    return ModelShape(hidden_size=hidden, intermediate_size=inner, num_layers=layers, num_heads=heads,
+                      max_positions=TARGET.max_positions, activation=TARGET.activation)
+
+
+CANDIDATES = {
+    "48 x 1": _draft(48, 1, 192), "48 x 2": _draft(48, 2, 192), "64 x 1": _draft(64, 1, 256),
+    "64 x 1, wide": _draft(64, 1, 512), "64 x 2": _draft(64, 2, 128), "80 x 1": _draft(80, 1, 256),
+    "96 x 1": _draft(96, 1, 64),
+}
+"""Drafts by width x depth; all below 0.15 million parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftRecipe:
+    """Drafts of several shapes, distilled side by side: they share batches and the target's pass over them.
+
+    Attributes:
+        pool_rows, pool_prompt, pool_tokens: texts that the target writes behind train prompts, half of them greedily,
+            half drawn at temperature 1.
+        rows: windows a step, half of them of the pool.
+        stages: (context, steps); pool texts are used up to their length.
+        matrix_rate, vector_rate: peak learning rates of Muon and of AdamW.
+        hard: weight of the cross-entropy with the target's best token beside the KL divergence.
+    """
+
+    candidates: dict[str, ModelShape] = field(default_factory=lambda: dict(CANDIDATES))
+    pool_rows: int = 1024
+    pool_prompt: int = 64
+    pool_tokens: int = 512
+    judged_rows: int = 64
+    rows: int = 16
+    stages: tuple[tuple[int, int], ...] = ((256, 1500), (1024, 150))
+    matrix_rate: float = 0.02
+    vector_rate: float = 4e-3
+    hard: float = 0.5
+
+    @property
+    def steps(self) -> int:
+        """Of all stages."""
+        return sum(steps for _, steps in self.stages)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderRecipe:
+    """The encoder: masked tokens on text of no class first, then the classes, fold by fold.
+
+    ``tuning`` is the share of the peak rates with which the classes are learnt.
+    """
+
+    hidden: int = 96
+    layers: int = 4
+    heads: int = 3
+    inner: int = 384
+    window: int = 128
+    folds: int = 4
+    masked_steps: int = 1200
+    steps: int = 200
+    rows: int = 64
+    matrix_rate: float = 0.01
+    vector_rate: float = 2e-3
+    tuning: float = 0.3
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that `make train` makes, but for the small pair."""
+
+    seed: int = 1
+    target: TargetRecipe = field(default_factory=TargetRecipe)
+    draft: DraftRecipe = field(default_factory=DraftRecipe)
+    encoder: EncoderRecipe = field(default_factory=EncoderRecipe)
+
+    def scaled(self, share: float) -> Recipe:
+        """With this share of all steps and texts, at least one of each: the same way in less time."""
+        def some(count: int) -> int:
+            return max(1, round(count * share))
+
+        target, draft, encoder = self.target, self.draft, self.encoder
+        return replace(
+            self,
+            target=replace(target, warm_up=some(target.warm_up), stages=tuple(
+                replace(stage, steps=some(stage.steps)) for stage in target.stages)),
+            draft=replace(draft, pool_rows=max(16, some(draft.pool_rows)), judged_rows=max(4, some(draft.judged_rows)),
+                          stages=tuple((context, some(steps)) for context, steps in draft.stages)),
+            encoder=replace(encoder, masked_steps=some(encoder.masked_steps), steps=some(encoder.steps)))
+
+
+def factor(step: int, steps: int, warm_up: int, decay: float) -> float:
+    """The learning rate of a step over its peak: a linear rise, a plateau, a linear fall to zero."""
+    return min(1.0, (step + 1) / warm_up, (steps - step) / max(1.0, steps * decay))
+
+
+def left_out_share(layer: int, layers: int, most: float) -> float:
+    """How often a layer is left out: ``most`` of the last, none of the first, growing with depth as in LayerSkip.
+
+    ``most * (2 ** (layer / (layers - 1)) - 1)``.
+    """
+    return most * (2 ** (layer / max(1, layers - 1)) - 1)
+
+
+def fingerprint(part: Any, seed: int) -> str:
+    """SHA-256 of a recipe's fields and its seed: a run continues only from checkpoints of the same."""
+    return hashlib.sha256(json.dumps([asdict(part), seed], sort_keys=True).encode()).hexdigest()

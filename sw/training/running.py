@@ -1,0 +1,127 @@
+"""What every training run shares: device, threads, a log, checkpoints that a kill at any moment leaves whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gemmule.io.files import write_atomically
+
+__all__ = ["Log", "Place", "autocast", "load_state", "open_place", "save_state"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where training runs.
+
+    Attributes:
+        device: ``cuda`` where torch finds one, else ``cpu``.
+        threads: of torch on a CPU.
+        compiled: layers are compiled, which needs a C++ compiler and takes a quarter less time.
+    """
+
+    device: torch.device
+    threads: int
+    compiled: bool
+
+    def describe(self) -> dict[str, Any]:
+        """As records tell it: the same numbers on another machine give other last bits."""
+        name = torch.cuda.get_device_name() if self.device.type == "cuda" else _processor()
+        return {"torch": torch.__version__, "device": self.device.type, "processor": name, "threads": self.threads,
+                "compiled": self.compiled}
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return "not known"
+
+
+def open_place(threads: int, compiled: bool | None = None) -> Place:
+    """Choose the device and set torch's threads; ``compiled`` None: where there is a C++ compiler."""
+    torch.set_num_threads(threads)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Place(device, threads, bool(shutil.which("g++")) if compiled is None else compiled)
+
+
+def autocast(place: Place) -> torch.autocast:
+    """Products in bfloat16, weights and sums in float32."""
+    return torch.autocast(place.device.type, torch.bfloat16)
+
+
+def save_state(state: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint through a rename."""
+    temporary = path.with_name(path.name + ".tmp")
+    torch.save(state, temporary)
+    os.replace(temporary, path)
+
+
+def load_state(path: Path, recipe: str) -> dict[str, Any] | None:
+    """The checkpoint, or None where there is none.
+
+    Raises:
+        ValueError: it is of another recipe.
+    """
+    if not path.exists():
+        return None
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    if state["recipe"] != recipe:
+        raise ValueError(f"{path}: is of another recipe or seed: remove it, or give another --out")
+    return state
+
+
+@dataclass
+class Log:
+    """One JSON object a line. What stands behind the step of a checkpoint is cut when a run resumes from it."""
+
+    path: Path
+    stage: str
+    seconds: float = 0.0
+    resumed: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def resume(self, step: int, seconds: float, resumed: int) -> None:
+        """Continue behind ``step``, ``seconds`` of work done."""
+        self.seconds, self.resumed, self._began = seconds, resumed + 1, time.monotonic()
+        kept = [line for line in self._lines() if not (line["stage"] == self.stage and line["step"] > step)]
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def elapsed(self) -> float:
+        """Seconds of work on this stage over all its runs."""
+        return self.seconds + time.monotonic() - self._began
+
+    def write(self, step: int, steps: int, **values: Any) -> None:
+        """Append a line and print it."""
+        line = {"stage": self.stage, "step": step} | values | {"seconds": round(self.elapsed(), 1)}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        shown = ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                          for name, value in values.items())
+        left = self.elapsed() / max(1, step) * (steps - step)
+        print(f"{self.stage} {step}/{steps}: {shown}, {self.elapsed():.0f} s, {left / 60:.0f} min left", flush=True)
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                if line.endswith("}"):  # a kill may have cut the last one
+                    yield json.loads(line)
+
+
+@contextmanager
+def timed(log: Log, what: str) -> Iterator[None]:
+    """Print how long something took."""
+    began = time.monotonic()
+    yield
+    print(f"{log.stage}: {what}, {time.monotonic() - began:.0f} s", flush=True)
