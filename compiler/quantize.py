@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmule.compiler.checkpoint import Checkpoint, LayerWeights
+from gemmule.compiler.checkpoint import Checkpoint, DecoderShape, LayerWeights
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.qmodel import Linear, Norm, QuantLayer, QuantModel, rope_tables
 from gemmule.compiler.reference import activate, float_forward
@@ -24,6 +24,10 @@ _SAMPLES = 1 << 17
 _CLIPS = np.linspace(0.3, 1.0, 36)
 _ROW_CLIPS = np.linspace(0.7, 1.0, 13)
 _SMOOTHING = 0.5
+_DEGREES = {"relu": 1, "relu2": 2}
+"""Activations f with f(a x) = a ** degree f(x) for a > 0: scaling a row of up is undone in a column of down."""
+_MOST_SMOOTHED = 8.0
+"""Channels that hardly ever fire are not scaled by more: what calibration has not seen must fit too."""
 _INT16_MAX = (1 << 15) - 1
 _MULT_MAX = (1 << 16) - 1
 """Largest multiplier of a requantisation."""
@@ -166,9 +170,25 @@ def _activation_steps(name: str, before: np.ndarray, peak: float,
     return step, (table(step).astype(np.int64) & 255).astype(np.uint8)
 
 
+def _rectified(taps: _Taps, at: str, shape: DecoderShape, layer: LayerWeights) -> np.ndarray | None:
+    """What each channel of h is divided by, so that channels share the range of int8; None where none can be scaled.
+
+    Squared ReLU has a long tail: one step for all channels would round most of them to zero.
+    """
+    if layer.gate is not None or shape.activation not in _DEGREES:
+        return None
+    divisor = _smooth(taps, at + "h", [layer.down])
+    return np.clip(divisor, 1 / _MOST_SMOOTHED, _MOST_SMOOTHED)
+
+
 def _layer(model: Checkpoint, index: int, taps: _Taps, residual: float) -> QuantLayer:
     layer: LayerWeights = model.layers[index]
     shape, at = model.shape, f"{index}."
+    hidden = _rectified(taps, at, shape, layer)
+    up_weight, down_weight, of_h = layer.up, layer.down, taps.squares[at + "h"]
+    if hidden is not None:
+        up_weight = layer.up * hidden[:, None] ** (-1 / _DEGREES[shape.activation])
+        down_weight, of_h = layer.down * hidden, of_h / hidden ** 2
 
     def step(name: str) -> float:
         return _step(taps.values(at + name), taps.largest[at + name])
@@ -182,14 +202,19 @@ def _layer(model: Checkpoint, index: int, taps: _Taps, residual: float) -> Quant
     to_log2 = np.log2(np.e) / np.sqrt(shape.head_dim) * 1024
     context = step("ctx")
     divide2, in_step2, squares2 = _smoothed(
-        taps, at + "norm2", [layer.up] if layer.gate is None else [layer.up, layer.gate])
-    h_step = step("h")
+        taps, at + "norm2", [up_weight] if layer.gate is None else [up_weight, layer.gate])
     gate, product = None, (0, 0)
-    if layer.gate is None:
+    if hidden is not None:
+        up = (taps.values(at + "up/rows") * hidden ** (-1 / _DEGREES[shape.activation])).reshape(-1)
+        h = activate(shape.activation, up)
+        h_step = _step(h, float(h.max()))
+        up_step, table = _activation_steps(shape.activation, up, max(0.0, float(up.max())), h_step)
+    elif layer.gate is None:
+        h_step = step("h")
         up_step, table = _activation_steps(
             shape.activation, taps.values(at + "up"), taps.largest[at + "up"], h_step)
     else:
-        up_step, act_step = step("up"), step("act")
+        h_step, up_step, act_step = step("h"), step("up"), step("act")
         gate_step, table = _activation_steps(
             shape.activation, taps.values(at + "gate"), taps.largest[at + "gate"], act_step)
         gate = _linear(layer.gate * divide2, squares2, in_step2, gate_step)
@@ -201,8 +226,8 @@ def _layer(model: Checkpoint, index: int, taps: _Taps, residual: float) -> Quant
         context=np.array([_pair(a / context) for a in heads["v"]], dtype=np.int32),
         o=_linear(layer.o, taps.squares[at + "ctx"], context, residual),
         mlp_norm=_norm(layer.mlp_norm / divide2, in_step2, shape.rms_eps, residual),
-        gate=gate, up=_linear(layer.up * divide2, squares2, in_step2, up_step), table=table, product=product,
-        down=_linear(layer.down, taps.squares[at + "h"], h_step, residual),
+        gate=gate, up=_linear(up_weight * divide2, squares2, in_step2, up_step), table=table, product=product,
+        down=_linear(down_weight, of_h, h_step, residual),
     )
 
 
@@ -222,12 +247,13 @@ def quantize(model: Checkpoint, tokens: np.ndarray, *, seed: int = 0) -> QuantMo
 
     def observe(name: str, value: np.ndarray) -> None:
         taps(name, value)
-        if "norm" in name:  # whole rows: smoothing divides channels before the step is searched
+        if "norm" in name or name.endswith(".up"):  # whole rows: channels are divided before the step is searched
             flat = value.reshape(-1, value.shape[-1])
             rows.setdefault(name, []).append(flat[:: max(1, len(flat) // 128)])
 
-    for start in range(0, len(tokens), 8):
-        float_forward(model, tokens[start:start + 8], observe)
+    together = min(8, max(1, 2048 // tokens.shape[1]))  # windows at a time: scores are [windows, heads, length, length]
+    for start in range(0, len(tokens), together):
+        float_forward(model, tokens[start:start + together], observe)
     for name, parts in rows.items():
         taps.samples[name + "/rows"] = parts
     # The residual's largest value counts every token's embedding, seen in calibration or not.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ def test_mult_shift_keeps_sixteen_bits() -> None:
 
 @pytest.mark.parametrize("changes", [
     {}, {"gated": True, "activation": "silu", "tied": False}, {"layers": 1, "activation": "relu", "heads": 4},
+    {"activation": "relu2"},
 ])
 def test_integer_logits_follow_float(make_checkpoint, changes) -> None:
     checkpoint = make_checkpoint(seed=5, **changes)
@@ -40,6 +42,24 @@ def test_integer_logits_follow_float(make_checkpoint, changes) -> None:
     error = np.sqrt(((found - wanted) ** 2).mean()) / np.sqrt((wanted ** 2).mean())
     assert error < 0.06, f"relative error {error:.4f}"
     assert (found.argmax(-1) == wanted.argmax(-1)).mean() > 0.8
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu2"])
+def test_channels_of_unequal_range_are_shared_out(make_checkpoint, activation: str) -> None:
+    """Rows of up times a, columns of down over a**degree: the same network, which one step for all would ruin."""
+    plain = make_checkpoint(seed=21, activation=activation)
+    factors = 2.0 ** np.random.default_rng(22).uniform(-2, 2, plain.shape.inner).astype(np.float32)
+    degree = 2 if activation == "relu2" else 1
+    layers = tuple(replace(layer, up=layer.up * factors[:, None], down=layer.down / factors ** degree)
+                   for layer in plain.layers)
+    uneven = replace(plain, layers=layers)
+    tokens = np.random.default_rng(23).integers(0, plain.shape.vocab, (8, 32))
+    wanted = float_forward(plain, tokens[6:])
+    assert np.allclose(float_forward(uneven, tokens[6:]), wanted, atol=1e-3)
+    errors = [np.sqrt(((integer_predictor(quantize(one, tokens[:6]))(tokens[6:]) - wanted) ** 2).mean())
+              / np.sqrt((wanted ** 2).mean()) for one in (plain, uneven)]
+    print(f"relative errors {errors}")
+    assert errors[1] < 1.5 * errors[0]
 
 
 def test_float_forward_matches_a_plain_loop(make_checkpoint) -> None:
