@@ -18,7 +18,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz mutate synth route fourstate train clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz mutate synth route fourstate train train-small parity clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -103,10 +103,18 @@ perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own
 	$(BUILD)/scalesim/bin/python -m pip install --quiet --disable-pip-version-check 'scalesim==3.0.0' 'numpy<2.3'
 	$(BUILD)/scalesim/bin/python benchmarks/scalesim_product.py --shape $(SHAPE) --out docs/results/scalesim.json
 
-train: setup  ## train and quantise the bundled models (CPU, about an hour)
+train: setup  ## train the default pair and the encoder, and measure them (2 cores: nearly three hours; resumes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train,figures]'
+	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train --models sw/models --docs docs
+
+train-small: setup  ## train and quantise the small pair (CPU, about an hour; resumes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
-	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train
-	$(BIN)/python -m gemmule.sw.training.bundle --train $(BUILD)/train --out sw/models
+	$(BIN)/python -m gemmule.sw.training.small --out $(BUILD)/small
+	$(BIN)/python -m gemmule.sw.training.bundle --train $(BUILD)/small --out sw/models/small
+
+parity: setup  ## comparisons with torch: the networks that training sees, and resuming it (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
+	$(BIN)/python -m pytest -s tests/sw/training_parity.py
 
 clean:  ## remove everything that is generated here (not the cache: gemmule cache clear)
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

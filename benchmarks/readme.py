@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.pages.text import wrapped
+from gemmule.sw.pages.text import fill, table, wrapped
+from gemmule.sw.training import report
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = [sys.executable, "-c", "from gemmule.sw.cli import main; main()", "generate", "--max-new-tokens", "96"]
@@ -27,12 +27,6 @@ def load(name: str) -> dict[str, Any]:
     """One of docs/results."""
     record: dict[str, Any] = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text())
     return record
-
-
-def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    """A table in Markdown."""
-    lines = [f"| {' | '.join(map(str, row))} |" for row in [head, ("---",) * len(head), *rows]]
-    return "\n".join(lines).replace("| --- ", "|---").replace("--- |", "---|")
 
 
 def demo() -> str:
@@ -190,21 +184,8 @@ def bodies() -> str:
 
 
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting}, "docs/bodies.md": {"bodies": bodies}}
+         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
-
-
-def fill(text: str, marker: str, content: str) -> str:
-    """Replace what stands between the marker and its end.
-
-    Raises:
-        ValueError: the page has no such marker.
-    """
-    text, count = re.subn(rf"(<!-- {marker} -->\n).*?(<!-- end -->)", lambda m: m[1] + content + "\n" + m[2], text,
-                          count=1, flags=re.DOTALL)
-    if not count:
-        raise ValueError(f"the page must have <!-- {marker} --> .. <!-- end -->, and has none")
-    return text
 
 
 def main() -> None:

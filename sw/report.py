@@ -80,7 +80,8 @@ def print_generation(console: Console, prompt: str, ids: list[int], run: Generat
     record = generation_json(run, reference, pair)
     body = Text(_printable(prompt), style="dim")
     body.append(_printable(record["text"]), style="bold")
-    console.print(Panel(body, title=f"{pair} model, {method} on {backend}: {len(ids)} prompt tokens, {len(run.tokens)} new tokens"))
+    console.print(Panel(body, title=f"{pair} model, {method} on {backend}: {len(ids)} prompt tokens, "
+                                    f"{len(run.tokens)} new tokens"))
     console.print(f"{ENDED[run.finish_reason]}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
                   f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second")
 

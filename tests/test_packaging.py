@@ -88,7 +88,8 @@ def test_wheel_holds_the_package_as_real_files(built: Built) -> None:
     package |= {f"gemmule/{name}" for name in tree() if name.split("/")[0] in LINKED}
     assert names_of(built.wheel) == package
     assert names_of(built.wheel_of_sdist) == package
-    for needed in ("hw/tb/*.sv", "*.vlt", "sw/models/*.safetensors", "presets/*.yaml", "sw/models/small/tokenizer.json"):
+    for needed in ("hw/tb/*.sv", "*.vlt", "sw/models/small/*.safetensors", "presets/*.yaml",
+                   "sw/models/small/tokenizer.json"):
         assert any(fnmatch(name, f"gemmule/{needed}") for name in package), needed
     with zipfile.ZipFile(built.wheel) as archive:
         assert not any(entry.external_attr >> 28 == 0o12 for entry in archive.infolist())  # symbolic links

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import Any
 
-__all__ = ["COLUMNS", "too_long", "wrapped"]
+__all__ = ["COLUMNS", "fill", "table", "too_long", "wrapped"]
 
 COLUMNS = 100
 _ITEM = re.compile(r"(\s*)([-*+]|\d+[.)])(\s+)")
@@ -60,3 +61,22 @@ def wrapped(page: str) -> str:
 def too_long(page: str) -> list[int]:
     """Numbers of lines over 100 columns, tables excepted."""
     return [i for i, line in enumerate(page.split("\n"), 1) if len(line) > COLUMNS and not line.startswith("|")]
+
+
+def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in [head, ("---",) * len(head), *rows]]
+    return "\n".join(lines).replace("| --- ", "|---").replace("--- |", "---|")
+
+
+def fill(text: str, marker: str, content: str) -> str:
+    """A page with ``content`` between ``<!-- marker -->`` and ``<!-- end -->``.
+
+    Raises:
+        ValueError: the page has no such marker.
+    """
+    text, count = re.subn(rf"(<!-- {marker} -->\n).*?(<!-- end -->)", lambda m: m[1] + content + "\n" + m[2], text,
+                          count=1, flags=re.DOTALL)
+    if not count:
+        raise ValueError(f"the page must have <!-- {marker} --> .. <!-- end -->, and has none")
+    return text

@@ -1,1 +1,1 @@
-"""Training recipe of the two bundled language models (only `model` and `train` need torch)."""
+"""Training of the bundled models: corpus, recipe, networks, numbers (few files need torch: `model` and what trains)."""

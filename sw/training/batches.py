@@ -1,4 +1,4 @@
-"""Which windows a step sees: a function of the recipe, the seed and the step alone, so that a resumed run is the same."""
+"""Which windows a step sees: a function of recipe, seed and step alone, so that a resumed run is the same."""
 
 from __future__ import annotations
 

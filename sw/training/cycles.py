@@ -43,8 +43,8 @@ def random_model(shape: ModelShape, seed: int) -> QuantModel:
                      o=weight(hidden, width), mlp_norm=ones, gate=None, up=weight(inner, hidden),
                      down=weight(hidden, inner)) for _ in range(shape.num_layers))
     embedding = weight(shape.vocab_size, hidden)
-    checkpoint = Checkpoint(shape=parse_shape(shape.config(), gated=False), embedding=embedding, layers=layers, norm=ones,
-                            head=embedding)
+    checkpoint = Checkpoint(shape=parse_shape(shape.config(), gated=False), embedding=embedding, layers=layers,
+                            norm=ones, head=embedding)
     return quantize(checkpoint, random.integers(2, shape.vocab_size, (1, 64)), seed=seed)
 
 

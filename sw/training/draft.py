@@ -89,8 +89,8 @@ def distillation_loss(draft: LanguageModel, tokens: Tensor, wanted: Tensor, best
 def choice_table(recipe: DraftRecipe, target: ModelShape, judged: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """For each candidate its size, acceptance, and the best speed-up over plain decoding in device cycles.
 
-    A step of ``d`` drafts costs a pass of the target over d + 1 rows and d passes of the draft; plain decoding a pass of
-    the target a token. The host's cycles are left out here, and counted beside.
+    A step of ``d`` drafts costs a pass of the target over d + 1 rows and d passes of the draft; plain decoding costs a
+    pass of the target a token. The host's cycles are left out here, and counted beside.
     """
     config = load_config("base")
     whole = measure_passes(target, config, tuple(range(1, MOST_DRAFTS + 2)), CONTEXT).cycles

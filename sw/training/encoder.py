@@ -2,10 +2,11 @@
 
     python -m gemmule.sw.training.encoder --out build/train
 
-First it learns from text of none of the classes: tokens behind a mask, and which folder a window is from. Then, for each
-fold, it learns the classes from the other folds' files, and is judged on the fold's beside naive Bayes. The network that
-is kept is the first fold's, so that the first fold's files are text that it has not seen. Post-norm, LayerNorm, GELU,
-learned positions, the first token pooled: the names are those of Hugging Face's ``BertForSequenceClassification``.
+First it learns from text of none of the classes: tokens behind a mask, and which folder a window is from. Then, for
+each fold, it learns the classes from the other folds' files, and is judged on the fold's beside naive Bayes. The
+network that is kept is the first fold's, so that the first fold's files are text that it has not seen. Post-norm,
+LayerNorm, GELU, learned positions, the first token pooled, under the names of Hugging Face's
+``BertForSequenceClassification``.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Bert(nn.Module):
             "encoder": nn.ModuleDict({"layer": nn.ModuleList(BertLayer(plan) for _ in range(plan.layers))}),
             "pooler": nn.ModuleDict({"dense": nn.Linear(plan.hidden, plan.hidden)})})
         self.classifier = nn.Linear(plan.hidden, len(CLASSES))
-        for name, weight in self.named_parameters():
+        for weight in self.parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
 
@@ -256,7 +257,8 @@ def train_encoder(recipe: Recipe, out: Path, place: Place) -> dict[str, Any]:
     base = Bert(plan).to(place.device)
     pretrain(plan, recipe.seed, texts.library + texts.packages, out, place, base)
     files = label(load_tokenizer(out / "tokenizer.json"), texts.library, plan.folds, plan.window)
-    log, rows = Log(out / "log.jsonl", NAME), []
+    log = Log(out / "log.jsonl", NAME)
+    rows: list[dict[str, Any]] = []
     kept: Bert | None = None
     for fold in range(plan.folds):
         model = Bert(plan).to(place.device)
@@ -267,11 +269,13 @@ def train_encoder(recipe: Recipe, out: Path, place: Place) -> dict[str, Any]:
             model.load_state_dict({name: value.half().float() for name, value in model.state_dict().items()})
             kept = model  # judged as it is written
         windows, labels = windows_of(mine, plan.window)
-        found, simple = classify(model, windows, place), naive_bayes(windows_of(others, plan.window), windows, VOCAB_SIZE)
+        found = classify(model, windows, place)
+        simple = naive_bayes(windows_of(others, plan.window), windows, VOCAB_SIZE)
         rows.append({
             "fold": fold, "files": len(mine), "windows": len(labels), "right": int((found == labels).sum()),
             "naive_bayes_right": int((simple == labels).sum()),
-            "confusion": [np.bincount(found[labels == i], minlength=len(CLASSES)).tolist() for i in range(len(CLASSES))]})
+            "confusion": [np.bincount(found[labels == i], minlength=len(CLASSES)).tolist()
+                          for i in range(len(CLASSES))]})
         log.write(fold + 1, plan.folds, accuracy=float((found == labels).mean()),
                   naive_bayes=float((simple == labels).mean()))
     assert kept is not None

@@ -63,7 +63,8 @@ def windows_of(files: list[Labelled], window: int) -> tuple[Tokens, Tokens]:
     return np.stack(rows), np.array(labels)
 
 
-def naive_bayes(train: tuple[Tokens, Tokens], judged: Tokens, vocab: int, *, smoothing: float = 1.0) -> NDArray[np.int64]:
+def naive_bayes(train: tuple[Tokens, Tokens], judged: Tokens, vocab: int, *,
+                smoothing: float = 1.0) -> NDArray[np.int64]:
     """Classes of windows by multinomial naive Bayes on token counts, with Laplace smoothing  # [windows]."""
     tokens, labels = train
     counts = np.full((len(CLASSES), vocab), smoothing)

@@ -68,8 +68,9 @@ def lengths(tokenizer: Tokenizer, documents: list[Document], predict: Predictor,
     sizes = [len(text.encode()) for _, text in documents]
     files = {path: float(part.sum() / np.log(2) / size)
              for (path, _), part, size in zip(documents, parts, sizes, strict=True)}
-    return {"bits_per_byte": float(nats.sum() / np.log(2) / sum(sizes)), "mean_of_files": statistics.mean(files.values()),
-            "files": files, "nats_by_position": by_position(nats, window)}
+    return {"bits_per_byte": float(nats.sum() / np.log(2) / sum(sizes)),
+            "mean_of_files": statistics.mean(files.values()), "files": files,
+            "nats_by_position": by_position(nats, window)}
 
 
 def greedy(model: QuantModel, prompt: list[int], count: int) -> list[int]:
@@ -125,7 +126,7 @@ def exits_of(tokenizer: Tokenizer, checkpoint: Checkpoint, documents: list[Docum
 
 def copies_of(tokenizer: Tokenizer, model: QuantModel, path: Path) -> dict[str, Any]:
     """The copy test: how much of each copy's body the model writes."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for copy in copies.load_copies(path):
         prompt, wanted = encode(tokenizer, copy.prompt), encode(tokenizer, copy.wanted)
         found = greedy(model, prompt, len(wanted))

@@ -53,10 +53,12 @@ class Source:
 
 def _licence(data: metadata.PackageMetadata) -> str:
     """What a package says of its licence: the SPDX expression, else its classifiers, else the first line."""
-    if data.get("License-Expression"):
-        return str(data["License-Expression"])
-    named = [line.split(" :: ")[-1] for line in data.get_all("Classifier") or [] if line.startswith("License ::")]
-    return "; ".join(named) or (data.get("License") or "not stated").splitlines()[0]
+    def all_of(key: str) -> list[str]:
+        return data.get_all(key) or []
+
+    named = [line.split(" :: ")[-1] for line in all_of("Classifier") if line.startswith("License ::")]
+    first = [text.splitlines()[0] for text in all_of("License")]
+    return "; ".join(all_of("License-Expression") or named or first or ["not stated"])
 
 
 def is_included(relative: PurePosixPath) -> bool:

@@ -11,7 +11,6 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +76,8 @@ def pairs_of(texts: Texts, seed: int) -> list[str]:
             for i in random.permutation(len(chosen))]
 
 
-def _counts(documents: list[Document], stream: Iterable[int]) -> dict[str, Any]:
-    return {"files": len(documents), "bytes": byte_count(documents), "tokens": len(list(stream)),
-            "sha256": digest(documents)}
+def _counts(documents: list[Document]) -> dict[str, Any]:
+    return {"files": len(documents), "bytes": byte_count(documents), "sha256": digest(documents)}
 
 
 def _encoded(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
@@ -111,23 +109,21 @@ def prepare(out: Path, seed: int) -> dict[str, Any]:
     for name in (*STREAMS, "held_out", "second"):
         documents: list[Document] = getattr(texts, name)
         stream = token_stream(tokenizer, documents)
-        splits[name] = _counts(documents, stream)
+        splits[name] = _counts(documents) | {"tokens": len(stream)}
         if name in STREAMS:
             np.save(folder / f"{name}.npy", stream.astype(np.uint16))
     pairs = pairs_of(texts, seed)
     copies, starts = _encoded(tokenizer, pairs)
     np.save(folder / "copies.npy", copies)
     np.save(folder / "starts.npy", starts)
-    record = {
+    record: dict[str, Any] = {
         "python": platform.python_version(), "seed": seed, "splits": splits,
         "copies": {"pairs": len(pairs), "tokens": len(copies)},
         "packages": [{"name": source.name, "version": source.version, "licence": source.licence,
-                      "trained": source.name != SECOND.name} | _counts(source.documents, ()) for source in sources],
+                      "trained": source.name != SECOND.name} | _counts(source.documents) for source in sources],
         "dropped_above": MOST_SHARED,
         "dropped": [{"path": path, "shared": round(share, 4)} for path, share in texts.dropped],
     }
-    for package in record["packages"]:
-        del package["tokens"]
     write_json(folder / RECORD, record)
     return record
 

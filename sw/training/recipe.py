@@ -1,4 +1,4 @@
-"""What training does, fixed beforehand: sizes, steps, rates, mixtures. Everything follows from a recipe and its seed."""
+"""What training does, fixed beforehand: sizes, steps, rates, mixtures. All follows from a recipe and its seed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Train both bundled models on the standard library and write their checkpoints.
+"""Train the small pair on the standard library and write its checkpoints.
 
-    python -m gemmule.sw.training.train --out build/train --threads 2 --seed 1
+    python -m gemmule.sw.training.small --out build/small --threads 2 --seed 1
 
 Three phases: the draft on text, the target on the same text, then the draft again by
 distillation on the target's distribution.  A killed run continues from `checkpoint.pt`.
@@ -23,10 +23,10 @@ from torch import Tensor
 
 from gemmule.compiler.quality import bits_per_byte
 from gemmule.sw.training.corpus import Corpus, load_corpus
-from gemmule.sw.training.export import DRAFT, TARGET, save_checkpoint, write_json
-from gemmule.sw.training.model import LanguageModel, activation_ranges, generate, predictor
-from gemmule.sw.training.report import agreement, distinct_share, full_windows
+from gemmule.sw.training.export import SMALL_DRAFT, SMALL_TARGET, save_checkpoint, write_json
+from gemmule.sw.training.model import LanguageModel, generate, predictor
 from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, save_tokenizer, token_stream, train_tokenizer
+from gemmule.sw.training.yardstick import agreement, distinct_share
 
 BATCH, CONTEXT = 16, 256
 PEAK_RATE, FINAL_FRACTION = 3e-3, 0.01
@@ -78,7 +78,7 @@ def make_optimizer(model: LanguageModel) -> torch.optim.Optimizer:
 def text_loss(forward: Callable[[Tensor], Any], windows: Tensor) -> Tensor:
     """Mean next-token cross-entropy in nats."""
     with torch.autocast("cpu", torch.bfloat16):
-        logits, _ = forward(windows[:, :-1])
+        logits = forward(windows[:, :-1])
     return functional.cross_entropy(logits.float().flatten(0, 1), windows[:, 1:].flatten())
 
 
@@ -86,8 +86,8 @@ def distillation_loss(forward: Callable[[Tensor], Any], teacher: LanguageModel, 
     """KL(target || draft) in nats, mean over tokens, temperature 1."""
     with torch.autocast("cpu", torch.bfloat16):
         with torch.no_grad():
-            wanted, _ = teacher(windows[:, :-1])
-        logits, _ = forward(windows[:, :-1])
+            wanted = teacher(windows[:, :-1])
+        logits = forward(windows[:, :-1])
     q = functional.log_softmax(logits.float().flatten(0, 1), -1)  # [batch * tokens, vocab]
     p = functional.log_softmax(wanted.float().flatten(0, 1), -1)
     return functional.kl_div(q, p, log_target=True, reduction="batchmean")
@@ -141,7 +141,9 @@ def export(run: Run, out: Path) -> None:
 def train_phase(run: Run, steps: int, stream: NDArray[np.int64], args: argparse.Namespace) -> None:
     """Run the current phase to its end, with checkpoints and snapshots on the way."""
     student = run.models["target" if run.phase == "target" else "draft"]
-    forward: Callable[[Tensor], Any] = torch.compile(student) if args.compile else student
+    if args.compile:
+        student.compile()
+    forward: Callable[[Tensor], Any] = student
     peak = DISTILL_RATE if run.phase == "distill" else PEAK_RATE
     saved = time.monotonic()
     began = saved - run.seconds[run.phase]
@@ -178,7 +180,7 @@ def train_phase(run: Run, steps: int, stream: NDArray[np.int64], args: argparse.
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("build/train"), help="output folder")
+    parser.add_argument("--out", type=Path, default=Path("build/small"), help="output folder")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights, batches and sampling")
     for phase, steps in zip(PHASES, DEFAULT_STEPS, strict=True):
@@ -208,7 +210,6 @@ def measure(models: Models, streams: Streams, held_out_bytes: int, seed: int) ->
     for name, model in models.items():
         result[name] = {
             "held_out_bits_per_byte": bits_per_byte(predictor(model), streams["held_out"], held_out_bytes),
-            "max_abs_activation": activation_ranges(model, full_windows(streams["calibration"])),
         }
     prompts = draw_windows(streams["held_out"], EVAL_PROMPTS, EVAL_PROMPT, (seed, len(PHASES) + 1))
     text = generate(models["target"], torch.from_numpy(prompts), CONTEXT, torch.zeros(EVAL_PROMPTS), seed).numpy()
@@ -225,7 +226,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     print(f"seed {args.seed} for weights, batches and sampling; torch {torch.__version__}")
     corpus, streams = prepare(args)
-    run = Run({"target": LanguageModel(TARGET), "draft": LanguageModel(DRAFT)})
+    run = Run({"target": LanguageModel(SMALL_TARGET), "draft": LanguageModel(SMALL_DRAFT)})
     if (args.out / "checkpoint.pt").exists():
         load_run(run, args.out / "checkpoint.pt")
         print(f"resumed at {run.phase} step {run.step}")

@@ -28,7 +28,7 @@ from gemmule.sw.training.recipe import Recipe, Stage, TargetRecipe, factor, fing
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
 from gemmule.sw.training.yardstick import CONTEXT, Tokens
 
-__all__ = ["train_target"]
+__all__ = ["gradients", "train_target"]
 
 NAME = "target"
 SAVE_SECONDS = 120.0
@@ -49,6 +49,21 @@ def pass_losses(model: LanguageModel, windows: Tensor, skipped: frozenset[int], 
     found = model.hidden(windows[:, :-1], skipped)
     following = windows[:, 1:]
     return model.loss(found[-1], following), model.loss(found[depth][::2], following[::2])
+
+
+def gradients(model: LanguageModel, plan: TargetRecipe, stage: Stage, windows: Tensor, step: int, seed: int,
+              place: Place) -> tuple[float, dict[str, float]]:
+    """Add the gradients of a step's windows [rows, context + 1]; the mean loss, and the exits' losses by depth."""
+    losses, exits = [], {}
+    for at in range(0, stage.rows, stage.micro):
+        depth = plan.exits[(step * stage.rows + at) // stage.micro % len(plan.exits)]
+        skipped = left_out(plan, stage, (seed, 3, step, at))
+        with autocast(place):
+            loss, early = pass_losses(model, windows[at:at + stage.micro], skipped, depth)
+        ((loss + plan.exit_weight * early) * (stage.micro / stage.rows)).backward()
+        losses.append(loss.item())
+        exits[f"exit {depth}"] = early.item()
+    return float(np.mean(losses)), exits
 
 
 @torch.no_grad()
@@ -77,7 +92,8 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
     mark = fingerprint(plan, recipe.seed)
     torch.manual_seed(recipe.seed)
     model = LanguageModel(plan.shape).to(place.device)
-    optimizers, log, step, tokens = Optimizers(model, plan.matrix_rate, plan.vector_rate), Log(out / "log.jsonl", NAME), 0, 0
+    optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate)
+    log, step, tokens = Log(out / "log.jsonl", NAME), 0, 0
     if state := load_state(out / "target.pt", mark):
         model.load_state_dict(state["model"])
         optimizers.load(state["optimizers"])
@@ -98,15 +114,7 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
         batches = Batches(arrays, stage.context, stage.rows, plan.copies, (recipe.seed, 2, number))
         while first <= step < min(first + stage.steps, last):
             windows = torch.from_numpy(batches.step(step - first)).to(place.device)
-            seen: list[tuple[float, float, int]] = []
-            for at in range(0, stage.rows, stage.micro):
-                key = (recipe.seed, 3, step, at)
-                turn = (step * stage.rows + at) // stage.micro
-                depth = plan.exits[turn % len(plan.exits)]
-                with autocast(place):
-                    loss, early = pass_losses(model, windows[at:at + stage.micro], left_out(plan, stage, key), depth)
-                ((loss + plan.exit_weight * early) * (stage.micro / stage.rows)).backward()
-                seen.append((loss.item(), early.item(), depth))
+            loss, exits = gradients(model, plan, stage, windows, step, recipe.seed, place)
             share = factor(step, plan.steps, plan.warm_up, plan.decay)
             norm = optimizers.step(share)
             step, tokens = step + 1, tokens + stage.rows * stage.context
@@ -114,9 +122,7 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
             if step % JUDGE_STEPS == 0 or step == plan.steps:
                 values = {"calibration": judge(model, judged, place)}
             if values or step % PRINT_STEPS == 0:
-                log.write(step, plan.steps, tokens=tokens, loss=float(np.mean([one[0] for one in seen])),
-                          **{f"exit {depth}": early for _, early, depth in seen[:1]}, rate=share, norm=norm,
-                          **values)
+                log.write(step, plan.steps, tokens=tokens, loss=loss, **exits, rate=share, norm=norm, **values)
             if time.monotonic() - saved > SAVE_SECONDS:
                 save()
                 saved = time.monotonic()

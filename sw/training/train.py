@@ -68,8 +68,9 @@ def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> No
             record = mark | {"result": train(recipe, out, place)}
             write_json(out / f"done_{name}.json", record)
         stages[name] = record["result"]
+    write_json(docs / "results" / "corpus.json", corpus)
     write_json(docs / "results" / "training.json", {
-        "recipe": asdict(recipe), "place": place.describe(), "corpus": corpus, "stages": stages, "log": _log(out)})
+        "recipe": asdict(recipe), "place": place.describe(), "stages": stages, "log": _log(out)})
     tokenizer, checkpoints = load_trained(out)
     own = checkpoints["target"].shape.max_positions
     calibration = draw_windows(load_arrays(out).calibration, CALIBRATION_WINDOWS, own, (recipe.seed, 10))

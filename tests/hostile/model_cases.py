@@ -264,6 +264,7 @@ def cases() -> Iterator[Case]:
         yield Case(label=f"draft: {label}", arguments=("gemmule", "disasm", "draft"), damage=damage, says=says,
                    names=DRAFT)
     for label, (damage, says) in TOKENS.items():
-        command = ("disasm", "draft") if label == "fewer tokens" else ("generate", "--model", "small", "--prompt", "x = ", "--method", "ar")
+        command = (("disasm", "draft") if label == "fewer tokens" else
+                   ("generate", "--model", "small", "--prompt", "x = ", "--method", "ar"))
         yield Case(label=f"tokenizer: {label}", arguments=("gemmule", *command), damage=damage, says=says,
                    names=TOKENIZER)

@@ -1,0 +1,249 @@
+"""What docs/models.md says in numbers, from the files of docs/results.
+
+    python -m gemmule.sw.training.report --docs docs
+
+Each part stands between two marks of the page. A part whose numbers are not there yet says so. The learning curve is
+drawn where matplotlib is installed (extra ``figures``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gemmule.io.files import write_atomically
+from gemmule.sw.pages.text import fill, table, wrapped
+from gemmule.sw.training.export import SMALL_DRAFT, SMALL_TARGET, TARGET, parameters
+from gemmule.sw.training.packages import MOST_SHARED
+from gemmule.sw.training.recipe import CANDIDATES, Recipe
+from gemmule.sw.training.yardstick import CONTEXT
+
+__all__ = ["PARTS", "draw", "write"]
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MODELS = Path(__file__).resolve().parents[1] / "models"
+NOT_YET = "Not yet trained: `make train` fills this in."
+FIGURE = "training.svg"
+ACTIVATIONS = {"gelu_pytorch_tanh": "tanh-GELU", "relu2": "squared ReLU"}
+
+
+def _load(name: str) -> dict[str, Any] | None:
+    path = DOCS / "results" / f"{name}.json"
+    if not path.exists():
+        return None
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
+def models() -> str:
+    """Every bundled network: sizes and files."""
+    done = _load("training")
+    chosen = done["stages"]["draft"]["chosen"] if done else None
+    pairs = (("default: target", TARGET, "default/target"),
+             ("default: draft", CANDIDATES.get(chosen or ""), "default/draft"),
+             ("small: target", SMALL_TARGET, "small/target"), ("small: draft", SMALL_DRAFT, "small/draft"))
+    rows: list[tuple[Any, ...]] = []
+    for name, shape, path in pairs:
+        sizes = ("chosen by training", "", "", "", "", "at most 150,000") if shape is None else (
+            shape.num_layers, shape.hidden_size, f"{shape.num_heads} of {shape.head_dim}",
+            f"{shape.intermediate_size:,}, {ACTIVATIONS[shape.activation]}", f"{shape.max_positions:,}",
+            f"{parameters(shape):,}")
+        rows.append((name, *sizes, _file(f"{path}.safetensors")))
+    plan = Recipe().encoder
+    weights = "about 570,000" if (found := _encoder()) is None else f"{found['parameters']:,}"
+    rows.append(("encoder", plan.layers, plan.hidden, f"{plan.heads} of {plan.hidden // plan.heads}",
+                 f"{plan.inner}, GELU", plan.window, weights, _file("encoder/model.safetensors")))
+    return table(("", "layers", "width", "heads", "MLP", "context", "weights", "file"), rows)
+
+
+def _file(name: str) -> str:
+    path = MODELS / name
+    return f"`sw/models/{name}`, {path.stat().st_size:,} bytes" if path.exists() else "not yet trained"
+
+
+def _encoder() -> dict[str, Any] | None:
+    path = MODELS / "encoder" / "quality.json"
+    if not path.exists():
+        return None
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
+def corpus() -> str:
+    """The documents, their origins, licences and hashes, and what was dropped."""
+    found = _load("corpus")
+    if found is None:
+        return NOT_YET
+    names = {"library": f"standard library of Python {found['python']}, train split",
+             "packages": "packages, train split", "calibration": "standard library, calibration split",
+             "held_out": "standard library, held-out split", "second": "second held-out set"}
+    splits = table(("text", "files", "bytes", "tokens", "SHA-256"), [
+        (names[name], f"{one['files']:,}", f"{one['bytes']:,}", f"{one['tokens']:,}", f"`{one['sha256'][:16]}`")
+        for name, one in found["splits"].items()])
+    packages = table(("package", "version", "licence", "files", "bytes", "SHA-256", "used for"), [
+        (one["name"], one["version"], one["licence"], f"{one['files']:,}", f"{one['bytes']:,}",
+         f"`{one['sha256'][:16]}`", "training" if one["trained"] else "the second held-out set") for one in
+        found["packages"]])
+    dropped, most = found["dropped"], max(found["dropped"], key=lambda one: float(one["shared"]))
+    return wrapped(
+        f"{splits}\n\n{packages}\n\n{len(dropped)} files are left out of training because more than "
+        f"{MOST_SHARED:.0%} of their lines of 30 or more characters stand in held-out files too ({most['path']}: "
+        f"{most['shared']:.0%}); the list is in [corpus.json](results/corpus.json), with whole hashes. "
+        f"{found['copies']['pairs']:,} functions with their copies make {found['copies']['tokens']:,} tokens more.")
+
+
+def recipe() -> str:
+    """The stages of the target's training, and how fast they are."""
+    plan = Recipe().target
+    stages = table(("stage", "context", "windows a step", "tokens a step", "steps", "tokens", "last layer left out"), [
+        (number, f"{one.context:,}", one.rows, f"{one.rows * one.context:,}", f"{one.steps:,}", f"{one.tokens:,}",
+         f"{one.most_left_out:.0%}") for number, one in enumerate(plan.stages, 1)])
+    text = f"{stages}\n\n{plan.steps:,} steps, {plan.tokens / 1e6:.1f} million tokens."
+    if speed := _load("training_speed"):
+        rows = table(("threads", "context", "tokens a second, wall", "tokens a second of processor time", "load"), [
+            (row["threads"], f"{row['context']:,}", f"{row['tokens_per_second']:,.0f}",
+             f"{row['tokens_per_processor_second']:,.0f}", row["load_average"]) for row in speed["rows"]])
+        least = ", ".join(f"{seconds / 60:.0f} min ({name})" for name, seconds in speed["predicted_seconds"].items())
+        text += (f"\n\nMeasured with `python -m gemmule.sw.training.speed` on {speed['cores']} cores "
+                 f"({speed['place']['processor']}, torch {speed['place']['torch']}):\n\n{rows}\n\nAt these rates the "
+                 f"target takes {least}; *wall* is with the load of the table's last column, *alone* is processor time "
+                 "times threads, what a computer that does nothing else would need at best.")
+    done = _load("training")
+    if done is None:
+        return wrapped(f"{text}\n\n{NOT_YET}")
+    stages_done = done["stages"]
+    hours = {name: stages_done[name].get("seconds", 0) / 60 for name in stages_done}
+    told = ", ".join(f"{name} {minutes:.0f} min" for name, minutes in hours.items() if minutes)
+    return wrapped(f"{text}\n\nThe shipped run: seed {done['recipe']['seed']}, torch {done['place']['torch']}, "
+                   f"{done['place']['threads']} threads of {done['place']['processor']}; {told}; resumed "
+                   f"{stages_done['target']['resumed']} times from its own checkpoints. Its log is in "
+                   f"[training.json](results/training.json).\n\n![learning curve](img/{FIGURE})")
+
+
+def _row(head: list[Any], row: list[str]) -> str:
+    return table(tuple(head), [tuple(row)])
+
+
+def quality() -> str:
+    """Bits per byte, by file and by position; repetition, acceptance, exits, copies."""
+    found = _load("models")
+    if found is None:
+        return NOT_YET
+    own, parts = found["context"], []
+    rows = []
+    for name, title in (("held_out", "held-out library"), ("second", "second set")):
+        for window in (CONTEXT, own):
+            exact = found[f"target, float, {name}, {window}"]
+            integer = found.get(f"target, int8, {name}, {window}")
+            rows.append((title, f"{window:,}", f"{exact['bits_per_byte']:.4f}", f"{exact['mean_of_files']:.4f}",
+                         *(("-", "-") if integer is None else (
+                             f"{integer['bits_per_byte']:.4f}",
+                             f"{integer['bits_per_byte'] / exact['bits_per_byte'] - 1:+.2%}"))))
+    parts.append(table(("text", "window", "float", "float, mean of files", "int8", "int8 over float"), rows))
+    files = found[f"target, int8, held_out, {CONTEXT}"]["files"], found[f"target, int8, held_out, {own}"]["files"]
+    parts.append("Bits per byte of the int8 target, file by file:")
+    parts.append(table(("file", f"windows of {CONTEXT}", f"windows of {own:,}"),
+                       [(path, f"{files[0][path]:.3f}", f"{files[1][path]:.3f}") for path in files[0]]))
+    parts.append("Loss by position in a window of the target's own context, in nats a token (int8, held-out library):")
+    bins = found[f"target, int8, held_out, {own}"]["nats_by_position"]
+    parts.append(_row([f"{first}-{end - 1}" for first, end, _ in bins], [f"{nats:.3f}" for *_, nats in bins]))
+    texts = found["texts"]
+    places = texts["acceptance"]["8"]
+    parts.append(
+        f"Greedy text of {texts['new_tokens']} tokens behind {texts['prompts']} held-out prompts "
+        f"([prompts](../benchmarks/prompts.json)): {texts['distinct_4grams_median']:.0%} of its 4-grams are distinct "
+        f"in the median, {min(texts['distinct_4grams']):.0%} at least, "
+        f"{statistics.mean(texts['distinct_4grams']):.0%} in the mean. The draft foresees {texts['agreement']:.1%} of "
+        "all its tokens; by place in a step of 8 drafts, where those before are accepted:")
+    parts.append(_row(list(range(1, len(places) + 1)), [f"{one:.1%}" for one in places]))
+    exits = found["exits"]["agreement"]
+    parts.append(f"Exits: the share of held-out tokens ({found['exits']['windows']} windows of {CONTEXT}) at which the "
+                 "exit behind a layer has the last layer's best token:")
+    parts.append(_row(list(range(1, len(exits) + 1)), [f"{one:.1%}" for one in exits]))
+    copied = found["copies"]
+    parts.append(f"Copies: {copied['reproduced']} of {copied['functions']} held-out functions are written again with a "
+                 f"similarity of {copied['like']} or more when a signature with 0 to 3 other names asks for it "
+                 "([functions](../benchmarks/copies.json); similarity is 1 - edit distance over length, in tokens).")
+    return wrapped("\n\n".join(parts))
+
+
+def drafts() -> str:
+    """Candidates for the draft, and which was chosen."""
+    done = _load("training")
+    if done is None:
+        sizes = ", ".join(f"{name} ({parameters(shape):,})" for name, shape in CANDIDATES.items())
+        return wrapped(f"{NOT_YET} Candidates by width x layers, and weights: {sizes}.")
+    found = done["stages"]["draft"]
+    rows = table(
+        ("width x layers", "weights", "cycles of a pass", "of the target's", "agreement", "first draft accepted",
+         "drafts a step", "tokens a step", "speed-up, device", "with host"),
+        [(row["shape"] + (" **chosen**" if row["shape"] == found["chosen"] else ""), f"{row['parameters']:,}",
+          f"{row['pass_cycles']:,}", f"{row['pass_share']:.1%}", f"{row['agreement']:.3f}",
+          f"{row['acceptance'][0]:.3f}", row["drafts"], f"{row['tokens_per_step']:.2f}", f"{row['speedup']:.2f}x",
+          f"{row['speedup_with_host']:.2f}x") for row in found["candidates"]])
+    return wrapped(f"{rows}\n\nOn {found['judged_texts']} greedy texts behind train prompts that no candidate has "
+                   f"seen; cycles on `base` behind {found['context']} positions.")
+
+
+def encoder() -> str:
+    """The encoder and naive Bayes on the same folds."""
+    found = _encoder()
+    if found is None:
+        return NOT_YET
+    rows = table(("fold", "files", "windows", "encoder", "naive Bayes"), [
+        (row["fold"] + 1, row["files"], f"{row['windows']:,}", f"{row['right'] / row['windows']:.1%}",
+         f"{row['naive_bayes_right'] / row['windows']:.1%}") for row in found["folds"]] + [
+        ("all", sum(row["files"] for row in found["folds"]), f"{sum(row['windows'] for row in found['folds']):,}",
+         f"{found['accuracy']:.1%}", f"{found['naive_bayes']:.1%}")])
+    return wrapped(f"{rows}\n\n{found['parameters']:,} weights; the shipped network is that of fold 1, whose "
+                   f"{len(found['unseen_files'])} files it has not seen.")
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "models": models, "corpus": corpus, "recipe": recipe, "quality": quality, "drafts": drafts, "encoder": encoder}
+"""By mark, what stands on the page."""
+
+
+def draw(path: Path) -> None:
+    """The learning curve of training.json: loss by tokens, and on the calibration split."""
+    done = _load("training")
+    if done is None:
+        return
+    from matplotlib.figure import Figure
+
+    lines = [line for line in done["log"] if line["stage"] == "target"]
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([line["tokens"] / 1e6 for line in lines], [line["loss"] for line in lines], lw=0.8, label="a step")
+    judged = [line for line in lines if "calibration" in line]
+    axes.plot([line["tokens"] / 1e6 for line in judged], [line["calibration"] for line in judged], "o-", ms=3,
+              label=f"calibration split, windows of {CONTEXT}")
+    axes.set(xlabel="million tokens", ylabel="loss, nats a token", title=f"target, {parameters(TARGET):,} weights",
+             ylim=(min(line["loss"] for line in lines) - 0.2, 5))
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def write(docs: Path = DOCS) -> None:
+    """Fill the page and draw the figure."""
+    page = docs / "models.md"
+    text = page.read_text(encoding="utf-8")
+    for marker, content in PARTS.items():
+        text = fill(text, marker, content())
+    write_atomically(page, text)
+    draw(docs / "img" / FIGURE)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--docs", type=Path, default=DOCS)
+    write(parser.parse_args().docs)
+
+
+if __name__ == "__main__":
+    main()
