@@ -64,7 +64,7 @@ class Batches:
         self.key = key
         self.library = Epochs(arrays.library, context, (*key, 0))
         self.packages = Epochs(arrays.packages, context, (*key, 1))
-        self.pairs = Pairs(arrays, context, (*key, 2))
+        self.pairs = Pairs(arrays, context, (*key, 2)) if copies else None
 
     def counts(self, step: int) -> tuple[int, int, int]:
         """Rows of a step of the library, of packages, of copies."""
@@ -82,5 +82,5 @@ class Batches:
         first = step * (self.rows - library) - before
         rows = [self.library.window(step * library + i) for i in range(library)]
         rows += [self.packages.window(first + i) for i in range(packages)]
-        rows += [self.pairs.window(before + i) for i in range(copies)]
+        rows += [self.pairs.window(before + i) for i in range(copies) if self.pairs]
         return np.stack(rows)[np.random.default_rng((*self.key, 3, step)).permutation(self.rows)]

@@ -86,7 +86,7 @@ def name_pool(functions: list[Function]) -> list[str]:
 
 def rename(text: str, old: str, new: str) -> str:
     """Every whole word ``old`` as ``new``."""
-    return re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text)
+    return re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _: new, text)
 
 
 def renamings(function: Function, count: int, pool: list[str], random: np.random.Generator) -> list[tuple[str, str]]:

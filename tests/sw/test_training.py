@@ -10,7 +10,7 @@ import tokenizers
 from gemmule.compiler.qmodel import load_quantized
 from gemmule.compiler.quality import bits_per_byte
 from gemmule.sw import bundled
-from gemmule.sw.training import bundle, corpus, export, report, tokenizer
+from gemmule.sw.training import bundle, corpus, export, tokenizer, yardstick
 
 TINY_TEXT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n" * 20
 
@@ -164,25 +164,24 @@ def test_stream_puts_eos_between_files(tiny: "tokenizers.Tokenizer") -> None:
 
 def test_checkpoint_round_trip(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    shapes = export.DRAFT.weight_shapes()
+    shapes = export.SMALL_DRAFT.weight_shapes()
     weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    export.save_checkpoint(tmp_path / "draft", export.DRAFT, weights)
-    loaded = export.load_checkpoint(tmp_path / "draft", export.DRAFT)
+    export.save_checkpoint(tmp_path / "draft", export.SMALL_DRAFT, weights)
+    loaded = export.load_checkpoint(tmp_path / "draft", export.SMALL_DRAFT)
     assert loaded.keys() == weights.keys()
     assert all(np.array_equal(loaded[name], weights[name]) for name in weights)
 
 
 def test_wrong_checkpoint_is_named(tmp_path: Path) -> None:
-    weights = {name: np.zeros(shape, np.float32) for name, shape in export.DRAFT.weight_shapes().items()}
+    weights = {name: np.zeros(shape, np.float32) for name, shape in export.SMALL_DRAFT.weight_shapes().items()}
     del weights["model.norm.weight"]
     with pytest.raises(ValueError, match=r"model\.norm\.weight"):
-        export.save_checkpoint(tmp_path, export.DRAFT, weights)
+        export.save_checkpoint(tmp_path, export.SMALL_DRAFT, weights)
 
 
 def test_parameter_counts() -> None:
-    models = (export.TARGET, export.DRAFT)
-    counts = [sum(int(np.prod(shape)) for shape in model.weight_shapes().values()) for model in models]
-    assert counts == [1312384, 114880]
+    assert [export.parameters(model) for model in (export.SMALL_TARGET, export.SMALL_DRAFT)] == [1312384, 114880]
+    assert 5e6 <= export.parameters(export.TARGET) <= 8e6
 
 
 def test_windows_follow_their_key() -> None:
@@ -207,19 +206,19 @@ def test_bits_per_byte_aligns_logits_with_the_next_token() -> None:
     stream = np.random.default_rng(2).permutation(1000)
     following = dict(zip(stream[:-1].tolist(), stream[1:].tolist(), strict=True))
 
-    def oracle(ids: report.Tokens) -> np.ndarray:
+    def oracle(ids: yardstick.Tokens) -> np.ndarray:
         logits = np.zeros((*ids.shape, 1024), np.float32)
         wanted = np.vectorize(following.__getitem__)(ids)
         np.put_along_axis(logits, wanted[..., None], 100.0, -1)
         return logits
 
     assert bits_per_byte(oracle, stream, 999) == pytest.approx(0.0, abs=1e-9)
-    assert report.agreement(oracle, stream[None], 10) == 1.0
+    assert yardstick.agreement(oracle, stream[None], 10) == 1.0
 
 
 def test_distinct_share_sees_loops() -> None:
-    assert report.distinct_share(np.arange(100)[None]) == 1.0
-    assert report.distinct_share(np.tile(np.arange(5), 20)[None]) == pytest.approx(5 / 97)
+    assert yardstick.distinct_share(np.arange(100)[None]) == 1.0
+    assert yardstick.distinct_share(np.tile(np.arange(5), 20)[None]) == pytest.approx(5 / 97)
 
 
 def test_bundle_writes_what_is_loaded(tiny: "tokenizers.Tokenizer", tmp_path: Path) -> None:
