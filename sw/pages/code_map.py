@@ -63,11 +63,13 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                 "directed", "campaign")),
     ),
     "Compiler": (
-        Folder("compiler", ("checkpoint", "reference", "quantize", "quality", "qmodel", "decoder_file", "tensors",
+        Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
                             "layout", "place", "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
+        Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache")),
+        Folder("compiler/quantize", ("scale", "decoder")),
     ),
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs",
