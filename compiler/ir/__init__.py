@@ -2,6 +2,7 @@
 
 from gemmule.compiler.ir.cache import Cache
 from gemmule.compiler.ir.graph import Graph, Network, listing
+from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.ir.nodes import (
     Activation,
     Add,
@@ -22,7 +23,7 @@ from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
-    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "Function", "Graph", "Linear",
-    "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows", "Signature", "Tensor", "Type", "listing",
-    "signature",
+    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "Function", "Graph",
+    "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows", "Signature",
+    "Tensor", "Type", "listing", "signature",
 ]

@@ -64,11 +64,14 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
-                            "layout", "place", "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
+                            "compile", "model_program", "layout", "place", "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
-        Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache")),
+        Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "integer_interpreter")),
+        Folder("compiler/kernels", ("virtual", "layout", "constants", "linear", "epilogue", "embed", "norm",
+                                    "attention", "mlp", "head")),
+        Folder("compiler/passes", ("fuse", "map", "lower", "roll", "schedule", "allocate", "emit")),
         Folder("compiler/quantize", ("scale", "decoder")),
     ),
     "Software": (

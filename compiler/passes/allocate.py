@@ -1,0 +1,166 @@
+"""Allocate: rows to buffers by their lifetimes, each bank class in banks of its own where there are enough."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
+from gemmule.config import Config
+from gemmule.timing import ceil_div
+
+__all__ = ["Lifetime", "allocate", "lifetimes", "peak"]
+
+
+OLD = 32
+"""Items after which it no longer matters how long rows have been free."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """From the first item that touches a buffer to the last; a loop is one item."""
+
+    buffer: Buffer
+    begin: int
+    end: int
+
+
+def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
+    """Of every buffer, in the order in which they begin.
+
+    A loop is one place, but one whose turns are ``local`` is as long as its body; what is touched within it and outside
+    lives through all of it.
+    """
+    begin: dict[Buffer, int] = {}
+    end: dict[Buffer, int] = {}
+
+    def touch(buffers: Sequence[Buffer], first: int, last: int) -> None:
+        for buffer in buffers:
+            begin[buffer] = min(begin.get(buffer, first), first)
+            end[buffer] = max(end.get(buffer, last), last)
+
+    at, outside, turns = 0, set[Buffer](), list[tuple[Loop, int, int]]()
+    for item in items:
+        if isinstance(item, Loop) and item.local:
+            first = at
+            for inner in item.body:
+                touch(inner.buffers if isinstance(inner, Step | Loop) else (), at, at)
+                at += 1
+            turns.append((item, first, at - 1))
+        else:
+            buffers = item.buffers if isinstance(item, Step | Loop) else ()
+            touch(buffers, at, at)
+            outside.update(buffers)
+            at += 1
+    for loop, first, last in turns:
+        touch([buffer for buffer in loop.buffers if buffer in outside], first, last)
+    return [Lifetime(buffer, begin[buffer], end[buffer]) for buffer in sorted(begin, key=lambda b: begin[b])]
+
+
+class _Range:
+    """Rows ``first .. last - 1``; of the free places the one that has been free for longest."""
+
+    def __init__(self, first: int, last: int, bank: int) -> None:
+        self.banks = range(ceil_div(first, bank) * bank, last, bank)
+        self.segments = [(first, last, -1)]
+        """(first row, last row, item until which they are in use), one behind the other."""
+
+    def place(self, life: Lifetime) -> int | None:
+        """First row for a buffer, None when it does not fit."""
+        rows, align, last = life.buffer.rows, life.buffer.align, self.segments[-1][1]
+        best: tuple[int, int] | None = None
+        for start in sorted({ceil_div(low, align) * align for low, _, _ in self.segments}.union(self.banks)):
+            if start + rows > last:
+                break
+            at = bisect_right(self.segments, start, key=itemgetter(0)) - 1
+            used = -1
+            while at < len(self.segments) and self.segments[at][0] < start + rows and used < life.begin:
+                used = max(used, self.segments[at][2])
+                at += 1
+            if used < life.begin and (best is None or used < best[0]):
+                best = (used, start)
+        if best is None:
+            return None
+        self._take(best[1], best[1] + rows, life)
+        return best[1]
+
+    def _take(self, begin: int, end: int, life: Lifetime) -> None:
+        parts: list[tuple[int, int, int]] = []
+        for low, high, used in self.segments:
+            parts += [(low, min(high, begin), used)] if low < begin else []
+            parts += [(begin, end, life.end)] if low <= begin < high else []
+            parts += [(max(low, end), high, used)] if high > end else []
+        # What has been free for long is one piece: fewer places to look at.
+        old, found = life.begin - OLD, parts[:1]
+        for low, high, used in parts[1:]:
+            if used < old and found[-1][2] < old:
+                found[-1] = (found[-1][0], high, max(used, found[-1][2]))
+            else:
+                found.append((low, high, used))
+        self.segments = found
+
+
+def peak(lives: Iterable[Lifetime]) -> int:
+    """Rows that buffers need at once, at least."""
+    events: dict[int, int] = {}
+    for life in lives:
+        events[life.begin] = events.get(life.begin, 0) + life.buffer.rows
+        events[life.end + 1] = events.get(life.end + 1, 0) - life.buffer.rows
+    most = now = 0
+    for at in sorted(events):
+        now += events[at]
+        most = max(most, now)
+    return most
+
+
+def allocate(items: Sequence[Item], config: Config) -> Mapping[Buffer, int]:
+    """First row of every buffer.
+
+    Raises:
+        CompileError: they do not fit; the message names the first that does not.
+    """
+    lives = lifetimes(items)
+    classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
+    rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows))
+    if isinstance(rows, Lifetime):
+        raise _does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)")
+    found = dict(rows)
+    order = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
+    for bank_rows in (config.spm_bank_rows, config.preload):
+        for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
+            at, parts = 0, {}
+            for bank in order:
+                need = peak(classes[bank])
+                size = ceil_div(need + need * slack // 8, bank_rows) * bank_rows
+                last = config.spm_rows if bank is order[-1] else at + size
+                made = _fill(classes[bank], _Range(at, min(last, config.spm_rows), config.spm_bank_rows))
+                if isinstance(made, Lifetime):
+                    break
+                parts.update(made)
+                at += size
+            else:
+                return found | parts
+    whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
+                  _Range(0, config.spm_rows, config.spm_bank_rows))
+    if isinstance(whole, Lifetime):
+        raise _does_not_fit(whole, config.spm_rows, "scratchpad (spm_kib)")
+    return found | whole
+
+
+def _fill(lives: Sequence[Lifetime], room: _Range) -> dict[Buffer, int] | Lifetime:
+    """Rows of all, or the first that finds none."""
+    found: dict[Buffer, int] = {}
+    for life in lives:
+        at = room.place(life)
+        if at is None:
+            return life
+        found[life.buffer] = at
+    return found
+
+
+def _does_not_fit(life: Lifetime, rows: int, memory: str) -> CompileError:
+    return CompileError(f"{life.buffer.name} must fit beside what is in use, {life.buffer.rows} of {rows} rows: use "
+                        f"fewer rows a launch or a larger {memory}")

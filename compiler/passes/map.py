@@ -1,0 +1,73 @@
+"""Map: sizes of what streams and of attention's blocks, in the order of preference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Attention, Graph
+from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
+from gemmule.config import Config
+from gemmule.timing import ceil_div
+
+__all__ = ["Mapping", "mappings"]
+
+BLOCKS = (64, 32, 16, 8, 4)
+"""Cached positions of a block."""
+RING_BYTES = tuple(1 << n for n in range(15, 6, -1))
+"""Bytes of a slot of the weight ring."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapping:
+    """How a network is cut for a device."""
+
+    rows: int
+    """Most new rows of a launch."""
+    ring_slots: int
+    ring_rows: int
+    """Scratchpad rows of a slot of the weight ring."""
+    acc_rows: int
+    """Accumulator rows that a product's tile may take."""
+    parameter_rows: int
+    """Rows of column parameters that are loaded together, about."""
+    attention: AttentionMapping
+    tokens: bool
+    """Greedy tokens instead of logits."""
+
+
+def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: bool) -> Iterator[Mapping]:
+    """Choices: scores kept rather than computed twice, more heads in flight, larger blocks, a larger ring.
+
+    Raises:
+        CompileError: more rows than statistics or bitmaps take.
+    """
+    node = graph.attentions[0]
+    every = attention_rows(node, max(rows, 1))
+    most = min(config.stat_rows, 8 * config.dim)
+    if rows < 1 or every > most:
+        raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
+                           f"{every}: use fewer rows")
+    for attention in _attentions(node, config, rows, context):
+        for size in RING_BYTES:
+            ring_rows = size // config.dim // config.preload * config.preload
+            slots = min(4, config.spm_rows // 2 // max(ring_rows, 1))
+            if slots >= 2:
+                yield Mapping(
+                    rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
+                    parameter_rows=min(1024, config.spm_rows // 16), attention=attention, tokens=tokens)
+
+
+def _attentions(node: Attention, config: Config, rows: int, context: int) -> Iterator[AttentionMapping]:
+    """Those whose scores, context and blocks could fit."""
+    head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
+    for keep in (True, False):
+        for flight in range(min(2, config.stat_contexts, node.kv_heads), 0, -1):
+            for block in BLOCKS:
+                for blocks in (4, 2, 1):
+                    made = AttentionMapping(block=block, blocks=blocks, keep=keep, flight=flight, context=context)
+                    scores = made.kept_rows(node, config.dim, rows) + blocks * ceil_div(block, config.dim) * every
+                    need = flight * (scores + (ceil_div(rows, config.dim) + head) * every)
+                    if need <= config.acc_rows and made.ring * head * block <= config.spm_rows // 4:
+                        yield made
