@@ -3,7 +3,8 @@
 For each KV head the new rows' scores come first, then blocks of the cache, as many as there are: a first pass finds
 the rows' maxima, a second one probabilities, their sums and contexts. Both passes are exact, so the order of pieces and
 what stands beyond a block change nothing. Scores are kept between the passes where the accumulator takes those of the
-longest context; else the second pass loads the keys again. The heads that share a KV head are rows of one product.
+longest context; else the second pass loads the keys again. One loop takes the second pass of a head and the first pass
+of the next, whose scores take the place of those just used. The heads that share a KV head are rows of one product.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class AttentionMapping:
     """Blocks of a turn, each with a buffer of its own: 1, 2 or 4."""
     keep: bool
     """Scores stay in the accumulator between the passes."""
-    flight: int
-    """KV heads in flight together."""
+    pipelined: bool
+    """A loop takes the values of a head and the keys of the next one; needs two contexts of statistics."""
     context: int
     """Most cached rows."""
 
     @property
     def ring(self) -> int:
-        """Buffers for blocks."""
-        return 2 * self.blocks
+        """Buffers for blocks: of keys, of values, and of keys again where scores are not kept."""
+        return (2 if self.keep else 3) * self.blocks
 
     def kept_rows(self, node: Attention, dim: int, rows: int) -> int:
         """Accumulator rows from the first turn's scores to the last one's."""
@@ -84,6 +85,9 @@ class AttentionKernel:
         self.score, self.scale = (np.asarray(b.network.tensor(node, role)) for role in ("score", "context"))
         self.m = b.m if self.share == 1 else Length(self.all)
         self.block_rows = ceil_div(mapping.block, dim) * self.all
+        turn = mapping.blocks * self.block_rows
+        self.scores = At(Buffer(f"{node.name} scores", mapping.kept_rows(node, dim, b.rows) + turn, Bank.ACCUMULATOR))
+        self.passes = [At(Buffer(f"{node.name} scores of pass {i}", turn, Bank.ACCUMULATOR)) for i in (1, 2)]
 
     # -- places
 
@@ -109,16 +113,47 @@ class AttentionKernel:
     # -- commands
 
     def write(self) -> None:
-        """All heads: scores of the next ones stand before the contexts of those before."""
-        waiting: list[_Head] = []
-        for kv in range(self.node.kv_heads):
-            head = _Head(self, kv, kv % self.mapping.flight)
-            head.scores()
-            waiting.append(head)
-            if len(waiting) == self.mapping.flight:
-                waiting.pop(0).contexts()
-        for head in waiting:
-            head.contexts()
+        """All heads: the first pass of the next one runs with the second pass of each."""
+        heads = [_Head(self, kv, kv % 2 if self.mapping.pipelined else 0) for kv in range(self.node.kv_heads)]
+        following = [*heads[1:], None]
+        if self.mapping.pipelined:
+            heads[0].begin()
+            self._loop(None, heads[0])
+        for head, other in zip(heads, following, strict=True):
+            beside = other if self.mapping.pipelined else None
+            if not self.mapping.pipelined:
+                head.begin()
+                self._loop(None, head)
+            if beside:
+                beside.begin()
+            head.mix_new()
+            self._loop(head, beside)
+            head.finish()
+
+    def _loop(self, second: _Head | None, first: _Head | None) -> None:
+        """Blocks of the cache: the second pass of a head and the first pass of another."""
+        b, mapping = self.b, self.mapping
+        what = " and ".join(
+            f"{part} of {head.name}" for part, head in (("contexts", second), ("scores", first)) if head)
+        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.CONTEXT), SetDisplacement(CACHE, 0))
+        if mapping.keep:
+            b.control(set_length(Registers.ROW))
+        with b.loop(Length(MAX_LENGTH, Registers.CONTEXT), mapping.turn.bit_length() - 1, what):
+            # The vector unit takes the next block's probabilities before this one's maxima: no product waits for it.
+            for j in range(mapping.blocks + 1):
+                if second and j < mapping.blocks:
+                    second.block_probabilities(j)
+                if first and j:
+                    first.block_maxima(j - 1)
+                if second and j < mapping.blocks:
+                    second.block_contexts(j)
+                if first and j < mapping.blocks:
+                    first.block_scores(j)
+            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-mapping.turn),
+                      SetDisplacement(CACHE, mapping.turn * self.node.head_dim, further=True))
+            if mapping.keep:
+                b.control(set_length(Registers.ROW, Source.LENGTH, Registers.ROW,
+                                     amount=mapping.blocks * self.block_rows))
 
     def store_new(self) -> None:
         """Keep the new keys and values in the cache."""
@@ -135,77 +170,76 @@ class _Head:
 
     def __init__(self, kernel: AttentionKernel, kv: int, statistics: int) -> None:
         self.k, self.kv, self.statistics = kernel, kv, statistics
-        b, mapping = kernel.b, kernel.mapping
+        b, dim = kernel.b, kernel.b.config.dim
         self.name = f"{kernel.node.name} {kv}"
         self.query = kernel.query + kv * kernel.groups * kernel.all
         first = kv * kernel.share
         self.scaling: dict[str, Any] = {"mult": int(kernel.score[first, 0]), "shift": int(kernel.score[first, 1])}
-        self.new_scores = At(Buffer(f"{self.name} new scores", ceil_div(b.rows, b.config.dim) * kernel.all,
-                                    Bank.ACCUMULATOR))
-        kept = mapping.kept_rows(kernel.node, b.config.dim, b.rows)
-        self.cached_scores = At(Buffer(f"{self.name} scores", kept + mapping.blocks * kernel.block_rows,
-                                       Bank.ACCUMULATOR))
+        new = ceil_div(b.rows, dim) * kernel.all
+        self.new_scores = At(Buffer(f"{self.name} new scores", new, Bank.ACCUMULATOR))
         self.sums = At(Buffer(f"{self.name} sums", kernel.groups * kernel.all, Bank.ACCUMULATOR))
+        self.new_probabilities = At(Buffer(f"{self.name} new probabilities", new, Bank.OPERAND))
+        self.probabilities = [At(Buffer(f"{self.name} probabilities {j}", kernel.block_rows, Bank.OPERAND))
+                              for j in range(kernel.mapping.blocks)]
 
-    def scores(self) -> None:
-        """The first pass: maxima over all that the rows see."""
+    def begin(self) -> None:
+        """Scores of the new rows, and their maxima."""
         k, b = self.k, self.k.b
         self._score(k.place_new(k.key, self.kv), k.new, self.new_scores, b.m, False)
         self._softmax(VOp.SOFTMAX_MAX, self.new_scores, b.m, {SoftmaxFlag.TREE}, src1=k.masks)
-        with self._blocks("keys"):
-            for j in range(k.mapping.blocks):
-                self._score_block(j, k.mapping.keep)
-                self._softmax(VOp.SOFTMAX_MAX, self._at(j), self._left(j), {SoftmaxFlag.CONTINUE},
-                              moved=k.mapping.keep)
 
-    def contexts(self) -> None:
-        """The second pass: probabilities, their sums, contexts; then the reciprocal and the rows' int8 contexts."""
-        k, b, mapping = self.k, self.k.b, self.k.mapping
-        probabilities = At(Buffer(f"{self.name} new probabilities", ceil_div(b.rows, b.config.dim) * k.all,
-                                  Bank.OPERAND))
+    def block_scores(self, j: int) -> None:
+        """First pass: scores of block ``j`` of a turn."""
+        mapping = self.k.mapping
+        self._score(self._load(0, j), mapping.block, self._cached(0, j), self._left(j), mapping.keep)
+
+    def block_maxima(self, j: int) -> None:
+        """First pass: the rows' maxima go on."""
+        self._softmax(VOp.SOFTMAX_MAX, self._cached(0, j), self._left(j), {SoftmaxFlag.CONTINUE},
+                      moved=self.k.mapping.keep)
+
+    def mix_new(self) -> None:
+        """Probabilities of the new rows, and their part of the contexts."""
+        k, b = self.k, self.k.b
         self._softmax(VOp.SOFTMAX_EXP, self.new_scores, b.m, {SoftmaxFlag.TREE, SoftmaxFlag.MORE}, src1=k.masks,
-                      dst=probabilities, dst_stride=k.all)
-        self._mix(probabilities, k.place_new(k.value, self.kv), k.new, b.m, False)
-        blocks = [At(Buffer(f"{self.name} probabilities {j}", k.block_rows, Bank.OPERAND))
-                  for j in range(mapping.blocks)]
-        with self._blocks("values"):
-            for j in range(mapping.blocks):
-                if not mapping.keep:
-                    self._score_block(j, False)
-                self._softmax(VOp.SOFTMAX_EXP, self._at(j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
-                              moved=mapping.keep, dst=blocks[j], dst_stride=k.all)
-                slot = self._load(1, j)
-                self._mix(blocks[j], slot, mapping.block, self._left(j), True)
-        # No row sees anything of this piece: it makes the reciprocal of the sum so far.
+                      dst=self.new_probabilities, dst_stride=k.all)
+        self._mix(self.new_probabilities, k.place_new(k.value, self.kv), k.new, b.m, False)
+
+    def block_probabilities(self, j: int) -> None:
+        """Second pass: probabilities of block ``j`` of a turn, of its scores again where they were not kept."""
+        k, keep = self.k, self.k.mapping.keep
+        if not keep:
+            self._score(self._load(0, j, again=True), k.mapping.block, self._cached(1, j), self._left(j), False)
+        self._softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
+                      moved=keep, dst=self.probabilities[j], dst_stride=k.all)
+
+    def block_contexts(self, j: int) -> None:
+        """Second pass: the block's part of the contexts."""
+        self._mix(self.probabilities[j], self._load(1, j), self.k.mapping.block, self._left(j), True)
+
+    def finish(self) -> None:
+        """The reciprocal of the sum, which a piece makes of which no row sees anything; the rows' int8 contexts."""
+        k = self.k
         self._softmax(VOp.SOFTMAX_EXP, self.new_scores, Length(1), {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE},
-                      src1=k.nobody, dst=probabilities, dst_stride=k.all)
+                      src1=k.nobody, dst=self.new_probabilities, dst_stride=k.all)
         mult, shift = (int(v) for v in k.scale[self.kv * k.share])
-        b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums,
-              src0_stride=k.all, dst=k.context + self.kv * k.groups * k.all, dst_stride=k.all, m=k.m,
-              n=k.node.head_dim, mult=mult, shift=shift, context=self.statistics)
+        k.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums,
+                src0_stride=k.all, dst=k.context + self.kv * k.groups * k.all, dst_stride=k.all, m=k.m,
+                n=k.node.head_dim, mult=mult, shift=shift, context=self.statistics)
 
     def _left(self, j: int) -> Length:
         """Positions of block ``j`` of a turn."""
         return Length(self.k.mapping.block, Registers.LEFT, j * self.k.mapping.block)
 
-    def _at(self, j: int) -> At:
-        return self.cached_scores + j * self.k.block_rows
+    def _cached(self, number: int, j: int) -> At:
+        """Scores of block ``j``: where the pass before left them, or for pass ``number`` alone."""
+        k = self.k
+        return (k.scores if k.mapping.keep else k.passes[number]) + j * k.block_rows
 
-    def _blocks(self, what: str):  # type: ignore[no-untyped-def]
-        """A loop over the cached positions; registers and the cache's displacement move on behind each turn."""
-        k, b, mapping = self.k, self.k.b, self.k.mapping
-        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.CONTEXT), SetDisplacement(CACHE, 0),
-                  *([set_length(Registers.ROW)] if mapping.keep else []))
-        return _Turn(b, mapping, f"{self.name}: {what}", mapping.blocks * k.block_rows, k.node.head_dim)
-
-    def _score_block(self, j: int, moved: bool) -> None:
-        slot = self._load(0, j)
-        self._score(slot, self.k.mapping.block, self._at(j), self._left(j), moved)
-
-    def _load(self, part: int, j: int) -> At:
+    def _load(self, part: int, j: int, *, again: bool = False) -> At:
         """Load the keys (0) or values (1) of block ``j`` of a turn; returns where they stand."""
         k, size = self.k, self.k.node.head_dim
-        slot = At(k.ring[part * k.mapping.blocks + j])
+        slot = At(k.ring[(2 if again else part) * k.mapping.blocks + j])
         k.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=size, bytes=size,
                 offset=k.offset(self.kv, part) + j * k.mapping.block * size, row=slot, row_stride=1,
                 block_stride=k.mapping.block, rows=self._left(j))
@@ -230,25 +264,6 @@ class _Head:
         k.b.add(Unit.VECTOR, f"{self.name}: {op.name.lower()}", op=op, flags=flags,
                 dyn=(Dyn.SRC0, Registers.ROW, 1) if moved else (Dyn.NONE, 0, 0), src0=scores, src0_stride=k.all, m=k.m,
                 n=n, context=self.statistics, **self.scaling, **fields)
-
-
-class _Turn:
-    """A loop of the builder that ends its body with what moves on."""
-
-    def __init__(self, b: Builder, mapping: AttentionMapping, note: str, rows: int, head_dim: int) -> None:
-        self.b, self.mapping, self.rows, self.bytes = b, mapping, rows, mapping.turn * head_dim
-        self.loop = b.loop(Length(MAX_LENGTH, Registers.CONTEXT), mapping.turn.bit_length() - 1, note)
-
-    def __enter__(self) -> None:
-        self.loop.__enter__()
-
-    def __exit__(self, kind, error, trace) -> None:  # type: ignore[no-untyped-def]
-        if kind is None:
-            self.b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-self.mapping.turn),
-                           SetDisplacement(CACHE, self.bytes, further=True))
-            if self.mapping.keep:
-                self.b.control(set_length(Registers.ROW, Source.LENGTH, Registers.ROW, amount=self.rows))
-        self.loop.__exit__(kind, error, trace)
 
 
 def load_masks(b: Builder, rows: int) -> tuple[At, At]:

@@ -38,7 +38,7 @@ class Mapping:
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: bool) -> Iterator[Mapping]:
-    """Choices: scores kept rather than computed twice, more heads in flight, larger blocks, a larger ring.
+    """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take.
@@ -63,11 +63,13 @@ def _attentions(node: Attention, config: Config, rows: int, context: int) -> Ite
     """Those whose scores, context and blocks could fit."""
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
     for keep in (True, False):
-        for flight in range(min(2, config.stat_contexts, node.kv_heads), 0, -1):
-            for block in BLOCKS:
-                for blocks in (4, 2, 1):
-                    made = AttentionMapping(block=block, blocks=blocks, keep=keep, flight=flight, context=context)
-                    scores = made.kept_rows(node, config.dim, rows) + blocks * ceil_div(block, config.dim) * every
-                    need = flight * (scores + (ceil_div(rows, config.dim) + head) * every)
-                    if need <= config.acc_rows and made.ring * head * block <= config.spm_rows // 4:
-                        yield made
+        for block in BLOCKS:
+            for blocks in (4, 2, 1):
+                made = AttentionMapping(
+                    block=block, blocks=blocks, keep=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1,
+                    context=context)
+                turn = blocks * ceil_div(block, config.dim) * every
+                scores = made.kept_rows(node, config.dim, rows) + turn if keep else 2 * turn
+                need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
+                if need <= config.acc_rows and made.ring * head * block <= config.spm_rows // 4:
+                    yield made
