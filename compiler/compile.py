@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kernels.attention import CACHE, NEW
+from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
 from gemmule.compiler.kernels.virtual import Builder, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
-from gemmule.compiler.passes.allocate import allocate
+from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.lower import lower
@@ -36,13 +36,18 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
     attention = network.graph.attentions[0]
     context = network.graph.positions if context is None else context
     reason: CompileError | None = None
+    beside: tuple[AttentionMapping, int] | None = None
     for mapping in mappings(network.graph, config, rows=rows, context=context, tokens=tokens):
+        ring = mapping.ring_slots * mapping.ring_rows
+        if beside and beside[0] == mapping.attention and beside[1] + ring > config.spm_rows:
+            continue  # what stands beside the ring hardly depends on it
         lowered = lower(network, config, operators, mapping)
         items = schedule(lowered, config)
         try:
             placed = allocate(items, config)
         except CompileError as error:
             reason = reason or error
+            beside = mapping.attention, scratchpad_peak(items) - ring
             continue
         break
     else:

@@ -12,7 +12,7 @@ from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Lifetime", "allocate", "lifetimes", "peak"]
+__all__ = ["Lifetime", "allocate", "lifetimes", "peak", "scratchpad_peak"]
 
 
 OLD = 32
@@ -61,17 +61,25 @@ def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
 
 
 class _Range:
-    """Rows ``first .. last - 1``; of the free places the one that has been free for longest."""
+    """Rows ``first .. last - 1``; of the free places the one that has been free for longest.
 
-    def __init__(self, first: int, last: int, bank: int) -> None:
+    ``spread``: rather one in the bank from which nothing has been taken for longest, so that neighbours in time stand
+    in different banks: whoever fills the next buffer does not keep the reader of this one out.
+    """
+
+    def __init__(self, first: int, last: int, bank: int, *, spread: bool = False) -> None:
+        self.spread, self.bank_rows = spread, bank
         self.banks = range(ceil_div(first, bank) * bank, last, bank)
+        self.taken: dict[int, int] = {}
+        """By bank how many buffers had been placed when the last one went there."""
+        self.count = 0
         self.segments = [(first, last, -1)]
         """(first row, last row, item until which they are in use), one behind the other."""
 
     def place(self, life: Lifetime) -> int | None:
         """First row for a buffer, None when it does not fit."""
         rows, align, last = life.buffer.rows, life.buffer.align, self.segments[-1][1]
-        best: tuple[int, int] | None = None
+        best: tuple[int, int, int] | None = None
         for start in sorted({ceil_div(low, align) * align for low, _, _ in self.segments}.union(self.banks)):
             if start + rows > last:
                 break
@@ -80,12 +88,24 @@ class _Range:
             while at < len(self.segments) and self.segments[at][0] < start + rows and used < life.begin:
                 used = max(used, self.segments[at][2])
                 at += 1
-            if used < life.begin and (best is None or used < best[0]):
-                best = (used, start)
+            key = (self._recent(start, rows), used, start)
+            if used < life.begin and (best is None or key < best):
+                best = key
         if best is None:
             return None
-        self._take(best[1], best[1] + rows, life)
-        return best[1]
+        start = best[-1]
+        self.count += 1
+        for bank in range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1):
+            self.taken[bank] = self.count
+        self._take(start, start + rows, life)
+        return start
+
+    def _recent(self, start: int, rows: int) -> int:
+        """How many buffers had been placed when one went to a bank of these rows last."""
+        if not self.spread:
+            return 0
+        banks = range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1)
+        return max(self.taken.get(bank, 0) for bank in banks)
 
     def _take(self, begin: int, end: int, life: Lifetime) -> None:
         parts: list[tuple[int, int, int]] = []
@@ -116,6 +136,13 @@ def peak(lives: Iterable[Lifetime]) -> int:
     return most
 
 
+def scratchpad_peak(items: Sequence[Item]) -> int:
+    """Scratchpad rows that are needed at least, each bank class by itself."""
+    lives = lifetimes(items)
+    return sum(peak(life for life in lives if life.buffer.bank is bank)
+               for bank in Bank if bank is not Bank.ACCUMULATOR)
+
+
 def allocate(items: Sequence[Item], config: Config) -> Mapping[Buffer, int]:
     """First row of every buffer.
 
@@ -124,7 +151,7 @@ def allocate(items: Sequence[Item], config: Config) -> Mapping[Buffer, int]:
     """
     lives = lifetimes(items)
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
-    rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows))
+    rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
         raise _does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)")
     found = dict(rows)

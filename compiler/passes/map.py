@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Attention, Graph
+from gemmule.compiler.ir import Attention, Graph, Linear
 from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
 from gemmule.config import Config
 from gemmule.timing import ceil_div
@@ -15,8 +15,8 @@ __all__ = ["Mapping", "mappings"]
 
 BLOCKS = (64, 32, 16, 8, 4)
 """Cached positions of a block."""
-RING_BYTES = tuple(1 << n for n in range(15, 6, -1))
-"""Bytes of a slot of the weight ring."""
+CHUNK_BYTES = 32 * 1024
+"""A slot of the weight ring takes this at most: longer loads gain nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +50,23 @@ def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: b
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
     for attention in _attentions(node, config, rows, context):
-        for size in RING_BYTES:
-            ring_rows = size // config.dim // config.preload * config.preload
-            slots = min(4, config.spm_rows // 2 // max(ring_rows, 1))
-            if slots >= 2:
-                yield Mapping(
-                    rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
-                    parameter_rows=min(1024, config.spm_rows // 16), attention=attention, tokens=tokens)
+        for ring_rows, slots in _rings(graph, config):
+            yield Mapping(
+                rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
+                parameter_rows=min(1024, config.spm_rows // 16), attention=attention, tokens=tokens)
+
+
+def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int]]:
+    """(rows of a slot, slots) of the weight ring: whole column groups of most linears, enough of them to run ahead."""
+    dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
+    depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
+    common = max(set(depths), key=depths.count)
+    sizes = [(common * count, 8, least) for count, least in ((2, 4), (1, 3)) if common * count <= most]
+    sizes += [(most >> halving, 4, 2) for halving in range(12)]
+    for rows, high, low in sizes:
+        for slots in range(high, low - 1, -1):
+            if rows >= config.preload and rows * slots <= config.spm_rows:
+                yield ceil_div(rows, config.preload) * config.preload, slots
 
 
 def _attentions(node: Attention, config: Config, rows: int, context: int) -> Iterator[AttentionMapping]:

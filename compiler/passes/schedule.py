@@ -1,10 +1,10 @@
-"""Schedule: equal layers as one body, and loads of streamed weights up to where their buffer is free."""
+"""Schedule: equal layers as one body, and loads of what is fixed up to where their buffer is free."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
+from gemmule.compiler.kernels.virtual import Buffer, Item, Loop, SetDisplacement, Step, leaves
 from gemmule.compiler.passes.lower import Lowered
 from gemmule.compiler.passes.roll import roll
 from gemmule.config import Config
@@ -25,11 +25,13 @@ def hoist(items: Sequence[Item]) -> list[Item]:
     into them.
     """
     touched: dict[Buffer, int] = {}
+    displaced: dict[str, int] = {}
     keys: list[tuple[int, int, int]] = []
     latest = -1
     for i, item in enumerate(items):
         if isinstance(item, Step) and _moves(item):
-            latest = max(latest, *(touched.get(buffer, -1) for buffer in item.buffers))
+            latest = max(latest, displaced.get(item.region or "", -1),
+                         *(touched.get(buffer, -1) for buffer in item.buffers))
             keys.append((latest, 1, i))
         else:
             keys.append((i, 0, i))
@@ -37,10 +39,12 @@ def hoist(items: Sequence[Item]) -> list[Item]:
                 latest = max(latest, i)
         for buffer in item.buffers if isinstance(item, Step | Loop) else ():
             touched[buffer] = i
+        for part in leaves([item]):
+            if isinstance(part, SetDisplacement):
+                displaced[part.region] = i
     return [items[key[2]] for key in sorted(keys)]
 
 
 def _moves(step: Step) -> bool:
-    """Whether a load reads what no launch changes, into a buffer of streamed weights."""
-    return step.unit is Unit.LOAD and step.region == "weights" and all(
-        buffer.bank is Bank.STREAM for buffer in step.buffers)
+    """Whether a load reads what no launch changes."""
+    return step.unit is Unit.LOAD and step.region in ("weights", "static")

@@ -64,7 +64,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
-                            "compile", "model_program", "layout", "place", "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
+                            "compile", "model_program", "layout", "place", "decoder_plan", "tile", "stream",
+                            "decoder", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
