@@ -8,19 +8,20 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
-from gemmule.compiler.kernels.virtual import Builder, Registers
+from gemmule.compiler.kernels.virtual import Buffer, Builder, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.lower import lower
-from gemmule.compiler.passes.map import mappings
+from gemmule.compiler.passes.fuse import Operator, fuse
+from gemmule.compiler.passes.lower import Lowered, lower
+from gemmule.compiler.passes.map import Mapping, mappings
 from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.passes.schedule import schedule
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
 from gemmule.isa import Command, encode_program
+from gemmule.timing import ceil_div
 
 __all__ = ["compile_network"]
 
@@ -35,23 +36,7 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
     operators = fuse(network.graph)
     attention = network.graph.attentions[0]
     context = network.graph.positions if context is None else context
-    reason: CompileError | None = None
-    beside: tuple[AttentionMapping, int] | None = None
-    for mapping in mappings(network.graph, config, rows=rows, context=context, tokens=tokens):
-        ring = mapping.ring_slots * mapping.ring_rows
-        if beside and beside[0] == mapping.attention and beside[1] + ring > config.spm_rows:
-            continue  # what stands beside the ring hardly depends on it
-        lowered = lower(network, config, operators, mapping)
-        items = schedule(lowered, config)
-        try:
-            placed = allocate(items, config)
-        except CompileError as error:
-            reason = reason or error
-            beside = mapping.attention, scratchpad_peak(items) - ring
-            continue
-        break
-    else:
-        raise reason or CompileError(f"no mapping for {rows} rows")
+    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens)
     bases = base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, rows),
@@ -72,6 +57,28 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
 
     made = program(commands)
     return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+
+
+def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, context: int,
+         tokens: bool) -> tuple[Mapping, Lowered, list[Item], dict[Buffer, int]]:
+    """The first mapping whose buffers fit: with every class of them in banks of its own, else as they fit."""
+    reason: CompileError | None = None
+    for apart in (True, False):
+        beside: tuple[AttentionMapping, int, int] | None = None
+        for mapping in mappings(network.graph, config, rows=rows, context=context, tokens=tokens):
+            ring = ceil_div(mapping.ring_slots * mapping.ring_rows, config.preload) * config.preload
+            if beside and beside[:2] == (mapping.attention, mapping.parameter_rows) and (
+                    beside[2] + ring > config.spm_rows):
+                continue  # what stands beside the ring hardly depends on it
+            lowered = lower(network, config, operators, mapping)
+            items = schedule(lowered, config)
+            try:
+                return mapping, lowered, items, dict(allocate(items, config, apart=apart))
+            except CompileError as error:
+                reason = reason or error
+                beside = (mapping.attention, mapping.parameter_rows,
+                          scratchpad_peak(items, config, apart=apart) - ring)
+    raise reason or CompileError(f"{rows} rows a launch must fit {config.name}: use fewer rows")
 
 
 def _regions(config: Config, builder: Builder, network: Network, context: int, program: int) -> Regions:

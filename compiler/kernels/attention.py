@@ -141,6 +141,8 @@ class AttentionKernel:
         with b.loop(Length(MAX_LENGTH, Registers.CONTEXT), mapping.turn.bit_length() - 1, what):
             # The vector unit takes the next block's probabilities before this one's maxima: no product waits for it.
             for j in range(mapping.blocks + 1):
+                if j % 2 == 0:
+                    self._load_blocks(second, first, range(j, min(j + 2, mapping.blocks)))
                 if second and j < mapping.blocks:
                     second.block_probabilities(j)
                 if first and j:
@@ -154,6 +156,13 @@ class AttentionKernel:
             if mapping.keep:
                 b.control(set_length(Registers.ROW, Source.LENGTH, Registers.ROW,
                                      amount=mapping.blocks * self.block_rows))
+
+    def _load_blocks(self, second: _Head | None, first: _Head | None, blocks: range) -> None:
+        """Load neighbouring blocks, all of one kind and then of the other: runs in DRAM, not two rows of one bank."""
+        for head, part, again in ((second, 0, True), (second, 1, False), (first, 0, False)):
+            if head and not (again and self.mapping.keep):
+                for j in blocks:
+                    head.load(part, j, again=again)
 
     def store_new(self) -> None:
         """Keep the new keys and values in the cache."""
@@ -191,7 +200,7 @@ class _Head:
     def block_scores(self, j: int) -> None:
         """First pass: scores of block ``j`` of a turn."""
         mapping = self.k.mapping
-        self._score(self._load(0, j), mapping.block, self._cached(0, j), self._left(j), mapping.keep)
+        self._score(self._slot(0, j), mapping.block, self._cached(0, j), self._left(j), mapping.keep)
 
     def block_maxima(self, j: int) -> None:
         """First pass: the rows' maxima go on."""
@@ -209,13 +218,13 @@ class _Head:
         """Second pass: probabilities of block ``j`` of a turn, of its scores again where they were not kept."""
         k, keep = self.k, self.k.mapping.keep
         if not keep:
-            self._score(self._load(0, j, again=True), k.mapping.block, self._cached(1, j), self._left(j), False)
+            self._score(self._slot(2, j), k.mapping.block, self._cached(1, j), self._left(j), False)
         self._softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
                       moved=keep, dst=self.probabilities[j], dst_stride=k.all)
 
     def block_contexts(self, j: int) -> None:
         """Second pass: the block's part of the contexts."""
-        self._mix(self.probabilities[j], self._load(1, j), self.k.mapping.block, self._left(j), True)
+        self._mix(self.probabilities[j], self._slot(1, j), self.k.mapping.block, self._left(j), True)
 
     def finish(self) -> None:
         """The reciprocal of the sum, which a piece makes of which no row sees anything; the rows' int8 contexts."""
@@ -236,14 +245,16 @@ class _Head:
         k = self.k
         return (k.scores if k.mapping.keep else k.passes[number]) + j * k.block_rows
 
-    def _load(self, part: int, j: int, *, again: bool = False) -> At:
-        """Load the keys (0) or values (1) of block ``j`` of a turn; returns where they stand."""
+    def _slot(self, kind: int, j: int) -> At:
+        """Where the keys (0), values (1) or keys for the second pass (2) of block ``j`` of a turn stand."""
+        return At(self.k.ring[kind * self.k.mapping.blocks + j])
+
+    def load(self, part: int, j: int, *, again: bool = False) -> None:
+        """Load the keys (0) or values (1) of block ``j`` of a turn, the keys perhaps for the second pass."""
         k, size = self.k, self.k.node.head_dim
-        slot = At(k.ring[(2 if again else part) * k.mapping.blocks + j])
         k.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=size, bytes=size,
-                offset=k.offset(self.kv, part) + j * k.mapping.block * size, row=slot, row_stride=1,
-                block_stride=k.mapping.block, rows=self._left(j))
-        return slot
+                offset=k.offset(self.kv, part) + j * k.mapping.block * size, row=self._slot(2 if again else part, j),
+                row_stride=1, block_stride=k.mapping.block, rows=self._left(j))
 
     def _score(self, keys: At, stride: int, to: At, n: Length, moved: bool) -> None:
         k = self.k

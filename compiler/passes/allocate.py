@@ -15,6 +15,8 @@ from gemmule.timing import ceil_div
 __all__ = ["Lifetime", "allocate", "lifetimes", "peak", "scratchpad_peak"]
 
 
+ORDER = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
+"""Bank classes of the scratchpad, from its first row on."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
 
@@ -136,15 +138,14 @@ def peak(lives: Iterable[Lifetime]) -> int:
     return most
 
 
-def scratchpad_peak(items: Sequence[Item]) -> int:
-    """Scratchpad rows that are needed at least, each bank class by itself."""
-    lives = lifetimes(items)
-    return sum(peak(life for life in lives if life.buffer.bank is bank)
-               for bank in Bank if bank is not Bank.ACCUMULATOR)
+def scratchpad_peak(items: Sequence[Item], config: Config, *, apart: bool) -> int:
+    """Scratchpad rows that are needed at least, each bank class by itself; ``apart``: in banks of its own."""
+    lives, unit = lifetimes(items), config.spm_bank_rows if apart else config.preload
+    return sum(ceil_div(peak(life for life in lives if life.buffer.bank is bank), unit) * unit for bank in ORDER)
 
 
-def allocate(items: Sequence[Item], config: Config) -> Mapping[Buffer, int]:
-    """First row of every buffer.
+def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[Buffer, int]:
+    """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
 
     Raises:
         CompileError: they do not fit; the message names the first that does not.
@@ -154,26 +155,27 @@ def allocate(items: Sequence[Item], config: Config) -> Mapping[Buffer, int]:
     rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
         raise _does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)")
-    found = dict(rows)
-    order = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
-    for bank_rows in (config.spm_bank_rows, config.preload):
-        for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
-            at, parts = 0, {}
-            for bank in order:
-                need = peak(classes[bank])
-                size = ceil_div(need + need * slack // 8, bank_rows) * bank_rows
-                last = config.spm_rows if bank is order[-1] else at + size
-                made = _fill(classes[bank], _Range(at, min(last, config.spm_rows), config.spm_bank_rows))
-                if isinstance(made, Lifetime):
-                    break
-                parts.update(made)
-                at += size
-            else:
-                return found | parts
+    found, unit = dict(rows), config.spm_bank_rows if apart else config.preload
+    for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
+        at, parts = 0, dict[Buffer, int]()
+        for bank in ORDER:
+            need = peak(classes[bank])
+            more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
+            size = ceil_div(need + more, unit) * unit
+            last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
+            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows))
+            if isinstance(made, Lifetime):
+                break
+            parts.update(made)
+            at += size
+        else:
+            return found | parts
     whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
                   _Range(0, config.spm_rows, config.spm_bank_rows))
-    if isinstance(whole, Lifetime):
-        raise _does_not_fit(whole, config.spm_rows, "scratchpad (spm_kib)")
+    if isinstance(whole, Lifetime) or apart:
+        life = whole if isinstance(whole, Lifetime) else made
+        assert isinstance(life, Lifetime)
+        raise _does_not_fit(life, config.spm_rows, "scratchpad (spm_kib)")
     return found | whole
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
@@ -50,23 +51,26 @@ def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: b
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
     for attention in _attentions(node, config, rows, context):
-        for ring_rows, slots in _rings(graph, config):
+        for ring_rows, slots, share in _rings(graph, config):
             yield Mapping(
                 rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
-                parameter_rows=min(1024, config.spm_rows // 16), attention=attention, tokens=tokens)
+                parameter_rows=min(1024, config.spm_rows // share), attention=attention, tokens=tokens)
 
 
-def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int]]:
-    """(rows of a slot, slots) of the weight ring: whole column groups of most linears, enough of them to run ahead."""
+def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:
+    """(rows of a slot, slots) of the weight ring, and the share of the scratchpad that column parameters may take.
+
+    Slots of whole column groups of most linears first, and as many as run well ahead.
+    """
     dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
     depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
     common = max(set(depths), key=depths.count)
     sizes = [(common * count, 8, least) for count, least in ((2, 4), (1, 3)) if common * count <= most]
     sizes += [(most >> halving, 4, 2) for halving in range(12)]
     for rows, high, low in sizes:
-        for slots in range(high, low - 1, -1):
+        for share, slots in product((16, 32), range(high, low - 1, -1)):
             if rows >= config.preload and rows * slots <= config.spm_rows:
-                yield ceil_div(rows, config.preload) * config.preload, slots
+                yield ceil_div(rows, config.preload) * config.preload, slots, share
 
 
 def _attentions(node: Attention, config: Config, rows: int, context: int) -> Iterator[AttentionMapping]:

@@ -46,6 +46,20 @@ class Bench:
         assert len(set(cycles)) == 1, cycles
         return int(cycles[0])
 
+    def fill_cache(self, length: int, seed: int) -> None:
+        """Random keys and values, as if ``length`` tokens had been passed."""
+        random, program, graph = np.random.default_rng(seed), self.program, self.network.graph
+        for number, node in enumerate(graph.attentions):
+            parts = random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
+            keys, values = (part.reshape(length, -1) for part in parts)
+            self.cache.extend(node.name, 0, keys, values)
+            for kv in range(node.kv_heads):
+                for part in range(2):
+                    at = ((number * node.kv_heads + kv) * 2 + part) * program.context * node.head_dim
+                    for device in self.devices:
+                        device.write_dram(program.symbols["cache"][0] + at, parts[part, :, kv])
+        self.cache.advance(Rows.chain([0] * length))
+
     def chain(self, tokens: Sequence[int], wanted: int | None = None) -> int:
         """Tokens behind what is cached."""
         return self.forward(Rows.chain(tokens, self.cache.length()), wanted)

@@ -76,6 +76,19 @@ def test_rtl_equals_interpreter(preset: str) -> None:
             bench.forward(Rows.tree([7, 8], [-1, -1], bench.cache.length()))
 
 
+@pytest.mark.rtl
+def test_gpt2_layer_on_rtl() -> None:
+    """A layer of GPT-2's size in decode behind 512 cached positions: the same bytes in the same cycles."""
+    config = load_config("base")
+    network = random_network(Sizes(family="gpt2", hidden=768, inner=3072, layers=1, heads=12, kv_heads=12, head_dim=64,
+                                   vocab=64, positions=1024), SEED)
+    program = compile_network(network, config, rows=1)
+    with RtlDevice(config) as rtl:
+        bench = Bench(program, network, rtl)
+        bench.fill_cache(512, SEED)
+        print(bench.chain([3]), "cycles")
+
+
 def test_tree() -> None:
     """Branches see their ancestors alone; what follows a committed path is as if only that had been there."""
     config, network = load_config("base"), random_network(replace(LLAMA, layers=2), SEED)
