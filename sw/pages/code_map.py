@@ -68,7 +68,9 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
-        Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache")),
+        Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "gpt2", "opt",
+                                      "llama")),
+        Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "functions", "float_interpreter")),
         Folder("compiler/quantize", ("scale", "decoder")),
     ),
     "Software": (
