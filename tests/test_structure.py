@@ -32,6 +32,8 @@ ALLOWED = {
     "sim.mutants": CONTRACTS | IO | SIM | {"sim.mutants", "sim.fuzz", "sim.rtl", "hw.tb"},
     "compiler": CONTRACTS | IO | SIM | COMPILER | {"sim.verify"},
     "compiler.ir": CONTRACTS | IO | {"compiler.ir", "compiler.errors"},
+    "compiler.importers": CONTRACTS | IO | {"compiler.importers", "compiler.ir", "compiler.errors",
+                                            "compiler.layout", "compiler.tensors"},
     "compiler.kernels": CONTRACTS | {"compiler.ir", "compiler.kernels", "compiler.errors", "compiler.layout",
                                      "compiler.place"},
     "compiler.passes": CONTRACTS | SIM | COMPILER,

@@ -1,6 +1,8 @@
 """One small graph for all networks: its nodes, the rows of a pass, the cache of keys and values."""
 
 from gemmule.compiler.ir.cache import Cache
+from gemmule.compiler.ir.float_interpreter import FloatInterpreter
+from gemmule.compiler.ir.functions import activate
 from gemmule.compiler.ir.graph import Graph, Network, listing
 from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.ir.nodes import (
@@ -23,7 +25,7 @@ from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
-    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "Function", "Graph",
-    "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows", "Signature",
-    "Tensor", "Type", "listing", "signature",
+    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Function",
+    "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows",
+    "Signature", "Tensor", "Type", "activate", "listing", "signature",
 ]

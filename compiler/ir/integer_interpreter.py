@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import singledispatchmethod
+from types import MappingProxyType
 
 import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.cache import Cache
+from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
     Activation,
@@ -30,7 +32,6 @@ __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
 ROPE_SHIFT = 21
 """Fraction bits of an angle (14), and those that q and k carry before the rotation rounds them away (7)."""
-Observer = Callable[[str, np.ndarray], None]
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -55,10 +56,10 @@ class IntegerInterpreter:
         self.network = network
 
     def forward(self, rows: Rows, cache: Cache, observe: Observer | None = None,
-                feed: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+                feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> np.ndarray:
         """int64 values of the graph's output  # [rows, columns]; the rows' keys and values enter ``cache``.
 
-        ``observe`` sees every value by its node's name. ``feed`` takes the place of nodes' values.
+        ``observe`` gets every computed value by its node's name; later nodes read what is in ``feed`` instead.
 
         Raises:
             CompileError: a token or position that the network does not have.
@@ -70,9 +71,10 @@ class IntegerInterpreter:
             raise CompileError(f"positions must be from 0 to {graph.positions - 1}, not {rows.positions.max()}")
         self._rows, self._cache, self._values = rows, cache, values
         for node in graph.nodes:
-            values[node.name] = feed[node.name] if feed and node.name in feed else self._value(node)
+            value = self._value(node)
             if observe:
-                observe(node.name, values[node.name])
+                observe(node.name, value)
+            values[node.name] = np.asarray(feed[node.name], dtype=np.int64) if node.name in feed else value
         cache.advance(rows)
         return values[graph.output]
 
@@ -149,11 +151,7 @@ class IntegerInterpreter:
             before = self._cache.positions(int(sequence))
             keys, values = self._cache.extend(
                 node.name, int(sequence), self._values[node.key][mine], self._values[node.value][mine])
-            seen = np.concatenate(
-                [np.ones((len(mine), len(before)), dtype=bool), rows.mask[np.ix_(mine, mine)]], axis=1)
-            if node.window is not None:
-                at = np.concatenate([before, rows.positions[mine]])
-                seen &= at[None] > rows.positions[mine, None] - node.window
+            seen = rows.visible(mine, before, node.window)
             found[mine] = self._attend(node, self._values[node.query][mine], keys, values, seen)
         return found
 

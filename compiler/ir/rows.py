@@ -48,6 +48,23 @@ class Rows:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def visible(self, own: np.ndarray, cached: np.ndarray, window: int | None) -> np.ndarray:
+        """Which rows of one sequence each of its new rows sees: the cached ones, then the new ones.
+
+        Args:
+            own: indices of the sequence's rows, int64 [new].
+            cached: positions of its cached rows, int64 [cached].
+            window: a row sees only the last so many positions, its own among them; None: all.
+
+        Returns:
+            bool [new, cached + new].
+        """
+        seen = np.concatenate([np.ones((len(own), len(cached)), dtype=bool), self.mask[np.ix_(own, own)]], axis=1)
+        if window is not None:
+            positions = self.positions[own]
+            seen &= np.concatenate([cached, positions])[None] > positions[:, None] - window
+        return seen
+
     @classmethod
     def ragged(cls, tokens: Sequence[Sequence[int]], first: Sequence[int]) -> Self:
         """Chains of several sequences: ``tokens[s]`` at positions ``first[s]``, ``first[s] + 1``, ..."""
