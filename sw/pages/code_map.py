@@ -101,7 +101,7 @@ TESTS = {
     "tests/rtl": "building the simulator, the testbench, Icarus, the four-state run",
     "tests/sim": "timing engine, functional model, verifier, fuzzer",
     "tests/equivalence": "RTL against model; mutants; properties on the RTL",
-    "tests/compiler": "programs against the integer interpreter; golden listings",
+    "tests/compiler": "importers against transformers; programs against the integer interpreter; golden listings",
     "tests/sw": "commands, decoding, training",
 }
 
