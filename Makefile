@@ -18,7 +18,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz mutate synth route fourstate train clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity figures pages fuzz mutate synth route fourstate train clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -90,6 +90,10 @@ fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown afte
 	@command -v iverilog >/dev/null || \
 	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
 	$(BIN)/python -m pytest -s tests/rtl/fourstate.py
+
+parity: setup  ## logits of imported networks against torch and transformers (one minute)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity]'
+	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py
 
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'

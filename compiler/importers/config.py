@@ -20,12 +20,14 @@ from gemmule.io.reading import ReadError, brief, named, read_json, shown
 K = TypeVar("K", bound="Keys")
 
 __all__ = [
-    "ACTIVATIONS", "HARMLESS", "ActivationName", "Depth", "Eps", "Heads", "Keys", "Layers", "Positions",
+    "ACTIVATIONS", "HARMLESS", "MOST_COLUMNS", "ActivationName", "Depth", "Eps", "Heads", "Keys", "Layers", "Positions",
     "RopeParameters", "Theta", "Vocab", "Whole", "check_heads", "parse_keys", "read_config",
 ]
 
 MOST_CONFIG = 1 << 20
 """Bytes of a config.json."""
+MOST_COLUMNS = 8192
+"""Columns of a head."""
 MOST_VOCAB = 1 << 16
 """Token ids have 16 bits on the device."""
 
@@ -78,8 +80,8 @@ HARMLESS = frozenset({
     "begin_suppress_tokens", "output_scores", "return_dict_in_generate",
     # what a call gives back
     "output_attentions", "output_hidden_states", "return_dict", "use_return_dict", "tie_last_hidden_states",
-    # training
-    "initializer_range", "attention_dropout", "classifier_dropout", "tie_encoder_decoder",
+    # training; is_decoder matters to families that can be encoders too
+    "is_decoder", "initializer_range", "attention_dropout", "classifier_dropout", "tie_encoder_decoder",
     # classification heads, which are not imported
     "id2label", "label2id", "num_labels", "problem_type", "finetuning_task",
 })
@@ -95,8 +97,6 @@ class Keys(BaseModel):
 
     is_encoder_decoder: Literal[False] = Field(default=False, description="only decoders are supported")
     add_cross_attention: Literal[False] = Field(default=False, description="only decoders are supported")
-    is_decoder: bool = True
-    """Written by old versions; of no effect on a family of decoders."""
     cross_attention_hidden_size: None = Field(default=None, description="only decoders are supported")
     pruned_heads: Annotated[dict[str, list[int]], Field(
         max_length=0, description="heads that differ in number by layer are not supported")] = {}
@@ -156,21 +156,21 @@ def _reason(record: type[BaseModel], where: tuple[int | str, ...]) -> str:
 
 def _message(error: ValidationError, record: type[Keys]) -> str:
     first = error.errors(include_url=False)[0]
-    where, value = first["loc"], first["input"]
+    where, value = first["loc"], "null" if first["input"] is None else shown(first["input"])
     name = brief(".".join(str(part) for part in where))
     match first["type"]:
         case "extra_forbidden":
             known = {field.alias or key for key, field in record.model_fields.items()}
             near = get_close_matches(str(where[-1])[:64], sorted(known), 1, 0.8)
             hint = f"; did you mean {near[0]}?" if near else "; remove it if it does not"
-            return f"{name} = {shown(value)} is not known here and may change what the network computes{hint}"
+            return f"{name} = {value} is not known here and may change what the network computes{hint}"
         case "none_required":
-            text = f"{name} must be null or absent, not {shown(value)}"
+            text = f"{name} must be null or absent, not {value}"
         case "literal_error":
             text = f"{name} must be {first['ctx']['expected'].replace('True', 'true').replace('False', 'false')}, " \
-                   f"not {shown(value)}"
+                   f"not {value}"
         case "too_long":
-            text = f"{name} must be empty, not {shown(value)}"
+            text = f"{name} must be empty, not {value}"
         case _:
             text = first_problem(error, record)[1]
     reason = _reason(record, where) if first["type"] in _WITH_REASON else ""
@@ -191,10 +191,12 @@ def parse_keys(record: type[K], config: dict[str, Any]) -> K:
 
 
 def check_heads(key: str, width: int, heads_key: str, heads: int) -> None:
-    """Whether a width divides into heads.
+    """Whether a width divides into heads of at most :data:`MOST_COLUMNS`.
 
     Raises:
         ValueError: it does not; for a validator of :class:`Keys`.
     """
     if width % heads:
-        raise ValueError(f"{key} must be a multiple of {heads_key} = {heads}, not {width}")
+        raise ValueError(f"{key} must be a multiple of {heads_key} = {heads:,}, not {width:,}")
+    if width // heads > MOST_COLUMNS:
+        raise ValueError(f"{key} must be at most {MOST_COLUMNS:,} times {heads_key} = {heads:,}, not {width:,}")

@@ -26,6 +26,7 @@ from gemmule.compiler.importers.config import (
 )
 from gemmule.compiler.importers.family import Blueprint, Family, prefix_of
 from gemmule.compiler.importers.weights import Source
+from gemmule.compiler.layout import MOST_DEPTH
 
 __all__ = ["GPT2", "Gpt2Keys"]
 
@@ -52,14 +53,21 @@ class Gpt2Keys(Keys):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_heads("n_embd", self.n_embd, "n_head", self.n_head)
+        if self.inner >= MOST_DEPTH:
+            raise ValueError(f"4 * n_embd must be less than {MOST_DEPTH:,} where n_inner is not given, not "
+                             f"{self.inner:,}")
         return self
+
+    @property
+    def inner(self) -> int:
+        """Columns between the two products of the second half."""
+        return self.n_inner or 4 * self.n_embd
 
 
 def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) -> Blueprint:
     keys = parse_keys(Gpt2Keys, config)
     prefix = prefix_of(names, "transformer.", "wte.weight")
     width, head_dim = keys.n_embd, keys.n_embd // keys.n_head
-    inner = keys.n_inner or 4 * width
     table = Source.of(f"{prefix}wte.weight", keys.vocab_size, width)
     build = Builder()
 
@@ -79,18 +87,19 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
 
     x = build.add("start", build.embedding("embedding", table),
                   build.position("position", Source.of(f"{prefix}wpe.weight", keys.n_positions, width)))
-    for build.layer in range(keys.n_layer):
-        at = f"{prefix}h.{build.layer}"
+    for layer in range(keys.n_layer):
+        build.layer = layer
+        at = f"{prefix}h.{layer}"
         y = norm("norm1", x, f"{at}.ln_1")
         query, key, value = (part(name, y, f"{at}.attn.c_attn", which)
                              for which, name in enumerate(("query", "key", "value")))
         scale = (head_dim ** -0.5 if keys.scale_attn_weights else 1.0) / (
-            build.layer + 1 if keys.scale_attn_by_inverse_layer_idx else 1)
+            layer + 1 if keys.scale_attn_by_inverse_layer_idx else 1)
         y = build.attention("context", query, key, value, head_dim=head_dim, scale=scale)
         x = build.add("middle", x, linear("out", y, f"{at}.attn.c_proj", width, width))
-        y = linear("up", norm("norm2", x, f"{at}.ln_2"), f"{at}.mlp.c_fc", width, inner)
+        y = linear("up", norm("norm2", x, f"{at}.ln_2"), f"{at}.mlp.c_fc", width, keys.inner)
         y = build.activation("act", y, ACTIVATIONS[keys.activation_function])
-        x = build.add("end", x, linear("down", y, f"{at}.mlp.c_proj", inner, width))
+        x = build.add("end", x, linear("down", y, f"{at}.mlp.c_proj", keys.inner, width))
     build.layer = None
     head = "lm_head.weight"
     tied = keys.tie_word_embeddings

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from gemmule.compiler.importers.build import Builder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
+    MOST_COLUMNS,
     ActivationName,
     Depth,
     Eps,
@@ -46,7 +47,7 @@ class LlamaKeys(Keys):
     num_hidden_layers: Layers
     num_attention_heads: Heads
     num_key_value_heads: Heads | None = None
-    head_dim: int | None = Field(default=None, ge=2, le=8192, multiple_of=2)
+    head_dim: int | None = Field(default=None, ge=2, le=MOST_COLUMNS, multiple_of=2)
     hidden_act: ActivationName = "silu"
     rms_norm_eps: Eps = 1e-6
     tie_word_embeddings: bool = False
@@ -65,12 +66,12 @@ class LlamaKeys(Keys):
         heads, kv_heads = self.num_attention_heads, self.kv_heads
         if heads % kv_heads:
             raise ValueError(
-                f"num_attention_heads must be a multiple of num_key_value_heads = {kv_heads}, not {heads}")
+                f"num_attention_heads must be a multiple of num_key_value_heads = {kv_heads:,}, not {heads:,}")
         if self.head_dim is None:
             check_heads("hidden_size", self.hidden_size, "num_attention_heads", heads)
             if self.hidden_size // heads % 2:
-                raise ValueError(f"hidden_size must be an even multiple of num_attention_heads = {heads} where "
-                                 f"head_dim is not given, not {self.hidden_size}")
+                raise ValueError(f"hidden_size must be an even multiple of num_attention_heads = {heads:,} where "
+                                 f"head_dim is not given, not {self.hidden_size:,}")
         if heads * self.columns >= MOST_DEPTH:
             raise ValueError(f"num_attention_heads * head_dim must be less than {MOST_DEPTH:,}, not "
                              f"{heads * self.columns:,}")
@@ -144,8 +145,9 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
                           keys.max_position_embeddings)
 
     x = build.embedding("embedding", table)
-    for build.layer in range(keys.num_hidden_layers):
-        at = f"{prefix}layers.{build.layer}"
+    for layer in range(keys.num_hidden_layers):
+        build.layer = layer
+        at = f"{prefix}layers.{layer}"
         y = norm("norm1", x, f"{at}.input_layernorm")
         query, key, value = (projected(name, y, f"{at}.self_attn.{name[0]}_proj") for name in heads)
         y = build.attention("context", query, key, value, head_dim=head_dim, scale=head_dim ** -0.5,

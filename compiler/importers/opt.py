@@ -80,8 +80,9 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
 
     x = build.add("start", build.embedding("embedding", table),
                   build.position("position", positions.rows(_FIRST, positions.shape[0])))
-    for build.layer in range(keys.num_hidden_layers):
-        at = f"{prefix}layers.{build.layer}"
+    for layer in range(keys.num_hidden_layers):
+        build.layer = layer
+        at = f"{prefix}layers.{layer}"
         y = norm("norm1", x, f"{at}.self_attn_layer_norm")
         query, key, value = (linear(name, y, f"{at}.self_attn.{name[0]}_proj", width, width)
                              for name in ("query", "key", "value"))

@@ -87,7 +87,10 @@ class Shards:
                 self._mapped[at.path] = np.memmap(at.path, dtype=np.uint8, mode="r")
             except (OSError, ValueError) as error:
                 raise CompileError(f"{named(at.path)} cannot be read: {brief(str(error))}") from None
-        numbers: np.ndarray = np.asarray(self._mapped[at.path][at.begin:at.end]).view(DTYPES[at.dtype])
+        data = np.asarray(self._mapped[at.path][at.begin:at.end])
+        if len(data) != at.end - at.begin:
+            raise CompileError(f"{self.where(name)} has been cut off since the file was opened: load it again")
+        numbers: np.ndarray = data.view(DTYPES[at.dtype])
         return numbers.reshape(at.shape)
 
 

@@ -61,25 +61,23 @@ class Source:
 
 
 def _float32(shards: Shards, name: str, value: np.ndarray) -> np.ndarray:
-    """Stored numbers as float32, finite; mapped ones stay mapped where nothing changes."""
+    """Stored numbers as float32; mapped ones stay mapped where nothing changes."""
     match shards.tensors[name].dtype:
         case "BF16":
             made = (value.astype(np.uint32) << 16).view(np.float32)
         case "F64":
             with np.errstate(over="ignore"):
                 made = value.astype(np.float32)
-            if not np.isfinite(made).all() and np.isfinite(value).all():
+            if (np.isinf(made) & np.isfinite(value)).any():
                 raise CompileError(
                     f"{shards.where(name)} must hold numbers of float32, not {np.abs(value).max():.3g}")
         case _:
             made = np.require(value, np.float32, "A")
-    if not np.isfinite(made).all():
-        raise CompileError(f"{shards.where(name)} must hold finite numbers, not NaN or infinity")
     return made
 
 
 class Weights(Mapping[str, np.ndarray]):
-    """A network's tensors by name, float32, each made from the files whenever it is asked for.
+    """A network's tensors by name, float32, each made from the files whenever it is asked for, and not kept.
 
     Raises:
         CompileError (on access): a number is not finite, or not one of float32.
@@ -87,10 +85,15 @@ class Weights(Mapping[str, np.ndarray]):
 
     def __init__(self, shards: Shards, sources: Mapping[str, Source]) -> None:
         self._shards, self._sources = shards, sources
+        self._finite: set[str] = set()
 
     def __getitem__(self, name: str) -> np.ndarray:
         source = self._sources[name]
         value = _float32(self._shards, source.name, source.take(self._shards.array(source.name)))
+        if name not in self._finite:
+            if not np.isfinite(value).all():
+                raise CompileError(f"{self._shards.where(source.name)} must hold finite numbers, not NaN or infinity")
+            self._finite.add(name)
         value.flags.writeable = False
         return value
 

@@ -77,7 +77,13 @@ class Cache:
                 part[name] = found[index]
 
     def truncate(self, length: int, sequence: int = 0) -> None:
-        """Keep the first ``length`` cached rows."""
+        """Keep the first ``length`` cached rows.
+
+        Raises:
+            CompileError: there are not so many.
+        """
+        if not 0 <= length <= self.length(sequence):
+            raise CompileError(f"a cache of {self.length(sequence)} rows can be cut to 0 to as many, not {length}")
         self.keep(np.arange(length), sequence)
 
     def fork(self, sequence: int, new: int) -> None:

@@ -55,10 +55,11 @@ class FloatInterpreter:
             The value of the graph's output, float32 [rows, columns].
 
         Raises:
-            CompileError: a token or position is beyond the network's, or a fed value is none of a node's.
+            CompileError: a token or position is beyond the network's, the cache is another network's, a fed value is
+                none of a node's.
         """
         graph = self.network.graph
-        self._check(rows, feed)
+        self._check(rows, cache, feed)
         values: dict[str, np.ndarray] = {}
         left = dict(self._readers_left)
         for node in graph.nodes:
@@ -73,8 +74,10 @@ class FloatInterpreter:
         cache.advance(rows)
         return values[graph.output]
 
-    def _check(self, rows: Rows, feed: Mapping[str, np.ndarray]) -> None:
+    def _check(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray]) -> None:
         graph = self.network.graph
+        if cache.dtype != np.float32 or cache.width != {at.name: at.kv_heads * at.head_dim for at in graph.attentions}:
+            raise CompileError("a pass must have a cache of its own network, not of another one")
         if rows.tokens.max() >= graph.vocab:
             raise CompileError(f"tokens must be below {graph.vocab:,}, not {rows.tokens.max()}")
         if rows.positions.max() >= graph.positions:

@@ -22,7 +22,7 @@ def activate(function: Function, x: np.ndarray) -> np.ndarray:
         case Function.GELU:
             return (0.5 * x * (1 + _erf(x.astype(np.float64) / np.sqrt(2)))).astype(x.dtype)
         case Function.GELU_TANH:
-            return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x ** 3)))
+            return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi).astype(x.dtype) * x * (1 + 0.044715 * (x * x))))
         case Function.SILU:
             return x / (1 + np.exp(-np.clip(x, -80, None)))  # exp(80) is still a float32
         case Function.RELU:

@@ -68,6 +68,9 @@ class Rows:
     @classmethod
     def ragged(cls, tokens: Sequence[Sequence[int]], first: Sequence[int]) -> Self:
         """Chains of several sequences: ``tokens[s]`` at positions ``first[s]``, ``first[s] + 1``, ..."""
+        if not tokens or len(first) != len(tokens):
+            raise CompileError(
+                f"each of at least one sequences must have a first position, not {len(first)} of {len(tokens)}")
         sequences = np.repeat(np.arange(len(tokens)), [len(part) for part in tokens])
         positions = np.concatenate([at + np.arange(len(part)) for part, at in zip(tokens, first, strict=True)])
         same = sequences[:, None] == sequences[None]
@@ -85,6 +88,8 @@ class Rows:
     def tree(cls, tokens: Sequence[int], parents: Sequence[int], first: int) -> Self:
         """Candidates of one sequence: node i follows node ``parents[i]`` (-1: the cache), parents before children."""
         count = len(tokens)
+        if len(parents) != count:
+            raise CompileError(f"each of {count} nodes must have a parent, not {len(parents)}")
         mask, positions = np.zeros((count, count), dtype=bool), np.zeros(count, dtype=np.int64)
         for i, parent in enumerate(parents):
             if not -1 <= parent < i:

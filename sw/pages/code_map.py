@@ -76,7 +76,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("compiler/kernels", ("virtual", "layout", "constants", "linear", "epilogue", "embed", "norm",
                                     "attention", "mlp", "head")),
         Folder("compiler/passes", ("fuse", "map", "lower", "roll", "schedule", "allocate", "emit")),
-        Folder("compiler/quantize", ("scale", "decoder")),
+        Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy", "decoder")),
     ),
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs",
@@ -106,7 +106,7 @@ TESTS = {
     "tests/rtl": "building the simulator, the testbench, Icarus, the four-state run",
     "tests/sim": "timing engine, functional model, verifier, fuzzer",
     "tests/equivalence": "RTL against model; mutants; properties on the RTL",
-    "tests/compiler": "programs against the integer interpreter; golden listings",
+    "tests/compiler": "importers against transformers; programs against the integer interpreter; golden listings",
     "tests/sw": "commands, decoding, training",
 }
 
