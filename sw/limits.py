@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "MUTANTS", "NEW_TOKENS",
-    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "TARGETS", "WEIGHTS", "Range",
-    "check_choice",
+    "BACKENDS", "BITS", "COMMANDS", "CONTEXT", "DATAFLOWS", "DRAFTS", "DRAFTS_DEFAULT", "METHODS",
+    "METHODS_OF_ROUNDING", "MUTANTS", "NEW_TOKENS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
+    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "TARGETS", "WEIGHTS", "Range", "check_choice",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -17,6 +17,9 @@ METHODS = ("ar", "draft")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
+BITS = WEIGHTS
+METHODS_OF_ROUNDING = ("nearest", "second-order")
+PHASES = ("prefill", "decode")
 TARGETS = ("ecp5-85k",)
 CONTEXT = 256
 """Positions of the bundled models, prompt and new tokens together."""

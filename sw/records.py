@@ -89,6 +89,32 @@ class RunGemm(Record):
     counters: dict[str, dict[str, int]] = Field(description="by unit, cycles by cause (docs/registers.md)")
 
 
+class Import(Record):
+    """`gemmule import`: a quantised checkpoint."""
+
+    directory: str
+    out: str
+    bytes: int = Field(description="of the file")
+    family: str
+    layers: int
+    vocab: int
+    positions: int
+    parameters: int
+    bits: Literal["int8", "int4"]
+    group: int = Field(description="rows of depth that share an int4 scale; 0: none")
+    method: Literal["nearest", "second-order"]
+    smooth: bool
+    seed: int
+    window: int = Field(description="tokens of a window")
+    calibration_windows: int
+    evaluation_windows: int
+    perplexity_float: float
+    perplexity_int: float
+    layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
+    logits_error: float = Field(description="relative RMS of the logits, everything in integers")
+    node_error: dict[str, float] = Field(description="relative RMS of each operation, from float values before it")
+
+
 class Cosim(Record):
     """`gemmule cosim`: one program on RTL and model."""
 
@@ -234,8 +260,8 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog,
-    "synth": Synth, "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
+    "generate": Generate, "import": Import, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate,
+    "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1
