@@ -4,6 +4,7 @@ from gemmule.compiler.ir.cache import Cache
 from gemmule.compiler.ir.float_interpreter import FloatInterpreter
 from gemmule.compiler.ir.functions import activate
 from gemmule.compiler.ir.graph import Graph, Network, listing
+from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.ir.nodes import (
     Activation,
     Add,
@@ -25,6 +26,6 @@ from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
     "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Function",
-    "Graph", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows", "Signature", "Tensor", "Type",
-    "activate", "listing", "signature",
+    "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows",
+    "Signature", "Tensor", "Type", "activate", "listing", "signature",
 ]
