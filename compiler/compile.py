@@ -28,14 +28,16 @@ __all__ = ["compile_network"]
 
 def compile_network(network: Network, config: Config, *, rows: int, context: int | None = None, tokens: bool = False,
                     base_address: int = 0) -> ModelProgram:
-    """Compile a quantised decoder for passes of up to ``rows`` new rows over up to ``context`` cached ones.
+    """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
+
+    A network with a window is compiled for contexts up to the window.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
     operators = fuse(network.graph)
     attention = network.graph.attentions[0]
-    context = network.graph.positions if context is None else context
+    context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens)
     bases = base_registers(items)
     bounds: Bounds = {

@@ -89,6 +89,50 @@ class RunGemm(Record):
     counters: dict[str, dict[str, int]] = Field(description="by unit, cycles by cause (docs/registers.md)")
 
 
+class LayerOfModel(BaseModel):
+    """One layer of a model."""
+
+    layer: int
+    cycles: int = Field(description="from its first command to the next layer's, or to the end")
+
+
+class OperatorOfModel(BaseModel):
+    """One operation, in all layers."""
+
+    name: str
+    matrix_cycles: int = Field(description="in which its matrix commands ran")
+    vector_cycles: int
+    weight_bytes: int = Field(description="of weights and parameters that it loaded")
+
+
+class RunModel(Record):
+    """`gemmule run model`: passes of an imported model."""
+
+    file: str
+    phase: Literal["prefill", "decode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    rows: int = Field(description="new rows of a pass")
+    backend: Literal["model", "rtl"]
+    seed: int
+    passes: int
+    commands: int = Field(description="that ran")
+    program_commands: int
+    program_bytes: int
+    compile_seconds: float
+    simulation_seconds: float
+    cycles: int
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    utilization: float = Field(description="MACs over cycles times MACs a cycle")
+    roofline_cycles: float = Field(description="weights, KV, inputs and outputs once, from the network alone")
+    roofline_fraction: float
+    dram_bytes: int
+    dram_bytes_by_purpose: dict[str, int]
+    scores: Literal["kept", "computed twice"]
+    layers: list[LayerOfModel]
+    operators: list[OperatorOfModel]
+    output_equals_interpreter: bool | None = Field(description="null with --timing-only")
+
+
 class Import(Record):
     """`gemmule import`: a quantised checkpoint."""
 
@@ -260,8 +304,9 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "import": Import, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate,
-    "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
+    "generate": Generate, "import": Import, "run-gemm": RunGemm, "run-model": RunModel, "cosim": Cosim, "fuzz": Fuzz,
+    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
+    "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

@@ -55,6 +55,11 @@ class Graph(BaseModel):
         """Attention nodes, whose keys and values are cached, in order."""
         return tuple(node for node in self.nodes if isinstance(node, Attention))
 
+    @property
+    def whole_positions(self) -> int:
+        """Positions within which every row sees all before it: a window ends them (Mistral)."""
+        return min([self.positions, *(node.window for node in self.attentions if node.window)])
+
     def readers(self, name: str) -> tuple[Node, ...]:
         """Nodes that read a value."""
         return tuple(node for node in self.nodes if name in node.inputs)

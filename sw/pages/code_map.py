@@ -64,8 +64,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
-                            "compile", "model_program", "layout", "place", "decoder_plan", "tile", "stream",
-                            "decoder", "encoder", "attention",
+                            "compile", "model_program", "model_file", "ideal", "layout", "place", "decoder_plan",
+                            "tile", "stream", "decoder", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
@@ -80,9 +80,9 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs",
-                      "estimate", "ledger", "report", "records", "cached")),
-        Folder("sw/commands", ("group", "common", "generate", "run", "cosim", "fuzz", "mutate", "verilog", "disasm",
-                               "synth", "cache")),
+                      "estimate", "passes", "tokens", "ledger", "report", "records", "cached")),
+        Folder("sw/commands", ("group", "common", "generate", "import_", "run", "run_model", "cosim", "fuzz",
+                               "mutate", "verilog", "disasm", "synth", "cache")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
         Folder("sw/models"),
         Folder("sw/training", ("corpus", "tokenizer", "model", "train", "export", "bundle", "report")),

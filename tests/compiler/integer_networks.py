@@ -26,6 +26,8 @@ from gemmule.compiler.ir import (
     signature,
 )
 
+SMALL = 1 << 16
+"""Numbers of a tensor that is always drawn."""
 INT8, INT16, INT32 = (Type(dtype=dtype) for dtype in (DType.INT8, DType.INT16, DType.INT32))
 
 
@@ -47,8 +49,8 @@ class Sizes:
 
 
 class _Maker:
-    def __init__(self, sizes: Sizes, seed: int) -> None:
-        self.sizes, self.random = sizes, np.random.default_rng(seed)
+    def __init__(self, sizes: Sizes, seed: int, weights: bool) -> None:
+        self.sizes, self.random, self.large = sizes, np.random.default_rng(seed), weights
         self.nodes: list[Any] = []
         self.weights: dict[str, np.ndarray] = {}
 
@@ -63,6 +65,8 @@ class _Maker:
         return name
 
     def ints(self, low: int, high: int, *shape: int) -> np.ndarray:
+        if not self.large and np.prod(shape) > SMALL:
+            return np.zeros(shape, dtype=np.int8)
         return self.random.integers(low, high + 1, shape)
 
     def linear(self, name: str, x: str, depth: int, columns: int, type_: Type, spread: float, bias: bool,
@@ -107,9 +111,12 @@ class _Maker:
                         function=Function.GELU, layer=layer)
 
 
-def random_network(sizes: Sizes, seed: int) -> Network:
-    """A network whose int8 values fill their range and whose attention neither is flat nor sees one column alone."""
-    make, rope = _Maker(sizes, seed), sizes.family == "llama"
+def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
+    """A network whose int8 values fill their range and whose attention neither is flat nor sees one column alone.
+
+    Without ``weights`` large tensors are 0: only its time is wanted.
+    """
+    make, rope = _Maker(sizes, seed, weights), sizes.family == "llama"
     bias = mean = not rope
     x = make.add(Embedding, "embedding", tensors={
         "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),

@@ -115,6 +115,19 @@ def test_scores_computed_twice() -> None:
     _walk(Bench(program, network), 2, 160, SEED)
 
 
+def test_window_ends_the_context() -> None:
+    """A row that a window keeps from seeing the first position is refused, not computed wrong."""
+    network = random_network(replace(LLAMA, layers=1, vocab=61), SEED)
+    nodes = tuple(node.model_copy(update={"window": 9}) if node.op == "attention" else node
+                  for node in network.graph.nodes)
+    network = replace(network, graph=network.graph.model_copy(update={"nodes": nodes}))
+    bench = Bench(compile_network(network, load_config("base"), rows=2), network)
+    for tokens in ([1, 2], [3, 4], [5, 6], [7, 8], [9]):
+        bench.chain(tokens)
+    with pytest.raises(CompileError, match="at most 9, not 9"):
+        bench.chain([1])
+
+
 def test_layers_are_one_body() -> None:
     """More equal layers add no commands but the parameters of their scalings."""
     config = load_config("base")
