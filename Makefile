@@ -18,7 +18,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim figures pages fuzz mutate synth route fourstate train train-small parity clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity figures pages fuzz mutate synth route fourstate train train-small clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -72,6 +72,7 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/encoder.py --out docs/results
 	$(BIN)/python benchmarks/decode.py --out docs/results
 	$(BIN)/python benchmarks/repeat.py --out docs/results
+	$(BIN)/python -m benchmarks.gpt2 --out docs/results
 
 drafting: setup  ## speed-up by drafting, and equal tokens, on 50 held-out prompts, into docs/results
 	$(BIN)/python benchmarks/lossless.py --out docs/results/lossless.json
@@ -90,6 +91,10 @@ fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown afte
 	@command -v iverilog >/dev/null || \
 	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
 	$(BIN)/python -m pytest -s tests/rtl/fourstate.py
+
+parity: setup  ## imported networks against torch and transformers, and training: resumed, exported (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity]'
+	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py tests/sw/training_parity.py
 
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
@@ -111,10 +116,6 @@ train-small: setup  ## train and quantise the small pair (CPU, about an hour; re
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
 	$(BIN)/python -m gemmule.sw.training.small --out $(BUILD)/small
 	$(BIN)/python -m gemmule.sw.training.bundle --train $(BUILD)/small --out sw/models/small
-
-parity: setup  ## comparisons with torch: the networks that training sees, and resuming it (minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
-	$(BIN)/python -m pytest -s tests/sw/training_parity.py
 
 clean:  ## remove everything that is generated here (not the cache: gemmule cache clear)
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

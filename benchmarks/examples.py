@@ -24,8 +24,8 @@ from gemmule.sw.pages.command_line import commands, examples
 
 HOURS = ("mutate", "synth")
 """Commands whose examples take that long."""
-NEVER = ("cache",)
-"""Commands whose examples tell of this machine's own files, or delete them."""
+NEVER = ("cache", "import", "run model")
+"""Commands whose examples tell of this machine's own files, or delete them, or need a checkpoint (docs/import.md)."""
 MOST_LINES = 48
 """Of an output; what is longer ends with two dots."""
 
@@ -55,7 +55,7 @@ def main() -> None:
     before = json.loads(args.out.read_text()) if args.out.is_file() else {}
     after = {}
     for name, command in commands().items():
-        for line in () if name.split()[0] in NEVER else examples(command):
+        for line in () if name in NEVER or name.split()[0] in NEVER else examples(command):
             if name.split()[0] in args.only or not args.only and name not in HOURS:
                 print(line, file=sys.stderr, flush=True)
                 after[line] = output(line)

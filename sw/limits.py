@@ -8,9 +8,10 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "METHODS", "MODELS",
-    "MODELS_FOLDER", "MUTANTS", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE",
-    "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
+    "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "METHODS",
+    "METHODS_OF_ROUNDING", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
+    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
+    "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -18,6 +19,9 @@ METHODS = ("ar", "draft")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
+BITS = WEIGHTS
+METHODS_OF_ROUNDING = ("nearest", "second-order")
+PHASES = ("prefill", "decode")
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""

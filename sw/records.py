@@ -90,6 +90,76 @@ class RunGemm(Record):
     counters: dict[str, dict[str, int]] = Field(description="by unit, cycles by cause (docs/registers.md)")
 
 
+class LayerOfModel(BaseModel):
+    """One layer of a model."""
+
+    layer: int
+    cycles: int = Field(description="from its first command to the next layer's, or to the end")
+
+
+class OperatorOfModel(BaseModel):
+    """One operation, in all layers."""
+
+    name: str
+    matrix_cycles: int = Field(description="in which its matrix commands ran")
+    vector_cycles: int
+    weight_bytes: int = Field(description="of weights and parameters that it loaded")
+
+
+class RunModel(Record):
+    """`gemmule run model`: passes of an imported model."""
+
+    file: str
+    phase: Literal["prefill", "decode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    rows: int = Field(description="new rows of a pass")
+    backend: Literal["model", "rtl"]
+    seed: int
+    passes: int
+    commands: int = Field(description="that ran")
+    program_commands: int
+    program_bytes: int
+    compile_seconds: float
+    simulation_seconds: float
+    cycles: int
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    utilization: float = Field(description="MACs over cycles times MACs a cycle")
+    roofline_cycles: float = Field(description="weights, KV, inputs and outputs once, from the network alone")
+    roofline_fraction: float
+    dram_bytes: int
+    dram_bytes_by_purpose: dict[str, int]
+    scores: Literal["kept", "computed twice"]
+    layers: list[LayerOfModel]
+    operators: list[OperatorOfModel]
+    output_equals_interpreter: bool | None = Field(description="null with --timing-only")
+
+
+class Import(Record):
+    """`gemmule import`: a quantised checkpoint."""
+
+    directory: str
+    out: str
+    bytes: int = Field(description="of the file")
+    family: str
+    layers: int
+    vocab: int
+    positions: int
+    parameters: int
+    bits: Literal["int8", "int4"]
+    group: int = Field(description="rows of depth that share an int4 scale; 0: none")
+    method: Literal["nearest", "second-order"]
+    smooth: bool
+    seed: int
+    window: int = Field(description="tokens of a window")
+    calibration_windows: int
+    evaluation_windows: int
+    perplexity_float: float
+    perplexity_int: float
+    layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
+    logits_error: float = Field(description="relative RMS of the logits, everything in integers")
+    node_error: dict[str, float] = Field(description="relative RMS of each operation, from float values before it")
+
+
 class Cosim(Record):
     """`gemmule cosim`: one program on RTL and model."""
 
@@ -235,8 +305,9 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "run-gemm": RunGemm, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog,
-    "synth": Synth, "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
+    "generate": Generate, "import": Import, "run-gemm": RunGemm, "run-model": RunModel, "cosim": Cosim, "fuzz": Fuzz,
+    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
+    "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ __all__ = ["COMMANDS", "app", "command_of"]
 
 COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
+    "import": "Quantise a Hugging Face checkpoint for the device.",
     "run": "Run a workload on the device.",
     "cosim": "Run one program on RTL and model; compare everything.",
     "fuzz": "Compare RTL and model on random programs.",
@@ -24,12 +26,14 @@ COMMANDS = {
     "cache": "Show or clear what is kept.",
 }
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer
-application, of that name; what it needs to run it imports when it runs, so that its help is quick."""
+application, of that name (a ``_`` behind a keyword of Python's); what it needs to run it imports when it runs, so that
+its help is quick."""
 
 
 def command_of(name: str) -> Any:
     """The command (click's) of one of :data:`COMMANDS`."""
-    found = getattr(import_module(f"gemmule.sw.commands.{name}"), name)
+    python = f"{name}_" if iskeyword(name) else name
+    found = getattr(import_module(f"gemmule.sw.commands.{python}"), python)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name)(found)

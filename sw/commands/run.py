@@ -18,6 +18,7 @@ from gemmule.sw.commands.common import (
     parse_shape,
     read_config,
 )
+from gemmule.sw.commands.run_model import model
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BACKENDS, DATAFLOWS, WEIGHTS
 
@@ -37,6 +38,9 @@ def _group(context: typer.Context) -> None:
     """Run a workload on the device."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+run.command("model")(model)
 
 
 @run.command("gemm")

@@ -11,15 +11,15 @@ import numpy as np
 from gemmule.compiler.checkpoint import Checkpoint, DecoderShape, LayerWeights
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.qmodel import Linear, Norm, QuantLayer, QuantModel, rope_tables
+from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
 from gemmule.compiler.reference import activate, float_forward
 from gemmule.numerics import BYTE_TABLE_ENTRIES, saturate
 
-__all__ = ["ROPE_EXTRA_BITS", "ROPE_SHIFT", "quantize", "to_mult_shift"]
+__all__ = ["ROPE_EXTRA_BITS", "ROPE_SHIFT", "quantize"]
 
 ROPE_EXTRA_BITS = 7
 """Fraction bits that q and k carry (int16) before the rotation rounds them to int8."""
 ROPE_SHIFT = 14 + ROPE_EXTRA_BITS
-_MAX_SHIFT = 47
 _SAMPLES = 1 << 17
 _CLIPS = np.linspace(0.3, 1.0, 36)
 _ROW_CLIPS = np.linspace(0.7, 1.0, 13)
@@ -29,31 +29,6 @@ _DEGREES = {"relu": 1, "relu2": 2}
 _MOST_SMOOTHED = 8.0
 """Channels that hardly ever fire are not scaled by more: what calibration has not seen must fit too."""
 _INT16_MAX = (1 << 15) - 1
-_MULT_MAX = (1 << 16) - 1
-"""Largest multiplier of a requantisation."""
-
-
-def to_mult_shift(ratio: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """A positive ratio as ``mult * 2**-shift``, mult in [2**15, 2**16), shift 0..47.
-
-    A ratio below 2**-32 loses mantissa bits; one of 65536 or more cannot be expressed.
-    """
-    ratio = np.atleast_1d(np.asarray(ratio, dtype=np.float64))
-    mantissa, exponent = np.frexp(ratio)
-    mult = np.rint(mantissa * (_MULT_MAX + 1)).astype(np.int64)
-    shift = 16 - exponent.astype(np.int64)
-    over = mult > _MULT_MAX
-    mult, shift = np.where(over, mult // 2, mult), np.where(over, shift - 1, shift)
-    if not np.all(np.isfinite(ratio)) or (ratio < 0).any() or (shift < 0).any():
-        raise CompileError(
-            f"a requantisation ratio must be from 0 to {_MULT_MAX}, not {ratio.max()}: check the model's scales")
-    excess = np.clip(shift - _MAX_SHIFT, 0, 63)
-    return mult >> excess, np.where(ratio == 0, 0, shift - excess)
-
-
-def _pair(ratio: float) -> tuple[int, int]:
-    mult, shift = to_mult_shift(ratio)
-    return int(mult[0]), int(shift[0])
 
 
 class _Taps:
@@ -128,7 +103,7 @@ def _norm(gamma: np.ndarray, step: float, eps: float, residual: float) -> Norm:
     shift = int(np.clip(np.floor(np.log2(_INT16_MAX / peak)), -10, 30))
     # epsilon in units of n * sum(x^2): eps * n^2 / residual^2.
     wanted = eps * len(gamma) ** 2 / residual ** 2
-    eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / _MULT_MAX))))
+    eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / MULT_MAX))))
     if eps_shift > 40:
         raise CompileError(f"rms_norm_eps must be small beside the residual scale {residual}, not {eps}")
     return Norm(gamma=saturate(np.rint(ratio * 2.0 ** shift), 16).astype(np.int16), shift=10 + shift,
@@ -218,12 +193,12 @@ def _layer(model: Checkpoint, index: int, taps: _Taps, residual: float) -> Quant
         gate_step, table = _activation_steps(
             shape.activation, taps.values(at + "gate"), taps.largest[at + "gate"], act_step)
         gate = _linear(layer.gate * divide2, squares2, in_step2, gate_step)
-        product = _pair(up_step * act_step / h_step)
+        product = pair(up_step * act_step / h_step)
     return QuantLayer(
         attention_norm=_norm(layer.attention_norm / divide, in_step, shape.rms_eps, residual),
         q=q, k=k, v=v,
-        score=np.array([_pair(a * b * to_log2) for a, b in zip(heads["q"], heads["k"])], dtype=np.int32),
-        context=np.array([_pair(a / context) for a in heads["v"]], dtype=np.int32),
+        score=np.array([pair(a * b * to_log2) for a, b in zip(heads["q"], heads["k"])], dtype=np.int32),
+        context=np.array([pair(a / context) for a in heads["v"]], dtype=np.int32),
         o=_linear(layer.o, taps.squares[at + "ctx"], context, residual),
         mlp_norm=_norm(layer.mlp_norm / divide2, in_step2, shape.rms_eps, residual),
         gate=gate, up=_linear(up_weight * divide2, squares2, in_step2, up_step), table=table, product=product,

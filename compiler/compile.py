@@ -1,0 +1,93 @@
+"""From a quantised network to a program for one device: fuse, map, lower, schedule, allocate, emit, waits, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.ir import Network
+from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
+from gemmule.compiler.kernels.virtual import Buffer, Builder, Item, Registers
+from gemmule.compiler.layout import Regions
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
+from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
+from gemmule.compiler.passes.fuse import Operator, fuse
+from gemmule.compiler.passes.lower import Lowered, lower
+from gemmule.compiler.passes.map import Mapping, mappings
+from gemmule.compiler.passes.roll import LAYER_REGION
+from gemmule.compiler.passes.schedule import schedule
+from gemmule.compiler.turns import place_turn_waits
+from gemmule.config import Config
+from gemmule.isa import Command, encode_program
+from gemmule.timing import ceil_div
+
+__all__ = ["compile_network"]
+
+
+def compile_network(network: Network, config: Config, *, rows: int, context: int | None = None, tokens: bool = False,
+                    base_address: int = 0) -> ModelProgram:
+    """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
+
+    A network with a window is compiled for contexts up to the window.
+
+    Raises:
+        CompileError: it does not fit the configuration; the message says what to change.
+    """
+    operators = fuse(network.graph)
+    attention = network.graph.attentions[0]
+    context = min(network.graph.whole_positions, context or network.graph.positions)
+    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens)
+    bases = base_registers(items)
+    bounds: Bounds = {
+        Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, rows),
+        Registers.FIRST_WANTED: (0, rows - 1), Registers.LEFT: (0, context),
+        Registers.ROW: (0, mapping.attention.kept_rows(attention, config.dim, rows))}
+    commands = with_straight_waits(emit(items, placed, bases), config, bounds)
+    regions = _regions(config, lowered.builder, network, context, len(encode_program(commands)))
+    names = {register: CACHE if region == NEW else region for region, register in bases.items()
+             if not region.endswith(LAYER_REGION)}
+
+    def program(commands: Sequence[Command]) -> ModelProgram:
+        return ModelProgram(
+            config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
+            size=regions.size, symbols=regions.symbols(base_address), bases=names, graph=network.graph, rows=rows,
+            context=context, share=attention.heads // attention.kv_heads, head_dim=attention.head_dim, tokens=tokens,
+            keeps_scores=mapping.attention.keep, registers_of=bases,
+            constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
+
+    made = program(commands)
+    return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+
+
+def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, context: int,
+         tokens: bool) -> tuple[Mapping, Lowered, list[Item], dict[Buffer, int]]:
+    """The first mapping whose buffers fit: with every class of them in banks of its own, else as they fit."""
+    reason: CompileError | None = None
+    for apart in (True, False):
+        beside: tuple[AttentionMapping, int, int] | None = None
+        for mapping in mappings(network.graph, config, rows=rows, context=context, tokens=tokens):
+            ring = ceil_div(mapping.ring_slots * mapping.ring_rows, config.preload) * config.preload
+            if beside and beside[:2] == (mapping.attention, mapping.parameter_rows) and (
+                    beside[2] + ring > config.spm_rows):
+                continue  # what stands beside the ring hardly depends on it
+            lowered = lower(network, config, operators, mapping)
+            items = schedule(lowered, config)
+            try:
+                return mapping, lowered, items, dict(allocate(items, config, apart=apart))
+            except CompileError as error:
+                reason = reason or error
+                beside = (mapping.attention, mapping.parameter_rows,
+                          scratchpad_peak(items, config, apart=apart) - ring)
+    raise reason or CompileError(f"{rows} rows a launch must fit {config.name}: use fewer rows")
+
+
+def _regions(config: Config, builder: Builder, network: Network, context: int, program: int) -> Regions:
+    """DRAM: program, what the network fixes, inputs, the cache, answers."""
+    regions = Regions(config)
+    regions.reserve("program", program)
+    for name, size in builder.sizes.items():
+        regions.reserve(name, size)
+    regions.reserve(CACHE, sum(2 * node.kv_heads * node.head_dim * context for node in network.graph.attentions))
+    return regions

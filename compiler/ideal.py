@@ -1,0 +1,51 @@
+"""What a pass over a network must move and multiply, from its graph alone: the roofline's side of a report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmule.compiler.ir import Attention, Embedding, Graph, Linear, Norm, Position, Rope
+from gemmule.timing import ceil_div
+
+__all__ = ["Ideal", "ideal"]
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """Bytes by purpose, each moved once at its stored width, and multiply-accumulates."""
+
+    weights: int
+    """With int4 scales, column parameters, biases and norms."""
+    kv: int
+    """Cached keys and values read, new ones written."""
+    inputs: int
+    """Rows of embeddings, positions and angles."""
+    outputs: int
+    macs: int
+
+    @property
+    def bytes(self) -> int:
+        return self.weights + self.kv + self.inputs + self.outputs
+
+
+def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool) -> Ideal:
+    """A pass of ``rows`` new rows behind ``context`` cached ones; ``wanted`` rows give logits, or tokens."""
+    weights = kv = inputs = macs = 0
+    for node in graph.nodes:
+        if isinstance(node, Linear):
+            taken = wanted if node.name == graph.output else rows
+            if not taken:
+                continue
+            weights += ceil_div(node.depth * node.bits, 8) * node.columns + node.columns * (7 if node.bias else 3)
+            weights += ceil_div(node.depth, node.group) * node.columns if node.group else 0
+            macs += taken * node.depth * node.columns
+        elif isinstance(node, Norm):
+            weights += node.columns * (6 if node.mean else 2)
+        elif isinstance(node, Attention):
+            kv += 2 * node.kv_heads * node.head_dim * (context + rows)
+            macs += 2 * node.columns * (rows * context + rows * (rows + 1) // 2)
+        elif isinstance(node, Embedding | Position):
+            inputs += 2 * node.columns * rows
+    ropes = [node for node in graph.nodes if isinstance(node, Rope)]
+    inputs += 4 * ropes[0].head_dim * rows if ropes else 0
+    return Ideal(weights, kv, inputs, wanted * 2 * (1 if tokens else graph.vocab), macs)

@@ -1,0 +1,5 @@
+"""Checkpoints of known families as float networks: ``config.json`` and safetensors in, a graph and its tensors out."""
+
+from gemmule.compiler.importers.load import FAMILIES, load_network
+
+__all__ = ["FAMILIES", "load_network"]

@@ -1,0 +1,70 @@
+"""A Hugging Face directory as a network: the family by ``model_type``, tensors checked and mapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers.config import read_config
+from gemmule.compiler.importers.family import Family
+from gemmule.compiler.importers.gpt2 import GPT2
+from gemmule.compiler.importers.llama import LLAMA
+from gemmule.compiler.importers.opt import OPT
+from gemmule.compiler.importers.shards import open_shards
+from gemmule.compiler.importers.weights import Weights, equal
+from gemmule.compiler.ir import Network
+from gemmule.io.reading import named, shown
+
+__all__ = ["FAMILIES", "load_network"]
+
+FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA)
+"""Every importer; another family is one more file and its name here."""
+
+
+def _family(config: dict[str, Any]) -> tuple[Family, str]:
+    """The importer of a config, and its model_type."""
+    known = {name: family for family in FAMILIES for name in family.model_types}
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in known:
+        text = "is missing" if model_type is None else f"is {shown(model_type)}"
+        raise CompileError(f"model_type {text}; supported: {', '.join(sorted(known))}")
+    family = known[model_type]
+    classes = config.get("architectures") or []
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise CompileError(f"architectures must be a list of names, not {shown(classes)}")
+    for name in classes:
+        if name not in family.architectures:
+            raise CompileError(f"architectures names {shown(name)}; supported of model_type {model_type}: "
+                               f"{', '.join(family.architectures)}")
+    return family, model_type
+
+
+def load_network(folder: str | Path) -> Network:
+    """Read ``config.json`` and the headers of the weights; the weights themselves are read when they are used.
+
+    Half-split rotary columns are permuted to adjacent pairs, GPT-2's matrices transposed and its q, k, v split, all
+    numbers become float32, when a tensor is asked for. A tied head that stands beside is compared here.
+
+    Raises:
+        CompileError: a file, key or tensor is missing, unknown, or not what it must be; one line that names it.
+    """
+    folder = Path(folder)
+    at = folder / "config.json"
+    if not at.exists():
+        raise CompileError(f"{named(folder)} has no config.json: give a directory in the Hugging Face layout")
+    config = read_config(at)
+    shards = open_shards(folder)
+    try:
+        family, model_type = _family(config)
+        rest = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+        plan = family.describe(model_type, rest, frozenset(shards.tensors))
+    except CompileError as error:
+        raise CompileError(f"{named(at)}: {error}") from None
+    beside = {copy: original for copy, original in plan.copies.items() if copy in shards.tensors}
+    shapes = {source.name: source.stored for source in plan.sources.values()}
+    shards.check(shapes | {copy: shapes[original] for copy, original in beside.items()}, family.harmless)
+    for copy, original in beside.items():
+        if not equal(shards, copy, original):
+            raise CompileError(f"{shards.where(copy)} must equal {original}, or tie_word_embeddings be false")
+    return Network(graph=plan.graph, weights=Weights(shards, plan.sources))

@@ -1,0 +1,117 @@
+"""Tensors of a network made from stored ones when they are asked for: transposed, split, permuted, to float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers.shards import Shards
+
+__all__ = ["Source", "Weights", "equal"]
+
+_CHUNK = 1 << 22
+"""Numbers that are compared at once."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stored tensor and what becomes of it; the methods give the next step."""
+
+    name: str
+    """Of the stored tensor."""
+    stored: tuple[int, ...]
+    """Shape of the stored tensor."""
+    shape: tuple[int, ...]
+    """Shape of the result."""
+    steps: tuple[Callable[[np.ndarray], np.ndarray], ...] = ()
+
+    @classmethod
+    def of(cls, name: str, *shape: int) -> Source:
+        """A stored tensor as it is."""
+        return cls(name, shape, shape)
+
+    def _then(self, shape: tuple[int, ...], step: Callable[[np.ndarray], np.ndarray]) -> Source:
+        return replace(self, shape=shape, steps=(*self.steps, step))
+
+    def transposed(self) -> Source:
+        """A matrix as its transpose (GPT-2's Conv1D keeps [in, out])."""
+        return self._then(self.shape[::-1], np.transpose)
+
+    def rows(self, first: int, stop: int) -> Source:
+        """Rows ``first`` to ``stop`` - 1 of the first axis."""
+        return self._then((stop - first, *self.shape[1:]), lambda value: value[first:stop])
+
+    def adjacent_pairs(self, heads: int) -> Source:
+        """Rows of each head from the half-split rotary layout (i, i + d/2) to adjacent pairs (2i, 2i + 1)."""
+        half = self.shape[0] // heads // 2
+
+        def step(value: np.ndarray) -> np.ndarray:
+            halves = value.reshape(heads, 2, half, *value.shape[1:])
+            return halves.swapaxes(1, 2).reshape(value.shape)
+        return self._then(self.shape, step)
+
+    def take(self, value: np.ndarray) -> np.ndarray:
+        """The result, in the type of the stored numbers."""
+        for step in self.steps:
+            value = step(value)
+        return value
+
+
+def _float32(shards: Shards, name: str, value: np.ndarray) -> np.ndarray:
+    """Stored numbers as float32; mapped ones stay mapped where nothing changes."""
+    match shards.tensors[name].dtype:
+        case "BF16":
+            made = (value.astype(np.uint32) << 16).view(np.float32)
+        case "F64":
+            with np.errstate(over="ignore"):
+                made = value.astype(np.float32)
+            if (np.isinf(made) & np.isfinite(value)).any():
+                raise CompileError(
+                    f"{shards.where(name)} must hold numbers of float32, not {np.abs(value).max():.3g}")
+        case _:
+            made = np.require(value, np.float32, "A")
+    return made
+
+
+class Weights(Mapping[str, np.ndarray]):
+    """A network's tensors by name, float32, each made from the files whenever it is asked for, and not kept.
+
+    Raises:
+        CompileError (on access): a number is not finite, or not one of float32.
+    """
+
+    def __init__(self, shards: Shards, sources: Mapping[str, Source]) -> None:
+        self._shards, self._sources = shards, sources
+        self._finite: set[str] = set()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        source = self._sources[name]
+        value = _float32(self._shards, source.name, source.take(self._shards.array(source.name)))
+        if name not in self._finite:
+            if not np.isfinite(value).all():
+                raise CompileError(f"{self._shards.where(source.name)} must hold finite numbers, not NaN or infinity")
+            self._finite.add(name)
+        value.flags.writeable = False
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+def equal(shards: Shards, first: str, second: str) -> bool:
+    """Whether two stored tensors of one shape hold the same numbers, read in parts."""
+    a, b = (shards.array(name).reshape(-1) for name in (first, second))
+    alike = shards.tensors[first].dtype == shards.tensors[second].dtype
+    for at in range(0, len(a), _CHUNK):
+        left, right = a[at:at + _CHUNK], b[at:at + _CHUNK]
+        if not alike:
+            left, right = _float32(shards, first, left), _float32(shards, second, right)
+        if not np.array_equal(left, right):
+            return False
+    return True

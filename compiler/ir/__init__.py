@@ -1,0 +1,31 @@
+"""One small graph for all networks: its nodes, the rows of a pass, the cache of keys and values."""
+
+from gemmule.compiler.ir.cache import Cache
+from gemmule.compiler.ir.float_interpreter import FloatInterpreter
+from gemmule.compiler.ir.functions import activate
+from gemmule.compiler.ir.graph import Graph, Network, listing
+from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
+from gemmule.compiler.ir.nodes import (
+    Activation,
+    Add,
+    AnyNode,
+    Attention,
+    DType,
+    Embedding,
+    Function,
+    Linear,
+    Node,
+    Norm,
+    Position,
+    Product,
+    Rope,
+    Type,
+)
+from gemmule.compiler.ir.rows import Rows
+from gemmule.compiler.ir.signature import Signature, Tensor, signature
+
+__all__ = [
+    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Function",
+    "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows",
+    "Signature", "Tensor", "Type", "activate", "listing", "signature",
+]

@@ -1,0 +1,92 @@
+"""Keys and values of sequences on the host, as both interpreters keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir.graph import Graph
+from gemmule.compiler.ir.rows import Rows
+
+__all__ = ["Cache"]
+
+
+@dataclass
+class _Sequence:
+    """Positions of the cached rows, and per attention node their keys and values."""
+
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    keys: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Cache:
+    """Cached rows of any number of sequences, in the order in which they came.
+
+    During a pass attention nodes :meth:`extend` it; :meth:`advance` ends the pass. Rejected candidates are then
+    dropped with :meth:`keep` or :meth:`truncate`.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.dtype = np.int8 if graph.integer else np.float32
+        self.width = {node.name: node.kv_heads * node.head_dim for node in graph.attentions}
+        self._sequences: dict[int, _Sequence] = {}
+
+    def _at(self, sequence: int) -> _Sequence:
+        if sequence not in self._sequences:
+            empty = {name: np.zeros((0, width), dtype=self.dtype) for name, width in self.width.items()}
+            self._sequences[sequence] = _Sequence(keys=dict(empty), values=dict(empty))
+        return self._sequences[sequence]
+
+    def length(self, sequence: int = 0) -> int:
+        """Cached rows of a sequence."""
+        return len(self._at(sequence).positions)
+
+    def positions(self, sequence: int = 0) -> np.ndarray:
+        """Position of each cached row, int64 [length]."""
+        return self._at(sequence).positions
+
+    def extend(self, node: str, sequence: int, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Append a pass's new rows to an attention node; returns all its (keys, values)  # [length + new, width]."""
+        at = self._at(sequence)
+        at.keys[node] = np.concatenate([at.keys[node], keys.astype(self.dtype)])
+        at.values[node] = np.concatenate([at.values[node], values.astype(self.dtype)])
+        return at.keys[node], at.values[node]
+
+    def advance(self, rows: Rows) -> None:
+        """End a pass: its rows are cached in every attention node."""
+        for sequence in np.unique(rows.sequences):
+            at = self._at(int(sequence))
+            at.positions = np.concatenate([at.positions, rows.positions[rows.sequences == sequence]])
+
+    def keep(self, slots: Sequence[int] | np.ndarray, sequence: int = 0) -> None:
+        """Keep the cached rows with these numbers, in this order (commit a path, evict, gather).
+
+        Raises:
+            CompileError: a number is not that of a cached row.
+        """
+        index, at = np.asarray(slots, dtype=np.int64), self._at(sequence)
+        if index.size and not 0 <= index.min() <= index.max() < self.length(sequence):
+            raise CompileError(f"cached rows are 0 to {self.length(sequence) - 1}, not {index.min()} to {index.max()}")
+        at.positions = at.positions[index]
+        for part in (at.keys, at.values):
+            for name, found in part.items():
+                part[name] = found[index]
+
+    def truncate(self, length: int, sequence: int = 0) -> None:
+        """Keep the first ``length`` cached rows.
+
+        Raises:
+            CompileError: there are not so many.
+        """
+        if not 0 <= length <= self.length(sequence):
+            raise CompileError(f"a cache of {self.length(sequence)} rows can be cut to 0 to as many, not {length}")
+        self.keep(np.arange(length), sequence)
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Sequence ``new`` begins with what ``sequence`` has."""
+        at = self._at(sequence)
+        self._sequences[new] = _Sequence(at.positions, dict(at.keys), dict(at.values))

@@ -1,0 +1,172 @@
+"""The network in integers, row by row as the device computes it: the golden for every compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatchmethod
+from types import MappingProxyType
+
+import numpy as np
+
+from gemmule import numerics
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir.cache import Cache
+from gemmule.compiler.ir.float_interpreter import Observer
+from gemmule.compiler.ir.graph import Network
+from gemmule.compiler.ir.nodes import (
+    Activation,
+    Add,
+    Attention,
+    DType,
+    Embedding,
+    Linear,
+    Node,
+    Norm,
+    Position,
+    Product,
+    Rope,
+)
+from gemmule.compiler.ir.rows import Rows
+
+__all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
+
+ROPE_SHIFT = 21
+"""Fraction bits of an angle (14), and those that q and k carry before the rotation rounds them away (7)."""
+
+
+def exact_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a @ b`` of 8-bit operands through BLAS, int64: sums stay below 2**24 in float32, else below 2**53."""
+    largest = float(np.abs(a).max(initial=0)) * float(np.abs(b).max(initial=0)) * a.shape[-1]
+    kind = np.float32 if largest < 1 << 24 else np.float64
+    return np.rint(a.astype(kind) @ b.astype(kind)).astype(np.int64)
+
+
+def int4_weights(packed: np.ndarray, depth: int) -> np.ndarray:
+    """int8 [columns, depth] in -8 .. 7 of bytes that hold two, the even column in the low nibble."""
+    codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1)[:, :depth].astype(np.int8)
+    return np.where(codes > 7, codes - 16, codes).astype(np.int8)
+
+
+class IntegerInterpreter:
+    """Runs a network in integers on the host."""
+
+    def __init__(self, network: Network) -> None:
+        if not network.graph.integer:
+            raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
+        self.network = network
+
+    def forward(self, rows: Rows, cache: Cache, observe: Observer | None = None,
+                feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> np.ndarray:
+        """int64 values of the graph's output  # [rows, columns]; the rows' keys and values enter ``cache``.
+
+        ``observe`` gets every computed value by its node's name; later nodes read what is in ``feed`` instead.
+
+        Raises:
+            CompileError: a token or position that the network does not have.
+        """
+        graph, values = self.network.graph, dict[str, np.ndarray]()
+        if rows.tokens.max() >= graph.vocab:
+            raise CompileError(f"tokens must be from 0 to {graph.vocab - 1}, not {rows.tokens.max()}")
+        if rows.positions.max() >= graph.positions:
+            raise CompileError(f"positions must be from 0 to {graph.positions - 1}, not {rows.positions.max()}")
+        self._rows, self._cache, self._values = rows, cache, values
+        for node in graph.nodes:
+            value = self._value(node)
+            if observe:
+                observe(node.name, value)
+            values[node.name] = np.asarray(feed[node.name], dtype=np.int64) if node.name in feed else value
+        cache.advance(rows)
+        return values[graph.output]
+
+    def _tensor(self, node: Node, role: str) -> np.ndarray:
+        return self.network.tensor(node, role).astype(np.int64)
+
+    @singledispatchmethod
+    def _value(self, node: Node) -> np.ndarray:
+        raise TypeError(f"no integer arithmetic of {type(node).__name__}")
+
+    @_value.register
+    def _(self, node: Embedding) -> np.ndarray:
+        tokens = self._rows.tokens
+        codes = self.network.tensor(node, "codes")[tokens].astype(np.int64)
+        mult, shift = (self._tensor(node, role)[tokens, None] for role in ("mult", "shift"))
+        return numerics.saturate(numerics.rshr(codes * mult, shift), 16)
+
+    @_value.register
+    def _(self, node: Position) -> np.ndarray:
+        return self.network.tensor(node, "table")[self._rows.positions].astype(np.int64)
+
+    @_value.register
+    def _(self, node: Add) -> np.ndarray:
+        return numerics.saturate(self._values[node.a] + self._values[node.b], 16)
+
+    @_value.register
+    def _(self, node: Norm) -> np.ndarray:
+        x, (shift, mult, eps_shift) = self._values[node.x], (int(v) for v in self._tensor(node, "scalars"))
+        statistic = numerics.norm_statistic(x, mult, eps_shift, mean=node.mean)
+        beta = self._tensor(node, "beta") if node.mean else None
+        bits = 8 if node.type.dtype is DType.INT8 else 16
+        return numerics.normalize(x, *statistic, self._tensor(node, "gamma"), shift, beta=beta, bits=bits)
+
+    @_value.register
+    def _(self, node: Linear) -> np.ndarray:
+        x, weight = self._values[node.x], self.network.tensor(node, "weight")
+        if node.bits == 4:
+            weight = int4_weights(weight, node.depth)
+        if node.group:
+            scales, acc = self._tensor(node, "scales"), np.zeros((len(x), node.columns), dtype=np.int64)
+            for i, at in enumerate(range(0, node.depth, node.group)):
+                part = slice(at, at + node.group)
+                acc += exact_matmul(x[:, part], weight[:, part].T) * scales[i]
+        else:
+            acc = exact_matmul(x, weight.T)
+        if node.bias:
+            acc = acc + self._tensor(node, "bias")
+        acc = acc.astype(np.int32)  # wraps
+        found = numerics.requant(acc, self._tensor(node, "mult"), self._tensor(node, "shift"))
+        bits = {DType.INT8: 8, DType.INT16: 16}.get(node.type.dtype)
+        return found if bits is None else numerics.saturate(found, bits)
+
+    @_value.register
+    def _(self, node: Rope) -> np.ndarray:
+        heads = node.columns // node.head_dim
+        cosine, sine = (np.tile(np.repeat(self._tensor(node, role)[self._rows.positions], 2, axis=1), (1, heads))
+                        for role in ("cosine", "sine"))
+        return numerics.rope(self._values[node.x], cosine, sine, ROPE_SHIFT)
+
+    @_value.register
+    def _(self, node: Activation) -> np.ndarray:
+        return numerics.lookup(self._values[node.x], self.network.tensor(node, "table"))
+
+    @_value.register
+    def _(self, node: Product) -> np.ndarray:
+        mult, shift = (int(v) for v in self._tensor(node, "scale"))
+        return numerics.product(self._values[node.a], self._values[node.b], mult, shift)
+
+    @_value.register
+    def _(self, node: Attention) -> np.ndarray:
+        rows, found = self._rows, np.zeros((len(self._rows), node.columns), dtype=np.int64)
+        for sequence in np.unique(rows.sequences):
+            mine = np.flatnonzero(rows.sequences == sequence)
+            before = self._cache.positions(int(sequence))
+            keys, values = self._cache.extend(
+                node.name, int(sequence), self._values[node.key][mine], self._values[node.value][mine])
+            seen = rows.visible(mine, before, node.window)
+            found[mine] = self._attend(node, self._values[node.query][mine], keys, values, seen)
+        return found
+
+    def _attend(self, node: Attention, query: np.ndarray, keys: np.ndarray, values: np.ndarray,
+                seen: np.ndarray) -> np.ndarray:
+        """Contexts of one sequence's rows  # int64 [rows, heads * head_dim]."""
+        score, context = self._tensor(node, "score"), self._tensor(node, "context")
+        size, found = node.head_dim, []
+        for head in range(node.heads):
+            kv = head // (node.heads // node.kv_heads)
+            cached, own = slice(kv * size, (kv + 1) * size), slice(head * size, (head + 1) * size)
+            t = numerics.scores(exact_matmul(query[:, own], keys[:, cached].T), *(int(v) for v in score[head]))
+            p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
+            reciprocal, length = numerics.softmax_reciprocal(total)
+            mixed = exact_matmul(p, values[:, cached])
+            found.append(numerics.saturate(numerics.requant_row(
+                mixed, reciprocal, length, *(int(v) for v in context[head])), 8))
+        return np.concatenate(found, axis=1)

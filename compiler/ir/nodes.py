@@ -1,0 +1,202 @@
+"""The operations of a network: one class each, with its inputs, sizes and the tensors that it reads.
+
+A node computes one value, named as the node: rows (one a token) of ``columns`` numbers of a type. The same
+classes describe the network in float and in integers; what differs is the value's type and the node's
+tensors, by the table of :mod:`gemmule.compiler.ir.signature`. In integers a value of a type is already rounded
+and saturated to it; int32 stands for a requantised sum that what follows saturates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Function", "Linear", "Node", "Norm",
+    "Position", "Product", "Rope", "Type",
+]
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class DType(StrEnum):
+    """What a value's or a tensor's numbers are."""
+
+    FLOAT32 = "float32"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT16 = "int16"
+    UINT16 = "uint16"
+    INT32 = "int32"
+
+
+class Type(BaseModel):
+    """Numbers of a value: ``real = number * scale``, with a scale for each head where there are several."""
+
+    model_config = _FROZEN
+
+    dtype: DType = DType.FLOAT32
+    scale: float | tuple[float, ...] = 1.0
+
+    def __str__(self) -> str:
+        if self.dtype is DType.FLOAT32:
+            return self.dtype
+        scales = (self.scale,) if isinstance(self.scale, float) else self.scale
+        return f"{self.dtype}*{scales[0]:.4g}" + (f".. ({len(scales)} scales)" if len(scales) > 1 else "")
+
+
+class Node(BaseModel):
+    """What all operations share."""
+
+    model_config = _FROZEN
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    """Fields that name values, in order."""
+
+    op: str
+    name: Name
+    columns: Size
+    type: Type = Type()
+    layer: int | None = Field(default=None, ge=0, le=4096)
+    """Number of the repeated block that it belongs to; None before and after them."""
+    tensors: Mapping[str, Name] = Field(default_factory=dict)
+    """Tensors by role; nodes may share one (a tied head)."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the values that it reads."""
+        return tuple(getattr(self, name) for name in self.INPUTS)
+
+
+class Embedding(Node):
+    """Row ``token`` of a table.
+
+    float: ``table`` [vocab, columns]. Integers: ``codes`` int8 [vocab, columns], ``mult`` and ``shift`` [vocab]:
+    int16 ``sat16(rshr(code * mult, shift))``.
+    """
+
+    op: Literal["embedding"] = "embedding"
+    vocab: Size
+
+
+class Position(Node):
+    """Row ``position`` of a learned table [positions, columns], in integers as int16."""
+
+    op: Literal["position"] = "position"
+    positions: Size
+
+
+class Add(Node):
+    """Sum of two values on one scale: ``sat16(a + b)``, a int16, b int16 or int32 (requantised, not saturated)."""
+
+    op: Literal["add"] = "add"
+    INPUTS: ClassVar[tuple[str, ...]] = ("a", "b")
+    a: Name
+    b: Name
+
+
+class Norm(Node):
+    """LayerNorm with ``mean``, else RMSNorm: ``(x - mean) / sqrt(var + eps) * gamma + beta``.
+
+    float: ``gamma`` [columns], ``beta`` [columns] (LayerNorm only). Integers: int16 x; ``gamma`` int16, ``beta`` int32,
+    ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``.
+    """
+
+    op: Literal["norm"] = "norm"
+    INPUTS: ClassVar[tuple[str, ...]] = ("x",)
+    x: Name
+    mean: bool
+    eps: float = Field(gt=0, lt=1, allow_inf_nan=False)
+
+
+class Linear(Node):
+    """``x @ weight.T + bias``.
+
+    float: ``weight`` [columns, depth], ``bias`` [columns] where there is one. Integers: int8 x; ``weight`` int8
+    [columns, depth], or for ``bits`` 4 uint8 [columns, ceil(depth / 2)] with the even column in the low nibble, and
+    with a ``group`` also ``scales`` uint8 [ceil(depth / group), columns] of 1 .. 15; ``bias`` int32; ``mult`` uint16
+    and ``shift`` uint8 [columns]: ``requant(sum over groups of scale * (x @ weight.T) + bias, mult, shift)``.
+    """
+
+    op: Literal["linear"] = "linear"
+    INPUTS: ClassVar[tuple[str, ...]] = ("x",)
+    x: Name
+    depth: Size
+    bias: bool
+    bits: Literal[4, 8] = 8
+    group: int = Field(default=0, ge=0, le=1 << 16)
+    """Rows of depth that share an int4 scale; 0: none."""
+
+
+class Rope(Node):
+    """Rotary positions on adjacent pairs of each head (RoFormer, equation 34).
+
+    Integers: int16 x with seven fraction bits more than the int8 result; ``cosine`` and ``sine`` int16 Q1.14
+    [positions, head_dim / 2]. In float the angles are ``position * theta ** (-2 i / head_dim)``.
+    """
+
+    op: Literal["rope"] = "rope"
+    INPUTS: ClassVar[tuple[str, ...]] = ("x",)
+    x: Name
+    head_dim: Annotated[int, Field(ge=2, le=8192, multiple_of=2)]
+    theta: float = Field(ge=1, le=1e12, allow_inf_nan=False)
+    positions: Size
+
+
+class Attention(Node):
+    """``softmax(scale * q k^T) v`` by head over the sequence's cached rows and the new ones that a row sees.
+
+    The new rows' k and v are appended to the cache of its layer. Head h reads KV head ``h // (heads / kv_heads)``.
+    Integers: int8 q, k, v with a scale a head; ``score`` and ``context`` int32 [heads, 2]: mult and shift of a head's
+    scores (to base-2 exponent units, Q13.10) and of its context rows.
+    """
+
+    op: Literal["attention"] = "attention"
+    INPUTS: ClassVar[tuple[str, ...]] = ("query", "key", "value")
+    query: Name
+    key: Name
+    value: Name
+    heads: Annotated[int, Field(ge=1, le=1024)]
+    kv_heads: Annotated[int, Field(ge=1, le=1024)]
+    head_dim: Annotated[int, Field(ge=1, le=8192)]
+    scale: float = Field(gt=0, allow_inf_nan=False)
+    causal: bool = True
+    window: int | None = Field(default=None, ge=1)
+    """A row sees only the last ``window`` positions, its own among them (Mistral)."""
+
+
+class Function(StrEnum):
+    """Activation functions by their Hugging Face names."""
+
+    GELU = "gelu"
+    GELU_TANH = "gelu_new"
+    SILU = "silu"
+    RELU = "relu"
+    RELU2 = "relu2"
+    TANH = "tanh"
+
+
+class Activation(Node):
+    """A function of each number; in integers ``table`` uint8 [256] of int8 numbers to int8."""
+
+    op: Literal["activation"] = "activation"
+    INPUTS: ClassVar[tuple[str, ...]] = ("x",)
+    x: Name
+    function: Function
+
+
+class Product(Node):
+    """Elementwise ``a * b``; in integers of int8 numbers with ``scale`` int32 [2]: mult and shift."""
+
+    op: Literal["product"] = "product"
+    INPUTS: ClassVar[tuple[str, ...]] = ("a", "b")
+    a: Name
+    b: Name
+
+
+AnyNode = Annotated[
+    Embedding | Position | Add | Norm | Linear | Rope | Attention | Activation | Product, Field(discriminator="op")]

@@ -1,0 +1,102 @@
+"""The rows of one pass: tokens of any number of sequences at any positions, and which of them see each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+
+__all__ = ["Rows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """New rows, in the order in which their keys and values enter the cache.
+
+    A row sees every cached position of its sequence (within a window where the network has one) and the new rows
+    that ``mask`` allows.
+    """
+
+    tokens: np.ndarray
+    """Token ids, int64 [rows]."""
+    positions: np.ndarray
+    """Position of each in its sequence, int64 [rows]; rows of a tree may share one."""
+    sequences: np.ndarray
+    """Number of each row's sequence, int64 [rows]."""
+    mask: np.ndarray
+    """bool [rows, rows]: row i sees new row j. Never another sequence's; always itself."""
+
+    def __post_init__(self) -> None:
+        count = len(self.tokens)
+        if count == 0:
+            raise CompileError("a pass must have at least one row")
+        if not len(self.positions) == len(self.sequences) == count or self.mask.shape != (count, count):
+            raise CompileError(
+                f"tokens, positions, sequences and both sides of the mask must be equally long, not {count}, "
+                f"{len(self.positions)}, {len(self.sequences)} and {self.mask.shape}")
+        if self.positions.min() < 0 or self.tokens.min() < 0:
+            raise CompileError("tokens and positions must be at least 0")
+        if not self.mask.diagonal().all():
+            raise CompileError(f"row {int(np.argmin(self.mask.diagonal()))} must see itself")
+        if (self.mask & (self.sequences[:, None] != self.sequences[None])).any():
+            raise CompileError("a row must see no row of another sequence")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def visible(self, own: np.ndarray, cached: np.ndarray, window: int | None) -> np.ndarray:
+        """Which rows of one sequence each of its new rows sees: the cached ones, then the new ones.
+
+        Args:
+            own: indices of the sequence's rows, int64 [new].
+            cached: positions of its cached rows, int64 [cached].
+            window: a row sees only the last so many positions, its own among them; None: all.
+
+        Returns:
+            bool [new, cached + new].
+        """
+        seen = np.concatenate([np.ones((len(own), len(cached)), dtype=bool), self.mask[np.ix_(own, own)]], axis=1)
+        if window is not None:
+            positions = self.positions[own]
+            seen &= np.concatenate([cached, positions])[None] > positions[:, None] - window
+        return seen
+
+    @classmethod
+    def ragged(cls, tokens: Sequence[Sequence[int]], first: Sequence[int]) -> Self:
+        """Chains of several sequences: ``tokens[s]`` at positions ``first[s]``, ``first[s] + 1``, ..."""
+        if not tokens or len(first) != len(tokens):
+            raise CompileError(
+                f"each of at least one sequences must have a first position, not {len(first)} of {len(tokens)}")
+        sequences = np.repeat(np.arange(len(tokens)), [len(part) for part in tokens])
+        positions = np.concatenate([at + np.arange(len(part)) for part, at in zip(tokens, first, strict=True)])
+        same = sequences[:, None] == sequences[None]
+        return cls(
+            tokens=np.array([token for part in tokens for token in part], dtype=np.int64),
+            positions=positions.astype(np.int64), sequences=sequences.astype(np.int64),
+            mask=same & (positions[:, None] >= positions[None]))
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], first: int = 0) -> Self:
+        """One sequence's tokens from position ``first`` on."""
+        return cls.ragged([tokens], [first])
+
+    @classmethod
+    def tree(cls, tokens: Sequence[int], parents: Sequence[int], first: int) -> Self:
+        """Candidates of one sequence: node i follows node ``parents[i]`` (-1: the cache), parents before children."""
+        count = len(tokens)
+        if len(parents) != count:
+            raise CompileError(f"each of {count} nodes must have a parent, not {len(parents)}")
+        mask, positions = np.zeros((count, count), dtype=bool), np.zeros(count, dtype=np.int64)
+        for i, parent in enumerate(parents):
+            if not -1 <= parent < i:
+                raise CompileError(f"the parent of node {i} must be a node before it, or -1, not {parent}")
+            if parent >= 0:
+                mask[i] = mask[parent]
+            mask[i, i] = True
+            positions[i] = first if parent < 0 else positions[parent] + 1
+        return cls(tokens=np.array(tokens, dtype=np.int64), positions=positions,
+                   sequences=np.zeros(count, dtype=np.int64), mask=mask)

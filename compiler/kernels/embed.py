@@ -1,0 +1,66 @@
+"""The residual stream's first value: each row's embedding, and learned positions added to it."""
+
+from __future__ import annotations
+
+from gemmule.compiler.ir import Embedding, Position, Rope
+from gemmule.compiler.kernels.constants import AngleRows, EmbeddingRows, PositionRows
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
+from gemmule.isa import MoveFlag, RequantFlag, SOp, Unit, VOp
+from gemmule.timing import ceil_div
+
+__all__ = ["embed", "lists", "load_angles", "new_residual"]
+
+TOKENS, POSITIONS = "tokens", "positions"
+"""Regions of the launch's inputs, uint16 by row."""
+
+
+def lists(b: Builder, *, positions: bool) -> None:
+    """Bring token ids, and positions where they are looked up, to the index list: ids first."""
+    for at, region in enumerate((TOKENS, POSITIONS)[:1 + positions]):
+        rows = ceil_div(2 * b.rows, b.config.dim)
+        size = rows * b.config.dim
+        b.reserve(region, size)
+        buffer = Buffer(region, rows, Bank.STATE)
+        b.add(Unit.LOAD, region, region=region, bytes=size, row=At(buffer), block_stride=1, rows=1)
+        b.add(Unit.SELECT, f"{region} to the list", op=SOp.LIST_LOAD, src0=At(buffer), dst=at * b.rows, n=b.m)
+
+
+def new_residual(b: Builder, columns: int) -> At:
+    """int16 planes of the residual stream: [group][low, high][row]."""
+    return At(Buffer("residual", 2 * b.rows * ceil_div(columns, b.config.dim), Bank.STATE))
+
+
+def embed(b: Builder, node: Embedding, position: Position | None, residual: At) -> None:
+    """``sat16(embedding[token] + position[position])`` into the residual planes."""
+    dim, groups = b.config.dim, ceil_div(node.columns, b.config.dim)
+    content = EmbeddingRows.of(node, dim)
+    offset = b.constant("embedding", content)
+    size = content.size // node.vocab
+    b.add(Unit.LOAD, "embeddings", region="embedding", offset=offset, stride=size, bytes=size, row=residual,
+          row_stride=1, block_stride=b.rows, rows=b.m, flags={MoveFlag.INDEXED}, list=0, last_index=node.vocab - 1)
+    if position is None:
+        return
+    table = PositionRows.of(position, dim)
+    offset, size = b.constant("position", table), table.size // position.positions
+    most = max(1, b.config.acc_rows // 2 // b.rows)
+    for first in range(0, groups, most):
+        count = min(most, groups - first)
+        acc = At(Buffer("positions", count * b.rows, Bank.ACCUMULATOR))
+        b.add(Unit.LOAD, "positions", region="position", offset=offset + 4 * dim * first, stride=size,
+              bytes=4 * dim * count, row=acc, row_stride=1, block_stride=b.rows, rows=b.m, list=b.rows,
+              flags={MoveFlag.INDEXED, MoveFlag.ACCUMULATOR}, last_index=position.positions - 1)
+        b.add(Unit.VECTOR, "add positions", op=VOp.REQUANT, flags={RequantFlag.RESIDUAL}, src0=acc, src0_stride=b.rows,
+              dst=residual + 2 * first * b.rows, dst_stride=2 * b.rows, mult=1, shift=0, m=b.m,
+              n=min(count * dim, node.columns - first * dim))
+
+
+def load_angles(b: Builder, node: Rope) -> At:
+    """Angles of the new rows: [row][group of a head, to a power of two][cos low, high, sin low, high]."""
+    dim, groups = b.config.dim, ceil_div(node.head_dim, b.config.dim)
+    step = 4 << (groups - 1).bit_length()
+    content = AngleRows.of(node, dim)
+    offset, size = b.constant("angles", content), 4 * groups * dim
+    angles = At(Buffer("angles", step * b.rows, Bank.STATE))
+    b.add(Unit.LOAD, "angles", region="angles", offset=offset, stride=size, bytes=size, row=angles, row_stride=step,
+          block_stride=1, rows=b.m, flags={MoveFlag.INDEXED}, list=b.rows, last_index=node.positions - 1)
+    return angles

@@ -1,0 +1,152 @@
+"""Products with streamed weights: chunks of columns through a ring of buffers, sums in the accumulator.
+
+A chunk is as many column groups as a ring slot takes at whole depth; where not even one does, its depth comes in pieces
+that accumulate. Each chunk is one load, so loads are long and commands few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Linear
+from gemmule.compiler.kernels.constants import ColumnRows, Weights
+from gemmule.compiler.kernels.layout import Span
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, rotation
+from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.place import Cut, cut_evenly
+from gemmule.isa import Dyn, Length, MatrixFlag, Unit
+from gemmule.timing import ceil_div
+
+__all__ = ["Ring", "Tile", "linear_tiles"]
+
+NO_DYN = (Dyn.NONE, 0, 0)
+
+
+class Ring:
+    """Buffers of equal size through which all weights stream, one after another."""
+
+    def __init__(self, slots: int, rows: int, align: int, acc_rows: int, parameter_rows: int) -> None:
+        """``acc_rows``: accumulator rows that a tile may take; ``parameter_rows``: of parameters loaded together."""
+        self.rows, self.acc_rows, self.parameter_rows = rows, acc_rows, parameter_rows
+        self.slots = tuple(Buffer(f"weights{i}", rows, Bank.STREAM, align) for i in range(slots))
+        self._next = rotation(self.slots)
+
+    def rewind(self) -> None:
+        """Begin again with the first buffer."""
+        self._next = rotation(self.slots)
+
+    def take(self) -> Buffer:
+        """The buffer whose content is oldest."""
+        return next(self._next)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sums of consecutive column groups, which the caller takes from the accumulator."""
+
+    acc: At
+    stride: int
+    """Accumulator rows from a group to the next."""
+    first: int
+    """First lane group."""
+    groups: int
+    parameters: At
+    """Column parameters of the first group."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A product's part of the depth: tiles ``first`` .. of a span."""
+
+    span: Span
+    first: int
+    tiles: int
+
+
+def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], lanes: np.ndarray, *,
+                 m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN) -> Iterator[Tile]:
+    """Write the product of ``spans`` with all columns of ``lanes``, tile by tile; the caller takes each tile's sums.
+
+    ``m`` and ``dyn``: rows of A, and which are the first.
+
+    Raises:
+        CompileError: not one column group at the smallest depth fits a ring slot.
+    """
+    config, dim = b.config, b.config.dim
+    form = WeightFormat(bits=node.bits, group=_device_group(node, spans, dim))
+    form.check(config)
+    whole = sum(form.rows(config, span.groups(dim)) for span in spans)
+    total, most = len(lanes) // dim, max(1, ring.acc_rows // b.rows)
+    groups = min(most, ring.rows // whole) or 1
+    pieces = _pieces(spans, form, b, ring.rows) if whole > ring.rows else [
+        [_Piece(span, 0, span.groups(dim)) for span in spans]]
+    if not pieces:
+        raise CompileError(
+            f"{node.name}: a ring slot of {ring.rows} rows must hold one tile of weights, {form.rows(config, 1)} rows: "
+            "use a larger scratchpad (spm_kib)")
+    rows = ColumnRows.rows(node)
+    for block_first, block in _blocks(total, groups, max(groups, ring.parameter_rows // rows)):
+        parameters = Buffer(f"{node.name} parameters", rows * block, Bank.STATE)
+        b.load_constants("static", [ColumnRows.of(node, lanes[block_first * dim:(block_first + block) * dim])],
+                         At(parameters), f"{node.name}: parameters")
+        for at, count in cut_evenly(block, ceil_div(block, groups)):
+            first = block_first + at
+            acc = At(Buffer(f"{node.name} sums", count * b.rows, Bank.ACCUMULATOR))
+            columns = lanes[first * dim:(first + count) * dim]
+            for number, piece in enumerate(pieces):
+                _multiply(b, ring, node, form, piece, columns, acc, number > 0, b.m if m is None else m, dyn)
+            yield Tile(acc, b.rows, first, count, At(parameters, at * rows))
+
+
+def _device_group(node: Linear, spans: Sequence[Span], dim: int) -> int:
+    """Depth that shares a scale on the device: the network's group where lanes are in order, else one tile's."""
+    if not node.group:
+        return 0
+    plain = len(spans) == 1 and np.array_equal(spans[0].columns[:node.depth], np.arange(node.depth))
+    return node.group if plain and node.group % dim == 0 else dim
+
+
+def _blocks(total: int, groups: int, most: int) -> Iterator[Cut]:
+    """Blocks of column groups that share a load of parameters, in whole chunks."""
+    size = max(groups, most // groups * groups)
+    for first in range(0, total, size):
+        yield first, min(size, total - first)
+
+
+def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) -> list[list[_Piece]]:
+    """Each span's depth in nearly equal parts that fit ``rows``; empty when a tile does not."""
+    config, step = b.config, form.tiles(b.config)
+    found: list[list[_Piece]] = []
+    for span in spans:
+        tiles = span.groups(config.dim)
+        most = max((n for n in range(step, tiles + step, step) if form.rows(config, n) <= rows), default=0)
+        if not most:
+            return []
+        units = ceil_div(tiles, step)
+        for first, count in cut_evenly(units, ceil_div(units, most // step)):
+            found.append([_Piece(span, first * step, min(count * step, tiles - first * step))])
+    return found
+
+
+def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: Sequence[_Piece], columns: np.ndarray,
+              acc: At, more: bool, m: Length, dyn: tuple[Dyn, int, int]) -> None:
+    """Load the weights of some depth of a chunk and multiply."""
+    config, dim = b.config, b.config.dim
+    slot, groups = ring.take(), len(columns) // dim
+    tiles = [Weights(node, columns, piece.span.columns[piece.first * dim:(piece.first + piece.tiles) * dim], form,
+                     form.rows(config, piece.tiles) * groups * dim) for piece in pieces]
+    b.load_constants("weights", tiles, At(slot), f"{node.name}: weights")
+    shared = ({MatrixFlag.B_INT4} if form.bits == 4 else set()) | ({MatrixFlag.GROUP_SCALES} if form.group else set())
+    at = 0
+    for piece, tile in zip(pieces, tiles, strict=True):
+        rows = form.rows(config, piece.tiles)
+        b.add(Unit.MATRIX, f"{node.name}: {groups} groups",
+              flags=shared | ({MatrixFlag.ACCUMULATE} if more or at else set()), dyn=dyn,
+              a_row=piece.span.at + piece.first * piece.span.stride, a_stride=piece.span.stride, b_row=At(slot, at),
+              b_stride=rows, c_row=acc, c_stride=b.rows, m=m, n=groups * dim, k=len(tile.depth),
+              group=form.tiles(config).bit_length() - 1 if form.group else 0)
+        at += rows * groups

@@ -1,0 +1,223 @@
+"""What kernels write: commands on virtual buffers and named DRAM regions, in an order right one after another.
+
+A kernel says what a buffer is for (its bank class) and how large it is, never where it stands; it names DRAM regions,
+never addresses. :mod:`gemmule.compiler.passes.allocate` gives rows, :mod:`gemmule.compiler.passes.emit` base registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from gemmule.compiler.ir import Network
+from gemmule.config import Config
+from gemmule.isa import Command, Dyn, Length, Unit
+from gemmule.operands import Memory
+
+__all__ = [
+    "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop", "Registers", "SetDisplacement", "Step", "Value",
+    "leaves", "rotation",
+]
+
+
+class Bank(Enum):
+    """Which neighbours a buffer's rows want: classes stand in banks of their own where there are enough."""
+
+    STREAM = "stream"
+    """Written by loads, read by the mesh as B: weights, blocks of the cache."""
+    OPERAND = "operand"
+    """Written by the vector unit, read by the mesh as A (and the new keys and values as B)."""
+    STATE = "state"
+    """The residual stream, parameters and tables: read by the vector unit."""
+    ACCUMULATOR = "accumulator"
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """``rows`` consecutive rows of a memory; equal only to itself."""
+
+    name: str
+    rows: int
+    bank: Bank
+    align: int = 1
+    """Its first row is a multiple of this."""
+
+    @property
+    def memory(self) -> Memory:
+        return Memory.ACC if self.bank is Bank.ACCUMULATOR else Memory.SPM
+
+
+@dataclass(frozen=True)
+class At:
+    """Row ``row`` of a buffer."""
+
+    buffer: Buffer
+    row: int = 0
+
+    def __add__(self, rows: int) -> At:
+        return At(self.buffer, self.row + rows)
+
+
+Value = int | Length | At
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A command of a unit whose rows may be :class:`At`; ``region`` is the DRAM region of a load or store."""
+
+    unit: Unit
+    op: int = 0
+    fields: Mapping[str, Value]
+    flags: frozenset[int] = frozenset()
+    dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0)
+    note: str = ""
+    region: str | None = None
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Buffers that it touches."""
+        return tuple(value.buffer for value in self.fields.values() if isinstance(value, At))
+
+
+@dataclass(frozen=True)
+class SetDisplacement:
+    """SET of a region's displacement to ``amount`` bytes, or by as many further, than it or ``origin``'s is."""
+
+    region: str
+    amount: int
+    further: bool = False
+    origin: str | None = None
+    """Another region from whose displacement the amount counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A body that runs ``ceil(times / 2**shift)`` times."""
+
+    body: tuple[Item, ...]
+    times: Length
+    shift: int = 0
+    note: str = ""
+    local: bool = False
+    """Each turn writes what it reads of buffers that nothing outside touches: they live within a turn."""
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Buffers that the body touches."""
+        return tuple(buffer for item in leaves(self.body) if isinstance(item, Step) for buffer in item.buffers)
+
+
+Item = Step | SetDisplacement | Loop | Command
+"""A :class:`Command` here is a control command."""
+
+
+def leaves(items: Iterable[Item]) -> Iterator[Step | SetDisplacement | Command]:
+    """Everything but the loops, bodies included, once each."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from leaves(item.body)
+        else:
+            yield item
+
+
+class Constant(Protocol):
+    """Content of a part of a DRAM region that is fixed by the network."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def pack(self, network: Network, config: Config) -> np.ndarray:
+        """The bytes, uint8 [size]."""
+        ...
+
+
+class Registers:
+    """Length registers of a pass."""
+
+    ROWS = 1
+    """New rows."""
+    CONTEXT = 2
+    """Cached rows before them."""
+    WANTED = 3
+    """Rows of which logits are wanted, the last ones."""
+    FIRST_WANTED = 4
+    LEFT = 5
+    """Cached rows that a loop has still to see."""
+    ROW = 6
+    """Accumulator rows by which a loop has moved on."""
+    POINTER = 7
+    """Where a layer's scalings begin among the halves of the parameter memory."""
+    SCALINGS = (8, 10, 12, 14)
+    """First registers of pairs that hold a scaling."""
+
+
+@dataclass
+class Builder:
+    """Collects what kernels write."""
+
+    config: Config
+    network: Network
+    rows: int
+    """Most new rows of a pass."""
+    items: list[Item] = field(default_factory=list)
+    constants: dict[str, list[tuple[int, Constant]]] = field(default_factory=dict)
+    """By region: (offset, content)."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes by region."""
+
+    @property
+    def m(self) -> Length:
+        """The new rows of a launch."""
+        return Length(self.rows, Registers.ROWS)
+
+    def add(self, unit: Unit, note: str, *, op: int = 0, flags: Iterable[int] = (),
+            dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), region: str | None = None, **fields: Value) -> None:
+        """Append a command."""
+        self.items.append(Step(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)), dyn=dyn,
+                               note=note, region=region))
+
+    def control(self, *items: SetDisplacement | Command) -> None:
+        """Append control commands."""
+        self.items += items
+
+    @contextmanager
+    def loop(self, times: Length, shift: int, note: str) -> Iterator[None]:
+        """What is appended inside becomes a body."""
+        outer, self.items = self.items, []
+        yield
+        body, self.items = tuple(self.items), outer
+        self.items.append(Loop(body=body, times=times, shift=shift, note=note))
+
+    def constant(self, region: str, content: Constant) -> int:
+        """Place content at the end of a region; returns its offset, aligned to a burst."""
+        align = max(self.config.burst_bytes, 64)
+        offset = -(-self.sizes.get(region, 0) // align) * align
+        self.sizes[region] = offset + content.size
+        self.constants.setdefault(region, []).append((offset, content))
+        return offset
+
+    def reserve(self, region: str, size: int) -> None:
+        """A region without content of the network."""
+        self.sizes[region] = max(self.sizes.get(region, 0), size)
+
+    def load_constants(self, region: str, contents: Sequence[Constant], to: At, note: str) -> None:
+        """Place contents one behind the other and load them into consecutive rows."""
+        offset = self.constant(region, contents[0])
+        for content in contents[1:]:
+            self.constants[region].append((self.sizes[region], content))
+            self.sizes[region] += content.size
+        self.add(Unit.LOAD, note, region=region, offset=offset, bytes=self.sizes[region] - offset, row=to,
+                 block_stride=1, rows=1)
+
+
+def rotation(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The buffers in turn, for ever."""
+    while True:
+        yield from buffers

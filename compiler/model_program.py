@@ -1,0 +1,119 @@
+"""A compiled network: the DRAM around its program, and the inputs and registers of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW
+from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
+from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.virtual import Constant
+from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.program import Program, ReadDram, Registers
+from gemmule.numerics import join_planes
+from gemmule.timing import ceil_div
+
+__all__ = ["ModelProgram"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProgram(Program):
+    """One program for 1 .. ``rows`` new rows of one sequence behind a cache of any length up to ``context``."""
+
+    graph: Graph
+    rows: int
+    context: int
+    share: int
+    """Heads that share a KV head."""
+    head_dim: int
+    tokens: bool
+    """The device gives back greedy tokens, not logits."""
+    keeps_scores: bool
+    """Scores stay in the accumulator between attention's passes, else they are computed twice."""
+    registers_of: Mapping[str, int]
+    """Base register by region."""
+    constants: Mapping[str, tuple[tuple[int, Constant], ...]]
+    """Contents by region, (offset, content)."""
+
+    def registers(self, rows: int, context: int, wanted: int | None = None) -> Registers:
+        """Registers of a pass over ``rows`` new rows behind ``context`` cached ones.
+
+        ``wanted``: of how many of the last rows the answers are wanted, by default all; with 0 the head does not run.
+
+        Raises:
+            CompileError: sizes out of range.
+        """
+        count = rows if wanted is None else wanted
+        if not 1 <= rows <= self.rows:
+            raise CompileError(f"a launch takes 1 to {self.rows} rows, not {rows}: launch again")
+        if not 0 <= context <= self.context - rows:
+            raise CompileError(
+                f"cached and new rows must be at most {self.context}, not {context} + {rows}: shorten the context")
+        if not 0 <= count <= rows:
+            raise CompileError(f"wanted rows must be from 0 to {rows}, not {count}")
+        address, size = self.symbols[CACHE]
+        stored = context * self.head_dim
+        return self.place(
+            windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
+            lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.WANTED: count,
+                     Length.FIRST_WANTED: rows - max(count, 1)})
+
+    def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
+        """(address, bytes) that the host writes before a pass.
+
+        Raises:
+            CompileError: rows of several sequences, unknown tokens, or positions beyond the network's.
+        """
+        if (rows.sequences != rows.sequences[0]).any():
+            raise CompileError("a pass takes rows of one sequence: launch for each")
+        if rows.tokens.max() >= self.graph.vocab:
+            raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
+        if rows.positions.max() >= self.graph.positions:
+            raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
+        for region, values in ((TOKENS, rows.tokens), (POSITIONS, rows.positions)):
+            if region in self.symbols:
+                yield self.symbols[region][0], values.astype("<u2").view(np.uint8)
+        if MASKS in self.symbols:
+            yield self.symbols[MASKS][0], self._bitmaps(rows.mask).reshape(-1)
+
+    def _bitmaps(self, mask: np.ndarray) -> np.ndarray:
+        """uint8 [share * rows, dim]: row i sees new row j; heads that share a KV head have the same rows."""
+        count, every = len(mask), self.share * self.rows
+        first = 0 if self.share == 1 else every - count  # the rows of a piece count from its last ``m`` columns
+        bits = np.zeros((self.share, self.rows, 8 * self.config.dim), dtype=np.uint8)
+        bits[:, :count, first:first + count] = mask
+        return np.packbits(bits.reshape(every, -1), axis=1, bitorder="little")
+
+    def fill(self, network: Network) -> np.ndarray:
+        """DRAM content (uint8, from ``base_address`` on) of a network with this graph."""
+        dram = np.zeros(self.size, dtype=np.uint8)
+        self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
+        for region, contents in self.constants.items():
+            begin = self.symbols[region][0] - self.base_address
+            for offset, content in contents:
+                dram[begin + offset:begin + offset + content.size] = content.pack(network, self.config)
+        return dram
+
+    def read_logits(self, read_dram: ReadDram, wanted: int) -> np.ndarray:
+        """int16 logits [wanted, vocab] of the last pass."""
+        groups = ceil_div(self.graph.vocab, self.config.dim)
+        raw = self.read(read_dram, ANSWERS, 0, 2 * wanted * groups * self.config.dim)
+        planes = raw.reshape(wanted, groups, 2, self.config.dim)
+        return join_planes(planes[:, :, 0], planes[:, :, 1]).reshape(wanted, -1)[:, :self.graph.vocab]
+
+    def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]:
+        """Greedy token of each wanted row; ties go to the lowest index."""
+        if not self.tokens:
+            return [int(i) for i in np.argmax(self.read_logits(read_dram, wanted), axis=1)] if wanted else []
+        return self.read(read_dram, ANSWERS, 0, 2 * wanted).view("<u2").tolist()
+
+    def extremes(self) -> list[Registers]:
+        """Registers of launches at the ends of what they may hold."""
+        most = self.context - 1
+        sizes = {(rows, min(context, self.context - rows)) for rows in (1, self.rows) for context in (0, 1, 65, most)}
+        return [self.registers(rows, context, wanted) for rows, context in sorted(sizes) for wanted in (rows, 0)]

@@ -1,0 +1,195 @@
+"""Allocate: rows to buffers by their lifetimes, each bank class in banks of its own where there are enough."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
+from gemmule.config import Config
+from gemmule.timing import ceil_div
+
+__all__ = ["Lifetime", "allocate", "lifetimes", "peak", "scratchpad_peak"]
+
+
+ORDER = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
+"""Bank classes of the scratchpad, from its first row on."""
+OLD = 32
+"""Items after which it no longer matters how long rows have been free."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """From the first item that touches a buffer to the last; a loop is one item."""
+
+    buffer: Buffer
+    begin: int
+    end: int
+
+
+def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
+    """Of every buffer, in the order in which they begin.
+
+    A loop is one place, but one whose turns are ``local`` is as long as its body; what is touched within it and outside
+    lives through all of it.
+    """
+    begin: dict[Buffer, int] = {}
+    end: dict[Buffer, int] = {}
+
+    def touch(buffers: Sequence[Buffer], first: int, last: int) -> None:
+        for buffer in buffers:
+            begin[buffer] = min(begin.get(buffer, first), first)
+            end[buffer] = max(end.get(buffer, last), last)
+
+    at, outside, turns = 0, set[Buffer](), list[tuple[Loop, int, int]]()
+    for item in items:
+        if isinstance(item, Loop) and item.local:
+            first = at
+            for inner in item.body:
+                touch(inner.buffers if isinstance(inner, Step | Loop) else (), at, at)
+                at += 1
+            turns.append((item, first, at - 1))
+        else:
+            buffers = item.buffers if isinstance(item, Step | Loop) else ()
+            touch(buffers, at, at)
+            outside.update(buffers)
+            at += 1
+    for loop, first, last in turns:
+        touch([buffer for buffer in loop.buffers if buffer in outside], first, last)
+    return [Lifetime(buffer, begin[buffer], end[buffer]) for buffer in sorted(begin, key=lambda b: begin[b])]
+
+
+class _Range:
+    """Rows ``first .. last - 1``; of the free places the one that has been free for longest.
+
+    ``spread``: rather one in the bank from which nothing has been taken for longest, so that neighbours in time stand
+    in different banks: whoever fills the next buffer does not keep the reader of this one out.
+    """
+
+    def __init__(self, first: int, last: int, bank: int, *, spread: bool = False) -> None:
+        self.spread, self.bank_rows = spread, bank
+        self.banks = range(ceil_div(first, bank) * bank, last, bank)
+        self.taken: dict[int, int] = {}
+        """By bank how many buffers had been placed when the last one went there."""
+        self.count = 0
+        self.segments = [(first, last, -1)]
+        """(first row, last row, item until which they are in use), one behind the other."""
+
+    def place(self, life: Lifetime) -> int | None:
+        """First row for a buffer, None when it does not fit."""
+        rows, align, last = life.buffer.rows, life.buffer.align, self.segments[-1][1]
+        best: tuple[int, int, int] | None = None
+        for start in sorted({ceil_div(low, align) * align for low, _, _ in self.segments}.union(self.banks)):
+            if start + rows > last:
+                break
+            at = bisect_right(self.segments, start, key=itemgetter(0)) - 1
+            used = -1
+            while at < len(self.segments) and self.segments[at][0] < start + rows and used < life.begin:
+                used = max(used, self.segments[at][2])
+                at += 1
+            key = (self._recent(start, rows), used, start)
+            if used < life.begin and (best is None or key < best):
+                best = key
+        if best is None:
+            return None
+        start = best[-1]
+        self.count += 1
+        for bank in range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1):
+            self.taken[bank] = self.count
+        self._take(start, start + rows, life)
+        return start
+
+    def _recent(self, start: int, rows: int) -> int:
+        """How many buffers had been placed when one went to a bank of these rows last."""
+        if not self.spread:
+            return 0
+        banks = range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1)
+        return max(self.taken.get(bank, 0) for bank in banks)
+
+    def _take(self, begin: int, end: int, life: Lifetime) -> None:
+        parts: list[tuple[int, int, int]] = []
+        for low, high, used in self.segments:
+            parts += [(low, min(high, begin), used)] if low < begin else []
+            parts += [(begin, end, life.end)] if low <= begin < high else []
+            parts += [(max(low, end), high, used)] if high > end else []
+        # What has been free for long is one piece: fewer places to look at.
+        old, found = life.begin - OLD, parts[:1]
+        for low, high, used in parts[1:]:
+            if used < old and found[-1][2] < old:
+                found[-1] = (found[-1][0], high, max(used, found[-1][2]))
+            else:
+                found.append((low, high, used))
+        self.segments = found
+
+
+def peak(lives: Iterable[Lifetime]) -> int:
+    """Rows that buffers need at once, at least."""
+    events: dict[int, int] = {}
+    for life in lives:
+        events[life.begin] = events.get(life.begin, 0) + life.buffer.rows
+        events[life.end + 1] = events.get(life.end + 1, 0) - life.buffer.rows
+    most = now = 0
+    for at in sorted(events):
+        now += events[at]
+        most = max(most, now)
+    return most
+
+
+def scratchpad_peak(items: Sequence[Item], config: Config, *, apart: bool) -> int:
+    """Scratchpad rows that are needed at least, each bank class by itself; ``apart``: in banks of its own."""
+    lives, unit = lifetimes(items), config.spm_bank_rows if apart else config.preload
+    return sum(ceil_div(peak(life for life in lives if life.buffer.bank is bank), unit) * unit for bank in ORDER)
+
+
+def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[Buffer, int]:
+    """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
+
+    Raises:
+        CompileError: they do not fit; the message names the first that does not.
+    """
+    lives = lifetimes(items)
+    classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
+    rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
+    if isinstance(rows, Lifetime):
+        raise _does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)")
+    found, unit = dict(rows), config.spm_bank_rows if apart else config.preload
+    for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
+        at, parts = 0, dict[Buffer, int]()
+        for bank in ORDER:
+            need = peak(classes[bank])
+            more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
+            size = ceil_div(need + more, unit) * unit
+            last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
+            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows))
+            if isinstance(made, Lifetime):
+                break
+            parts.update(made)
+            at += size
+        else:
+            return found | parts
+    whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
+                  _Range(0, config.spm_rows, config.spm_bank_rows))
+    if isinstance(whole, Lifetime) or apart:
+        life = whole if isinstance(whole, Lifetime) else made
+        assert isinstance(life, Lifetime)
+        raise _does_not_fit(life, config.spm_rows, "scratchpad (spm_kib)")
+    return found | whole
+
+
+def _fill(lives: Sequence[Lifetime], room: _Range) -> dict[Buffer, int] | Lifetime:
+    """Rows of all, or the first that finds none."""
+    found: dict[Buffer, int] = {}
+    for life in lives:
+        at = room.place(life)
+        if at is None:
+            return life
+        found[life.buffer] = at
+    return found
+
+
+def _does_not_fit(life: Lifetime, rows: int, memory: str) -> CompileError:
+    return CompileError(f"{life.buffer.name} must fit beside what is in use, {life.buffer.rows} of {rows} rows: use "
+                        f"fewer rows a launch or a larger {memory}")

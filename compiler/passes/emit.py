@@ -1,0 +1,67 @@
+"""Emit: commands with rows and base registers, bodies behind their REPEAT, waits within straight lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value, leaves
+from gemmule.compiler.schedule import place_waits
+from gemmule.config import Config
+from gemmule.control import repeat, set_displacement
+from gemmule.isa import CONTROL, NUM_BASES, Command, Length, Source
+
+__all__ = ["base_registers", "emit", "with_straight_waits"]
+
+
+def base_registers(items: Iterable[Item]) -> dict[str, int]:
+    """A base register for each DRAM region, in the order of use.
+
+    Raises:
+        CompileError: more regions than registers.
+    """
+    found: dict[str, int] = {}
+    for item in leaves(items):
+        if isinstance(item, Step | SetDisplacement) and item.region is not None:
+            found.setdefault(item.region, len(found))
+    if len(found) > NUM_BASES:
+        raise CompileError(f"a program must use at most {NUM_BASES} DRAM regions, not {len(found)}")
+    return found
+
+
+def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> list[Command]:
+    """All commands, without waits."""
+    found: list[Command] = []
+    for item in items:
+        match item:
+            case Loop():
+                body = emit(item.body, rows, bases)
+                found += [repeat(len(body), item.times, shift=item.shift, note=item.note), *body]
+            case Step():
+                found.append(_command(item, rows, bases))
+            case SetDisplacement():
+                origin = item.origin or (item.region if item.further else None)
+                source = Source.ZERO if origin is None else Source.DISPLACEMENT
+                found.append(set_displacement(bases[item.region], source, bases[origin] if origin else 0,
+                                              amount=item.amount, note=item.region))
+            case Command():
+                found.append(item)
+    return found
+
+
+def _command(step: Step, rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> Command:
+    def number(value: Value) -> int | Length:
+        return rows[value.buffer] + value.row if isinstance(value, At) else value
+
+    fields: dict[str, Any] = {name: number(value) for name, value in step.fields.items()}
+    if step.region is not None:
+        fields["base"] = bases[step.region]
+    return Command.make(step.unit, op=step.op, flags=step.flags, dyn=step.dyn, note=step.note, **fields)
+
+
+def with_straight_waits(commands: Sequence[Command], config: Config, bounds: Bounds) -> list[Command]:
+    """The waits of the commands as they stand, each body once."""
+    placed = iter(place_waits([command for command in commands if command.unit != CONTROL], config, bounds))
+    return [command if command.unit == CONTROL else next(placed) for command in commands]

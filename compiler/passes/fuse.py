@@ -1,0 +1,152 @@
+"""Fuse: nodes to operators, each of which one kernel writes whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import (
+    Activation,
+    Add,
+    Attention,
+    DType,
+    Embedding,
+    Graph,
+    Linear,
+    Node,
+    Norm,
+    Position,
+    Product,
+    Rope,
+)
+
+__all__ = ["Attend", "Embed", "Head", "Inner", "Normalize", "Operator", "Project", "fuse"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed:
+    """Embedding rows, with learned positions added."""
+
+    embedding: Embedding
+    position: Position | None
+    add: Add | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalize:
+    """A norm of the residual stream."""
+
+    norm: Norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attend:
+    """Queries, keys and values of a norm's rows, and their attention."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    query_rope: Rope | None
+    key_rope: Rope | None
+    attention: Attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """An MLP's inner rows, gated or not."""
+
+    up: Linear
+    activation: Activation
+    gate: Linear | None = None
+    product: Product | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A linear whose result is added to the residual stream."""
+
+    linear: Linear
+    add: Add
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The last linear: logits."""
+
+    linear: Linear
+
+
+Operator = Embed | Normalize | Attend | Inner | Project | Head
+
+
+def nodes_of(operator: Operator) -> tuple[Node, ...]:
+    """The nodes that an operator computes."""
+    return tuple(value for value in vars(operator).values() if isinstance(value, Node))
+
+
+def fuse(graph: Graph) -> list[Operator]:
+    """Operators in the order of the graph; each node belongs to one.
+
+    Raises:
+        CompileError: a node that no operator takes; the message names it.
+    """
+    if not graph.integer:
+        raise CompileError("the network must be quantised before it is compiled: `gemmule import` does it")
+    found = sorted(_operators(graph), key=lambda operator: max(
+        graph.nodes.index(node) for node in nodes_of(operator)))
+    taken = {node.name for operator in found for node in nodes_of(operator)}
+    left = [node for node in graph.nodes if node.name not in taken]
+    if left or sum(len(nodes_of(operator)) for operator in found) != len(graph.nodes):
+        name = left[0].name if left else "a node"
+        raise CompileError(f"{name} must be part of a decoder as the compiler knows them (pre-norm layers of attention "
+                           "and MLP)")
+    return found
+
+
+def _operators(graph: Graph) -> Iterator[Operator]:
+    inner: set[str] = set()
+    for node in graph.nodes:
+        if isinstance(node, Attention):
+            (query, query_rope), (key, key_rope), (value, _) = (
+                _rotated(graph, name) for name in (node.query, node.key, node.value))
+            inner |= {query.name, key.name, value.name}
+            yield Attend(query=query, key=key, value=value, query_rope=query_rope, key_rope=key_rope, attention=node)
+        elif isinstance(node, Activation):
+            first = _linear(graph, node.x)
+            products = [reader for reader in graph.readers(node.name) if isinstance(reader, Product)]
+            inner.add(first.name)
+            if not products:
+                yield Inner(up=first, activation=node)
+                continue
+            product = products[0]
+            up = _linear(graph, product.b if product.a == node.name else product.a)
+            inner.add(up.name)
+            yield Inner(up=up, activation=node, gate=first, product=product)
+        elif isinstance(node, Norm):
+            yield Normalize(norm=node)
+        elif isinstance(node, Embedding):
+            adds = [reader for reader in graph.readers(node.name) if isinstance(reader, Add)]
+            other = graph.by_name[adds[0].b] if adds else None
+            position = other if isinstance(other, Position) else None
+            yield Embed(embedding=node, position=position, add=adds[0] if position else None)
+    for node in graph.nodes:
+        if isinstance(node, Linear) and node.name not in inner:
+            if node.name == graph.output:
+                yield Head(linear=node)
+                continue
+            adds = [reader for reader in graph.readers(node.name) if isinstance(reader, Add)]
+            if len(adds) == 1 and adds[0].b == node.name and node.type.dtype is DType.INT32:
+                yield Project(linear=node, add=adds[0])
+
+
+def _linear(graph: Graph, name: str) -> Linear:
+    node = graph.by_name[name]
+    if not isinstance(node, Linear):
+        raise CompileError(f"{name} must be a linear there, not {node.op}")
+    return node
+
+
+def _rotated(graph: Graph, name: str) -> tuple[Linear, Rope | None]:
+    node = graph.by_name[name]
+    return (_linear(graph, node.x), node) if isinstance(node, Rope) else (_linear(graph, name), None)

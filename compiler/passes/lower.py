@@ -1,0 +1,150 @@
+"""Lower: operators to commands on virtual buffers, by the kernels, in an order right one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Network
+from gemmule.compiler.kernels import embed, head, mlp
+from gemmule.compiler.kernels.attention import AttentionKernel, load_masks
+from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
+from gemmule.compiler.kernels.layout import Span, by_heads, in_order
+from gemmule.compiler.kernels.linear import Ring, linear_tiles
+from gemmule.compiler.kernels.norm import normalize_rows
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item
+from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, nodes_of
+from gemmule.compiler.passes.map import Mapping
+from gemmule.config import Config
+
+__all__ = ["Lowered", "lower"]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What the kernels write for one pass: before the layers, layer by layer, behind them."""
+
+    before: list[Item]
+    layers: list[list[Item]]
+    behind: list[Item]
+    builder: Builder
+    """Holds the contents of DRAM."""
+
+
+def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping) -> Lowered:
+    """Commands on virtual buffers for every operator."""
+    return _Lowering(network, config, mapping).run(operators)
+
+
+def _layer(operator: Operator) -> int | None:
+    return nodes_of(operator)[-1].layer
+
+
+class _Lowering:
+    def __init__(self, network: Network, config: Config, mapping: Mapping) -> None:
+        self.b = Builder(config, network, mapping.rows)
+        self.mapping, self.config = mapping, config
+        self.ring = Ring(mapping.ring_slots, mapping.ring_rows, config.preload, mapping.acc_rows,
+                         mapping.parameter_rows)
+        self.residual: At | None = None
+        self.values: dict[str, list[Span]] = {}
+        """int8 values by node name."""
+        self.angles: At | None = None
+        self.masks: tuple[At, At] | None = None
+        self.blocks: tuple[Buffer, ...] = ()
+        self.layers = 0
+
+    def run(self, operators: Sequence[Operator]) -> Lowered:
+        """All operators, layers apart."""
+        self._begin(operators)
+        parts: list[tuple[int | None, list[Item]]] = []
+        for layer, group in groupby(operators, _layer):
+            self.ring.rewind()  # so that equal layers use the same buffers
+            for operator in group:
+                self._operator(operator)
+            parts.append((layer, self.b.items))
+            self.b.items = []
+        layers = [items for layer, items in parts if layer is not None]
+        first = next((i for i, (layer, _) in enumerate(parts) if layer is not None), len(parts))
+        return Lowered(
+            before=[item for _, items in parts[:first] for item in items], layers=layers,
+            behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b)
+
+    def _operator(self, operator: Operator) -> None:
+        match operator:
+            case Embed():
+                self.residual = embed.new_residual(self.b, operator.embedding.columns)
+                embed.embed(self.b, operator.embedding, operator.position, self.residual)
+            case Normalize():
+                self.values[operator.norm.name] = [normalize_rows(self.b, operator.norm, self._residual())]
+            case Attend():
+                self._attend(operator)
+            case Inner():
+                self.values[(operator.product or operator.activation).name] = [mlp.inner_rows(
+                    self.b, self.ring, self._one(operator.up.x), operator.up, operator.activation, operator.gate,
+                    operator.product)]
+            case Project():
+                self._project(operator)
+            case Head():
+                write = head.tokens if self.mapping.tokens else head.logits
+                write(self.b, self.ring, operator.linear, self._one(operator.linear.x))
+
+    def _begin(self, operators: Sequence[Operator]) -> None:
+        """Index lists, angles, bitmaps and the buffers for blocks of the cache."""
+        attends = [operator for operator in operators if isinstance(operator, Attend)]
+        ropes = [operator.query_rope for operator in attends if operator.query_rope]
+        learned = any(isinstance(operator, Embed) and operator.position for operator in operators)
+        embed.lists(self.b, positions=bool(ropes) or learned)
+        if ropes:
+            self.angles = embed.load_angles(self.b, ropes[0])
+        if attends:
+            node = attends[0].attention
+            rows = node.heads // node.kv_heads * self.b.rows
+            self.masks = load_masks(self.b, rows)
+            size = -(-node.head_dim // self.config.dim) * self.mapping.attention.block
+            self.blocks = tuple(Buffer(f"block {i}", size, Bank.STREAM, self.config.preload)
+                                for i in range(self.mapping.attention.ring))
+
+    def _residual(self) -> At:
+        if self.residual is None:
+            raise CompileError("a network must begin with an embedding")
+        return self.residual
+
+    def _one(self, name: str) -> Span:
+        spans = self.values.get(name, [])
+        if len(spans) != 1:
+            raise CompileError(f"{name} must be an int8 value in one piece here")
+        return spans[0]
+
+    def _attend(self, operator: Attend) -> None:
+        b, node = self.b, operator.attention
+        if self.masks is None:
+            raise CompileError(f"{node.name}: no bitmaps")
+        kernel = AttentionKernel(b, node, self.mapping.attention, self.layers, *self.masks, self.blocks)
+        self.layers += 1
+        kv = range(node.kv_heads)
+        # Keys and values first: they leave for the cache while queries are computed.
+        for linear, rope, heads in (
+                (operator.key, operator.key_rope,
+                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.key, h), kernel.new)),
+                (operator.value, None,
+                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.value, h), kernel.new)),
+                (operator.query, operator.query_rope,
+                 Heads(range(node.heads), node.head_dim, kernel.place_query, kernel.all))):
+            lanes = by_heads(np.array(heads.order), node.head_dim, self.config.dim)
+            for tile in linear_tiles(b, self.ring, linear, [self._one(linear.x)], lanes):
+                store_heads(b, linear, tile, heads, rope, self.angles if rope else None)
+            if linear is operator.value:
+                kernel.store_new()
+        kernel.write()
+        self.values[node.name] = kernel.spans()
+
+    def _project(self, operator: Project) -> None:
+        b, linear, dim = self.b, operator.linear, self.config.dim
+        lanes = in_order(linear.columns, dim)
+        for tile in linear_tiles(b, self.ring, linear, self.values[linear.x], lanes):
+            add_to_residual(b, linear, tile, self._residual())

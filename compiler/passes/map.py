@@ -1,0 +1,89 @@
+"""Map: sizes of what streams and of attention's blocks, in the order of preference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Attention, Graph, Linear
+from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
+from gemmule.config import Config
+from gemmule.timing import ceil_div
+
+__all__ = ["Mapping", "mappings"]
+
+BLOCKS = (64, 32, 16, 8, 4)
+"""Cached positions of a block."""
+CHUNK_BYTES = 32 * 1024
+"""A slot of the weight ring takes this at most: longer loads gain nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapping:
+    """How a network is cut for a device."""
+
+    rows: int
+    """Most new rows of a launch."""
+    ring_slots: int
+    ring_rows: int
+    """Scratchpad rows of a slot of the weight ring."""
+    acc_rows: int
+    """Accumulator rows that a product's tile may take."""
+    parameter_rows: int
+    """Rows of column parameters that are loaded together, about."""
+    attention: AttentionMapping
+    tokens: bool
+    """Greedy tokens instead of logits."""
+
+
+def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: bool) -> Iterator[Mapping]:
+    """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
+
+    Raises:
+        CompileError: more rows than statistics or bitmaps take.
+    """
+    node = graph.attentions[0]
+    every = attention_rows(node, max(rows, 1))
+    most = min(config.stat_rows, 8 * config.dim)
+    if rows < 1 or every > most:
+        raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
+                           f"{every}: use fewer rows")
+    for attention in _attentions(node, config, rows, context):
+        for ring_rows, slots, share in _rings(graph, config):
+            yield Mapping(
+                rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
+                parameter_rows=min(1024, config.spm_rows // share), attention=attention, tokens=tokens)
+
+
+def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:
+    """(rows of a slot, slots) of the weight ring, and the share of the scratchpad that column parameters may take.
+
+    Slots of whole column groups of most linears first, and as many as run well ahead.
+    """
+    dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
+    depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
+    common = max(set(depths), key=depths.count)
+    sizes = [(common * count, 8, least) for count, least in ((2, 4), (1, 3)) if common * count <= most]
+    sizes += [(most >> halving, 4, 2) for halving in range(12)]
+    for rows, high, low in sizes:
+        for share, slots in product((16, 32), range(high, low - 1, -1)):
+            if rows >= config.preload and rows * slots <= config.spm_rows:
+                yield ceil_div(rows, config.preload) * config.preload, slots, share
+
+
+def _attentions(node: Attention, config: Config, rows: int, context: int) -> Iterator[AttentionMapping]:
+    """Those whose scores, context and blocks could fit."""
+    head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
+    for keep in (True, False):
+        for block in BLOCKS:
+            for blocks in (4, 2, 1):
+                made = AttentionMapping(
+                    block=block, blocks=blocks, keep=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1,
+                    context=context)
+                turn = blocks * ceil_div(block, config.dim) * every
+                scores = made.kept_rows(node, config.dim, rows) + turn if keep else 2 * turn
+                need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
+                if need <= config.acc_rows and made.ring * head * block <= config.spm_rows // 4:
+                    yield made

@@ -1,0 +1,160 @@
+"""Roll: equal layers become one body; what differs between them comes from displacements and from registers.
+
+Layers are equal when their commands differ only in DRAM offsets, which move by the same bytes from layer to layer in
+each region, and in the scalings of vector commands. The body is the first layer's. Behind each turn displacements move
+on; scalings stand in the parameter memory, layer by layer, and come to length registers before they are used.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, Registers, SetDisplacement, Step, leaves
+from gemmule.config import Config
+from gemmule.control import params, set_length
+from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, Source, Unit
+
+__all__ = ["LAYER_REGION", "roll"]
+
+SCALING = ("mult", "shift", "shift2")
+"""Fields that a register pair takes the place of."""
+LAYER_REGION = " of the layer"
+"""Behind a region's name: a base register that only holds the displacement of a layer's part of it."""
+Halves = tuple[tuple[int, int], ...]
+"""Scalings of a command by layer: what the two registers hold."""
+
+
+class _UnequalError(Exception):
+    """Layers that cannot be one body."""
+
+
+def roll(layers: Sequence[Sequence[Item]], config: Config) -> list[Item]:
+    """Items that do what the layers do one after another: a body if they are equal, else as they stand."""
+    if len(layers) > 1:
+        try:
+            return _Roller(layers, config).run()
+        except _UnequalError:
+            pass
+    return [item for layer in layers for item in layer]
+
+
+def _walk(items: Sequence[Item]) -> Iterator[Item]:
+    """Every item, loops before their bodies."""
+    for item in items:
+        yield item
+        if isinstance(item, Loop):
+            yield from _walk(item.body)
+
+
+@dataclass
+class _Numbers:
+    """Buffers of a layer by the order in which they come."""
+
+    found: dict[Buffer, int] = field(default_factory=dict)
+
+    def of(self, at: At) -> tuple[int, int, int]:
+        return self.found.setdefault(at.buffer, len(self.found)), at.buffer.rows, at.row
+
+
+class _Roller:
+    def __init__(self, layers: Sequence[Sequence[Item]], config: Config) -> None:
+        self.layers, self.config = layers, config
+        walked = [list(_walk(layer)) for layer in layers]
+        if len({len(items) for items in walked}) != 1:
+            raise _UnequalError
+        self.strides: dict[str, int] = {}
+        self.scalings: dict[int, Halves] = {}
+        """Of the steps (by identity) whose scalings differ."""
+        numbers = [_Numbers() for _ in layers]
+        for same in zip(*walked, strict=True):
+            self._compare(same, numbers)
+        self.reset = {item.region for item in walked[0] if isinstance(item, SetDisplacement)}
+        """Regions whose displacement the body sets itself."""
+        self.places: dict[Halves, int] = {}
+        self.slots: OrderedDict[Halves, int] = OrderedDict()
+
+    def _compare(self, same: Sequence[Item], numbers: Sequence[_Numbers]) -> None:
+        first = same[0]
+        if not isinstance(first, Step):
+            plain = [replace(item, body=(), note="") if isinstance(item, Loop) else item for item in same]
+            if any(item != plain[0] for item in plain):
+                raise _UnequalError
+            return
+        steps = [item for item in same if isinstance(item, Step)]
+        scaled = [tuple(step.fields.get(name, 0) for name in SCALING) for step in steps]
+        differ = first.unit is Unit.VECTOR and len(set(scaled)) > 1
+        left_out = {"offset"} | (set(SCALING) if differ else set())
+        kept = [(step.unit, step.op, step.flags, step.dyn, step.region, {
+            name: number.of(value) if isinstance(value, At) else value
+            for name, value in step.fields.items() if name not in left_out})
+            for step, number in zip(steps, numbers, strict=False)]
+        if len(steps) != len(same) or any(part != kept[0] for part in kept):
+            raise _UnequalError
+        if differ:
+            self.scalings[id(first)] = tuple(
+                (int(mult), int(shift) | int(shift2) << 6) for mult, shift, shift2 in scaled)  # type: ignore[arg-type]
+        if first.region is not None:
+            offsets = [int(step.fields.get("offset", 0)) for step in steps]  # type: ignore[arg-type]
+            moved = {b - a for a, b in zip(offsets, offsets[1:])}
+            if len(moved) != 1 or self.strides.setdefault(first.region, min(moved)) != min(moved):
+                raise _UnequalError
+
+    def run(self) -> list[Item]:
+        """Parameters, the loop, and displacements back at 0."""
+        body = list(self._body(self.layers[0], inside=False))
+        count, used = len(self.layers), 2 * len(self.places)
+        halves = [0] * (used * count)
+        for scalings, at in self.places.items():
+            for i, pair in enumerate(scalings):
+                halves[i * used + at:i * used + at + 2] = pair
+        words = [low | high << 16 for low, high in zip(halves[::2], halves[1::2])]
+        room = self.config.parameter_words // PARAMS_WORDS * PARAMS_WORDS
+        if len(words) > room or len(halves) > MAX_LENGTH:
+            raise _UnequalError
+        begin: list[Item] = [params(at, *(word - (word >> 31 << 32) for word in words[at:at + PARAMS_WORDS]))
+                             for at in range(0, len(words), PARAMS_WORDS)]
+        if used:
+            begin.append(set_length(Registers.POINTER, note="scalings of the first layer"))
+            body.append(set_length(Registers.POINTER, Source.LENGTH, Registers.POINTER, amount=used))
+        moved = [(region, stride) for region, stride in self.strides.items() if stride]
+        body += [SetDisplacement(self._holder(region), stride, further=True) for region, stride in moved]
+        loop = Loop(body=tuple(body), times=Length(count), note="layers", local=True)
+        return [*begin, loop, *(SetDisplacement(self._holder(region), 0) for region, _ in moved)]
+
+    def _holder(self, region: str) -> str:
+        """The region whose displacement a layer moves: one aside where the body sets the region's own."""
+        return region + LAYER_REGION if region in self.reset else region
+
+    def _body(self, items: Iterable[Item], inside: bool) -> Iterator[Item]:
+        for item in items:
+            if isinstance(item, Loop):
+                wanted = {self.scalings[id(step)]: None for step in leaves(item.body) if id(step) in self.scalings}
+                for scaling in wanted:
+                    yield from self._bring(scaling)
+                yield replace(item, body=tuple(self._body(item.body, True)))
+            elif isinstance(item, Step) and id(item) in self.scalings:
+                if not inside:
+                    yield from self._bring(self.scalings[id(item)])
+                fields = {name: value for name, value in item.fields.items() if name not in SCALING}
+                yield replace(item, fields={**fields, "scale_reg": self.slots[self.scalings[id(item)]]})
+            elif isinstance(item, SetDisplacement) and not item.further and self.strides.get(item.region):
+                yield replace(item, origin=item.region + LAYER_REGION)
+            else:
+                yield item
+
+    def _bring(self, scaling: Halves) -> Iterator[Command]:
+        """SET the registers of a scaling if they do not hold it yet."""
+        if scaling in self.slots:
+            self.slots.move_to_end(scaling)
+            return
+        pairs = Registers.SCALINGS
+        if len(self.slots) < len(pairs):
+            register = pairs[len(self.slots)]
+        else:
+            _, register = self.slots.popitem(last=False)
+        self.slots[scaling] = register
+        at = self.places.setdefault(scaling, 2 * len(self.places))
+        for i in range(2):
+            yield set_length(register + i, Source.HALF, Registers.POINTER, index=at + i)

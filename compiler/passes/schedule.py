@@ -1,0 +1,50 @@
+"""Schedule: equal layers as one body, and loads of what is fixed up to where their buffer is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.compiler.kernels.virtual import Buffer, Item, Loop, SetDisplacement, Step, leaves
+from gemmule.compiler.passes.lower import Lowered
+from gemmule.compiler.passes.roll import roll
+from gemmule.config import Config
+from gemmule.isa import Unit
+
+__all__ = ["hoist", "schedule"]
+
+
+def schedule(lowered: Lowered, config: Config) -> list[Item]:
+    """All items in the order in which they are dispatched."""
+    return hoist([*lowered.before, *roll([hoist(layer) for layer in lowered.layers], config), *lowered.behind])
+
+
+def hoist(items: Sequence[Item]) -> list[Item]:
+    """The items with every load of a constant right behind the last item that touches its buffer.
+
+    Loads keep their order among themselves, so none waits for one behind it; loops move as one item, and nothing moves
+    into them.
+    """
+    touched: dict[Buffer, int] = {}
+    displaced: dict[str, int] = {}
+    keys: list[tuple[int, int, int]] = []
+    latest = -1
+    for i, item in enumerate(items):
+        if isinstance(item, Step) and _moves(item):
+            latest = max(latest, displaced.get(item.region or "", -1),
+                         *(touched.get(buffer, -1) for buffer in item.buffers))
+            keys.append((latest, 1, i))
+        else:
+            keys.append((i, 0, i))
+            if isinstance(item, Step) and item.unit is Unit.LOAD:
+                latest = max(latest, i)
+        for buffer in item.buffers if isinstance(item, Step | Loop) else ():
+            touched[buffer] = i
+        for part in leaves([item]):
+            if isinstance(part, SetDisplacement):
+                displaced[part.region] = i
+    return [items[key[2]] for key in sorted(keys)]
+
+
+def _moves(step: Step) -> bool:
+    """Whether a load reads what no launch changes."""
+    return step.unit is Unit.LOAD and step.region in ("weights", "static")

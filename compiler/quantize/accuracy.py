@@ -1,0 +1,122 @@
+"""How far a network in integers is from the float one it stands for: by node, by layer, in perplexity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Add, Cache, DType, FloatInterpreter, Graph, IntegerInterpreter, Network, Node, Type
+from gemmule.compiler.ir.float_interpreter import Observer
+from gemmule.compiler.quantize.network import Quantized
+from gemmule.compiler.quantize.taps import passes
+from gemmule.numerics import saturate
+
+__all__ = ["Errors", "layer_outputs", "measure_errors", "perplexity"]
+
+BITS = {DType.INT8: 8, DType.INT16: 16}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative root mean square errors: ``rms(integer - float) / rms(float)``."""
+
+    nodes: dict[str, float]
+    """Of each node, computed from the float network's values."""
+    layers: list[float]
+    """Of each layer's output, computed from the float network's value before it."""
+    logits: float
+    """Of the output, everything computed in integers."""
+
+
+def layer_outputs(network: Network) -> list[str]:
+    """Names of the values that leave the layers: each one's last sum."""
+    found: dict[int, str] = {}
+    for node in network.graph.nodes:
+        if isinstance(node, Add) and node.layer is not None:
+            found[node.layer] = node.name
+    return [found[layer] for layer in sorted(found)]
+
+
+def _scale(node: Node, type_: Type) -> np.ndarray:
+    """The scale of each column."""
+    scales = np.atleast_1d(np.asarray(type_.scale, dtype=np.float64))
+    return np.repeat(scales, node.columns // len(scales))
+
+
+def _codes(node: Node, value: np.ndarray) -> np.ndarray:
+    """A float value in a node's type, to the nearest."""
+    found = np.rint(value / _scale(node, node.type)).astype(np.int64)
+    return saturate(found, BITS[node.type.dtype]) if node.type.dtype in BITS else found
+
+
+class _Sums:
+    def __init__(self) -> None:
+        self.error: dict[str, float] = {}
+        self.power: dict[str, float] = {}
+
+    def add(self, name: str, seen: np.ndarray, wanted: np.ndarray) -> None:
+        self.error[name] = self.error.get(name, 0.0) + float(((seen - wanted) ** 2).sum())
+        self.power[name] = self.power.get(name, 0.0) + float((wanted.astype(np.float64) ** 2).sum())
+
+    def ratio(self, name: str) -> float:
+        return float(np.sqrt(self.error[name] / (self.power[name] or 1.0)))
+
+
+def _comparing(graph: Graph, sums: _Sums, wanted: Mapping[str, np.ndarray]) -> Observer:
+    """Adds up how far values are from those wanted."""
+    def observe(name: str, value: np.ndarray) -> None:
+        node = graph.by_name[name]
+        sums.add(name, value * _scale(node, node.type), wanted[name])
+
+    return observe
+
+
+def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
+    """Errors over windows of tokens [windows, length], which should not be those of calibration."""
+    network, reference = quantized.network, quantized.reference
+    graph = network.graph
+    if not len(windows):
+        raise CompileError("errors need at least one window of tokens")
+    integer, real = IntegerInterpreter(network), FloatInterpreter(reference)
+    ends, nodes, layers, logits = layer_outputs(network), _Sums(), _Sums(), _Sums()
+    fed = [*ends, *(node.name for node in graph.nodes
+                    if node.layer is None and node.type.dtype is DType.INT16 and node.name != graph.output)]
+    for rows in passes(windows):
+        wanted: dict[str, np.ndarray] = {}
+        real.forward(rows, Cache(reference.graph), wanted.__setitem__)
+        codes = {node.name: _codes(node, wanted[node.name]) for node in graph.nodes}
+
+        integer.forward(rows, Cache(graph), _comparing(graph, nodes, wanted), codes)
+        integer.forward(rows, Cache(graph), _comparing(graph, layers, wanted), {name: codes[name] for name in fed})
+        integer.forward(rows, Cache(graph), _comparing(graph, logits, wanted))
+    return Errors({node.name: nodes.ratio(node.name) for node in graph.nodes},
+                  [layers.ratio(name) for name in ends], logits.ratio(graph.output))
+
+
+def perplexity(network: Network, windows: np.ndarray) -> float:
+    """``exp`` of the mean next-token cross-entropy in nats, each window [windows, length] from an empty context."""
+    graph, nats, count = network.graph, 0.0, 0
+    integer = graph.integer
+    interpreter = IntegerInterpreter(network) if integer else FloatInterpreter(network)
+    node = graph.by_name[graph.output]
+    scale = _scale(node, node.type) if integer else 1.0
+    for part in passes(windows):
+        values = interpreter.forward(part, Cache(graph)).astype(np.float64) * scale
+        following = np.roll(part.tokens, -1)
+        kept = np.roll(part.sequences, -1) == part.sequences
+        kept[-1] = False
+        nats, count = nats + _nats(values[kept], following[kept]), count + int(kept.sum())
+    if not count:
+        raise CompileError("perplexity needs windows of at least two tokens")
+    return float(np.exp(nats / count))
+
+
+def _nats(logits: np.ndarray, tokens: np.ndarray) -> float:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    found = np.take_along_axis(shifted, tokens[:, None], -1)[:, 0]
+    return float((np.log(np.exp(shifted).sum(axis=-1)) - found).sum())
+
+

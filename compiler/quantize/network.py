@@ -1,0 +1,269 @@
+"""A float network in integers: every constant that the device uses is fixed here.
+
+Scales are static: activations by calibration, weights by column or group, keys, values and queries by KV head, the
+residual stream one for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import (
+    Activation,
+    Add,
+    Attention,
+    DType,
+    Embedding,
+    Graph,
+    Linear,
+    Network,
+    Node,
+    Norm,
+    Position,
+    Product,
+    Rope,
+    Type,
+)
+from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
+from gemmule.compiler.quantize.smooth import smooth
+from gemmule.compiler.quantize.steps import activation_step, head_steps, int8_step
+from gemmule.compiler.quantize.taps import Taps, observe
+from gemmule.compiler.quantize.weights import codes
+from gemmule.numerics import saturate
+
+__all__ = ["Options", "Quantized", "quantize_network"]
+
+INT16_MAX, INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
+ROPE_BITS = 7
+"""Fraction bits that a rotation rounds away."""
+RESIDUAL_ROOM, LOGIT_ROOM = 1.25, 1.5
+"""Room beyond the largest value seen."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How weights and activations become integers."""
+
+    bits: Literal[4, 8] = 8
+    group: int = 32
+    """Rows of depth that share an int4 scale; 0: one a column."""
+    method: Literal["nearest", "second-order"] = "nearest"
+    smooth: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A network in integers, and the float one that it stands for (ranges evened out, the same function)."""
+
+    network: Network
+    reference: Network
+
+
+def quantize_network(network: Network, windows: np.ndarray, options: Options,
+                     progress: Progress = lambda step: None) -> Quantized:
+    """Quantise with calibration tokens [windows, length].
+
+    The logits' linear stays int8 with ``bits`` 4: it is a small share of a decoder's weights and decides its tokens.
+    Equal inputs and options give equal bytes.
+
+    Raises:
+        CompileError: tokens that the network does not have; scales that the device cannot express.
+    """
+    windows = np.atleast_2d(np.asarray(windows, dtype=np.int64))
+    if windows.size == 0 or windows.min() < 0 or windows.max() >= network.graph.vocab:
+        raise CompileError(f"calibration tokens must be from 0 to {network.graph.vocab - 1} and not empty")
+    windows = windows[:, :network.graph.positions]
+    if options.smooth:
+        progress("ranges of norms")
+        network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed))
+    progress("activations")
+    taps = observe(network, windows, options.seed, grams=options.method == "second-order")
+    return Quantized(_Quantizer(network, taps, options, progress).run(), network)
+
+
+class _Quantizer:
+    def __init__(self, network: Network, taps: Taps, options: Options, progress: Progress) -> None:
+        self.network, self.graph, self.taps, self.options = network, network.graph, taps, options
+        self.progress = progress
+        self.nodes: list[Node] = []
+        self.weights: dict[str, np.ndarray] = {}
+        stream = [node.name for node in self.graph.nodes if isinstance(node, Embedding | Position | Add)]
+        tables = [float(np.abs(network.tensor(node, "table")).max()) for node in self.graph.nodes
+                  if isinstance(node, Embedding | Position)]
+        # Every token's embedding counts, seen in calibration or not.
+        self.residual = RESIDUAL_ROOM * max([*tables, *(taps.peak(name) for name in stream)]) / INT16_MAX
+        self.tables: dict[str, np.ndarray] = {}
+        """Byte tables by activation."""
+        self.types = self._types()
+
+    def run(self) -> Network:
+        """The network in integers."""
+        for node in self.graph.nodes:
+            self.progress(node.name)
+            self._node(node)
+        graph = Graph.model_validate({
+            "family": self.graph.family, "vocab": self.graph.vocab, "positions": self.graph.positions,
+            "nodes": tuple(self.nodes), "output": self.graph.output})
+        return Network(graph, self.weights)
+
+    # -- types
+
+    def _types(self) -> dict[str, Type]:
+        """The type of every value."""
+        found: dict[str, Type] = {}
+        for node in self.graph.nodes:
+            if isinstance(node, Embedding | Position | Add):
+                found[node.name] = Type(dtype=DType.INT16, scale=self.residual)
+            elif isinstance(node, Norm | Attention | Product | Activation):
+                found[node.name] = self._int8(node.name)
+        for node in self.graph.nodes:
+            if isinstance(node, Activation):
+                step, table = activation_step(
+                    node.function, self.taps.sample(node.x).reshape(-1), self.taps.peak(node.x),
+                    _one(found[node.name]))
+                found[node.x], self.tables[node.name] = Type(dtype=DType.INT8, scale=step), table
+            elif isinstance(node, Attention):
+                share = node.heads // node.kv_heads
+                for name, heads in zip(node.inputs, (share, 1, 1), strict=True):
+                    steps = head_steps(self.taps.sample(name), self.taps.largest[name], node.head_dim, heads)
+                    found[name] = Type(dtype=DType.INT8, scale=tuple(map(float, steps)))
+        for node in self.graph.nodes:
+            if isinstance(node, Rope):
+                scales = _all(found[node.name])
+                found[node.x] = Type(dtype=DType.INT16, scale=tuple(step * 2.0 ** -ROPE_BITS for step in scales))
+            elif isinstance(node, Linear) and node.name not in found:
+                readers = self.graph.readers(node.name)
+                if node.name == self.graph.output:
+                    found[node.name] = Type(
+                        dtype=DType.INT16, scale=LOGIT_ROOM * (self.taps.peak(node.name) or 1.0) / INT16_MAX)
+                elif all(isinstance(reader, Add) for reader in readers):
+                    found[node.name] = Type(dtype=DType.INT32, scale=self.residual)
+                else:
+                    found[node.name] = self._int8(node.name)
+        return found
+
+    def _int8(self, name: str) -> Type:
+        return Type(dtype=DType.INT8, scale=int8_step(self.taps.sample(name).reshape(-1), self.taps.peak(name)))
+
+    # -- nodes
+
+    def _put(self, node: Node, tensors: dict[str, Any], **changed: Any) -> None:
+        """Keep a node in integers; a tensor that stands for another node's is named instead of given."""
+        named = {}
+        for role, value in tensors.items():
+            named[role] = value if isinstance(value, str) else f"{node.name}.{role}"
+            if not isinstance(value, str):
+                self.weights[named[role]] = np.ascontiguousarray(value)
+        self.nodes.append(node.model_copy(update={"type": self.types[node.name], "tensors": named, **changed}))
+
+    def _node(self, node: Node) -> None:
+        match node:
+            case Embedding():
+                self._embedding(node)
+            case Position():
+                table = self.network.tensor(node, "table") / self.residual
+                self._put(node, {"table": saturate(np.rint(table).astype(np.int64), 16).astype(np.int16)})
+            case Add():
+                self._put(node, {})
+            case Norm():
+                self._norm(node)
+            case Linear():
+                self._linear(node)
+            case Rope():
+                angle = np.outer(np.arange(node.positions),
+                                 node.theta ** (-np.arange(0, node.head_dim, 2) / node.head_dim))
+                self._put(node, {name: np.rint(part * (1 << 14)).astype(np.int16)
+                                 for name, part in (("cosine", np.cos(angle)), ("sine", np.sin(angle)))})
+            case Attention():
+                self._attention(node)
+            case Activation():
+                self._put(node, {"table": self.tables[node.name]})
+            case Product():
+                ratio = _one(self.types[node.a]) * _one(self.types[node.b]) / _one(self.types[node.name])
+                self._put(node, {"scale": np.array(pair(ratio), dtype=np.int32)})
+
+    def _embedding(self, node: Embedding) -> None:
+        head = self.graph.by_name[self.graph.output]
+        tied = isinstance(head, Linear) and head.tensors["weight"] == node.tensors["table"]
+        table = self.network.tensor(node, "table")
+        squares = self.taps.squares[head.x] if tied and isinstance(head, Linear) else np.ones(node.columns)
+        gram = self.taps.gram.get(head.x) if tied and isinstance(head, Linear) else None
+        found = codes(table, squares, gram, bits=8, group=0)
+        mult, shift = to_mult_shift(found.step / self.residual)
+        self._put(node, {"codes": found.codes, "mult": mult.astype(np.uint16), "shift": shift.astype(np.uint8)})
+        self.tied = (f"{node.name}.codes", found) if tied else None
+
+    def _norm(self, node: Norm) -> None:
+        step = _one(self.types[node.name])
+        gamma = self.network.tensor(node, "gamma").astype(np.float64) / step
+        beta = self.network.tensor(node, "beta").astype(np.float64) / step if node.mean else np.zeros(1)
+        # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes ten more of.
+        most = min(np.log2(INT16_MAX / (np.abs(gamma).max() or 1.0)),
+                   np.log2(INT32_MAX / (np.abs(beta).max() or 1.0)) - 10)
+        bits = int(np.clip(np.floor(most), -10, 30))
+        wanted = node.eps * node.columns ** 2 / self.residual ** 2  # epsilon in units of n * sum(x^2)
+        eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / MULT_MAX))))
+        if eps_shift > 40:
+            raise CompileError(f"{node.name}: eps must be small beside the residual's scale {self.residual:.3g}, "
+                               f"not {node.eps}")
+        tensors = {"gamma": saturate(np.rint(gamma * 2.0 ** bits).astype(np.int64), 16).astype(np.int16),
+                   "scalars": np.array([10 + bits, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
+        if node.mean:
+            tensors["beta"] = np.rint(beta * 2.0 ** (10 + bits)).astype(np.int32)
+        self._put(node, tensors)
+
+    def _linear(self, node: Linear) -> None:
+        options, head = self.options, node.name == self.graph.output
+        bits, group = (8, 0) if head or options.bits == 8 else (4, options.group)
+        if head and self.tied:
+            name, found = self.tied
+            tensors: dict[str, Any] = {"weight": name}
+        else:
+            found = codes(self.network.tensor(node, "weight"), self.taps.squares[node.x], self.taps.gram.get(node.x),
+                          bits=bits, group=group)
+            tensors = {"weight": found.codes if bits == 8 else _packed(found.codes)}
+            if found.scales is not None:
+                tensors["scales"] = found.scales
+        in_step = _one(self.types[node.x])
+        out = np.array(_all(self.types[node.name]))
+        mult, shift = to_mult_shift(found.step * in_step / np.repeat(out, node.columns // len(out)))
+        tensors |= {"mult": mult.astype(np.uint16), "shift": shift.astype(np.uint8)}
+        if node.bias:
+            bias = np.rint(self.network.tensor(node, "bias") / (found.step * in_step))
+            if np.abs(bias).max(initial=0) > INT32_MAX // 2:
+                raise CompileError(f"{node.name}: a bias must be below {INT32_MAX // 2} steps of its products, not "
+                                   f"{np.abs(bias).max():.3g}")
+            tensors["bias"] = bias.astype(np.int32)
+        self._put(node, tensors, bits=bits, group=group)
+
+    def _attention(self, node: Attention) -> None:
+        share = node.heads // node.kv_heads
+        query, key, value = (np.array(_all(self.types[name])) for name in node.inputs)
+        to_log2 = node.scale * np.log2(np.e) * 1024
+        score = query * np.repeat(key, share) * to_log2
+        context = np.repeat(value, share) / _one(self.types[node.name])
+        self._put(node, {role: np.stack(to_mult_shift(ratio), axis=1).astype(np.int32)
+                         for role, ratio in (("score", score), ("context", context))})
+
+
+def _one(type_: Type) -> float:
+    """The scale of a value that has but one."""
+    assert isinstance(type_.scale, float)
+    return type_.scale
+
+
+def _all(type_: Type) -> tuple[float, ...]:
+    return (type_.scale,) if isinstance(type_.scale, float) else type_.scale
+
+
+def _packed(found: np.ndarray) -> np.ndarray:
+    """Two int4 codes a byte, the even column in the low nibble."""
+    padded = np.pad(found, ((0, 0), (0, found.shape[1] % 2))).astype(np.uint8) & 15
+    return padded[:, ::2] | padded[:, 1::2] << 4

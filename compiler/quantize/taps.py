@@ -1,0 +1,73 @@
+"""What calibration keeps of every value: samples, largest magnitudes, and what the inputs of linears are like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gemmule.compiler.ir import Cache, FloatInterpreter, Linear, Network, Rows
+
+__all__ = ["Taps", "observe", "passes"]
+
+SAMPLES = 1 << 14
+"""Numbers kept of a value in each pass."""
+ROWS = 1024
+"""Tokens of a pass."""
+
+
+class Taps:
+    """Statistics of a network's float values by node."""
+
+    def __init__(self, network: Network, seed: int, *, grams: bool) -> None:
+        """``grams``: also sums of products of each two columns of linears' inputs."""
+        graph = network.graph
+        self.random = np.random.default_rng(seed)
+        self.heads = {name: node.head_dim for node in graph.attentions for name in node.inputs}
+        self.inputs = {node.x for node in graph.nodes if isinstance(node, Linear)}
+        self.grams = grams
+        self.rows = 0
+        self._samples: dict[str, list[np.ndarray]] = {}
+        self.largest: dict[str, np.ndarray] = {}
+        """Largest magnitude of each column."""
+        self.squares: dict[str, np.ndarray] = {}
+        """Sums of squares of each column of a linear's input."""
+        self.gram: dict[str, np.ndarray] = {}
+        """``x.T @ x`` of a linear's input  # float64 [columns, columns]."""
+
+    def __call__(self, name: str, value: np.ndarray) -> None:
+        """Take note of a node's value of a pass."""
+        peak = np.abs(value).max(axis=0)
+        self.largest[name] = np.maximum(self.largest.get(name, 0), peak)
+        self._samples.setdefault(name, []).append(value[self.random.permutation(len(value))[
+            :max(1, SAMPLES // value.shape[1])]].astype(np.float32))
+        if name in self.inputs:
+            wide = value.astype(np.float64)
+            self.squares[name] = self.squares.get(name, 0) + (wide ** 2).sum(axis=0)
+            if self.grams:
+                self.gram[name] = self.gram.get(name, 0) + wide.T @ wide
+
+    def sample(self, name: str) -> np.ndarray:
+        """Some rows of a value  # float32 [rows, columns]."""
+        return np.concatenate(self._samples[name])
+
+    def peak(self, name: str) -> float:
+        """Largest magnitude of a value."""
+        return float(self.largest[name].max())
+
+
+def passes(windows: np.ndarray) -> Iterator[Rows]:
+    """Windows of tokens [windows, length], some at a time, each a sequence of its own from position 0."""
+    count = max(1, ROWS // windows.shape[1])
+    for at in range(0, len(windows), count):
+        part = windows[at:at + count]
+        yield Rows.ragged([window.tolist() for window in part], [0] * len(part))
+
+
+def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False) -> Taps:
+    """Statistics of a float network over windows of tokens [windows, length]."""
+    taps, interpreter = Taps(network, seed, grams=grams), FloatInterpreter(network)
+    for rows in passes(windows):
+        interpreter.forward(rows, Cache(network.graph), taps)
+        taps.rows += len(rows)
+    return taps

@@ -1,0 +1,120 @@
+"""``gemmule run model``: passes of an imported model, with cycles, traffic and what each layer and operation takes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import BACKENDS, PHASES
+
+if TYPE_CHECKING:
+    from gemmule.compiler.model_program import ModelProgram
+    from gemmule.config import Config
+    from gemmule.sw.passes import Passes
+
+__all__ = ["model"]
+
+
+def model(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote.")],
+    config: ConfigOption = "base",
+    phase: Annotated[str, choice(
+        "--phase", PHASES, "decode (one pass behind --seq cached positions) or prefill (--seq tokens, in passes).",
+    )] = "decode",
+    seq: Annotated[int, typer.Option("--seq", metavar="N", help="Cached positions, or tokens of the prefill.")] = 128,
+    rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass.")] = 1,
+    backend: Annotated[str, choice(
+        "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
+    seed: SeedOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """Passes of an imported model on the device; logits are compared with the integer interpreter's.
+
+    Tokens, and in decode the cached keys and values, are random. Exit code 1 if a logit differs.
+
+    \b
+    Examples:
+      gemmule run model model.safetensors --seq 32
+      gemmule run model model.safetensors --phase prefill --seq 32 --rows 8 --config edge
+    """
+    if timing_only and backend != "model":
+        raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
+    if file.is_dir():
+        raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
+    out, device = Output(json), read_config(config)
+
+    from gemmule.compiler.compile import compile_network
+    from gemmule.compiler.model_file import load_model
+    from gemmule.io.progress import say, stderr
+    from gemmule.sw.passes import Passes
+
+    network = load_model(file).network
+    most = network.graph.whole_positions
+    low, high = (0, most - rows) if phase == "decode" else (1, most)
+    if not low <= seq <= high:
+        raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
+    begin = time.perf_counter()
+    with stderr.status("compiling"):
+        program = compile_network(network, device, rows=min(rows, seq) if phase == "prefill" else rows)
+    compile_seconds = time.perf_counter() - begin
+    begin = time.perf_counter()
+    with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as passes:
+        if phase == "decode":
+            passes.fill_cache(seq)
+            passes.run(rows, 1)
+        else:
+            for at in range(0, seq, rows):
+                count = min(rows, seq - at)
+                passes.run(count, 1 if at + count == seq else 0)
+    seconds = time.perf_counter() - begin
+    say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
+    record = _record(device, program, passes) | {
+        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "backend": backend, "seed": seed,
+        "compile_seconds": compile_seconds, "simulation_seconds": seconds,
+        "output_equals_interpreter": None if timing_only else passes.equal}
+    out.print(f"{conditions(device)}; seed {seed}", style="dim")
+    _print(out, device, record)
+    out.write("run-model", device, record)
+    if record["output_equals_interpreter"] is False:
+        raise typer.Exit(1)
+
+
+def _record(device: Config, program: ModelProgram, passes: Passes) -> dict[str, Any]:
+    from gemmule.sim.roofline import roofline_cycles
+
+    ideal = roofline_cycles(passes.ideal_bytes, device)
+    return {
+        "passes": len(passes.results), "commands": sum(len(result.issue) for result in passes.results),
+        "program_commands": len(program.commands), "program_bytes": len(program.image), "cycles": passes.cycles,
+        "milliseconds": passes.cycles / device.host.clock_mhz / 1000,
+        "utilization": passes.macs / (passes.cycles * device.dim ** 2), "roofline_cycles": ideal,
+        "roofline_fraction": ideal / passes.cycles, "dram_bytes": sum(passes.moved.values()),
+        "dram_bytes_by_purpose": passes.moved, "layers": passes.layers(), "operators": passes.operators(),
+        "scores": "kept" if program.keeps_scores else "computed twice"}
+
+
+def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    what = f"{r['rows']} rows behind {r['seq']}" if r["phase"] == "decode" else f"{r['seq']} tokens, {r['rows']} a pass"
+    out.print(f"{r['phase']}, {what}, on {r['backend']}: {r['cycles']:,} cycles ({r['milliseconds']:.3g} ms at "
+              f"{device.host.clock_mhz} MHz), {r['roofline_fraction']:.1%} of the memory roofline, "
+              f"{r['utilization']:.1%} of peak MACs")
+    out.print(f"program of {r['program_commands']:,} commands ({r['program_bytes']:,} bytes), {r['commands']:,} run; "
+              f"attention's scores are {r['scores']}")
+    table = Table(box=None, pad_edge=False)
+    for name in ("operation", "cycles of the mesh", "of the vector unit", "bytes of weights"):
+        table.add_column(name, justify="left" if name == "operation" else "right")
+    for part in r["operators"]:
+        table.add_row(part["name"], *(f"{part[key]:,}" for key in ("matrix_cycles", "vector_cycles", "weight_bytes")))
+    out.console.print(table)
+    if r["output_equals_interpreter"] is not None:
+        out.print("logits equal the integer interpreter's" if r["output_equals_interpreter"]
+                  else "logits differ from the integer interpreter's",
+                  style=None if r["output_equals_interpreter"] else "red")

@@ -1,0 +1,147 @@
+"""Passes of a compiled network on a device beside the integer interpreter, and what they took."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.ideal import ideal
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.program import NO_DRAM
+from gemmule.isa import CONTROL, Command, Unit
+from gemmule.resolve import FAULTS
+from gemmule.sim.result import Result
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.device import Device, DeviceError, open_device
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """One sequence of random tokens on one device. A context manager: the RTL back end runs a process."""
+
+    def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
+        self.program, self.network, self.timing_only = program, network, timing_only
+        self.random = np.random.default_rng(seed)
+        self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size)
+        self.cache, self.interpreter = Cache(network.graph), IntegerInterpreter(network)
+        self.cached, self.equal = 0, True
+        self.results: list[Result] = []
+        self.ideal_bytes = self.macs = 0
+        if not timing_only:
+            self.device.write_dram(program.base_address, program.fill(network).tobytes())
+
+    def fill_cache(self, length: int) -> None:
+        """Random keys and values, as if ``length`` tokens had been passed."""
+        self.cached = length
+        if self.timing_only or not length:
+            return
+        program = self.program
+        for number, node in enumerate(self.network.graph.attentions):
+            parts = self.random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
+            self.cache.extend(node.name, 0, *(part.reshape(length, -1) for part in parts))
+            for kv in range(node.kv_heads):
+                for part in range(2):
+                    at = ((number * node.kv_heads + kv) * 2 + part) * program.context * node.head_dim
+                    self.device.write_dram(program.symbols[CACHE][0] + at, parts[part, :, kv].tobytes())
+        self.cache.advance(Rows.chain([0] * length))
+
+    def run(self, rows: int, wanted: int) -> None:
+        """One pass of random tokens; of the last ``wanted`` rows the logits are compared.
+
+        Raises:
+            DeviceError: the device faulted.
+        """
+        program, graph, device = self.program, self.network.graph, self.device
+        registers = program.registers(rows, self.cached, wanted)
+        tokens = Rows.chain([int(t) for t in self.random.integers(0, graph.vocab, rows)], self.cached)
+        if not self.timing_only:
+            for address, content in program.inputs(tokens):
+                device.write_dram(address, content.tobytes())
+        device.load(program.launch("pass", NO_DRAM, registers))
+        if isinstance(device, Simulator) and self.timing_only:
+            result = device.run(timing_only=True, indices=self._indices(tokens))
+        else:
+            result = device.run()
+        if result.fault:
+            raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+        if not self.timing_only:
+            expected = self.interpreter.forward(tokens, self.cache)[rows - wanted:]
+            if wanted:
+                self.equal &= bool(np.array_equal(program.read_logits(device.read_dram, wanted), expected))
+        needed = ideal(graph, rows, self.cached, wanted=wanted, tokens=program.tokens)
+        self.ideal_bytes += needed.bytes
+        self.macs += needed.macs
+        self.results.append(result)
+        self.cached += rows
+
+    def _indices(self, rows: Rows) -> dict[int, np.ndarray]:
+        """Row numbers of the gathers, by the command's place among the first ones, which no loop repeats."""
+        found = {}
+        for at, command in enumerate(self.program.commands):
+            if command.unit is Unit.LOAD and 5 in command.flags:
+                found[at] = rows.positions if command.fields.get("list", 0) else rows.tokens
+        return found
+
+    @property
+    def cycles(self) -> int:
+        return sum(int(result.cycles) for result in self.results)
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """DRAM bytes of all passes: program, loads, stores."""
+        return {name: sum(result.dram_bytes[name] for result in self.results) for name in self.results[0].dram_bytes}
+
+    def layers(self) -> list[dict[str, int]]:
+        """Cycles from each layer's first command to the next one's, all passes together."""
+        firsts = _layer_starts(self.program.commands)
+        found: list[int] = []
+        for result in self.results:
+            begins = [int(result.issue[i]) for i in np.flatnonzero(np.isin(result.places, firsts))]
+            ends = [*begins[1:], int(result.cycles)] if begins else []
+            found += [0] * (len(begins) - len(found))
+            for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+                found[i] += end - begin
+        return [{"layer": i, "cycles": cycles} for i, cycles in enumerate(found)]
+
+    def operators(self) -> list[dict[str, Any]]:
+        """By operation of a layer, or of none: cycles in which its commands ran, bytes of weights and parameters."""
+        found: dict[str, dict[str, int]] = {}
+        commands = self.program.commands
+        for result in self.results:
+            for place, issue, finish in zip(result.places, result.issue, result.finish, strict=True):
+                command = commands[place]
+                if command.unit == CONTROL or issue < 0:
+                    continue
+                part = found.setdefault(_operation(command), dict.fromkeys(
+                    ("matrix_cycles", "vector_cycles", "weight_bytes"), 0))
+                if command.unit is Unit.MATRIX:
+                    part["matrix_cycles"] += int(finish - issue)
+                elif command.unit is Unit.VECTOR:
+                    part["vector_cycles"] += int(finish - issue)
+                elif command.unit is Unit.LOAD and not command.fields.get("rows_reg", 0):
+                    part["weight_bytes"] += command.fields["bytes"] * command.fields["rows_cap"]
+        return [{"name": name, **part} for name, part in found.items() if any(part.values())]
+
+    def __enter__(self) -> Passes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.device.close()
+
+
+def _operation(command: Command) -> str:
+    """The operation that a command is of, by its note: ``3.up: weights`` is of ``up``, an attention's heads are one."""
+    name = command.note.partition(":")[0].split()[0] if command.note else "other"
+    return name.rpartition(".")[2]
+
+
+def _layer_starts(commands: tuple[Command, ...]) -> np.ndarray:
+    """Places of the first norm of each layer, in a body once."""
+    found = [i for i, command in enumerate(commands) if command.unit is Unit.VECTOR and command.note.endswith(": sums")]
+    return np.array(found[::2][:max(1, len(found) // 2)], dtype=np.int64)

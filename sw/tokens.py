@@ -1,0 +1,59 @@
+"""Tokenizers of checkpoints, and their text as windows of tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from gemmule.io.reading import brief, named
+from gemmule.sw.errors import InputError
+
+__all__ = ["load_tokenizer", "parse_tokenizer", "token_windows"]
+
+
+def parse_tokenizer(text: str, source: str, vocab: int) -> Tokenizer:
+    """A tokenizer from the text of its ``tokenizer.json``.
+
+    Raises:
+        InputError: it is none, or has ids that the model lacks.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # the library raises plain Exception for whatever is wrong
+        raise InputError(f"{source} is not a tokenizer: {brief(str(error), 120)}") from None
+    if (size := tokenizer.get_vocab_size()) > vocab:
+        raise InputError(f"{source} must have at most the model's {vocab:,} tokens, not {size:,}: it belongs to "
+                         "another model")
+    return tokenizer
+
+
+def load_tokenizer(folder: Path, vocab: int) -> tuple[Tokenizer, str]:
+    """The tokenizer of a checkpoint, and its text.
+
+    Raises:
+        InputError: there is none, it cannot be read, or it is another model's.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise InputError(f"{named(folder)} must hold a tokenizer.json: save the tokenizer of the model there "
+                         "(`save_pretrained` of a fast tokenizer writes it)")
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{named(path)} cannot be read: {brief(str(error), 120)}") from None
+    return parse_tokenizer(text, named(path), vocab), text
+
+
+def token_windows(tokenizer: Tokenizer, text: str, length: int, option: str) -> np.ndarray:
+    """The text as windows of tokens, int64 [windows, length]; what does not fill one is left out.
+
+    Raises:
+        InputError: there is not one window of text.
+    """
+    ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+    if len(ids) < length:
+        raise InputError(f"{option} must hold at least {length} tokens, not {len(ids)}: give more text or a smaller "
+                         "--window")
+    return ids[:len(ids) // length * length].reshape(-1, length)

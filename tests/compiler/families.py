@@ -1,0 +1,197 @@
+"""Small random checkpoints of every family in the Hugging Face layout, written without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FAMILIES", "Checkpoint", "make", "packed", "write"]
+
+
+@dataclass
+class Checkpoint:
+    """config.json and tensors by their stored names."""
+
+    config: dict[str, Any]
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class _Draw:
+    """Random tensors of a size that keeps values near one from layer to layer.
+
+    From the raw bits of PCG64, which no version of numpy changes: committed vectors rest on them.
+    """
+
+    def __init__(self, seed: int, tensors: dict[str, np.ndarray]) -> None:
+        self.bits, self.tensors = np.random.PCG64(seed), tensors
+
+    def uniform(self, *shape: int) -> np.ndarray:
+        """From -1 to 1."""
+        return ((self.bits.random_raw(int(np.prod(shape))) >> 11) * 2.0 ** -52 - 1).reshape(shape)
+
+    def matrix(self, name: str, rows: int, columns: int, depth: int | None = None) -> None:
+        self.tensors[name] = (self.uniform(rows, columns) * 2 / np.sqrt(depth or columns)).astype(np.float32)
+
+    def gamma(self, name: str, columns: int) -> None:
+        self.tensors[name] = (1 + self.uniform(columns) / 2).astype(np.float32)
+
+    def bias(self, name: str, columns: int) -> None:
+        self.tensors[name] = (self.uniform(columns) / 3).astype(np.float32)
+
+
+def _gpt2(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Checkpoint:
+    heads = 3
+    width, inner, positions = heads * head_dim, 100, 64
+    made = Checkpoint({
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": vocab, "n_positions": positions,
+        "n_ctx": positions, "n_embd": width, "n_layer": layers, "n_head": heads, "n_inner": inner,
+        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "torch_dtype": "float32"} | keys)
+    draw = _Draw(seed, made.tensors)
+    draw.matrix("transformer.wte.weight", vocab, width)
+    draw.matrix("transformer.wpe.weight", positions, width)
+    for at in (f"transformer.h.{layer}." for layer in range(layers)):
+        for norm in ("ln_1", "ln_2"):
+            draw.gamma(f"{at}{norm}.weight", width)
+            draw.bias(f"{at}{norm}.bias", width)
+        for name, depth, columns in (("attn.c_attn", width, 3 * width), ("attn.c_proj", width, width),
+                                     ("mlp.c_fc", width, inner), ("mlp.c_proj", inner, width)):
+            draw.matrix(f"{at}{name}.weight", depth, columns, depth)
+            draw.bias(f"{at}{name}.bias", columns)
+    draw.gamma("transformer.ln_f.weight", width)
+    draw.bias("transformer.ln_f.bias", width)
+    if not made.config.get("tie_word_embeddings", True):
+        draw.matrix("lm_head.weight", vocab, width)
+    return made
+
+
+def _opt(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Checkpoint:
+    heads = 3
+    width, inner, positions = heads * head_dim, 100, 64
+    made = Checkpoint({
+        "model_type": "opt", "architectures": ["OPTForCausalLM"], "vocab_size": vocab, "hidden_size": width,
+        "max_position_embeddings": positions, "ffn_dim": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "activation_function": "relu", "do_layer_norm_before": True,
+        "word_embed_proj_dim": width, "_remove_final_layer_norm": False, "dropout": 0.1} | keys)
+    draw, biased = _Draw(seed, made.tensors), made.config.get("enable_bias", True)
+    draw.matrix("model.decoder.embed_tokens.weight", vocab, width)
+    draw.matrix("model.decoder.embed_positions.weight", positions + 2, width)
+    for at in (f"model.decoder.layers.{layer}." for layer in range(layers)):
+        for norm in ("self_attn_layer_norm", "final_layer_norm"):
+            draw.gamma(f"{at}{norm}.weight", width)
+            draw.bias(f"{at}{norm}.bias", width)
+        for name, depth, columns in (*((f"self_attn.{part}_proj", width, width) for part in ("q", "k", "v", "out")),
+                                     ("fc1", width, inner), ("fc2", inner, width)):
+            draw.matrix(f"{at}{name}.weight", columns, depth)
+            if biased:
+                draw.bias(f"{at}{name}.bias", columns)
+    draw.gamma("model.decoder.final_layer_norm.weight", width)
+    draw.bias("model.decoder.final_layer_norm.bias", width)
+    if not made.config.get("tie_word_embeddings", True):
+        draw.matrix("lm_head.weight", vocab, width)
+    return made
+
+
+def _llama(seed: int, head_dim: int, layers: int, vocab: int, gated: bool = True, **keys: Any) -> Checkpoint:
+    heads, kv_heads, width, inner, positions = 6, 3, 72, 100, 64
+    made = Checkpoint({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocab, "hidden_size": width,
+        "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": head_dim, "max_position_embeddings": positions,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None, "hidden_act": "silu",
+        "tie_word_embeddings": False} | keys)
+    draw = _Draw(seed, made.tensors)
+    config = made.config
+    draw.matrix("model.embed_tokens.weight", vocab, width)
+    for at in (f"model.layers.{layer}." for layer in range(layers)):
+        draw.gamma(f"{at}input_layernorm.weight", width)
+        draw.gamma(f"{at}post_attention_layernorm.weight", width)
+        attention = [("q", heads * head_dim, width), *((part, kv_heads * head_dim, width) for part in "kv"),
+                     ("o", width, heads * head_dim)]
+        mlp = [*([("gate", inner, width)] if gated else []), ("up", inner, width), ("down", width, inner)]
+        for part, parts, bias in (("self_attn", attention, "attention_bias"), ("mlp", mlp, "mlp_bias")):
+            for name, columns, depth in parts:
+                draw.matrix(f"{at}{part}.{name}_proj.weight", columns, depth)
+                if config.get(bias):
+                    draw.bias(f"{at}{part}.{name}_proj.bias", columns)
+    draw.gamma("model.norm.weight", width)
+    if not config["tie_word_embeddings"]:
+        draw.matrix("lm_head.weight", vocab, width)
+    return made
+
+
+def _mistral(*args: Any, **keys: Any) -> Checkpoint:
+    return _llama(*args, **{"model_type": "mistral", "architectures": ["MistralForCausalLM"],
+                            "sliding_window": 7} | keys)
+
+
+def _tied(*args: Any, **keys: Any) -> Checkpoint:
+    return _llama(*args, **{"tie_word_embeddings": True} | keys)
+
+
+def _gemmule(*args: Any, **keys: Any) -> Checkpoint:
+    """What this project trains."""
+    return _llama(*args, gated=False, **{
+        "model_type": "gemmule", "architectures": ["GemmuleForCausalLM"], "rope_interleaved": True,
+        "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True, "num_key_value_heads": 3} | keys)
+
+
+FAMILIES: dict[str, Callable[..., Checkpoint]] = {
+    "gpt2": _gpt2, "opt": _opt, "llama": _llama, "llama-tied": _tied, "mistral": _mistral, "gemmule": _gemmule}
+
+
+def make(family: str, seed: int = 1, *, head_dim: int = 24, layers: int = 5, vocab: int = 1003,
+         **keys: Any) -> Checkpoint:
+    """A random checkpoint; further arguments are keys of config.json."""
+    return FAMILIES[family](seed, head_dim, layers, vocab, **keys)
+
+
+_WORDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "bool": "BOOL"}
+
+
+def _stored(value: np.ndarray, dtype: str) -> tuple[str, bytes]:
+    """(type in safetensors' words, bytes) of numbers; ``dtype`` holds for real ones."""
+    if dtype != "bfloat16" or value.dtype.kind != "f":
+        kind = value.dtype if value.dtype.kind != "f" else np.dtype(dtype)
+        return _WORDS[kind.name], np.ascontiguousarray(value, dtype=kind).tobytes()
+    bits = np.ascontiguousarray(value, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return _WORDS[dtype], ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16).tobytes()
+
+
+def packed(tensors: dict[str, np.ndarray], dtype: str = "float32") -> bytes:
+    """A safetensors file by the format's own words: length of the header, header in JSON, numbers."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, value in tensors.items():
+        kind, part = _stored(value, dtype)
+        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def write(folder: Path, made: Checkpoint, *, dtype: str = "float32", shards: int = 1) -> Path:
+    """Write config.json and the weights; with several shards an index as well. Returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(made.config, indent=2))
+    if shards == 1:
+        (folder / "model.safetensors").write_bytes(packed(made.tensors, dtype))
+        return folder
+    places = {}
+    for part, names in enumerate(_split(list(made.tensors), shards)):
+        file = f"model-{part + 1:05}-of-{shards:05}.safetensors"
+        (folder / file).write_bytes(packed({name: made.tensors[name] for name in names}, dtype))
+        places |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": sum(value.nbytes for value in made.tensors.values())}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+    return folder
+
+
+def _split(names: list[str], parts: int) -> Iterator[list[str]]:
+    for part in range(parts):
+        yield names[part::parts]

@@ -1,0 +1,179 @@
+"""Every rule of config.json: one line that names the key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmule.compiler import CompileError
+from gemmule.compiler.importers import FAMILIES, load_network
+from gemmule.compiler.importers.config import ACTIVATIONS, HARMLESS, ActivationName, Keys
+from gemmule.compiler.importers.gpt2 import Gpt2Keys
+from gemmule.compiler.importers.llama import LlamaKeys, MistralKeys
+from gemmule.compiler.importers.opt import OptKeys
+
+from ..families import make, write
+
+RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys}
+ABSENT = object()
+
+
+def refused(folder: Path, family: str, **keys: Any) -> str:
+    """The line that a config with other keys is refused with."""
+    made = make(family, layers=1, vocab=40)
+    made.config = {key: value for key, value in (made.config | keys).items() if value is not ABSENT}
+    write(folder, made)
+    with pytest.raises(CompileError) as caught:
+        load_network(folder)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) < 600
+    assert text.startswith(f"{folder}/config.json: "), text
+    return text.removeprefix(f"{folder}/config.json: ")
+
+
+RULES: list[tuple[str, dict[str, Any], str]] = [
+    # which family
+    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: gemmule, gpt2, llama, mistral, opt"),
+    ("llama", {"model_type": ABSENT}, "model_type is missing; supported: gemmule, gpt2"),
+    ("llama", {"model_type": ["llama"]}, "model_type is ['llama']"),
+    ("llama", {"architectures": ["LlamaForSequenceClassification"]},
+     "architectures names 'LlamaForSequenceClassification'; supported of model_type llama: LlamaForCausalLM"),
+    ("gpt2", {"architectures": "GPT2LMHeadModel"}, "architectures must be a list of names, not 'GPT2LMHeadModel'"),
+    ("gpt2", {"architectures": [1]}, "architectures must be a list of names"),
+    # what changes the arithmetic
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, not true: only decoders are supported"),
+    ("gpt2", {"is_encoder_decoder": True}, "is_encoder_decoder must be false, not true"),
+    ("gpt2", {"activation_function": "quick_gelu"}, "activation_function must be 'gelu', "),
+    ("opt", {"cross_attention_hidden_size": 72}, "cross_attention_hidden_size must be null or absent, not 72: only"),
+    ("gpt2", {"pruned_heads": {"1": [2]}}, "pruned_heads must be empty, not {'1': [2]}: heads that differ"),
+    ("gpt2", {"quantization_config": {"bits": 4}}, "quantization_config must be null or absent, not {'bits': 4}: quan"),
+    ("gpt2", {"auto_map": {"AutoModel": "x.Y"}}, "auto_map must be null or absent"),
+    ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before must be true, not false: norms after"),
+    ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine must be true, not false"),
+    ("opt", {"_remove_final_layer_norm": True}, "_remove_final_layer_norm must be false, not true: the norm"),
+    ("opt", {"word_embed_proj_dim": 36}, "word_embed_proj_dim must be hidden_size = 72, not 36: projected"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling must be null or absent, not {'type':"),
+    ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+     "rope_parameters.rope_type must be 'default', not 'yarn': only plain rotary"),
+    ("llama", {"rope_parameters": {"factor": 2.0}}, "rope_parameters.factor = 2.0 is not known here and may change"),
+    ("llama", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters.full_attention"),
+    ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1, not 0.5"),
+    ("llama", {"rope_parameters": {"rope_theta": 5e5}}, "rope_theta must be that of rope_parameters, 500000.0, not"),
+    ("llama", {"partial_rotary_factor": 0.25}, "partial_rotary_factor must be 1, not 0.25: only whole heads"),
+    ("llama", {"sliding_window": 4096}, "sliding_window must be null or absent, not 4096: only Mistral has a window"),
+    ("llama", {"hidden_act": "gegelu"}, "hidden_act must be 'gelu', "),
+    ("llama", {"rope_interleaved": "no"}, "rope_interleaved must be true or false, not 'no'"),
+    ("mistral", {"sliding_window": 0}, "sliding_window must be at least 1, not 0"),
+    ("mistral", {"mlp_bias": True}, "mlp_bias must be false, not true"),
+    ("mistral", {"attention_bias": True}, "attention_bias must be false, not true: Mistral has no biases"),
+    # unknown ones
+    ("llama", {"logit_scale": 0.5}, "logit_scale = 0.5 is not known here and may change what the network computes; r"),
+    ("llama", {"query_pre_attn_scalar": None}, "query_pre_attn_scalar = null is not known here"),
+    ("llama", {"num_key_value_head": 3}, "num_key_value_head = 3 is not known here and may change what the network "
+                                         "computes; did you mean num_key_value_heads?"),
+    ("llama", {"layer_types": ["full_attention"]}, "layer_types = ['full_attention'] is not known here"),
+    ("llama", {"per_layer_config": {"0": {}}}, "per_layer_config = "),
+    ("gpt2", {"hidden_size": 72}, "hidden_size = 72 is not known here"),
+    ("gpt2", {"rope_theta": 10000.0}, "rope_theta = 10000.0 is not known here"),
+    ("opt", {"n_ctx": 64}, "n_ctx = 64 is not known here"),
+    # sizes
+    ("gpt2", {"vocab_size": 65537}, "vocab_size must be at most 65,536, not 65537: token ids have 16 bits"),
+    ("opt", {"vocab_size": 128256}, "vocab_size must be at most 65,536, not 128256: token ids have 16 bits"),
+    ("llama", {"vocab_size": 10**12}, "vocab_size must be at most 65,536, not 1000000000000: token ids have 16 bits"),
+    ("llama", {"vocab_size": "40"}, "vocab_size must be an integer, not '40'"),
+    ("llama", {"vocab_size": True}, "vocab_size must be an integer, not true"),
+    ("llama", {"vocab_size": ABSENT}, "vocab_size is missing"),
+    ("llama", {"max_position_embeddings": 131072},
+     "max_position_embeddings must be at most 65,536, not 131072: beyond, lower it in config.json"),
+    ("llama", {"max_position_embeddings": 0}, "max_position_embeddings must be at least 1, not 0"),
+    ("llama", {"num_hidden_layers": 1.0}, "num_hidden_layers must be an integer, not 1.0"),
+    ("llama", {"num_hidden_layers": 10**6}, "num_hidden_layers must be at most 1,024, not 1000000"),
+    ("llama", {"intermediate_size": -16}, "intermediate_size must be at least 1, not -16"),
+    ("llama", {"hidden_size": 1 << 17}, "hidden_size must be less than 131,072, not 131072"),
+    ("llama", {"num_attention_heads": 0}, "num_attention_heads must be at least 1, not 0"),
+    ("llama", {"num_attention_heads": 7}, "num_attention_heads must be a multiple of num_key_value_heads = 3, not 7"),
+    ("llama", {"num_attention_heads": 9, "head_dim": None, "hidden_size": 75},
+     "hidden_size must be a multiple of num_attention_heads = 9, not 75"),
+    ("llama", {"num_attention_heads": 24, "head_dim": None}, "hidden_size must be an even multiple of num_attention_h"),
+    ("llama", {"head_dim": 5}, "head_dim must be a multiple of 2, not 5"),
+    ("llama", {"num_attention_heads": 1023, "head_dim": 8192}, "num_attention_heads * head_dim must be less than 131,"),
+    ("llama", {"rms_norm_eps": "1e-5"}, "rms_norm_eps must be a number, not '1e-5'"),
+    ("llama", {"rms_norm_eps": 0}, "rms_norm_eps must be greater than 0"),
+    ("llama", {"rope_theta": -1}, "rope_theta must be at least 1.0, not -1"),
+    ("llama", {"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, not 'false'"),
+    ("gpt2", {"n_head": 5}, "n_embd must be a multiple of n_head = 5, not 72"),
+    ("gpt2", {"n_embd": 16384, "n_head": 1}, "n_embd must be at most 8,192 times n_head = 1, not 16,384"),
+    ("gpt2", {"n_embd": 1 << 15, "n_head": 64, "n_inner": None}, "4 * n_embd must be less than 131,072 where n_inner"),
+    ("gpt2", {"n_inner": 0}, "n_inner must be at least 1, not 0"),
+    ("gpt2", {"layer_norm_epsilon": 1.0}, "layer_norm_epsilon must be less than 1"),
+    ("opt", {"num_attention_heads": 5}, "hidden_size must be a multiple of num_attention_heads = 5, not 72"),
+    ("opt", {"ffn_dim": ABSENT}, "ffn_dim is missing"),
+]
+
+
+@pytest.mark.parametrize(("family", "keys", "says"), RULES, ids=lambda value: value if isinstance(value, str) else "")
+def test_refused(family: str, keys: dict[str, Any], says: str, tmp_path: Path) -> None:
+    found = refused(tmp_path, family, **keys)
+    assert found.startswith(says), found
+
+
+def test_harmless_keys_are_not_used_ones() -> None:
+    """A key is used, must have one value, or changes nothing: never two of them."""
+    for record in RECORDS.values():
+        fields = {field.alias or name for name, field in record.model_fields.items()}
+        assert not fields & (HARMLESS | record.HARMLESS)
+        assert not HARMLESS & record.HARMLESS
+
+
+def test_each_harmless_key_may_hold_anything(tmp_path: Path) -> None:
+    for family, record in RECORDS.items():
+        keys = dict.fromkeys(HARMLESS | record.HARMLESS, ["anything", {"at": None}])
+        assert load_network(write(tmp_path, make(family, layers=1, vocab=40, **keys))).graph.layers == 1
+
+
+def test_each_key_with_one_value_has_a_rule_above() -> None:
+    told = {(family, name) for family, keys, _ in RULES for name in keys}
+    for family, record in RECORDS.items():
+        for name, field in record.model_fields.items():
+            shared = name in Keys.model_fields
+            if field.description:
+                key = field.alias or name
+                assert key in {name for at, name in told if shared or at in (family, "llama")}, (family, key)
+
+
+def test_activations_are_those_that_can_be_named() -> None:
+    assert set(ACTIVATIONS) == set(ActivationName.__args__)  # type: ignore[attr-defined]
+
+
+def test_each_family_is_told_by_its_types() -> None:
+    names = [name for family in FAMILIES for name in family.model_types]
+    assert len(names) == len(set(names))
+    for family in FAMILIES:
+        assert family.architectures
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"{'hidden_size': 8}", "config.json:1: is not JSON"), (b"\xff\xfe{}", "is not UTF-8 text"),
+    (b"[" * 100_000, "its nesting too deep"), (b"[]", "must hold a JSON object, not []"),
+    (b'{"vocab_size": ' + b"9" * 5000 + b"}", "a number is too long"), (b" " * (2 << 20), "must hold at most 1,048,5"),
+    (b'{"vocab_size": 8, "vocab_size": 16}', "names 'vocab_size' twice"),
+    (b'{"rms_norm_eps": NaN}', "numbers must be finite, not NaN"), (b"", "is not JSON"),
+])
+def test_no_config(content: bytes, says: str, tmp_path: Path) -> None:
+    write(tmp_path, make("llama", layers=1, vocab=40))
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(CompileError) as caught:
+        load_network(tmp_path)
+    assert says in str(caught.value)
+    assert str(tmp_path / "config.json") in str(caught.value)
+
+
+def test_long_values_are_abbreviated(tmp_path: Path) -> None:
+    text = refused(tmp_path, "llama", **{"k" * 500: "v" * 5000})
+    assert len(text) < 250
+    text = refused(tmp_path, "llama", **{"\x1b[31m\n": json.loads("[" * 50 + "]" * 50)})
+    assert text.startswith("\\x1b[31m\\n = ")

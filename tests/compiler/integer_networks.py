@@ -1,0 +1,163 @@
+"""Random quantised decoders of every family, straight in integers: what kernels and passes are tested with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.ir import (
+    Activation,
+    Add,
+    Attention,
+    DType,
+    Embedding,
+    Function,
+    Graph,
+    Linear,
+    Network,
+    Node,
+    Norm,
+    Position,
+    Product,
+    Rope,
+    Type,
+    signature,
+)
+
+SMALL = 1 << 16
+"""Numbers of a tensor that is always drawn."""
+INT8, INT16, INT32 = (Type(dtype=dtype) for dtype in (DType.INT8, DType.INT16, DType.INT32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of a random decoder; ``family`` says which norms, positions and MLP it has."""
+
+    family: str
+    hidden: int = 24
+    inner: int = 40
+    layers: int = 2
+    heads: int = 2
+    kv_heads: int = 2
+    head_dim: int = 8
+    vocab: int = 61
+    positions: int = 64
+    bits: int = 8
+    group: int = 0
+
+
+class _Maker:
+    def __init__(self, sizes: Sizes, seed: int, weights: bool) -> None:
+        self.sizes, self.random, self.large = sizes, np.random.default_rng(seed), weights
+        self.nodes: list[Any] = []
+        self.weights: dict[str, np.ndarray] = {}
+
+    def add(self, node: type[Node], name: str, *, tensors: dict[str, np.ndarray], **fields: Any) -> str:
+        named = {role: f"{name}.{role}" for role in tensors}
+        made = node(name=name, tensors=named, **fields)
+        for role, tensor in signature(made).tensors.items():
+            value = np.asarray(tensors[role]).astype(tensor.dtype)
+            assert value.shape == tensor.shape, (name, role, value.shape, tensor.shape)
+            self.weights[named[role]] = value
+        self.nodes.append(made)
+        return name
+
+    def ints(self, low: int, high: int, *shape: int) -> np.ndarray:
+        if not self.large and np.prod(shape) > SMALL:
+            return np.zeros(shape, dtype=np.int8)
+        return self.random.integers(low, high + 1, shape)
+
+    def linear(self, name: str, x: str, depth: int, columns: int, type_: Type, spread: float, bias: bool,
+               **fields: Any) -> str:
+        """Results with a standard deviation of about ``spread``."""
+        sizes = self.sizes
+        four = sizes.bits == 4
+        weight = self.ints(-8, 7, columns, depth) if four else self.ints(-127, 127, columns, depth)
+        deviation = (5 if four else 73) * 40 * depth ** 0.5 * (8 if four and sizes.group else 1)
+        ratio = spread / deviation * np.exp(self.random.standard_normal(columns) / 4)
+        exponent = np.floor(np.log2(ratio)).astype(np.int64)
+        shift = 15 - exponent
+        tensors = {"mult": np.minimum(np.rint(ratio * 2.0 ** shift), 65535), "shift": shift}
+        if four:
+            padded = np.pad(weight, ((0, 0), (0, depth % 2))) & 15
+            tensors["weight"] = padded[:, ::2] | padded[:, 1::2] << 4
+            if sizes.group:
+                tensors["scales"] = self.ints(1, 15, -(-depth // sizes.group), columns)
+        else:
+            tensors["weight"] = weight
+        if bias:
+            tensors["bias"] = self.ints(-int(deviation), int(deviation), columns)
+        return self.add(Linear, name, tensors=tensors, columns=columns, depth=depth, type=type_, x=x, bias=bias,
+                        bits=sizes.bits, group=sizes.group if four else 0, **fields)
+
+    def norm(self, name: str, x: str, mean: bool, layer: int | None) -> str:
+        n = self.sizes.hidden
+        tensors = {"gamma": self.ints(3000, 9000, n), "scalars": np.array([17, 9, 3])}
+        if mean:
+            tensors["beta"] = self.ints(-1 << 20, 1 << 20, n)
+        return self.add(Norm, name, tensors=tensors, columns=n, type=INT8, x=x, mean=mean, eps=1e-5, layer=layer)
+
+    def rope(self, name: str, x: str, columns: int, layer: int) -> str:
+        sizes = self.sizes
+        angle = np.outer(np.arange(sizes.positions), 10000.0 ** (-np.arange(0, sizes.head_dim, 2) / sizes.head_dim))
+        tensors = {"cosine": np.rint(np.cos(angle) * 16384), "sine": np.rint(np.sin(angle) * 16384)}
+        return self.add(Rope, name, tensors=tensors, columns=columns, type=INT8, x=x, head_dim=sizes.head_dim,
+                        theta=10000.0, positions=sizes.positions, layer=layer)
+
+    def table(self, name: str, x: str, columns: int, layer: int) -> str:
+        return self.add(Activation, name, tensors={"table": self.ints(0, 255, 256)}, columns=columns, type=INT8, x=x,
+                        function=Function.GELU, layer=layer)
+
+
+def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
+    """A network whose int8 values fill their range and whose attention neither is flat nor sees one column alone.
+
+    Without ``weights`` large tensors are 0: only its time is wanted.
+    """
+    make, rope = _Maker(sizes, seed, weights), sizes.family == "llama"
+    bias = mean = not rope
+    x = make.add(Embedding, "embedding", tensors={
+        "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),
+        "shift": make.ints(8, 9, sizes.vocab)}, columns=sizes.hidden, type=INT16, vocab=sizes.vocab)
+    if not rope:
+        p = make.add(Position, "position", tensors={"table": make.ints(-9000, 9000, sizes.positions, sizes.hidden)},
+                     columns=sizes.hidden, type=INT16, positions=sizes.positions)
+        x = make.add(Add, "embedded", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=p)
+    width, kv_width = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+    for i in range(sizes.layers):
+        at = f"layers.{i}."
+        y = make.norm(at + "norm1", x, mean, i)
+        parts = []
+        for name, columns in (("query", width), ("key", kv_width), ("value", kv_width)):
+            turned = rope and name != "value"
+            part = make.linear(at + name, y, sizes.hidden, columns, INT16 if turned else INT8,
+                               40 * 128 if turned else 40, bias, layer=i)
+            parts.append(make.rope(f"{at}{name}_rope", part, columns, i) if turned else part)
+        share = sizes.heads // sizes.kv_heads
+        scalings = {name: np.repeat(np.stack([make.ints(30000, 65535, sizes.kv_heads), shift], 1), share, 0)
+                    for name, shift in (("score", make.ints(17, 18, sizes.kv_heads)),
+                                        ("context", np.full(sizes.kv_heads, 15)))}
+        a = make.add(Attention, at + "attention", tensors=scalings, columns=width, type=INT8, query=parts[0],
+                     key=parts[1], value=parts[2], heads=sizes.heads, kv_heads=sizes.kv_heads,
+                     head_dim=sizes.head_dim, scale=sizes.head_dim ** -0.5, layer=i)
+        o = make.linear(at + "output", a, width, sizes.hidden, INT32, 3000, bias, layer=i)
+        x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i)
+        y = make.norm(at + "norm2", x, mean, i)
+        if rope:
+            gate = make.linear(at + "gate", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
+            gate = make.table(at + "activation", gate, sizes.inner, i)
+            up = make.linear(at + "up", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
+            inner = make.add(Product, at + "product", tensors={"scale": np.array([40000, 21])}, columns=sizes.inner,
+                             type=INT8, a=gate, b=up, layer=i)
+        else:
+            up = make.linear(at + "up", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
+            inner = make.table(at + "activation", up, sizes.inner, i)
+        down = make.linear(at + "down", inner, sizes.inner, sizes.hidden, INT32, 3000, bias, layer=i)
+        x = make.add(Add, at + "out", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=down, layer=i)
+    y = make.norm("norm", x, mean, None)
+    logits = make.linear("logits", y, sizes.hidden, sizes.vocab, INT16, 6000, False)
+    graph = Graph.model_validate({"family": sizes.family, "vocab": sizes.vocab, "positions": sizes.positions,
+                                  "nodes": tuple(make.nodes), "output": logits})
+    return Network(graph, make.weights)

@@ -1,0 +1,65 @@
+"""A compiled network on a device, pass by pass beside the integer interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.program import NO_DRAM
+from gemmule.sim.simulator import Simulator
+
+__all__ = ["Bench"]
+
+
+class Bench:
+    """Keeps a device's cache and the interpreter's alike."""
+
+    def __init__(self, program: ModelProgram, network: Network, *others: Any) -> None:
+        """``others``: more devices (the RTL), which must give the same bytes in the same cycles."""
+        self.program, self.network = program, network
+        self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
+        self.devices = [Simulator(program.config, dram_bytes=program.base_address + program.size), *others]
+        for device in self.devices:
+            device.write_dram(program.base_address, program.fill(network))
+
+    def forward(self, rows: Rows, wanted: int | None = None) -> int:
+        """One pass; its answers must be the interpreter's. Returns its cycles."""
+        program, context, count = self.program, self.cache.length(), len(rows) if wanted is None else wanted
+        expected = self.interpreter.forward(rows, self.cache)[len(rows) - count:]
+        registers, cycles = program.registers(len(rows), context, wanted), []
+        for device in self.devices:
+            for address, content in program.inputs(rows):
+                device.write_dram(address, content)
+            device.load(program.launch("pass", NO_DRAM, registers))
+            result = device.run()
+            assert result.fault == 0, (result.fault, result.fault_index)
+            cycles.append(result.cycles)
+            if program.tokens:
+                best = np.argmax(expected, axis=1).tolist() if count else []
+                assert program.read_tokens(device.read_dram, count) == best
+            elif count:
+                np.testing.assert_array_equal(program.read_logits(device.read_dram, count), expected)
+        assert len(set(cycles)) == 1, cycles
+        return int(cycles[0])
+
+    def fill_cache(self, length: int, seed: int) -> None:
+        """Random keys and values, as if ``length`` tokens had been passed."""
+        random, program, graph = np.random.default_rng(seed), self.program, self.network.graph
+        for number, node in enumerate(graph.attentions):
+            parts = random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
+            keys, values = (part.reshape(length, -1) for part in parts)
+            self.cache.extend(node.name, 0, keys, values)
+            for kv in range(node.kv_heads):
+                for part in range(2):
+                    at = ((number * node.kv_heads + kv) * 2 + part) * program.context * node.head_dim
+                    for device in self.devices:
+                        device.write_dram(program.symbols["cache"][0] + at, parts[part, :, kv])
+        self.cache.advance(Rows.chain([0] * length))
+
+    def chain(self, tokens: Sequence[int], wanted: int | None = None) -> int:
+        """Tokens behind what is cached."""
+        return self.forward(Rows.chain(tokens, self.cache.length()), wanted)

@@ -1,0 +1,146 @@
+"""Networks of every family through all passes: the device's answers are the integer interpreter's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Rows
+from gemmule.config import load_config
+from gemmule.isa import CONTROL
+from gemmule.sim.rtl.device import RtlDevice
+from tests.compiler.integer_networks import Sizes, random_network
+from tests.compiler.passes_bench import Bench
+
+LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=5, vocab=1003)
+GPT2 = replace(LLAMA, family="gpt2")
+CASES = {
+    "llama, 24 columns a head": LLAMA,
+    "llama, 80 columns a head": replace(LLAMA, head_dim=80, layers=2),
+    "gpt2, 24 columns a head": GPT2,
+    "gpt2, 80 columns a head": replace(GPT2, head_dim=80, layers=2),
+    "opt, a KV head for each head": replace(GPT2, family="opt", kv_heads=6),
+    "one head, one layer, odd sizes": Sizes(family="llama", hidden=17, inner=19, heads=1, kv_heads=1, head_dim=2,
+                                            layers=1, vocab=5),
+    "int4": replace(LLAMA, bits=4, kv_heads=6),
+    "int4 in groups": replace(GPT2, bits=4, group=32, hidden=64, head_dim=32, heads=2, kv_heads=2, inner=128),
+    "int4 in groups, padded and shared heads": replace(LLAMA, bits=4, group=16, head_dim=16, hidden=40),
+}
+SEED = 20261123
+
+
+def _walk(bench: Bench, rows: int, last: int, seed: int) -> None:
+    """Prefill in pieces, then single tokens around every end of a block, to the last position."""
+    random = np.random.default_rng(seed)
+    vocab = bench.network.graph.vocab
+
+    def tokens(count: int) -> list[int]:
+        return [int(token) for token in random.integers(0, vocab, count)]
+
+    while bench.cache.length() + rows <= last:
+        at = bench.cache.length()
+        near = (at + 1) % 8 < 3
+        bench.chain(tokens(1 if near else rows), wanted=None if near else int(random.integers(0, rows + 1)))
+    while bench.cache.length() < last:
+        bench.chain(tokens(1))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("preset", ["tiny", "edge", "base"])
+def test_equals_interpreter(preset: str, name: str) -> None:
+    config, sizes = load_config(preset), CASES[name]
+    share = sizes.heads // sizes.kv_heads
+    rows = 1 if preset == "tiny" else min(4, config.stat_rows // share)
+    network = random_network(sizes, SEED)
+    program = compile_network(network, config, rows=rows)
+    print(f"seed {SEED}, {len(program.commands)} commands")
+    _walk(Bench(program, network), rows, sizes.positions, SEED)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "edge"])
+@pytest.mark.rtl
+def test_rtl_equals_interpreter(preset: str) -> None:
+    """The same bytes in the same cycles on the RTL, for each family."""
+    config = load_config(preset)
+    for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2)):
+        network = random_network(sizes, SEED)
+        program = compile_network(network, config, rows=2)
+        with RtlDevice(config) as rtl:
+            bench = Bench(program, network, rtl)
+            for tokens in ([1, 2], [3], [4, 5], [6]):
+                bench.chain(tokens)
+            bench.forward(Rows.tree([7, 8], [-1, -1], bench.cache.length()))
+
+
+@pytest.mark.rtl
+def test_gpt2_layer_on_rtl() -> None:
+    """A layer of GPT-2's size in decode behind 512 cached positions: the same bytes in the same cycles."""
+    config = load_config("base")
+    network = random_network(Sizes(family="gpt2", hidden=768, inner=3072, layers=1, heads=12, kv_heads=12, head_dim=64,
+                                   vocab=64, positions=1024), SEED)
+    program = compile_network(network, config, rows=1)
+    with RtlDevice(config) as rtl:
+        bench = Bench(program, network, rtl)
+        bench.fill_cache(512, SEED)
+        print(bench.chain([3]), "cycles")
+
+
+def test_tree() -> None:
+    """Branches see their ancestors alone; what follows a committed path is as if only that had been there."""
+    config, network = load_config("base"), random_network(replace(LLAMA, layers=2), SEED)
+    bench = Bench(compile_network(network, config, rows=8), network)
+    bench.chain([5, 6, 7, 8, 9])
+    bench.forward(Rows.tree([1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 1, 2, 5], 5))
+
+
+def test_tokens() -> None:
+    """Greedy tokens from the device are the lowest of the largest logits."""
+    config, network = load_config("edge"), random_network(replace(GPT2, layers=1), SEED)
+    bench = Bench(compile_network(network, config, rows=3, tokens=True), network)
+    for tokens, wanted in (([1, 2, 3], 3), ([4, 5], 1), ([6, 7], 0), ([8], 1)):
+        bench.chain(tokens, wanted)
+
+
+def test_scores_computed_twice() -> None:
+    """Where the accumulator cannot hold the scores of the longest context, they are computed again: same bytes."""
+    config = load_config("tiny")
+    sizes = replace(LLAMA, layers=1, positions=256, vocab=61)
+    network = random_network(sizes, SEED)
+    program = compile_network(network, config, rows=2)
+    assert not program.keeps_scores
+    _walk(Bench(program, network), 2, 160, SEED)
+
+
+def test_window_ends_the_context() -> None:
+    """A row that a window keeps from seeing the first position is refused, not computed wrong."""
+    network = random_network(replace(LLAMA, layers=1, vocab=61), SEED)
+    nodes = tuple(node.model_copy(update={"window": 9}) if node.op == "attention" else node
+                  for node in network.graph.nodes)
+    network = replace(network, graph=network.graph.model_copy(update={"nodes": nodes}))
+    bench = Bench(compile_network(network, load_config("base"), rows=2), network)
+    for tokens in ([1, 2], [3, 4], [5, 6], [7, 8], [9]):
+        bench.chain(tokens)
+    with pytest.raises(CompileError, match="at most 9, not 9"):
+        bench.chain([1])
+
+
+def test_layers_are_one_body() -> None:
+    """More equal layers add no commands but the parameters of their scalings."""
+    config = load_config("base")
+    few, many = (compile_network(random_network(replace(GPT2, layers=count), SEED), config, rows=2)
+                 for count in (2, 5))
+    units = [sum(command.unit != CONTROL for command in program.commands) for program in (few, many)]
+    assert units[0] == units[1]
+
+
+@pytest.mark.parametrize(("change", "rule"), [
+    ({"rows": 0}, "rows of a launch times the heads that share a KV head must be from 1 to"),
+    ({"rows": 40}, "must be from 1 to"),
+])
+def test_refused(change: dict[str, int], rule: str) -> None:
+    with pytest.raises(CompileError, match=rule):
+        compile_network(random_network(LLAMA, SEED), load_config("base"), **change)

@@ -1,0 +1,49 @@
+"""Model files: the same network back, equal bytes for equal networks, one line for whatever is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.model_file import Made, load_model, model_bytes, save_model
+from tests.compiler.integer_networks import Sizes, random_network
+
+MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=True, seed=3, calibration_sha256="0")
+CONTENT = model_bytes(random_network(Sizes(family="llama", heads=4), 1), MADE, '{"a": 1}')
+
+
+@pytest.mark.parametrize("sizes", [
+    Sizes(family="llama", heads=4), Sizes(family="gpt2"), Sizes(family="opt", bits=4, group=8, hidden=32)])
+def test_round_trip(sizes: Sizes, tmp_path: Path) -> None:
+    network, path = random_network(sizes, 1), tmp_path / "model.safetensors"
+    save_model(path, network, MADE, "{}")
+    found = load_model(path)
+    assert (found.network.graph, found.made, found.tokenizer) == (network.graph, MADE, "{}")
+    for name, value in network.weights.items():
+        np.testing.assert_array_equal(found.network.weights[name], value)
+        assert found.network.weights[name].dtype == value.dtype
+    assert model_bytes(random_network(sizes, 1), MADE, "{}") == path.read_bytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damaged_files_are_one_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    damaged = bytearray(CONTENT)
+    at = data.draw(st.integers(0, len(damaged) - 1) | st.integers(0, 6000))
+    damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    path.write_bytes(damaged[:data.draw(st.just(len(damaged)) | st.integers(0, len(damaged)))])
+    with pytest.raises(CompileError) as error:
+        load_model(path)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_missing(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="nothing.safetensors"):
+        load_model(tmp_path / "nothing.safetensors")

@@ -1,0 +1,85 @@
+"""From a checkpoint's directory to a model file and to passes on the device, by the commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gemmule.sw.text import MODELS
+from tests.compiler import families
+
+from .test_cli import run
+
+TOKENIZER = next(MODELS.rglob("tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama with a tokenizer, and text.txt beside it."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "llama"
+    families.write(folder, families.make("llama", seed=20261123, head_dim=24, layers=2, vocab=1024))
+    shutil.copy(TOKENIZER, folder / "tokenizer.json")
+    (folder.parent / "text.txt").write_text(Path(json.__file__).read_text())
+    return folder
+
+
+def _import(monkeypatch: pytest.MonkeyPatch, folder: Path, out: Path, *options: str) -> int:
+    return run(monkeypatch, "import", str(folder), "--calibrate", str(folder.parent / "text.txt"), "--out", str(out),
+               "--window", "32", *options)
+
+
+def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:
+    out, numbers = tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    assert _import(monkeypatch, checkpoint, out, "--method", "nearest", "--json", str(numbers)) == 0
+    record = json.loads(numbers.read_text())
+    assert record["bytes"] == out.stat().st_size
+    assert abs(record["perplexity_int"] / record["perplexity_float"] - 1) < 0.05
+    assert len(record["layer_error"]) == 2
+    before = out.read_bytes()
+    assert _import(monkeypatch, checkpoint, out, "--method", "nearest") == 0
+    assert out.read_bytes() == before
+    for options in (("--seq", "20", "--rows", "3"), ("--phase", "prefill", "--seq", "9", "--rows", "4")):
+        assert run(monkeypatch, "run", "model", str(out), "--config", "edge", "--json", str(numbers), *options) == 0
+        record = json.loads(numbers.read_text())
+        assert record["output_equals_interpreter"] is True
+        assert 0 < record["roofline_fraction"] < 1
+        assert sum(part["cycles"] for part in record["layers"]) < record["cycles"]
+        assert len(record["layers"]) == 2
+    assert run(monkeypatch, "run", "model", str(out), "--seq", "20", "--timing-only", "--json", str(numbers)) == 0
+    assert json.loads(numbers.read_text())["output_equals_interpreter"] is None
+
+
+def test_timing_only_has_the_cycles_of_data(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:
+    out, numbers = tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    assert _import(monkeypatch, checkpoint, out, "--method", "nearest", "--bits", "int4", "--group", "0") == 0
+    cycles = set()
+    for options in ((), ("--timing-only",)):
+        assert run(monkeypatch, "run", "model", str(out), "--seq", "11", "--json", str(numbers), *options) == 0
+        cycles.add(json.loads(numbers.read_text())["cycles"])
+    assert len(cycles) == 1
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--group", "3"], "--group must be 0 or a power of two up to 32768, not 3"),
+    (["--window", "1"], "--window must be from 2 to 4,096 tokens, not 1"),
+    (["--bits", "int2"], "--bits must be one of int8, int4, not 'int2'"),
+    (["--calibrate", "nothing.txt"], "--calibrate must name a file that can be read, not 'nothing.txt'"),
+])
+def test_import_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checkpoint: Path,
+                        tmp_path: Path, options: list[str], message: str) -> None:
+    out = tmp_path / "model.safetensors"
+    assert _import(monkeypatch, checkpoint, out, *options) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_run_model_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checkpoint: Path,
+                           tmp_path: Path) -> None:
+    for words, message in (([str(checkpoint)], "is a directory: `gemmule import"),
+                           ([str(checkpoint.parent / "text.txt")], "is not a safetensors file"),
+                                           ([str(tmp_path / "none")], "none")):
+        assert run(monkeypatch, "run", "model", *words) == 2
+        assert message in capsys.readouterr().err
