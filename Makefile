@@ -92,9 +92,10 @@ fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown afte
 	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
 	$(BIN)/python -m pytest -s tests/rtl/fourstate.py
 
-parity: setup  ## imported networks against torch and transformers, and training: resumed, exported (minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity]'
-	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py tests/sw/training_parity.py
+parity: setup  ## against torch and transformers: imported networks, what training sees, resuming (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,train]'
+	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py
+	$(BIN)/python -m pytest -s tests/sw/training_parity.py
 
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
