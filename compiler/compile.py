@@ -72,7 +72,11 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
             if beside and beside[:2] == (mapping.attention, mapping.parameter_rows) and (
                     beside[2] + ring > config.spm_rows):
                 continue  # what stands beside the ring hardly depends on it
-            lowered = lower(network, config, operators, mapping)
+            try:
+                lowered = lower(network, config, operators, mapping)
+            except CompileError as error:  # a slot below one tile: so is every smaller one
+                reason = reason or error
+                continue
             items = schedule(lowered, config)
             try:
                 return mapping, lowered, items, dict(allocate(items, config, apart=apart))
