@@ -22,6 +22,7 @@ from prompts import Prompt, load
 from rich.progress import track
 
 from gemmule.config import load_config
+from gemmule.sw.pair import bundled_pair
 from gemmule.sw.report import generation_json
 from gemmule.sw.session import Session
 from gemmule.sw.text import MODELS, encode
@@ -37,7 +38,7 @@ def measure(session: Session, prompt: Prompt, new_tokens: int, lengths: list[int
     ar = session.generate("ar", ids, new_tokens)
     row: dict[str, Any] = {
         "prompt": prompt.name, "kind": prompt.kind, "prompt_tokens": len(ids), "new_tokens": len(ar.tokens),
-        "distinct_4grams": generation_json(ar, None)["distinct_4grams"]}
+        "distinct_4grams": generation_json(ar, None, bundled_pair())["distinct_4grams"]}
     for length in lengths:
         run = session.generate("draft", ids, new_tokens, length)
         steps = [(d, a) for d, a in run.steps if d]

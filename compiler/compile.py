@@ -52,9 +52,9 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=regions.size, symbols=regions.symbols(base_address), bases=names, graph=network.graph, rows=rows,
-            context=context, share=attention.heads // attention.kv_heads, head_dim=attention.head_dim, tokens=tokens,
-            keeps_scores=mapping.attention.keep, registers_of=bases,
+            size=regions.size, symbols=regions.symbols(base_address), bases=names, graph=network.graph, max_rows=rows,
+            max_positions=context, share=attention.heads // attention.kv_heads, head_dim=attention.head_dim,
+            tokens=tokens, keeps_scores=mapping.attention.keep, registers_of=bases,
             constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
 
     made = program(commands)

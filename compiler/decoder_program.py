@@ -10,7 +10,7 @@ import numpy as np
 from gemmule.compiler.checkpoint import DecoderShape
 from gemmule.compiler.decoder_plan import DecoderPlan
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.program import Program, ReadDram, Registers
+from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -89,6 +89,10 @@ class DecoderProgram(Program):
             lengths={LEN_ROWS: rows, LEN_CONTEXT: position, LEN_TOTAL: position + rows, LEN_LOGITS: wanted,
                      LEN_FIRST_LOGIT: rows - max(wanted, 1)})
 
+    def step(self, tokens: Sequence[int], position: int, wanted: int) -> Step:
+        """:meth:`registers`; there is nothing to write."""
+        return Step(self.registers(tokens, position, wanted))
+
     def extremes(self) -> list[Registers]:
         """Registers of launches at the ends of what they may hold: rows, position, rows with logits."""
         most, last = [0] * self.max_rows, self.max_positions - 1
@@ -113,11 +117,11 @@ class DecoderProgram(Program):
             found[:, first:first + columns] = values[:, :columns]
         return found
 
-    def read_tokens(self, read_dram: ReadDram, rows: int) -> list[int]:
+    def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]:
         """Greedy token of each row with logits; ties go to the lowest index."""
         if not self.tokens:
-            return [int(i) for i in np.argmax(self.read_logits(read_dram, rows), axis=1)] if rows else []
-        return self.read(read_dram, "logits", 0, 2 * rows).view("<u2").tolist()
+            return [int(i) for i in np.argmax(self.read_logits(read_dram, wanted), axis=1)] if wanted else []
+        return self.read(read_dram, "logits", 0, 2 * wanted).view("<u2").tolist()
 
     def roofline_bytes(self, rows: int, position: int) -> int:
         """Bytes a launch must move: weights, parameters, KV, inputs and outputs (program excluded)."""

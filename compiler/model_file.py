@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.numpy import save
 
 from gemmule.compiler.errors import CompileError
@@ -52,6 +52,8 @@ class _Header(BaseModel):
     made: Made
     tokenizer: str | None
     """tokenizer.json."""
+    ends: tuple[Annotated[int, Field(ge=0, lt=1 << 16)], ...]
+    """Tokens that end a text."""
     sha256: str
     """Of everything else in the file."""
 
@@ -63,10 +65,13 @@ class ModelFile:
     network: Network
     made: Made
     tokenizer: str | None
+    ends: tuple[int, ...] = ()
+    """Tokens that end a text."""
 
 
-def _digest(tensors: Mapping[str, np.ndarray], graph: Graph, made: Made, tokenizer: str | None) -> str:
-    described = [graph.model_dump(mode="json"), made.model_dump(mode="json"), tokenizer]
+def _digest(tensors: Mapping[str, np.ndarray], graph: Graph, made: Made, tokenizer: str | None,
+            ends: tuple[int, ...]) -> str:
+    described = [graph.model_dump(mode="json"), made.model_dump(mode="json"), tokenizer, ends]
     found = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     for name in sorted(tensors):
         found.update(f"{name} {tensors[name].dtype.str} {tensors[name].shape}\n".encode())
@@ -74,7 +79,7 @@ def _digest(tensors: Mapping[str, np.ndarray], graph: Graph, made: Made, tokeniz
     return found.hexdigest()
 
 
-def model_bytes(network: Network, made: Made, tokenizer: str | None) -> bytes:
+def model_bytes(network: Network, made: Made, tokenizer: str | None, ends: tuple[int, ...] = ()) -> bytes:
     """The file's content; equal arguments give equal bytes.
 
     Raises:
@@ -84,15 +89,16 @@ def model_bytes(network: Network, made: Made, tokenizer: str | None) -> bytes:
         raise CompileError("only a network in integers is kept in a file: quantise it first")
     tensors = {name: np.ascontiguousarray(network.weights[name], dtype=np.dtype(tensor.dtype.value))
                for name, tensor in network.graph.tensors.items()}
-    header = _Header(format=FORMAT, graph=network.graph, made=made, tokenizer=tokenizer,
-                     sha256=_digest(tensors, network.graph, made, tokenizer))
+    header = _Header(format=FORMAT, graph=network.graph, made=made, tokenizer=tokenizer, ends=ends,
+                     sha256=_digest(tensors, network.graph, made, tokenizer, ends))
     # One metadata key: the library keeps metadata in a hash map, whose order would vary.
     return save(tensors, metadata={"gemmule": json.dumps(header.model_dump(mode="json"), sort_keys=True)})
 
 
-def save_model(path: str | Path, network: Network, made: Made, tokenizer: str | None) -> None:
+def save_model(path: str | Path, network: Network, made: Made, tokenizer: str | None,
+               ends: tuple[int, ...] = ()) -> None:
     """Write :func:`model_bytes` whole or not at all."""
-    write_atomically(Path(path), model_bytes(network, made, tokenizer))
+    write_atomically(Path(path), model_bytes(network, made, tokenizer, ends))
 
 
 def _expected(node: Node, role: str, tensor: Tensor) -> Expected:
@@ -120,8 +126,8 @@ def load_model(path: str | Path) -> ModelFile:
         wanted = {node.tensors[role]: _expected(node, role, tensor) for node in header.graph.nodes
                   for role, tensor in signature(node).tensors.items()}
         tensors = file.read(wanted)
-        if _digest(tensors, header.graph, header.made, header.tokenizer) != header.sha256:
+        if _digest(tensors, header.graph, header.made, header.tokenizer, header.ends) != header.sha256:
             raise CompileError(f"{file.path}: it must have the SHA-256 that it tells, and is damaged: import it again")
-    return ModelFile(Network(header.graph, tensors), header.made, header.tokenizer)
+    return ModelFile(Network(header.graph, tensors), header.made, header.tokenizer, header.ends)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
-from gemmule.compiler.program import Program, ReadDram, Registers
+from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -23,11 +23,11 @@ __all__ = ["ModelProgram"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProgram(Program):
-    """One program for 1 .. ``rows`` new rows of one sequence behind a cache of any length up to ``context``."""
+    """One program for 1 .. ``max_rows`` new rows of one sequence behind a cache; together up to ``max_positions``."""
 
     graph: Graph
-    rows: int
-    context: int
+    max_rows: int
+    max_positions: int
     share: int
     """Heads that share a KV head."""
     head_dim: int
@@ -49,11 +49,12 @@ class ModelProgram(Program):
             CompileError: sizes out of range.
         """
         count = rows if wanted is None else wanted
-        if not 1 <= rows <= self.rows:
-            raise CompileError(f"a launch takes 1 to {self.rows} rows, not {rows}: launch again")
-        if not 0 <= context <= self.context - rows:
+        if not 1 <= rows <= self.max_rows:
+            raise CompileError(f"a launch takes 1 to {self.max_rows} rows, not {rows}: launch again")
+        if not 0 <= context <= self.max_positions - rows:
             raise CompileError(
-                f"cached and new rows must be at most {self.context}, not {context} + {rows}: shorten the context")
+                f"cached and new rows must be at most {self.max_positions}, not {context} + {rows}: shorten the "
+                "context")
         if not 0 <= count <= rows:
             raise CompileError(f"wanted rows must be from 0 to {rows}, not {count}")
         address, size = self.symbols[CACHE]
@@ -62,6 +63,15 @@ class ModelProgram(Program):
             windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
             lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.WANTED: count,
                      Length.FIRST_WANTED: rows - max(count, 1)})
+
+    def step(self, tokens: Sequence[int], position: int, wanted: int) -> Step:
+        """A pass over a chain of tokens at ``position``; of the last ``wanted`` rows the answers are wanted.
+
+        Raises:
+            CompileError: sizes out of range, or unknown tokens.
+        """
+        registers = self.registers(len(tokens), position, wanted)
+        return Step(registers, tuple(self.inputs(Rows.chain(list(tokens), position))))
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
@@ -83,9 +93,9 @@ class ModelProgram(Program):
 
     def _bitmaps(self, mask: np.ndarray) -> np.ndarray:
         """uint8 [share * rows, dim]: row i sees new row j; heads that share a KV head have the same rows."""
-        count, every = len(mask), self.share * self.rows
+        count, every = len(mask), self.share * self.max_rows
         first = 0 if self.share == 1 else every - count  # the rows of a piece count from its last ``m`` columns
-        bits = np.zeros((self.share, self.rows, 8 * self.config.dim), dtype=np.uint8)
+        bits = np.zeros((self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
         bits[:, :count, first:first + count] = mask
         return np.packbits(bits.reshape(every, -1), axis=1, bitorder="little")
 
@@ -114,6 +124,7 @@ class ModelProgram(Program):
 
     def extremes(self) -> list[Registers]:
         """Registers of launches at the ends of what they may hold."""
-        most = self.context - 1
-        sizes = {(rows, min(context, self.context - rows)) for rows in (1, self.rows) for context in (0, 1, 65, most)}
+        most = self.max_positions - 1
+        sizes = {(rows, min(context, self.max_positions - rows))
+                 for rows in (1, self.max_rows) for context in (0, 1, 65, most)}
         return [self.registers(rows, context, wanted) for rows, context in sorted(sizes) for wanted in (rows, 0)]

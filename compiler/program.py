@@ -14,7 +14,7 @@ from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.verify import verify
 
-__all__ = ["NO_DRAM", "FixedProgram", "Program", "ReadDram", "Registers"]
+__all__ = ["NO_DRAM", "FixedProgram", "Program", "ReadDram", "Registers", "Step"]
 
 ReadDram = Callable[[int, int], bytes | np.ndarray]
 """``read_dram(address, bytes)`` of a device."""
@@ -28,6 +28,13 @@ class Registers(NamedTuple):
     bases: np.ndarray
     limits: np.ndarray
     lengths: np.ndarray
+
+
+class Step(NamedTuple):
+    """A pass of a decoder: its registers, and (address, uint8) of what the host writes before."""
+
+    registers: Registers
+    inputs: tuple[tuple[int, np.ndarray], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

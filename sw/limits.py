@@ -83,9 +83,8 @@ def resolve_pair(name: str, folder: Path = MODELS_FOLDER) -> str:
     return SMALL if name == DEFAULT and not (folder / DEFAULT / "manifest.json").exists() else name
 
 
-def new_tokens(pair: str) -> Range:
-    """How many tokens a bundled pair can generate."""
-    context = CONTEXTS[pair]
+def new_tokens(context: int) -> Range:
+    """How many tokens a model with a context of so many positions can generate."""
     return Range(1, context - 1, "tokens", f"prompt and new tokens share a context of {context}")
 
 

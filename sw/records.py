@@ -27,7 +27,7 @@ class Record(BaseModel):
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
-    model: Literal["default", "small"] = Field(description="the bundled pair of target and draft that ran")
+    model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
     prompt: str
     method: Literal["ar", "draft"]
     backend: Literal["model", "rtl"]

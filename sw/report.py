@@ -12,20 +12,19 @@ from rich.text import Text
 
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
-from gemmule.sw import text
 from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.limits import SMALL
+from gemmule.sw.pair import Pair
 
 __all__ = ["counters_table", "generation_json", "print_generation"]
 
 ENDED = {
-    "length": "ended at --max-new-tokens", "stop": "ended at the end-of-file token",
+    "length": "ended at --max-new-tokens", "stop": "ended at a token that ends a text",
     "context": "ended because the context is full",
 }
 UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
-def generation_json(run: Generation, reference: Generation | None, pair: str = SMALL) -> dict[str, Any]:
+def generation_json(run: Generation, reference: Generation | None, pair: Pair) -> dict[str, Any]:
     """The numbers of a run; ``speedup_over_ar`` is whole-run cycles of autoregressive decoding over
     this run's, host and prefill counted on both sides (None without a reference)."""
     ledger = run.ledger
@@ -33,7 +32,7 @@ def generation_json(run: Generation, reference: Generation | None, pair: str = S
     matrix = ledger.units[Unit.MATRIX.label] / max(1, ledger.device_cycles)
     return {
         "tokens": run.tokens,
-        "text": text.decode(run.tokens, pair),
+        "text": pair.decode(run.tokens),
         "finish_reason": run.finish_reason,
         "clock_mhz": clock,
         "cycles": ledger.cycles,
@@ -75,12 +74,12 @@ def _distinct(tokens: list[int], n: int) -> float:
 
 
 def print_generation(console: Console, prompt: str, ids: list[int], run: Generation, reference: Generation | None,
-                     method: str, backend: str, pair: str = SMALL) -> None:
+                     method: str, backend: str, pair: Pair) -> None:
     """Print the text and the table."""
     record = generation_json(run, reference, pair)
     body = Text(_printable(prompt), style="dim")
     body.append(_printable(record["text"]), style="bold")
-    console.print(Panel(body, title=f"{pair} model, {method} on {backend}: {len(ids)} prompt tokens, "
+    console.print(Panel(body, title=f"{pair.name} model, {method} on {backend}: {len(ids)} prompt tokens, "
                                     f"{len(run.tokens)} new tokens"))
     console.print(f"{ENDED[run.finish_reason]}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
                   f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second")

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from gemmule.compiler.decoder_program import DecoderProgram
-from gemmule.compiler.program import NO_DRAM
+import numpy as np
+
+from gemmule.compiler.program import NO_DRAM, ReadDram, Registers, Step
+from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
 
-__all__ = ["Forward", "LoadedModel"]
+__all__ = ["Forward", "LoadedModel", "StepProgram"]
+
+
+class StepProgram(Protocol):
+    """A compiled decoder: one program for passes over 1 .. ``max_rows`` new rows at any position."""
+
+    @property
+    def base_address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def max_rows(self) -> int: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    def step(self, tokens: Sequence[int], position: int, wanted: int) -> Step: ...
+
+    def launch(self, name: str, dram: np.ndarray, registers: Registers) -> Launch: ...
+
+    def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]: ...
 
 
 @dataclass(frozen=True)
@@ -27,11 +53,12 @@ class LoadedModel:
     there on, so a rollback is nothing but a smaller position.
     """
 
-    def __init__(self, name: str, program: DecoderProgram, device: Device) -> None:
+    def __init__(self, name: str, program: StepProgram, dram: np.ndarray, device: Device) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on."""
         self.name = name
         self.program = program
         self.device = device
-        device.write_dram(program.base_address, program.dram.tobytes())
+        device.write_dram(program.base_address, dram.tobytes())
 
     def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> Forward:
         """Run ``tokens`` as rows position, position + 1, ...; at most ``max_rows`` in one launch.
@@ -55,7 +82,10 @@ class LoadedModel:
             rows = tokens[start:start + program.max_rows]
             left = len(tokens) - start - len(rows)  # rows of later launches
             here = min(len(rows), max(0, wanted - left))
-            device.load(program.launch(self.name, NO_DRAM, program.registers(rows, position + start, here)))
+            step = program.step(rows, position + start, here)
+            for address, content in step.inputs:
+                device.write_dram(address, content.tobytes())
+            device.load(program.launch(self.name, NO_DRAM, step.registers))
             result = device.run()
             if result.fault:
                 raise DeviceError(

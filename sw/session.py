@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 
-from gemmule.compiler.decoder_program import DecoderProgram
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
@@ -15,8 +13,8 @@ from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.limits import DRAFTS_DEFAULT, METHODS, SMALL, check_choice
-from gemmule.sw.programs import bundled_program
+from gemmule.sw.limits import DRAFTS_DEFAULT, METHODS, check_choice
+from gemmule.sw.pair import Pair, bundled_pair
 from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Session"]
@@ -24,33 +22,23 @@ __all__ = ["Session"]
 ALIGN = 1 << 16
 
 
-@dataclass(frozen=True)
-class _Placed:
-    target: DecoderProgram
-    draft: DecoderProgram
-    dram_bytes: int
-
-
-def _place(config: Config, pair: str) -> _Placed:
-    """Both models in one DRAM, one after the other."""
-    target = bundled_program("target", config, pair=pair)
-    base = round_up(target.size, ALIGN)
-    draft = bundled_program("draft", config, base, pair)
-    return _Placed(target, draft, round_up(base + draft.size, ALIGN))
-
-
 class Session:
-    """One device with a bundled pair of target and draft on it (:data:`gemmule.sw.limits.MODELS`).
+    """One device with a pair of target and draft on it, one behind the other in DRAM; by default the bundled small one.
 
     A context manager: the RTL back end runs a simulator process.
     """
 
-    def __init__(self, config: Config, backend: str = "model", pair: str = SMALL) -> None:
-        placed = _place(config, pair)
+    def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None) -> None:
+        pair = pair or bundled_pair()
+        target = pair.target(config, 0)
+        size = round_up(target.program.size, ALIGN)
+        draft = pair.draft(config, size) if pair.draft else None
+        if draft:
+            size = round_up(size + draft.program.size, ALIGN)
         self.config = config
-        self.device: Device = open_device(backend, config, placed.dram_bytes)
-        self.target = LoadedModel("target", placed.target, self.device)
-        self.draft = LoadedModel("draft", placed.draft, self.device)
+        self.device: Device = open_device(backend, config, size)
+        self.target = LoadedModel("target", target.program, target.dram, self.device)
+        self.draft = LoadedModel("draft", draft.program, draft.dram, self.device) if draft else None
 
     def generate(
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int = DRAFTS_DEFAULT,
@@ -72,6 +60,8 @@ class Session:
         ledger = Ledger(self.config)
         drafter: Drafter = Autoregressive()
         if method == "draft":
+            if self.draft is None:
+                raise InputError("--method draft needs a draft model: give --draft-model FILE, or --method ar")
             drafter = DraftModel(self.draft, num_speculative_tokens, ledger)
         try:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)

@@ -14,7 +14,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.training.tokenizer import load_tokenizer
 
-__all__ = ["EOS", "bundled_model", "decode", "encode"]
+__all__ = ["EOS", "bundled_model", "decode", "encode", "token_ids"]
 
 MODELS = MODELS_FOLDER
 """A folder for each pair of target and draft, with their tokenizer."""
@@ -37,11 +37,20 @@ def encode(text: str, pair: str = SMALL) -> list[int]:
     Raises:
         InputError: the prompt is empty.
     """
+    return token_ids(_tokenizer(resolve_pair(pair, MODELS)), text, add_special_tokens=False)
+
+
+def token_ids(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
+    """Token ids of a prompt.
+
+    Raises:
+        InputError: the prompt is empty.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
         raise InputError(f"--prompt must be UTF-8 text, not {shown(text)}") from None
-    ids = _tokenizer(resolve_pair(pair, MODELS)).encode(text, add_special_tokens=False).ids
+    ids = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
     if not ids:
         raise InputError("--prompt must hold at least one character, not ''; give some text")
     return list(ids)

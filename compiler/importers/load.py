@@ -16,7 +16,7 @@ from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
 from gemmule.io.reading import named, shown
 
-__all__ = ["FAMILIES", "load_network"]
+__all__ = ["FAMILIES", "end_tokens", "load_network"]
 
 FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA)
 """Every importer; another family is one more file and its name here."""
@@ -38,6 +38,21 @@ def _family(config: dict[str, Any]) -> tuple[Family, str]:
             raise CompileError(f"architectures names {shown(name)}; supported of model_type {model_type}: "
                                f"{', '.join(family.architectures)}")
     return family, model_type
+
+
+def end_tokens(folder: str | Path, vocab: int) -> tuple[int, ...]:
+    """``eos_token_id`` of ``config.json``: the tokens that end a text.
+
+    Raises:
+        CompileError: they are no tokens.
+    """
+    at = Path(folder) / "config.json"
+    given = read_config(at).get("eos_token_id")
+    found = given if isinstance(given, list) else [] if given is None else [given]
+    for token in found:
+        if type(token) is not int or not 0 <= token < vocab:
+            raise CompileError(f"{named(at)}: eos_token_id must be tokens from 0 to {vocab - 1}, not {shown(given)}")
+    return tuple(found)
 
 
 def load_network(folder: str | Path) -> Network:

@@ -21,6 +21,7 @@ from gemmule.sw.limits import (
     METHODS,
     MODELS,
     PROMPT_BYTES,
+    check_choice,
     new_tokens,
     resolve_pair,
 )
@@ -42,9 +43,13 @@ CONTEXT = CONTEXTS[resolve_pair(DEFAULT)]
 
 def generate(
     config: ConfigOption = "base",
-    model: Annotated[str, choice(
-        "--model", MODELS, "Bundled models: small (for RTL and quick tests) or default, which is small where no other "
-        "is installed.")] = DEFAULT,
+    model: Annotated[str, typer.Option(
+        "--model", metavar=f"{'|'.join(MODELS)}|FILE", autocompletion=lambda: list(MODELS),
+        help="Bundled models: small (for RTL and quick tests) or default, which is small where no other is installed. "
+             "Or a file that `gemmule import` wrote.")] = DEFAULT,
+    draft_model: Annotated[Path | None, typer.Option(
+        "--draft-model", metavar="FILE", show_default=False,
+        help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
     prompt: Annotated[str | None, typer.Option(
         "--prompt", metavar="TEXT",
         help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
@@ -53,18 +58,20 @@ def generate(
         "--prompt-file", metavar="FILE",
         help=f"The text to continue is in this file (UTF-8, at most {PROMPT_BYTES:,} bytes); '-': standard input. "
              "Not with --prompt.")] = None,
-    method: Annotated[str, choice(
-        "--method", METHODS, "Decoding: draft (a small model proposes, the large one verifies) or ar (autoregressive).",
-    )] = "draft",
+    method: Annotated[str | None, typer.Option(
+        "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
+        callback=lambda name: name if name is None else check_choice("--method", name, METHODS),
+        help="Decoding: draft (a small model proposes, the large one verifies) or ar (autoregressive). Default: draft "
+             "where there is a draft model.")] = None,
     num_speculative_tokens: Annotated[int | None, typer.Option(
         "--num-speculative-tokens", metavar="N", show_default=False,
         callback=lambda n: n if n is None else DRAFTS.check("--num-speculative-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method draft. Default: {DRAFTS_DEFAULT}.")] = None,
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
-        help=f"Tokens to generate, {new_tokens(resolve_pair(DEFAULT))}; fewer where the text fills the context of "
-             f"{CONTEXT} positions.")] = 64,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end-of-file token.")] = False,
+        help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
+             "positions. An imported model has its own context.")] = 64,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
         help="Also run autoregressive decoding on the model and compare; only with --method draft. Default: yes.",
@@ -74,10 +81,10 @@ def generate(
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Generate text with a bundled model and report where the cycles go.
+    """Generate text with a bundled or imported model and report where the cycles go.
 
-    Runs on base, edge and configurations with memories like theirs. Greedy decoding: the seed changes nothing and
-    is recorded for later methods. Exit code 1 if the text differs from that of autoregressive decoding.
+    Bundled ones run on base, edge and configurations with memories like theirs. Greedy decoding: the seed changes
+    nothing and is recorded for later methods. Exit code 1 if the text differs from that of autoregressive decoding.
 
     \b
     Examples:
@@ -85,28 +92,31 @@ def generate(
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
       gemmule generate --method ar --config edge
     """
+    if method is None:
+        method = "ar" if model not in MODELS and draft_model is None else "draft"
     if method == "ar":
         for option, given in (("--num-speculative-tokens", num_speculative_tokens is not None),
                               ("--baseline" if baseline else "--no-baseline", baseline is not None)):
             if given:
-                raise InputError(f"{option} needs a draft model, not --method ar: drop one of the two")
-    pair = resolve_pair(model)
-    new_tokens(pair).check("--max-new-tokens", max_new_tokens)
+                raise InputError(f"{option} needs a draft model, not --method ar: drop one of the two, or give "
+                                 "--draft-model")
     out = Output(json)
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
 
-    from gemmule.sw import text
     from gemmule.sw.estimate import announce_tokens
+    from gemmule.sw.pair import open_pair
     from gemmule.sw.report import generation_json, print_generation
     from gemmule.sw.session import Session
 
-    ids = text.encode(words, pair)
-    most = text.bundled_model("target", pair).shape.max_positions - 1
+    pair = open_pair(model, draft_model)
+    new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
+    ids = pair.encode(words)
+    most = pair.positions - 1
     if len(ids) > most:
         raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
     drafts = num_speculative_tokens or DRAFTS_DEFAULT
-    stop = frozenset() if ignore_eos else frozenset({text.EOS})
+    stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
     arguments = (ids, max_new_tokens, drafts, stop)
     with Session(device_config, backend, pair) as session:
@@ -118,8 +128,9 @@ def generate(
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
     print_generation(out.console, words, ids, run, reference, method, backend, pair)
     out.write("generate", device_config, generation_json(run, reference, pair) | {
-        "model": pair, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend, "seed": seed,
-        "num_speculative_tokens": drafts if method == "draft" else 0, "simulation_seconds": round(seconds, 3),
+        "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
+        "seed": seed, "num_speculative_tokens": drafts if method == "draft" else 0,
+        "simulation_seconds": round(seconds, 3),
     })
     if reference is not None and reference.tokens != run.tokens:
         out.print("tokens differ from autoregressive decoding", style="red")

@@ -67,7 +67,7 @@ def import_(
     held_out = _text(evaluate, "--evaluate") if evaluate else None
 
     from gemmule import __version__
-    from gemmule.compiler.importers import load_network
+    from gemmule.compiler.importers import end_tokens, load_network
     from gemmule.compiler.model_file import Made, model_bytes
     from gemmule.compiler.quantize.accuracy import measure_errors, perplexity
     from gemmule.compiler.quantize.network import Options, quantize_network
@@ -76,6 +76,7 @@ def import_(
 
     network = load_network(directory)
     tokenizer, source = load_tokenizer(directory, network.graph.vocab)
+    ends = end_tokens(directory, network.graph.vocab)
     window = min(window, network.graph.positions)
     used = token_windows(tokenizer, words, window, "--calibrate")
     if held_out is None:
@@ -99,7 +100,7 @@ def import_(
         whole = perplexity(quantized.network, measured)
     made = Made(version=__version__, bits=options.bits, group=options.group, method=options.method, smooth=smooth,
                 seed=seed, calibration_sha256=_sha256(used))
-    content = model_bytes(quantized.network, made, source)
+    content = model_bytes(quantized.network, made, source, ends)
     write_file(out_file, content, "--out")
     say(f"wrote {out_file} ({len(content):,} bytes)")
     record = _record(quantized, errors, real, whole, used, measured) | {

@@ -79,7 +79,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy", "decoder")),
     ),
     "Software": (
-        Folder("sw", ("cli", "limits", "errors", "session", "text", "bundled", "device", "runtime", "programs",
+        Folder("sw", ("cli", "limits", "errors", "session", "pair", "text", "bundled", "device", "runtime", "programs",
                       "estimate", "passes", "tokens", "ledger", "report", "records", "cached")),
         Folder("sw/commands", ("group", "common", "generate", "import_", "run", "run_model", "cosim", "fuzz",
                                "mutate", "verilog", "disasm", "synth", "cache")),

@@ -55,6 +55,6 @@ def measure_passes(shape: ModelShape, config: Config, rows: tuple[int, ...], con
         CompileError: the shape does not fit the configuration.
     """
     program = compile_decoder(random_model(replace(shape, max_positions=POSITIONS), seed), config, tokens=True)
-    model = LoadedModel("measured", program, open_device("model", config, program.size))
+    model = LoadedModel("measured", program, program.dram, open_device("model", config, program.size))
     return Passes(context, {
         count: sum(result.cycles for result in model.forward([2] * count, context).results) for count in rows})

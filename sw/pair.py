@@ -1,0 +1,160 @@
+"""Models that decode together: a target and, where there is one, a draft with the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.model_file import ModelFile, load_model
+from gemmule.config import Config
+from gemmule.io.progress import working
+from gemmule.io.reading import named
+from gemmule.sw import text
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import MODELS, SMALL, resolve_pair
+from gemmule.sw.programs import bundled_program
+from gemmule.sw.runtime import StepProgram
+from gemmule.sw.tokens import parse_tokenizer
+
+__all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
+
+ROWS = 16
+"""New rows of a pass, where the device takes as many."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A compiled model, and what stands in DRAM from its ``base_address`` on (uint8)."""
+
+    program: StepProgram
+    dram: np.ndarray
+
+
+Place = Callable[[Config, int], Placed]
+"""Compiles a model for a device, from an address of its DRAM on."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What generating needs of its models.
+
+    Attributes:
+        name: as the report shows it.
+        positions: of the target, prompt and new tokens together.
+        ends: tokens that end a text.
+        encode: token ids of a prompt.
+        decode: text of token ids, special tokens left out.
+        target, draft: compile and place the models; no draft: only autoregressive decoding.
+    """
+
+    name: str
+    positions: int
+    ends: frozenset[int]
+    encode: Callable[[str], list[int]]
+    decode: Callable[[list[int]], str]
+    target: Place
+    draft: Place | None
+
+
+def _place_bundled(name: str, pair: str, config: Config, base: int) -> Placed:
+    program = bundled_program(name, config, base, pair)
+    return Placed(program, program.dram)
+
+
+@cache
+def bundled_pair(name: str = SMALL) -> Pair:
+    """A bundled pair (:data:`gemmule.sw.limits.MODELS`).
+
+    Raises:
+        CompileError: a file is missing or damaged.
+    """
+    pair = resolve_pair(name)
+    return Pair(
+        name=pair, positions=text.bundled_model("target", pair).shape.max_positions, ends=frozenset({text.EOS}),
+        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
+        target=partial(_place_bundled, "target", pair), draft=partial(_place_bundled, "draft", pair))
+
+
+def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a directory: `gemmule import {path} --calibrate TEXTFILE --out FILE` "
+                         "first, then give the FILE")
+    file = load_model(path)
+    if file.tokenizer is None:
+        raise InputError(f"{option} {path} has no tokenizer: import it again from a directory with tokenizer.json")
+    return file, parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
+
+
+def imported_pair(target: Path, draft: Path | None = None) -> Pair:
+    """Files that ``gemmule import`` wrote.
+
+    Raises:
+        CompileError: a file is missing, damaged or no model.
+        InputError: their tokens differ.
+    """
+    file, tokenizer = _read(target, "--model")
+    graph = file.network.graph
+    if draft is not None:
+        other, words = _read(draft, "--draft-model")
+        if words.get_vocab() != tokenizer.get_vocab() or other.network.graph.vocab != graph.vocab:
+            raise InputError(f"--draft-model {draft} must have the tokens of {target}: its vocabulary differs")
+        if other.network.graph.whole_positions < graph.whole_positions:
+            raise InputError(f"--draft-model {draft} must see the {graph.whole_positions:,} positions of {target}, not "
+                             f"{other.network.graph.whole_positions:,}")
+
+    def encode(prompt: str) -> list[int]:
+        return text.token_ids(tokenizer, prompt, add_special_tokens=True)
+
+    def decode(ids: list[int]) -> str:
+        return str(tokenizer.decode(ids, skip_special_tokens=True))
+
+    return Pair(
+        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode, decode=decode,
+        target=_Imported(target, file), draft=_Imported(draft, other) if draft else None)
+
+
+class _Imported:
+    """Compiles a file's network, once for each device and address."""
+
+    def __init__(self, path: Path, file: ModelFile) -> None:
+        self.path, self.file = path, file
+        self.kept: dict[tuple[Config, int], Placed] = {}
+
+    def __call__(self, config: Config, base: int) -> Placed:
+        if (config, base) not in self.kept:
+            network = self.file.network
+            node = network.graph.attentions[0]
+            most = min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads
+            with working(f"compiling {self.path.name} for {config.name}", least=1.0):
+                try:
+                    program = compile_network(network, config, rows=max(1, min(ROWS, most)), tokens=True,
+                                              base_address=base)
+                except CompileError as error:
+                    raise InputError(f"{named(self.path)} does not run on config {config.name!r} ({error})") from None
+                self.kept[config, base] = Placed(program, program.fill(network))
+        return self.kept[config, base]
+
+
+def open_pair(model: str, draft: Path | None = None) -> Pair:
+    """A bundled pair by name, or the files of an imported one.
+
+    Raises:
+        CompileError: a file is missing, damaged or no model.
+        InputError: there is neither such a pair nor such a file, or the models' tokens differ.
+    """
+    if model in MODELS:
+        if draft is not None:
+            raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
+                             "drop it")
+        return bundled_pair(model)
+    if not Path(model).exists():
+        raise InputError(f"--model must be one of {', '.join(MODELS)} or a file that `gemmule import` wrote, not "
+                         f"{model!r}")
+    return imported_pair(Path(model), draft)

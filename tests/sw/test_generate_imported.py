@@ -1,0 +1,121 @@
+"""Imported models decode as bundled ones do: any pair with the same tokens gives the tokens of its target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
+from gemmule.compiler.model_file import Made, load_model, save_model
+from gemmule.config import load_config
+from gemmule.sw.errors import InputError
+from gemmule.sw.pair import imported_pair
+from gemmule.sw.session import Session
+from gemmule.sw.text import MODELS
+from tests.compiler.integer_networks import Sizes, random_network
+
+from .test_cli import run
+
+SEED = 20261124
+MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=SEED, calibration_sha256="0")
+TOKENIZER = next(MODELS.rglob("tokenizer.json")).read_text("utf-8")
+TARGET = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=3, vocab=1024)
+SIZES = {
+    "target": TARGET, "one-layer": replace(TARGET, layers=1), "gpt2": replace(TARGET, family="gpt2", layers=2),
+    "short": replace(TARGET, positions=16),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("imported")
+    for name, sizes in SIZES.items():
+        save_model(folder / name, random_network(sizes, SEED), MADE, TOKENIZER, (1,))
+    save_model(folder / "without", random_network(TARGET, SEED), MADE, None)
+    return {path.name: path for path in folder.iterdir()}
+
+
+def _greedy(file: Path, ids: list[int], count: int) -> list[int]:
+    """By the integer interpreter alone, one token a pass."""
+    network = load_model(file).network
+    interpreter, cache, found = IntegerInterpreter(network), Cache(network.graph), list[int]()
+    rows = Rows.chain(ids)
+    while len(found) < count:
+        found.append(int(np.argmax(interpreter.forward(rows, cache)[-1])))
+        rows = Rows.chain(found[-1:], cache.length())
+    return found
+
+
+@pytest.mark.parametrize("draft", ["one-layer", "gpt2", "target"])
+def test_every_draft_gives_the_targets_tokens(files: dict[str, Path], draft: str) -> None:
+    pair = imported_pair(files["target"], files[draft])
+    ids = pair.encode("import os\n" * 9)
+    expected = _greedy(files["target"], ids, 24)
+    with Session(load_config("base"), pair=pair) as session:
+        assert session.generate("ar", ids, 24).tokens == expected
+        for length in (1, 4, 15):
+            found = session.generate("draft", ids, 24, length)
+            assert found.tokens == expected
+            if draft == "target":
+                assert found.acceptance == 1
+
+
+def test_generates_to_the_end_of_the_context(files: dict[str, Path]) -> None:
+    pair = imported_pair(files["short"])
+    ids = pair.encode("import os")
+    with Session(load_config("edge"), pair=pair) as session:
+        found = session.generate("ar", ids, 99)
+    assert found.finish_reason == "context"
+    assert len(ids) + len(found.tokens) == 16
+
+
+@pytest.mark.rtl
+def test_rtl_gives_the_same_tokens_in_the_same_cycles(files: dict[str, Path]) -> None:
+    pair, runs = imported_pair(files["one-layer"], files["gpt2"]), []
+    for backend in ("model", "rtl"):
+        with Session(load_config("edge"), backend, pair) as session:
+            runs.append(session.generate("draft", pair.encode("import os"), 4, 2))
+    assert runs[0].tokens == runs[1].tokens
+    assert runs[0].ledger.cycles == runs[1].ledger.cycles
+
+
+def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--prompt", "import os", "--max-new-tokens", "5", "--json", "-")
+    assert run(monkeypatch, "generate", "--model", str(files["target"]), *options) == 0
+    assert '"method": "ar"' in capsys.readouterr().out
+    assert run(monkeypatch, "generate", "--model", str(files["target"]), "--draft-model", str(files["one-layer"]),
+               *options) == 0
+    assert '"same_tokens_as_ar": true' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--model", "nowhere"), "--model must be one of default, small or a file"),
+    (("--model", "."), "is a directory: `gemmule import"),
+    (("--model", "target", "--method", "draft"), "needs a draft model"),
+    (("--model", "target", "--draft-model", "nowhere"), "nowhere"),
+    (("--model", "target", "--draft-model", "short"), "must see the"),
+    (("--model", "target", "--config", "tiny"), "does not run on config 'tiny'"),
+    (("--model", "without"), "has no tokenizer"),
+    (("--model", "short", "--max-new-tokens", "16"), "--max-new-tokens must be from 1 to 15"),
+    (("--model", "small", "--draft-model", "one-layer"), "not with the bundled small"),
+    (("--model", "target", "--baseline"), "--baseline needs a draft model"),
+])
+def test_refused_in_one_line(files: dict[str, Path], options: tuple[str, ...], message: str,
+                             monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [str(files.get(option, option)) for option in options]
+    if "--max-new-tokens" not in given:
+        given += ["--max-new-tokens", "2"]
+    assert run(monkeypatch, "generate", *given) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_drafts_with_other_tokens_are_refused(files: dict[str, Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    save_model(other, random_network(TARGET, SEED), MADE, TOKENIZER.replace("<pad>", "<filler>"))
+    with pytest.raises(InputError, match="its vocabulary differs"):
+        imported_pair(files["target"], other)
