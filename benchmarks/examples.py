@@ -24,7 +24,7 @@ from gemmule.sw.pages.command_line import commands, examples
 
 HOURS = ("mutate", "synth")
 """Commands whose examples take that long."""
-NEVER = ("cache", "import", "run model")
+NEVER = ("cache", "import", "compile", "run model")
 """Commands whose examples tell of this machine's own files, or delete them, or need a checkpoint (docs/import.md)."""
 MOST_LINES = 48
 """Of an output; what is longer ends with two dots."""

@@ -11,6 +11,7 @@ from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
 from gemmule.compiler.kernels.virtual import Buffer, Builder, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.notes import Notes, Tried
 from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import Operator, fuse
@@ -27,24 +28,28 @@ __all__ = ["compile_network"]
 
 
 def compile_network(network: Network, config: Config, *, rows: int, context: int | None = None, tokens: bool = False,
-                    base_address: int = 0) -> ModelProgram:
+                    base_address: int = 0, notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
-    A network with a window is compiled for contexts up to the window.
+    A network with a window is compiled for contexts up to the window. ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
     operators = fuse(network.graph)
+    if notes:
+        notes.begin(network.graph, operators)
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens)
+    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens,
+                                            notes=notes)
     bases = base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, rows),
         Registers.FIRST_WANTED: (0, rows - 1), Registers.LEFT: (0, context),
         Registers.ROW: (0, mapping.attention.kept_rows(attention, config.dim, rows))}
-    commands = with_straight_waits(emit(items, placed, bases), config, bounds)
+    emitted = emit(items, placed, bases)
+    commands = with_straight_waits(emitted, config, bounds)
     regions = _regions(config, lowered.builder, network, context, len(encode_program(commands)))
     names = {register: CACHE if region == NEW else region for region, register in bases.items()
              if not region.endswith(LAYER_REGION)}
@@ -58,11 +63,15 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
             constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
 
     made = program(commands)
-    return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+    final = program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+    if notes:
+        notes.emitted("emit", emitted)
+        notes.emitted("waits", final.commands)
+    return final
 
 
 def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, context: int,
-         tokens: bool) -> tuple[Mapping, Lowered, list[Item], dict[Buffer, int]]:
+         tokens: bool, notes: Notes | None) -> tuple[Mapping, Lowered, list[Item], dict[Buffer, int]]:
     """The first mapping whose buffers fit: with every class of them in banks of its own, else as they fit."""
     reason: CompileError | None = None
     for apart in (True, False):
@@ -74,16 +83,24 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
                 continue  # what stands beside the ring hardly depends on it
             try:
                 lowered = lower(network, config, operators, mapping)
+                items = schedule(lowered, config)
             except CompileError as error:  # a slot below one tile: so is every smaller one
                 reason = reason or error
+                if notes:
+                    notes.tried.append(Tried(mapping, apart, str(error)))
                 continue
-            items = schedule(lowered, config)
             try:
-                return mapping, lowered, items, dict(allocate(items, config, apart=apart))
+                placed = dict(allocate(items, config, apart=apart))
             except CompileError as error:
                 reason = reason or error
+                if notes:
+                    notes.tried.append(Tried(mapping, apart, str(error)))
                 beside = (mapping.attention, mapping.parameter_rows,
                           scratchpad_peak(items, config, apart=apart) - ring)
+                continue
+            if notes:
+                notes.chosen(mapping, lowered, items, placed, apart)
+            return mapping, lowered, items, placed
     raise reason or CompileError(f"{rows} rows a launch must fit {config.name}: use fewer rows")
 
 

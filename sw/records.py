@@ -134,6 +134,23 @@ class RunModel(Record):
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
 
 
+class CompileModel(Record):
+    """`gemmule compile`: an imported model as a program."""
+
+    file: str
+    rows: int = Field(description="most new rows of a pass")
+    context: int = Field(description="most positions, cached and new ones")
+    answers: Literal["tokens", "logits"]
+    commands: int
+    program_bytes: int
+    compile_seconds: float = Field(description="verification included")
+    dram_bytes: int
+    regions: dict[str, int] = Field(description="bytes of each DRAM region")
+    scores: Literal["kept", "computed twice"]
+    mapping: dict[str, Any] | None = Field(description="with --explain or --dump-passes")
+    tried: list[dict[str, Any]] | None = Field(description="mappings that did not fit, and why; likewise")
+
+
 class Import(Record):
     """`gemmule import`: a quantised checkpoint."""
 
@@ -305,9 +322,9 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "import": Import, "run-gemm": RunGemm, "run-model": RunModel, "cosim": Cosim, "fuzz": Fuzz,
-    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
-    "cache-clear": CacheClear,
+    "generate": Generate, "import": Import, "compile": CompileModel, "run-gemm": RunGemm, "run-model": RunModel,
+    "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
+    "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

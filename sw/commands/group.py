@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from importlib import import_module
 from keyword import iskeyword
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ __all__ = ["COMMANDS", "app", "command_of"]
 COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
     "import": "Quantise a Hugging Face checkpoint for the device.",
+    "compile": "Compile an imported model; say what every pass made.",
     "run": "Run a workload on the device.",
     "cosim": "Run one program on RTL and model; compare everything.",
     "fuzz": "Compare RTL and model on random programs.",
@@ -26,13 +28,13 @@ COMMANDS = {
     "cache": "Show or clear what is kept.",
 }
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer
-application, of that name (a ``_`` behind a keyword of Python's); what it needs to run it imports when it runs, so that
-its help is quick."""
+application, of that name (a ``_`` behind a keyword or a function of Python's); what it needs to run it imports when it
+runs, so that its help is quick."""
 
 
 def command_of(name: str) -> Any:
     """The command (click's) of one of :data:`COMMANDS`."""
-    python = f"{name}_" if iskeyword(name) else name
+    python = f"{name}_" if iskeyword(name) or hasattr(builtins, name) else name
     found = getattr(import_module(f"gemmule.sw.commands.{python}"), python)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -64,8 +64,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
-                            "compile", "model_program", "model_file", "ideal", "layout", "place", "decoder_plan",
-                            "tile", "stream", "decoder", "encoder", "attention",
+                            "compile", "notes", "model_program", "model_file", "ideal", "layout", "place",
+                            "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",
                             "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
@@ -81,8 +81,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "pair", "text", "bundled", "device", "runtime", "programs",
                       "estimate", "passes", "tokens", "ledger", "report", "records", "cached")),
-        Folder("sw/commands", ("group", "common", "generate", "import_", "run", "run_model", "cosim", "fuzz",
-                               "mutate", "verilog", "disasm", "synth", "cache")),
+        Folder("sw/commands", ("group", "common", "generate", "import_", "compile_", "run", "run_model", "cosim",
+                               "fuzz", "mutate", "verilog", "disasm", "synth", "cache")),
         Folder("sw/decoding", ("generate", "tree", "drafters", "verify")),
         Folder("sw/models"),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),

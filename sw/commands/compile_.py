@@ -1,0 +1,101 @@
+"""``gemmule compile``: an imported model as a program, with what every pass made of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, read_config, write_file
+from gemmule.sw.errors import InputError
+
+if TYPE_CHECKING:
+    from gemmule.compiler.model_program import ModelProgram
+    from gemmule.compiler.notes import Notes
+
+__all__ = ["compile_"]
+
+
+def compile_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote.")],
+    config: ConfigOption = "base",
+    rows: Annotated[int, typer.Option("--rows", metavar="M", help="Most new rows of a pass.")] = 1,
+    context: Annotated[int | None, typer.Option(
+        "--context", metavar="N", show_default=False,
+        help="Most positions, cached and new ones. Default: what the model sees.")] = None,
+    tokens: Annotated[bool, typer.Option(
+        "--tokens/--logits", help="Answers are greedy tokens, picked on the device, or logits.")] = True,
+    explain: Annotated[bool, typer.Option(
+        "--explain", help="Tell which mappings were tried, why they lost, and what the one that won is.")] = False,
+    dump_passes: Annotated[bool, typer.Option(
+        "--dump-passes", help="Print what every pass made: graph, operators, items, rows, commands.")] = False,
+    image: Annotated[Path | None, typer.Option("--save-image", metavar="FILE",
+        help="Also write the program image here: 32 bytes a command.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Compile an imported model for a device: one program for all passes, verified.
+
+    \b
+    Examples:
+      gemmule compile model.safetensors --rows 8 --explain
+      gemmule compile model.safetensors --config edge --dump-passes > passes.txt
+    """
+    if file.is_dir():
+        raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
+    out, device = Output(json), read_config(config)
+
+    from gemmule.compiler.compile import compile_network
+    from gemmule.compiler.model_file import load_model
+    from gemmule.compiler.notes import Notes, described
+    from gemmule.io.progress import say, stderr
+
+    network = load_model(file).network
+    most = network.graph.whole_positions
+    if context is not None and not 1 <= context <= most:
+        raise InputError(f"--context must be from 1 to {most:,} (what the model sees), not {context}")
+    notes = Notes() if explain or dump_passes else None
+    begin = time.perf_counter()
+    with stderr.status("compiling"):
+        program = compile_network(network, device, rows=rows, context=context, tokens=tokens, notes=notes)
+    seconds = time.perf_counter() - begin
+    if image is not None:
+        write_file(image, program.image, "--save-image")
+    say(f"compiled and verified in {seconds:.2g} s")
+    if notes and dump_passes:
+        for name, text in notes.passes.items():
+            out.lines([f"== {name}", *text.splitlines(), ""])
+    if notes and explain:
+        _explain(out, notes)
+    record = {
+        "file": str(file), "rows": rows, "context": program.max_positions, "answers": "tokens" if tokens else "logits",
+        "commands": len(program.commands), "program_bytes": len(program.image), "compile_seconds": seconds,
+        "dram_bytes": program.size, "regions": {name: size for name, (_, size) in program.symbols.items()},
+        "scores": "kept" if program.keeps_scores else "computed twice",
+        "mapping": described(notes.mapping) if notes and notes.mapping else None,
+        "tried": [described(lost.mapping) | {"apart": lost.apart, "why": lost.why} for lost in notes.tried]
+        if notes else None}
+    _print(out, program, record)
+    out.write("compile", device, record)
+
+
+def _explain(out: Output, notes: Notes) -> None:
+    """Every mapping that was tried, and the one that fits."""
+    from gemmule.compiler.notes import described
+
+    assert notes.mapping is not None
+    won = described(notes.mapping) | {"banks": "by class" if notes.apart else "shared"}
+    for number, lost in enumerate(notes.tried, 1):
+        there = described(lost.mapping) | {"banks": "by class" if lost.apart else "shared"}
+        differs = ", ".join(f"{name} {value}" for name, value in there.items() if value != won[name])
+        out.print(f"tried {number}: {differs or 'as below'}: {lost.why}")
+    out.print(f"takes the first that fits, {'number ' + str(len(notes.tried) + 1) if notes.tried else 'at once'}: "
+              + ", ".join(f"{name} {value}" for name, value in won.items()))
+
+
+def _print(out: Output, program: ModelProgram, r: dict[str, Any]) -> None:
+    out.print(f"{r['rows']} new rows at most, context {r['context']:,}, {r['answers']}: {r['commands']:,} commands, "
+              f"{r['program_bytes']:,} bytes; attention's scores are {r['scores']}")
+    out.print(f"DRAM {r['dram_bytes']:,} bytes: "
+              + ", ".join(f"{name} {size:,}" for name, size in r["regions"].items()))

@@ -1,0 +1,80 @@
+"""`gemmule compile`: the program that runs, and every pass of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.notes import Notes
+from gemmule.config import load_config
+from tests.compiler.integer_networks import Sizes, random_network
+
+from .test_cli import run
+
+MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1, calibration_sha256="0")
+SIZES = Sizes(family="gpt2", hidden=48, inner=100, heads=2, kv_heads=2, head_dim=24, layers=3, vocab=100)
+PASSES = ["graph", "fuse", "map", "lower", "schedule", "allocate", "emit", "waits"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_model(path, random_network(SIZES, 1), MADE, None)
+    return path
+
+
+def test_every_pass_is_listed(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    image, numbers = file.parent / "image.bin", file.parent / "numbers.json"
+    assert run(monkeypatch, "compile", str(file), "--config", "edge", "--rows", "3", "--logits", "--dump-passes",
+               "--save-image", str(image), "--json", str(numbers)) == 0
+    program = compile_network(random_network(SIZES, 1), load_config("edge"), rows=3)
+    assert image.read_bytes() == program.image
+    parts = {part.partition("\n")[0]: part.partition("\n")[2] for part in capsys.readouterr().out.split("== ")[1:]}
+    assert list(parts) == PASSES
+    waits = [line for line in parts["waits"].splitlines() if line[:5].strip().isdigit()]
+    assert len(waits) == len(program.commands) == json.loads(numbers.read_text())["commands"]
+    assert "2.up" in parts["graph"]
+    assert "inner      layers.2.up, layers.2." in parts["fuse"]
+    assert "repeat 3" in parts["schedule"]
+    assert "waits" in parts["waits"]
+    assert "waits" not in parts["emit"]
+
+
+def test_the_page_shows_real_listings() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text("utf-8")
+    section = page.partition("## One layer, pass by pass")[2].partition("\n## ")[0]
+    notes = Notes()
+    compile_network(random_network(SIZES, 1), load_config("edge"), rows=1, tokens=True, notes=notes)
+    real = [line.strip() for text in notes.passes.values() for line in text.splitlines()]
+    shown = [line.strip() for block in section.split("```")[1::2] for line in block.splitlines() if line.strip()]
+    assert len(shown) > 15
+    for line in shown:
+        assert any(other.startswith(line) for other in real), line
+
+
+def test_explains_what_was_tried(file: Path, monkeypatch: pytest.MonkeyPatch,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = file.parent / "numbers.json"
+    assert run(monkeypatch, "compile", str(file), "--config", "tiny", "--explain", "--context", "40", "--json",
+               str(numbers)) == 0
+    record, shown = json.loads(numbers.read_text()), " ".join(capsys.readouterr().out.split())
+    assert record["tried"]
+    assert all(lost["why"] for lost in record["tried"])
+    assert f"takes the first that fits, number {len(record['tried']) + 1}: rows 1" in shown
+    assert record["mapping"]["attention.context"] == record["context"] == 40
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--context", "0"), "--context must be from 1 to"), (("--context", "9999"), "--context must be from 1 to"),
+    (("--rows", "0"), "must be from 1 to"), (("--rows", "9999"), "use fewer rows"),
+])
+def test_refuses(file: Path, options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch,
+                 capsys: pytest.CaptureFixture[str]) -> None:
+    image = file.parent / "image.bin"
+    assert run(monkeypatch, "compile", str(file), "--save-image", str(image), *options) == 2
+    assert message in capsys.readouterr().err
+    assert not image.exists()
