@@ -65,8 +65,10 @@ class ModelFile:
     network: Network
     made: Made
     tokenizer: str | None
-    ends: tuple[int, ...] = ()
+    ends: tuple[int, ...]
     """Tokens that end a text."""
+    sha256: str
+    """Of all that."""
 
 
 def _digest(tensors: Mapping[str, np.ndarray], graph: Graph, made: Made, tokenizer: str | None,
@@ -128,6 +130,6 @@ def load_model(path: str | Path) -> ModelFile:
         tensors = file.read(wanted)
         if _digest(tensors, header.graph, header.made, header.tokenizer, header.ends) != header.sha256:
             raise CompileError(f"{file.path}: it must have the SHA-256 that it tells, and is damaged: import it again")
-    return ModelFile(Network(header.graph, tensors), header.made, header.tokenizer, header.ends)
+    return ModelFile(Network(header.graph, tensors), header.made, header.tokenizer, header.ends, header.sha256)
 
 

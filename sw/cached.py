@@ -66,6 +66,8 @@ def _entry(path: Path) -> Entry | None:
     if path.parent.name == "compiled":
         times = [p.stat().st_mtime for p in path.glob("*.nb*")]
         return Entry(path, "compiled code", "", _size(path), max(times, default=path.stat().st_mtime))
+    if path.parent.name == "programs":
+        return Entry(path, "program", path.name.rpartition("-")[0], _size(path), path.stat().st_mtime)
     if not key:
         return None
     named, kind, built, partial = key.groups()
@@ -83,7 +85,7 @@ def entries() -> Iterator[Entry]:
     """All that is kept, without what dead processes left: that is removed."""
     sweep_builds()
     sweep_runs()
-    for folder in ("rtl", "compiled", "logs"):
+    for folder in ("rtl", "compiled", "programs", "logs"):
         for path in sorted((cache_root() / folder).glob("*")):
             try:
                 found = _entry(path)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.kept import compile_kept
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.config import Config
 from gemmule.io.progress import working
@@ -134,8 +134,8 @@ class _Imported:
             most = min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads
             with working(f"compiling {self.path.name} for {config.name}", least=1.0):
                 try:
-                    program = compile_network(network, config, rows=max(1, min(ROWS, most)), tokens=True,
-                                              base_address=base)
+                    program = compile_kept(network, self.file.sha256, config, rows=max(1, min(ROWS, most)), tokens=True,
+                                           base_address=base)
                 except CompileError as error:
                     raise InputError(f"{named(self.path)} does not run on config {config.name!r} ({error})") from None
                 self.kept[config, base] = Placed(program, program.fill(network))

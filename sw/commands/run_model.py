@@ -49,19 +49,20 @@ def model(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
-    from gemmule.compiler.compile import compile_network
+    from gemmule.compiler.kept import compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
     from gemmule.sw.passes import Passes
 
-    network = load_model(file).network
+    loaded = load_model(file)
+    network = loaded.network
     most = network.graph.whole_positions
     low, high = (0, most - rows) if phase == "decode" else (1, most)
     if not low <= seq <= high:
         raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
     begin = time.perf_counter()
     with stderr.status("compiling"):
-        program = compile_network(network, device, rows=min(rows, seq) if phase == "prefill" else rows)
+        program = compile_kept(network, loaded.sha256, device, rows=min(rows, seq) if phase == "prefill" else rows)
     compile_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
     with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as passes:

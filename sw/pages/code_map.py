@@ -64,7 +64,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
-                            "compile", "notes", "model_program", "model_file", "ideal", "layout", "place",
+                            "compile", "kept", "notes", "model_program", "model_file", "ideal", "layout", "place",
                             "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy_loop", "program",

@@ -1,0 +1,78 @@
+"""Programs that were compiled before: the same ones back, and never another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmule.compiler import kept
+from gemmule.compiler.compile import compile_network
+from gemmule.config import load_config
+from gemmule.sw.cached import entries, remove
+from tests.compiler.integer_networks import Sizes, random_network
+
+SIZES = Sizes(family="llama", hidden=17, inner=19, heads=1, kv_heads=1, head_dim=2, layers=1, vocab=5)
+EDGE = load_config("edge")
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was compiled, call by call."""
+    monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
+    calls: list[Any] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        calls.append(options)
+        return compile_network(*args, **options)
+
+    monkeypatch.setattr(kept, "compile_network", watched)
+    return calls
+
+
+def test_the_same_program_comes_back(compiled: list[Any]) -> None:
+    network = random_network(SIZES, 1)
+    first = kept.compile_kept(network, "a", EDGE, rows=2)
+    again = kept.compile_kept(network, "a", EDGE, rows=2)
+    assert len(compiled) == 1
+    assert (again.image, again.symbols, again.commands) == (first.image, first.symbols, first.commands)
+    assert (again.fill(network) == first.fill(network)).all()
+
+
+def test_another_network_device_option_or_source_is_another_program(
+        compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    network = random_network(SIZES, 1)
+    kept.compile_kept(network, "a", EDGE, rows=2)
+    kept.compile_kept(network, "b", EDGE, rows=2)
+    kept.compile_kept(network, "a", EDGE, rows=1)
+    kept.compile_kept(network, "a", load_config("base"), rows=2)
+    monkeypatch.setattr(kept, "_sources", lambda: b"other")
+    kept.compile_kept(network, "a", EDGE, rows=2)
+    assert len(compiled) == 5
+
+
+def test_damage_costs_time_and_no_more(compiled: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    network = random_network(SIZES, 1)
+    first = kept.compile_kept(network, "a", EDGE, rows=2)
+    (entry,) = entries()
+    entry.path.write_bytes(entry.path.read_bytes()[:-9])
+    assert kept.compile_kept(network, "a", EDGE, rows=2).image == first.image
+    assert "is damaged" in capsys.readouterr().err
+    assert len(compiled) == 2
+
+
+def test_is_shown_and_removed(compiled: list[Any]) -> None:
+    kept.compile_kept(random_network(SIZES, 1), "a", EDGE, rows=2)
+    (entry,) = entries()
+    assert (entry.kind, entry.config) == ("program", "edge")
+    assert remove(entry)
+    assert not list(entries())
+
+
+def test_a_folder_that_cannot_be_written(compiled: list[Any], tmp_path: Path,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / kept.FOLDER).write_text("in the way")
+    assert kept.compile_kept(random_network(SIZES, 1), "a", EDGE, rows=2).max_rows == 2
+    assert "cannot be kept" in capsys.readouterr().err
