@@ -154,7 +154,7 @@ def open_pair(model: str, draft: Path | None = None) -> Pair:
             raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
                              "drop it")
         return bundled_pair(model)
-    if not Path(model).exists():
+    if not model or not Path(model).exists():
         raise InputError(f"--model must be one of {', '.join(MODELS)} or a file that `gemmule import` wrote, not "
                          f"{model!r}")
     return imported_pair(Path(model), draft)

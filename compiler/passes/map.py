@@ -45,9 +45,10 @@ def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: b
         CompileError: more rows than statistics or bitmaps take.
     """
     node = graph.attentions[0]
-    every = attention_rows(node, max(rows, 1))
-    most = min(config.stat_rows, 8 * config.dim)
-    if rows < 1 or every > most:
+    if rows < 1:
+        raise CompileError(f"rows of a launch must be at least 1, not {rows}: use more rows")
+    every, most = attention_rows(node, rows), min(config.stat_rows, 8 * config.dim)
+    if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
     for attention in _attentions(node, config, rows, context):

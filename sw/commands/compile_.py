@@ -40,7 +40,7 @@ def compile_(
     \b
     Examples:
       gemmule compile model.safetensors --rows 8 --explain
-      gemmule compile model.safetensors --config edge --dump-passes > passes.txt
+      gemmule compile model.safetensors --config edge --dump-passes
     """
     if file.is_dir():
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")

@@ -70,7 +70,7 @@ def test_explains_what_was_tried(file: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(("options", "message"), [
     (("--context", "0"), "--context must be from 1 to"), (("--context", "9999"), "--context must be from 1 to"),
-    (("--rows", "0"), "must be from 1 to"), (("--rows", "9999"), "use fewer rows"),
+    (("--rows", "-3"), "at least 1, not -3"), (("--rows", "9999"), "use fewer rows"),
 ])
 def test_refuses(file: Path, options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch,
                  capsys: pytest.CaptureFixture[str]) -> None:
