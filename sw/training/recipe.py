@@ -53,8 +53,7 @@ class TargetRecipe:
     shape: ModelShape = TARGET
     stages: tuple[Stage, ...] = (
         Stage(context=256, rows=32, micro=16, steps=2000, most_left_out=0.3),
-        Stage(context=256, rows=64, micro=16, steps=1000, most_left_out=0.2),
-        Stage(context=1024, rows=16, micro=4, steps=500, most_left_out=0.1),
+        Stage(context=1024, rows=8, micro=4, steps=900, most_left_out=0.1),
     )
     copies: float = 0.15
     matrix_rate: float = 0.02
