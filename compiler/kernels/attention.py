@@ -37,6 +37,8 @@ class AttentionMapping:
     """Cached positions of a block, a power of two up to 64."""
     blocks: int
     """Blocks of a turn, each with a buffer of its own: 1, 2 or 4."""
+    pair: int
+    """Neighbouring blocks that come with one load: 1 or 2."""
     keep: bool
     """Scores stay in the accumulator between the passes."""
     pipelined: bool
@@ -46,8 +48,8 @@ class AttentionMapping:
 
     @property
     def ring(self) -> int:
-        """Buffers for blocks: of keys, of values, and of keys again where scores are not kept."""
-        return (2 if self.keep else 3) * self.blocks
+        """Buffers for pairs of blocks: of keys, of values, and of keys again where scores are not kept."""
+        return (2 if self.keep else 3) * self.blocks // self.pair
 
     def kept_rows(self, node: Attention, dim: int, rows: int) -> int:
         """Accumulator rows from the first turn's scores to the last one's."""
@@ -70,7 +72,7 @@ class AttentionKernel:
 
     def __init__(self, b: Builder, node: Attention, mapping: AttentionMapping, number: int, masks: At, nobody: At,
                  ring: tuple[Buffer, ...]) -> None:
-        """``number`` of the layer among the cached ones; ``ring``: buffers for the keys, then the values of a turn."""
+        """``number`` of the layer among the cached ones; ``ring``: buffers for a turn's keys, then for its values."""
         dim = b.config.dim
         self.b, self.node, self.mapping, self.number = b, node, mapping, number
         self.masks, self.nobody, self.ring = masks, nobody, ring
@@ -142,7 +144,7 @@ class AttentionKernel:
             # The vector unit takes the next block's probabilities before this one's maxima: no product waits for it.
             for j in range(mapping.blocks + 1):
                 if j % 2 == 0:
-                    self._load_blocks(second, first, range(j, min(j + 2, mapping.blocks)))
+                    self._load_blocks(second, first, range(j, min(j + 2, mapping.blocks), mapping.pair))
                 if second and j < mapping.blocks:
                     second.block_probabilities(j)
                 if first and j:
@@ -200,7 +202,7 @@ class _Head:
     def block_scores(self, j: int) -> None:
         """First pass: scores of block ``j`` of a turn."""
         mapping = self.k.mapping
-        self._score(self._slot(0, j), mapping.block, self._cached(0, j), self._left(j), mapping.keep)
+        self._score(self._slot(0, j), mapping.block * mapping.pair, self._cached(0, j), self._left(j), mapping.keep)
 
     def block_maxima(self, j: int) -> None:
         """First pass: the rows' maxima go on."""
@@ -218,13 +220,14 @@ class _Head:
         """Second pass: probabilities of block ``j`` of a turn, of its scores again where they were not kept."""
         k, keep = self.k, self.k.mapping.keep
         if not keep:
-            self._score(self._slot(2, j), k.mapping.block, self._cached(1, j), self._left(j), False)
+            self._score(self._slot(2, j), k.mapping.block * k.mapping.pair, self._cached(1, j), self._left(j), False)
         self._softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
                       moved=keep, dst=self.probabilities[j], dst_stride=k.all)
 
     def block_contexts(self, j: int) -> None:
         """Second pass: the block's part of the contexts."""
-        self._mix(self.probabilities[j], self._slot(1, j), self.k.mapping.block, self._left(j), True)
+        mapping = self.k.mapping
+        self._mix(self.probabilities[j], self._slot(1, j), mapping.block * mapping.pair, self._left(j), True)
 
     def finish(self) -> None:
         """The reciprocal of the sum, which a piece makes of which no row sees anything; the rows' int8 contexts."""
@@ -247,14 +250,16 @@ class _Head:
 
     def _slot(self, kind: int, j: int) -> At:
         """Where the keys (0), values (1) or keys for the second pass (2) of block ``j`` of a turn stand."""
-        return At(self.k.ring[kind * self.k.mapping.blocks + j])
+        mapping = self.k.mapping
+        number, inside = divmod(j, mapping.pair)
+        return At(self.k.ring[kind * mapping.blocks // mapping.pair + number], inside * mapping.block)
 
     def load(self, part: int, j: int, *, again: bool = False) -> None:
-        """Load the keys (0) or values (1) of block ``j`` of a turn, the keys perhaps for the second pass."""
-        k, size = self.k, self.k.node.head_dim
+        """Load keys (0) or values (1) of the blocks from ``j`` on, the keys perhaps for the second pass."""
+        k, size, block, pair = self.k, self.k.node.head_dim, self.k.mapping.block, self.k.mapping.pair
         k.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=size, bytes=size,
-                offset=k.offset(self.kv, part) + j * k.mapping.block * size, row=self._slot(2 if again else part, j),
-                row_stride=1, block_stride=k.mapping.block, rows=self._left(j))
+                offset=k.offset(self.kv, part) + j * block * size, row=self._slot(2 if again else part, j),
+                row_stride=1, block_stride=block * pair, rows=Length(block * pair, Registers.LEFT, j * block))
 
     def _score(self, keys: At, stride: int, to: At, n: Length, moved: bool) -> None:
         k = self.k

@@ -105,7 +105,8 @@ class _Lowering:
             node = attends[0].attention
             rows = node.heads // node.kv_heads * self.b.rows
             self.masks = load_masks(self.b, rows)
-            size = -(-node.head_dim // self.config.dim) * self.mapping.attention.block
+            attention = self.mapping.attention
+            size = -(-node.head_dim // self.config.dim) * attention.block * attention.pair
             self.blocks = tuple(Buffer(f"block {i}", size, Bank.STREAM, self.config.preload)
                                 for i in range(self.mapping.attention.ring))
 

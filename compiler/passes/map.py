@@ -18,6 +18,8 @@ BLOCKS = (64, 32, 16, 8, 4)
 """Cached positions of a block."""
 CHUNK_BYTES = 32 * 1024
 """A slot of the weight ring takes this at most: longer loads gain nothing."""
+LONG_LOAD = 4096
+"""Bytes of a block from which on it is loaded by itself; shorter ones come in pairs, which halves the loads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +83,10 @@ def _attentions(node: Attention, config: Config, rows: int, context: int) -> Ite
         for block in BLOCKS:
             for blocks in (4, 2, 1):
                 made = AttentionMapping(
-                    block=block, blocks=blocks, keep=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1,
-                    context=context)
+                    block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
+                    keep=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context)
                 turn = blocks * ceil_div(block, config.dim) * every
                 scores = made.kept_rows(node, config.dim, rows) + turn if keep else 2 * turn
                 need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
-                if need <= config.acc_rows and made.ring * head * block <= config.spm_rows // 4:
+                if need <= config.acc_rows and made.ring * head * block * made.pair <= config.spm_rows // 4:
                     yield made

@@ -42,7 +42,20 @@ def hoist(items: Sequence[Item]) -> list[Item]:
         for part in leaves([item]):
             if isinstance(part, SetDisplacement):
                 displaced[part.region] = i
-    return [items[key[2]] for key in sorted(keys)]
+    loops = [i for i, item in enumerate(items) if isinstance(item, Loop)]
+    return [items[key[2]] for key in sorted(_spread(keys, loops))]
+
+
+def _spread(keys: list[tuple[int, int, int]], loops: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Loads that could go before all loops and are needed behind them: some behind each loop.
+
+    Before them they would only stand in the way of the loops' own loads, and the bus would idle later.
+    """
+    if not loops:
+        return keys
+    early = [key for key in keys if key[1] and key[0] < loops[0] and key[2] > loops[-1]]
+    places = {key[2]: loops[j * len(loops) // len(early)] for j, key in enumerate(early)}
+    return [(places.get(key[2], key[0]), key[1], key[2]) for key in keys]
 
 
 def _moves(step: Step) -> bool:

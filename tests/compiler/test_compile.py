@@ -138,7 +138,7 @@ def test_layers_are_one_body() -> None:
 
 
 @pytest.mark.parametrize(("change", "rule"), [
-    ({"rows": 0}, "rows of a launch times the heads that share a KV head must be from 1 to"),
+    ({"rows": 0}, "rows of a launch must be at least 1, not 0: use more rows"),
     ({"rows": 40}, "must be from 1 to"),
 ])
 def test_refused(change: dict[str, int], rule: str) -> None:
