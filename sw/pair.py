@@ -13,20 +13,19 @@ from tokenizers import Tokenizer
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kept import compile_kept
 from gemmule.compiler.model_file import ModelFile, load_model
+from gemmule.compiler.passes.map import default_rows
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
 from gemmule.sw import text
+from gemmule.sw.bundled import bundled_file
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import MODELS, SMALL, resolve_pair
+from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.programs import bundled_program
 from gemmule.sw.runtime import StepProgram
 from gemmule.sw.tokens import parse_tokenizer
 
 __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
-
-ROWS = 16
-"""New rows of a pass, where the device takes as many."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,24 @@ def bundled_pair(name: str = SMALL) -> Pair:
         CompileError: a file is missing or damaged.
     """
     pair = resolve_pair(name)
+    if pair == DEFAULT:
+        return _network_pair(pair)
     return Pair(
         name=pair, positions=text.bundled_model("target", pair).shape.max_positions, ends=frozenset({text.EOS}),
         encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
         target=partial(_place_bundled, "target", pair), draft=partial(_place_bundled, "draft", pair))
+
+
+def _network_pair(pair: str) -> Pair:
+    """A bundled pair that was quantised as imported models are."""
+    files = {role: bundled_file(MODELS_FOLDER / pair, role) for role in ("target", "draft")}
+    models = {role: load_model(path) for role, path in files.items()}
+    for role, model in models.items():
+        text.check_vocab(model.network.graph.vocab, role, pair)
+    target, draft = (_Imported(files[role], models[role]) for role in ("target", "draft"))
+    return Pair(
+        name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
+        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair), target=target, draft=draft)
 
 
 def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
@@ -130,12 +143,10 @@ class _Imported:
     def __call__(self, config: Config, base: int) -> Placed:
         if (config, base) not in self.kept:
             network = self.file.network
-            node = network.graph.attentions[0]
-            most = min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads
             with working(f"compiling {self.path.name} for {config.name}", least=1.0):
                 try:
-                    program = compile_kept(network, self.file.sha256, config, rows=max(1, min(ROWS, most)), tokens=True,
-                                           base_address=base)
+                    program = compile_kept(network, self.file.sha256, config, rows=default_rows(network.graph, config),
+                                           tokens=True, base_address=base)
                 except CompileError as error:
                     raise InputError(f"{named(self.path)} does not run on config {config.name!r} ({error})") from None
                 self.kept[config, base] = Placed(program, program.fill(network))

@@ -14,7 +14,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.training.tokenizer import load_tokenizer
 
-__all__ = ["EOS", "bundled_model", "decode", "encode", "token_ids"]
+__all__ = ["EOS", "bundled_model", "check_vocab", "decode", "encode", "token_ids"]
 
 MODELS = MODELS_FOLDER
 """A folder for each pair of target and draft, with their tokenizer."""
@@ -63,15 +63,23 @@ def decode(ids: list[int], pair: str = SMALL) -> str:
 
 @cache
 def bundled_model(name: str, pair: str = SMALL) -> QuantModel:
-    """The bundled quantised model ``target`` or ``draft`` of a pair (:data:`gemmule.sw.limits.MODELS`).
+    """The quantised model ``target`` or ``draft`` of the bundled small pair.
 
     Raises:
         CompileError: a file is missing, damaged, or not for this tokenizer.
     """
     pair = resolve_pair(pair, MODELS)
     model = QuantModel.load(bundled_file(MODELS / pair, name))
-    if (vocab := _tokenizer(pair).get_vocab_size()) != model.shape.vocab:
-        raise CompileError(
-            f"{FILES[name]} must have the {vocab:,} tokens of {FILES['tokenizer']}, not {model.shape.vocab:,}: "
-            "quantise a model of this tokenizer")
+    check_vocab(model.shape.vocab, name, pair)
     return model
+
+
+def check_vocab(vocab: int, name: str, pair: str) -> None:
+    """A bundled model's tokens are those of its pair's tokenizer.
+
+    Raises:
+        CompileError: they are not as many.
+    """
+    if (wanted := _tokenizer(pair).get_vocab_size()) != vocab:
+        raise CompileError(f"{FILES[name]} must have the {wanted:,} tokens of {FILES['tokenizer']}, not {vocab:,}: "
+                           "quantise a model of this tokenizer")

@@ -12,12 +12,13 @@ from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Mapping", "mappings"]
+__all__ = ["Mapping", "default_rows", "mappings"]
 
 BLOCKS = (64, 32, 16, 8, 4)
 """Cached positions of a block."""
 CHUNK_BYTES = 32 * 1024
 """A slot of the weight ring takes this at most: longer loads gain nothing."""
+MOST_ROWS = 16
 LONG_LOAD = 4096
 """Bytes of a block from which on it is loaded by itself; shorter ones come in pairs, which halves the loads."""
 
@@ -58,6 +59,21 @@ def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: b
             yield Mapping(
                 rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
                 parameter_rows=min(1024, config.spm_rows // share), attention=attention, tokens=tokens)
+
+
+def default_rows(graph: Graph, config: Config) -> int:
+    """New rows of a launch where nobody asks for a number: up to 16, a power of two.
+
+    Rather half or a quarter, if the scores of the whole context then stay in the accumulator: keys are read once.
+    """
+    node = graph.attentions[0]
+    most = max(1, min(MOST_ROWS, min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads))
+    most = 1 << most.bit_length() - 1
+    for rows in (most, most // 2, most // 4):
+        first = next(_attentions(node, config, rows, graph.whole_positions), None) if rows else None
+        if first and first.keep:
+            return rows
+    return most
 
 
 def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:

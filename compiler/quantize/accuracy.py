@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Add, Cache, DType, FloatInterpreter, Graph, IntegerInterpreter, Network, Node, Type
+from gemmule.compiler.ir import (
+    Add,
+    Cache,
+    DType,
+    FloatInterpreter,
+    Graph,
+    IntegerInterpreter,
+    Network,
+    Node,
+    Rows,
+    Type,
+)
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.quantize.network import Quantized
 from gemmule.compiler.quantize.taps import passes
 from gemmule.numerics import saturate
 
-__all__ = ["Errors", "layer_outputs", "measure_errors", "perplexity"]
+__all__ = ["Errors", "layer_outputs", "measure_errors", "perplexity", "predictor"]
 
 BITS = {DType.INT8: 8, DType.INT16: 16}
 
@@ -94,6 +105,20 @@ def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
         integer.forward(rows, Cache(graph), _comparing(graph, logits, wanted))
     return Errors({node.name: nodes.ratio(node.name) for node in graph.nodes},
                   [layers.ratio(name) for name in ends], logits.ratio(graph.output))
+
+
+def predictor(network: Network) -> Callable[[np.ndarray], np.ndarray]:
+    """Real-valued logits of tokens [batch, length] from position 0  # float64 [batch, length, vocab]."""
+    graph, integer = network.graph, network.graph.integer
+    interpreter = IntegerInterpreter(network) if integer else FloatInterpreter(network)
+    node = graph.by_name[graph.output]
+    scale = _scale(node, node.type) if integer else 1.0
+
+    def predict(tokens: np.ndarray) -> np.ndarray:
+        rows = [interpreter.forward(Rows.chain(window.tolist()), Cache(graph)) for window in tokens]
+        return np.stack(rows).astype(np.float64) * scale
+
+    return predict
 
 
 def perplexity(network: Network, windows: np.ndarray) -> float:

@@ -2,9 +2,9 @@
 
     python -m gemmule.sw.training.measure --train build/train --pair sw/models/default --out docs/results/models.json
 
-Needs no torch: the float numbers are those of the checkpoints below ``--train`` in numpy, the others those of the
-shipped integers in the golden interpreter, token by token what the device computes. Parts that are in the output for
-the same files already are kept, so that a killed run goes on.
+Needs no torch: the float numbers are those of the checkpoints below ``--train`` in numpy, those of int8 the shipped
+integers' in the golden interpreter, token by token what the device computes; int4 is quantised here, on the same text.
+Parts that are in the output for the same files already are kept, so that a killed run goes on.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from gemmule.compiler.checkpoint import Checkpoint
-from gemmule.compiler.interpreter import Interpreter, KvCache
-from gemmule.compiler.qmodel import QuantModel, load_quantized
-from gemmule.compiler.quality import float_predictor, integer_predictor
-from gemmule.compiler.reference import float_forward
+from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Network, Rows
+from gemmule.compiler.model_file import load_model
+from gemmule.compiler.quantize.accuracy import layer_outputs, predictor
+from gemmule.compiler.quantize.network import quantize_network
 from gemmule.sw.bundled import bundled_file
 from gemmule.sw.training import copies
-from gemmule.sw.training.bundle import load_trained
 from gemmule.sw.training.corpus import Document, load_corpus
 from gemmule.sw.training.export import write_json
+from gemmule.sw.training.networks import calibration_windows, load_networks, options
 from gemmule.sw.training.packages import SECOND, choose, read_package
 from gemmule.sw.training.tokenizer import EOS_ID, encode, token_stream
 from gemmule.sw.training.yardstick import (
@@ -52,6 +51,7 @@ PROMPTS = Path("benchmarks/prompts.json")
 NEW_TOKENS = 128
 DRAFTS = 8
 EXIT_WINDOWS = 24
+METHODS: tuple[Literal["nearest", "second-order"], ...] = ("nearest", "second-order")
 LIKE = 0.8
 """Similarity from which a function counts as reproduced."""
 
@@ -73,26 +73,26 @@ def lengths(tokenizer: Tokenizer, documents: list[Document], predict: Predictor,
             "nats_by_position": by_position(nats, window)}
 
 
-def greedy(model: QuantModel, prompt: list[int], count: int) -> list[int]:
+def greedy(network: Network, prompt: list[int], count: int) -> list[int]:
     """The ``count`` tokens that the integers find likeliest behind a prompt, fewer where the context is full."""
-    interpreter, cache = Interpreter(model), KvCache(model)
+    interpreter, cache = IntegerInterpreter(network), Cache(network.graph)
     rows, position, found = prompt, 0, []
-    for _ in range(min(count, model.shape.max_positions - len(prompt))):
-        logits = interpreter.forward(rows, position, cache)
+    for _ in range(min(count, network.graph.positions - len(prompt))):
+        logits = interpreter.forward(Rows.chain(rows, position), cache)
         position += len(rows)
         rows = [int(logits[-1].argmax())]
         found += rows
     return found
 
 
-def texts_of(tokenizer: Tokenizer, model: QuantModel, draft: QuantModel, path: Path) -> dict[str, Any]:
+def texts_of(tokenizer: Tokenizer, network: Network, draft: Network, path: Path) -> dict[str, Any]:
     """Greedy text behind the prompts of ``path``: how much of it repeats, and what the draft foresees."""
     record = json.loads(path.read_text(encoding="utf-8"))
     prompts = [encode(tokenizer, prompt["text"])[:CONTEXT // 2] for prompt in record["prompts"]]
-    predict = integer_predictor(draft)
+    predict = predictor(draft)
     distinct, rows, texts = [], [], []
     for prompt in prompts:
-        text = greedy(model, prompt, NEW_TOKENS)
+        text = greedy(network, prompt, NEW_TOKENS)
         texts.append(text)
         distinct.append(distinct_share(np.array([text])))
         rows.append(matches(predict, np.array([prompt + text]), len(prompt))[0])
@@ -105,31 +105,30 @@ def texts_of(tokenizer: Tokenizer, model: QuantModel, draft: QuantModel, path: P
     }
 
 
-def exit_agreement(checkpoint: Checkpoint, windows: Tokens) -> list[float]:
+def exit_agreement(network: Network, windows: Tokens) -> list[float]:
     """The share of tokens at which the exit behind each layer has the last one's best token (float)."""
-    found: list[np.ndarray] = []
-    float_forward(checkpoint, windows, lambda name, value: found.append(value) if name == "x" else None)
-    best = []
-    for x in found[2::2]:  # the embedding, then behind attention and MLP of every layer
-        scale = np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(checkpoint.shape.rms_eps))
-        best.append((x / scale * checkpoint.norm @ checkpoint.head.T).argmax(-1))
+    graph, interpreter = network.graph, FloatInterpreter(network)
+    ends, found = layer_outputs(network), dict[str, np.ndarray]()
+    rows = Rows.ragged(windows.tolist(), [0] * len(windows))
+    interpreter.forward(rows, Cache(graph), lambda name, value: found.update({name: value}) if name in ends else None)
+    best = [interpreter.forward(rows, Cache(graph), feed={ends[-1]: found[name]}).argmax(-1) for name in ends]
     return [float((one == best[-1]).mean()) for one in best]
 
 
-def exits_of(tokenizer: Tokenizer, checkpoint: Checkpoint, documents: list[Document]) -> dict[str, Any]:
+def exits_of(tokenizer: Tokenizer, network: Network, documents: list[Document]) -> dict[str, Any]:
     """:func:`exit_agreement` on held-out windows of 256 tokens, spread evenly."""
     stream = token_stream(tokenizer, documents)
     starts = np.linspace(0, len(stream) - CONTEXT, EXIT_WINDOWS).astype(np.int64)
-    shares = [exit_agreement(checkpoint, stream[None, start:start + CONTEXT]) for start in starts]
+    shares = [exit_agreement(network, stream[None, start:start + CONTEXT]) for start in starts]
     return {"windows": EXIT_WINDOWS, "agreement": np.mean(shares, axis=0).tolist()}
 
 
-def copies_of(tokenizer: Tokenizer, model: QuantModel, path: Path) -> dict[str, Any]:
+def copies_of(tokenizer: Tokenizer, network: Network, path: Path) -> dict[str, Any]:
     """The copy test: how much of each copy's body the model writes."""
     rows: list[dict[str, Any]] = []
     for copy in copies.load_copies(path):
         prompt, wanted = encode(tokenizer, copy.prompt), encode(tokenizer, copy.wanted)
-        found = greedy(model, prompt, len(wanted))
+        found = greedy(network, prompt, len(wanted))
         rows.append({"where": copy.where, "edits": len(copy.edits), "tokens": len(wanted),
                      "similarity": copies.similarity(found, wanted)})
     return {"functions": len(rows), "like": LIKE, "reproduced": sum(row["similarity"] >= LIKE for row in rows),
@@ -142,17 +141,18 @@ def measure(train: Path, pair: Path, out: Path, *, prompts: Path, tests: Path) -
     Raises:
         ValueError: a file is missing, damaged or of another kind.
     """
-    tokenizer, checkpoints = load_trained(train)
+    tokenizer, networks = load_networks(train)
     files = {name: bundled_file(pair, name) for name in ("target", "draft", "tokenizer")}
-    models = {name: load_quantized(files[name]) for name in ("target", "draft")}
+    models = {name: load_model(files[name]) for name in networks}
+    integers = {name: model.network for name, model in models.items()}
     marks = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     marks |= {f"{name} in float": hashlib.sha256((train / name / "model.safetensors").read_bytes()).hexdigest()
               for name in models}
     corpus = load_corpus()
     sets = {"held_out": corpus.held_out, "second": choose(read_package(SECOND).documents)}
     predictors: dict[str, dict[str, Predictor]] = {
-        name: {"float": float_predictor(checkpoints[name]), "int8": integer_predictor(models[name])} for name in models}
-    own = models["target"].shape.max_positions
+        name: {"float": predictor(networks[name]), "int8": predictor(integers[name])} for name in models}
+    own = networks["target"].graph.positions
     parts: dict[str, Callable[[], Any]] = {}
     for name, kinds in predictors.items():
         for kind, predict in kinds.items():
@@ -161,9 +161,17 @@ def measure(train: Path, pair: Path, out: Path, *, prompts: Path, tests: Path) -
                     parts[f"{name}, {kind}, {chosen}, {window}"] = (
                         lambda predict=predict, documents=documents, window=window:  # type: ignore[misc]
                         lengths(tokenizer, documents, predict, window))
-    parts["exits"] = lambda: exits_of(tokenizer, checkpoints["target"], corpus.held_out)
-    parts["texts"] = lambda: texts_of(tokenizer, models["target"], models["draft"], prompts)
-    parts["copies"] = lambda: copies_of(tokenizer, models["target"], tests)
+    parts["exits"] = lambda: exits_of(tokenizer, networks["target"], corpus.held_out)
+    parts["texts"] = lambda: texts_of(tokenizer, integers["target"], integers["draft"], prompts)
+    parts["copies"] = lambda: copies_of(tokenizer, integers["target"], tests)
+
+    def int4(method: Literal["nearest", "second-order"]) -> dict[str, Any]:
+        seed = models["target"].made.seed
+        made = quantize_network(networks["target"], calibration_windows(train, own, seed), options(4, method, seed))
+        return lengths(tokenizer, corpus.held_out, predictor(made.network), CONTEXT)
+
+    for method in METHODS:
+        parts[f"target, int4 {method}, held_out, {CONTEXT}"] = lambda method=method: int4(method)  # type: ignore[misc]
     record: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     if record.get("files") != marks:
         record = {"files": marks, "splits": corpus.digests(), "context": own, "seconds": {}}

@@ -18,6 +18,8 @@ from typing import Any
 from gemmule.io.files import write_atomically
 from gemmule.sw.pages.text import fill, table, wrapped
 from gemmule.sw.training.export import SMALL_DRAFT, SMALL_TARGET, TARGET, parameters
+from gemmule.sw.training.measure import METHODS
+from gemmule.sw.training.networks import INT4_GROUP
 from gemmule.sw.training.packages import MOST_SHARED
 from gemmule.sw.training.recipe import CANDIDATES, Recipe
 from gemmule.sw.training.yardstick import CONTEXT
@@ -144,6 +146,10 @@ def quality() -> str:
                              f"{integer['bits_per_byte']:.4f}",
                              f"{integer['bits_per_byte'] / exact['bits_per_byte'] - 1:+.2%}"))))
     parts.append(table(("text", "window", "float", "float, mean of files", "int8", "int8 over float"), rows))
+    exact = found[f"target, float, held_out, {CONTEXT}"]["bits_per_byte"]
+    told = ", ".join(f"{length:.4f} ({length / exact - 1:+.2%}) {method}" for method in METHODS
+                     for length in [found[f"target, int4 {method}, held_out, {CONTEXT}"]["bits_per_byte"]])
+    parts.append(f"With int4 weights by groups of {INT4_GROUP}, windows of {CONTEXT} of the held-out library: {told}.")
     files = found[f"target, int8, held_out, {CONTEXT}"]["files"], found[f"target, int8, held_out, {own}"]["files"]
     parts.append("Bits per byte of the int8 target, file by file:")
     parts.append(table(("file", f"windows of {CONTEXT}", f"windows of {own:,}"),

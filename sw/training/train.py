@@ -18,19 +18,17 @@ from typing import Any
 
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training import copies, measure, report
-from gemmule.sw.training.bundle import load_trained, write_encoder, write_pair
+from gemmule.sw.training.bundle import write_encoder
 from gemmule.sw.training.draft import train_drafts
 from gemmule.sw.training.encoder import train_encoder
 from gemmule.sw.training.export import write_json
-from gemmule.sw.training.prepare import load_arrays, prepare
+from gemmule.sw.training.networks import calibration_windows, load_networks, write_networks
+from gemmule.sw.training.prepare import prepare
 from gemmule.sw.training.recipe import Recipe, fingerprint
 from gemmule.sw.training.running import Place, open_place
 from gemmule.sw.training.target import train_target
-from gemmule.sw.training.tokenizer import draw_windows
 
 __all__ = ["run"]
-
-CALIBRATION_WINDOWS = 32
 
 
 def _done(out: Path, name: str, recipe: Recipe) -> dict[str, Any] | None:
@@ -71,10 +69,9 @@ def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> No
     write_json(docs / "results" / "corpus.json", corpus)
     write_json(docs / "results" / "training.json", {
         "recipe": asdict(recipe), "place": place.describe(), "stages": stages, "log": _log(out)})
-    tokenizer, checkpoints = load_trained(out)
-    own = checkpoints["target"].shape.max_positions
-    calibration = draw_windows(load_arrays(out).calibration, CALIBRATION_WINDOWS, own, (recipe.seed, 10))
-    write_pair(tokenizer, checkpoints, models / DEFAULT, calibration, recipe.seed)
+    tokenizer, networks = load_networks(out)
+    calibration = calibration_windows(out, networks["target"].graph.positions, recipe.seed)
+    write_networks(tokenizer, networks, models / DEFAULT, calibration, recipe.seed)
     write_encoder(out / "encoder", models / "encoder")
     measure.measure(out, models / DEFAULT, docs / "results" / "models.json", prompts=measure.PROMPTS,
                     tests=copies.FILE)

@@ -17,7 +17,7 @@ from gemmule.sw import limits
 from gemmule.sw.cli import main
 from gemmule.sw.commands.group import COMMANDS
 from gemmule.sw.pages.command_line import commands, examples
-from gemmule.sw.text import bundled_model
+from gemmule.sw.pair import bundled_pair
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -131,8 +131,7 @@ def test_table_of_commands() -> None:
     assert limits.DATAFLOWS == DATAFLOWS
     assert tuple(TARGETS) == limits.TARGETS
     for pair in dict.fromkeys(map(limits.resolve_pair, limits.MODELS)):
-        for name in ("target", "draft"):
-            assert bundled_model(name, pair).shape.max_positions == limits.CONTEXTS[pair]
+        assert bundled_pair(pair).positions == limits.CONTEXTS[pair]
     assert limits.DRAFTS.high == limits.ROWS.high - 1 == MAX_ROWS - 1
     for name, command in commands().items():
         assert examples(command), name

@@ -25,7 +25,7 @@ TOKENIZER = next(MODELS.rglob("tokenizer.json")).read_text("utf-8")
 TARGET = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=3, vocab=1024)
 SIZES = {
     "target": TARGET, "one-layer": replace(TARGET, layers=1), "gpt2": replace(TARGET, family="gpt2", layers=2),
-    "short": replace(TARGET, positions=16),
+    "short": replace(TARGET, positions=16), "shared": replace(TARGET, heads=40, kv_heads=1, head_dim=8, layers=1),
 }
 
 
@@ -98,7 +98,7 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
     (("--model", "target", "--method", "draft"), "needs a draft model"),
     (("--model", "target", "--draft-model", "nowhere"), "nowhere"),
     (("--model", "target", "--draft-model", "short"), "must see the"),
-    (("--model", "target", "--config", "tiny"), "does not run on config 'tiny'"),
+    (("--model", "shared", "--config", "tiny"), "does not run on config 'tiny'"),
     (("--model", "without"), "has no tokenizer"),
     (("--model", "short", "--max-new-tokens", "16"), "--max-new-tokens must be from 1 to 15"),
     (("--model", "small", "--draft-model", "one-layer"), "not with the bundled small"),

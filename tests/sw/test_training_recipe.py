@@ -1,15 +1,15 @@
 """The recipe, its windows, its yardstick, the encoder's folds, and the page: all that needs no torch."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gemmule.compiler.checkpoint import load_checkpoint
-from gemmule.compiler.interpreter import Interpreter, KvCache
-from gemmule.compiler.quantize import quantize
-from gemmule.compiler.reference import float_forward
+from gemmule.compiler.importers import load_network
+from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Rows
+from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.sw.bundled import FILES
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, resolve_pair
 from gemmule.sw.training import batches, export, folds, measure, recipe, report, tokenizer, yardstick
@@ -152,28 +152,32 @@ def tiny(tmp_path_factory: pytest.TempPathFactory):
                               vocab_size=64, max_positions=48, activation="relu2")
     random = np.random.default_rng(6)
     folder = tmp_path_factory.mktemp("tiny")
-    export.save_checkpoint(folder, shape, {
-        name: random.standard_normal(size).astype(np.float32) for name, size in shape.weight_shapes().items()})
-    return load_checkpoint(folder)
+    weights = {name: random.standard_normal(size).astype(np.float32) for name, size in shape.weight_shapes().items()}
+    export.save_checkpoint(folder, shape, weights)
+    one = replace(shape, num_layers=1)
+    export.save_checkpoint(folder / "one", one, {name: weights[name] for name in one.weight_shapes()})
+    return folder
 
 
 def test_exit_of_the_last_layer_is_the_model(tiny) -> None:
     windows = np.random.default_rng(7).integers(0, 64, (2, 20))
-    shares = measure.exit_agreement(tiny, windows)
+    shares = measure.exit_agreement(load_network(tiny), windows)
     assert len(shares) == 3
     assert shares[-1] == 1.0
-    first = float_forward(type(tiny)(shape=tiny.shape, embedding=tiny.embedding, layers=tiny.layers[:1],
-                                     norm=tiny.norm, head=tiny.head), windows).argmax(-1)
-    assert shares[0] == (first == float_forward(tiny, windows).argmax(-1)).mean()
+    rows = Rows.ragged(windows.tolist(), [0, 0])
+    first, whole = (FloatInterpreter(network).forward(rows, Cache(network.graph)).argmax(-1)
+                    for network in (load_network(tiny / "one"), load_network(tiny)))
+    assert shares[0] == (first == whole).mean()
 
 
 def test_greedy_text_is_the_interpreter_s(tiny) -> None:
-    model = quantize(tiny, np.random.default_rng(8).integers(0, 64, (4, 32)))
+    calibration = np.random.default_rng(8).integers(0, 64, (4, 32))
+    network = quantize_network(load_network(tiny), calibration, Options(group=0)).network
     prompt = [3, 1, 4, 1, 5]
-    text = measure.greedy(model, prompt, 10)
-    whole = Interpreter(model).forward(prompt + text, 0, KvCache(model)).argmax(-1)
+    text = measure.greedy(network, prompt, 10)
+    whole = IntegerInterpreter(network).forward(Rows.chain(prompt + text), Cache(network.graph)).argmax(-1)
     assert text == whole[4:14].tolist()
-    assert len(measure.greedy(model, prompt, 100)) == 48 - 5, "the context ends it"
+    assert len(measure.greedy(network, prompt, 100)) == 48 - 5, "the context ends it"
 
 
 def test_folds_share_no_file_and_have_every_class() -> None:
@@ -210,6 +214,7 @@ def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     lengths = {"bits_per_byte": 1.1, "mean_of_files": 1.2, "files": {"a.py": 1.3}, "nats_by_position": [(0, 16, 2.5)]}
     keys = [f"target, {kind}, {chosen}, {window}" for kind in ("float", "int8") for chosen in ("held_out", "second")
             for window in (256, 1024)]
+    keys += [f"target, int4 {method}, held_out, 256" for method in ("nearest", "second-order")]
     numbers = {key: lengths for key in keys if key != "target, int8, second, 1024"} | {
         "context": 1024, "exits": {"windows": 4, "agreement": [0.5, 1.0]},
         "texts": {"new_tokens": 8, "prompts": 2, "distinct_4grams": [0.5, 0.9], "distinct_4grams_median": 0.7,

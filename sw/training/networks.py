@@ -1,0 +1,66 @@
+"""Trained decoders as networks: read, in integers by the importer's quantiser, written as the default pair."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Tokenizer
+
+from gemmule import __version__
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers import load_network
+from gemmule.compiler.ir import Network
+from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.quantize.network import Options, quantize_network
+from gemmule.io.reading import named
+from gemmule.sw.bundled import FILES, write_manifest
+from gemmule.sw.training.prepare import load_arrays
+from gemmule.sw.training.tokenizer import EOS_ID, draw_windows, load_tokenizer, save_tokenizer
+from gemmule.sw.training.yardstick import Tokens
+
+__all__ = ["INT4_GROUP", "NETWORKS", "calibration_windows", "load_networks", "options", "write_networks"]
+
+NETWORKS = ("target", "draft")
+INT4_GROUP = 32
+"""Rows of depth that share an int4 scale."""
+CALIBRATION_WINDOWS = 32
+
+
+def load_networks(train: Path) -> tuple[Tokenizer, dict[str, Network]]:
+    """The tokenizer and the float networks that training wrote.
+
+    Raises:
+        ValueError: one of them is missing or wrong; the message is one line.
+    """
+    tokenizer = load_tokenizer(train / FILES["tokenizer"])
+    networks = {name: load_network(train / name) for name in NETWORKS}
+    for name, network in networks.items():
+        if network.graph.vocab != tokenizer.get_vocab_size():
+            raise CompileError(f"{named(train / name)}: vocab_size must be that of the tokenizer, "
+                               f"{tokenizer.get_vocab_size():,}, not {network.graph.vocab:,}: train them together")
+    return tokenizer, networks
+
+
+def calibration_windows(train: Path, positions: int, seed: int) -> Tokens:
+    """Windows of the calibration split  # [windows, positions]."""
+    return draw_windows(load_arrays(train).calibration, CALIBRATION_WINDOWS, positions, (seed, 10))
+
+
+def options(bits: Literal[4, 8], method: Literal["nearest", "second-order"], seed: int) -> Options:
+    """How the bundled networks, and those that they are compared with, become integers."""
+    return Options(bits=bits, group=INT4_GROUP if bits == 4 else 0, method=method, smooth=True, seed=seed)
+
+
+def write_networks(tokenizer: Tokenizer, networks: dict[str, Network], out: Path, calibration: Tokens,
+                   seed: int) -> None:
+    """Quantise to int8 on ``calibration`` [windows, tokens]; write both files, the tokenizer and their manifest."""
+    out.mkdir(parents=True, exist_ok=True)
+    how = options(8, "second-order", seed)
+    made = Made(version=__version__, bits=how.bits, group=how.group, method=how.method, smooth=how.smooth, seed=seed,
+                calibration_sha256=hashlib.sha256(calibration.astype("<i8").tobytes()).hexdigest())
+    for name, network in networks.items():
+        save_model(out / FILES[name], quantize_network(network, calibration, how).network, made, None, (EOS_ID,))
+    save_tokenizer(tokenizer, out / FILES["tokenizer"])
+    write_manifest(out)

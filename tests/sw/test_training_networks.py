@@ -1,0 +1,130 @@
+"""The default pair's files: from what training writes to tokens on the device, and to the numbers of the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.model_file import load_model
+from gemmule.config import load_config
+from gemmule.sw import bundled, pair, text
+from gemmule.sw.session import Session
+from gemmule.sw.training import bundle, corpus, cycles, export, measure, networks, report, tokenizer
+
+SEED = 20261124
+TEXT = "def f(value):\n    return value + 1\n\n\nclass A:\n    pass\n" * 6
+
+
+@pytest.fixture(scope="module")
+def words() -> Tokenizer:
+    return tokenizer.train_tokenizer([TEXT], vocab_size=300)
+
+
+@pytest.fixture(scope="module")
+def train(words: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What training writes, untrained."""
+    folder, random = tmp_path_factory.mktemp("train"), np.random.default_rng(SEED)
+    for name, layers in (("target", 2), ("draft", 1)):
+        shape = export.ModelShape(hidden_size=32, intermediate_size=64, num_layers=layers, num_heads=2, head_dim=16,
+                                  vocab_size=words.get_vocab_size(), max_positions=96, activation="relu2")
+        export.save_checkpoint(folder / name, shape, {
+            key: (random.standard_normal(size) if len(size) == 1 else random.standard_normal(size) / size[-1] ** 0.5
+                  ).astype(np.float32) for key, size in shape.weight_shapes().items()})
+    tokenizer.save_tokenizer(words, folder / "tokenizer.json")
+    stream = tokenizer.token_stream(words, [("a.py", TEXT * 8)])
+    (folder / "corpus").mkdir()
+    for name in ("library", "packages", "calibration", "copies"):
+        np.save(folder / "corpus" / f"{name}.npy", stream)
+    np.save(folder / "corpus" / "starts.npy", np.array([0, len(stream)]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def default(train: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("models") / "default"
+    found, floats = networks.load_networks(train)
+    networks.write_networks(found, floats, out, networks.calibration_windows(train, 96, 1), 1)
+    return out
+
+
+def test_writes_the_same_again(train: Path, default: Path, tmp_path: Path) -> None:
+    found, floats = networks.load_networks(train)
+    networks.write_networks(found, floats, tmp_path, networks.calibration_windows(train, 96, 1), 1)
+    kept = {path.name: path.read_bytes() for path in default.iterdir()}
+    assert kept == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert sorted(kept) == sorted([*bundled.FILES.values(), bundled.MANIFEST])
+
+
+def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words: Tokenizer) -> None:
+    """Greedy tokens of the interpreter, with and without the draft."""
+    monkeypatch.setattr(pair, "MODELS_FOLDER", default.parent)
+    monkeypatch.setattr(text, "MODELS", default.parent)
+    text._tokenizer.cache_clear()
+    try:
+        found = pair._network_pair("default")
+        assert (found.name, found.positions, found.ends) == ("default", 96, {text.EOS})
+        ids = found.encode("class A:\n    pass\n")
+        expected = measure.greedy(load_model(default / "target.safetensors").network, ids, 20)
+        with Session(load_config("edge"), pair=found) as session:
+            assert session.generate("ar", ids, 20).tokens == expected
+            assert session.generate("draft", ids, 20, 3).tokens == expected
+    finally:
+        text._tokenizer.cache_clear()
+
+
+def test_another_tokenizer_is_refused(train: Path, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=r"must have the 1,024 tokens of tokenizer.json, not 300"):
+        text.check_vocab(300, "target", "small")
+    shutil.copytree(train, tmp_path / "other")
+    tokenizer.save_tokenizer(tokenizer.train_tokenizer(["a"], vocab_size=258), tmp_path / "other" / "tokenizer.json")
+    with pytest.raises(CompileError, match=r"vocab_size must be that of the tokenizer, 258, not"):
+        networks.load_networks(tmp_path / "other")
+
+
+def test_all_that_the_page_tells(train: Path, default: Path, words: Tokenizer, tmp_path: Path,
+                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part is measured once, and the page is made of them."""
+    documents = [("a.py", TEXT), ("b.py", TEXT[::2])]
+    monkeypatch.setattr(measure, "load_corpus", lambda: corpus.Corpus(*(documents for _ in corpus.SPLITS)))
+    monkeypatch.setattr(measure, "read_package", lambda package: type("Read", (), {"documents": documents}))
+    monkeypatch.setattr(measure, "choose", lambda found: found)
+    monkeypatch.setattr(measure, "CONTEXT", 32)
+    monkeypatch.setattr(measure, "NEW_TOKENS", 12)
+    monkeypatch.setattr(measure, "EXIT_WINDOWS", 2)
+    monkeypatch.setattr(report, "CONTEXT", 32)
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps({"sha256": "0", "prompts": [{"text": TEXT[:40]}, {"text": TEXT[20:70]}]}))
+    copied = [measure.copies.Copy("a.py", TEXT[:36], 1, ()) for _ in range(2)]
+    monkeypatch.setattr(measure.copies, "load_copies", lambda path: copied)
+    out = tmp_path / "results" / "models.json"
+    found = measure.measure(train, default, out, prompts=prompts, tests=tmp_path)
+    names = [f"target, {kind}, held_out, 32" for kind in ("float", "int8", "int4 nearest", "int4 second-order")]
+    lengths = [found[name]["bits_per_byte"] for name in names]
+    assert max(lengths[:2]) / min(lengths[:2]) < 1.03
+    assert len(set(lengths)) == 4
+    began = out.read_bytes()
+    measure.measure(train, default, out, prompts=prompts, tests=tmp_path)
+    assert out.read_bytes() == began, "nothing is measured twice"
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    assert f"{lengths[3]:.4f} ({lengths[3] / lengths[0] - 1:+.2%}) second-order" in " ".join(report.quality().split())
+
+
+def test_random_passes_cost_more_with_more_of_everything() -> None:
+    shape = export.ModelShape(hidden_size=32, intermediate_size=64, num_layers=1, num_heads=2, head_dim=16,
+                              vocab_size=128, max_positions=128)
+    config = load_config("edge")
+    near, far = (cycles.measure_passes(shape, config, (1, 8), context).cycles for context in (8, 100))
+    assert near[1] < near[8] < far[8]
+    assert near[1] < far[1]
+
+
+def test_bundle_of_the_small_pair_is_another_format(train: Path) -> None:
+    """Both loaders read what training writes."""
+    small, default = (load(train)[1]["target"] for load in (bundle.load_trained, networks.load_networks))
+    assert small.shape.layers == default.graph.layers == 2
