@@ -44,7 +44,7 @@ def import_(
         "--method", METHODS_OF_ROUNDING, "Rounding: nearest, or second-order (GPTQ; slower, closer).",
     )] = "second-order",
     smooth: Annotated[bool, typer.Option(
-        "--smooth/--no-smooth", help="Even out the ranges of norms and weights (SmoothQuant).")] = True,
+        "--smooth/--no-smooth", help="Even out the ranges of linears' inputs and weights (SmoothQuant).")] = True,
     window: Annotated[int, typer.Option("--window", metavar="N", help="Tokens of a window, 2 to 4,096.")] = 256,
     seed: SeedOption = 0,
     json: JsonOption = None,

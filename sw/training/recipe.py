@@ -80,8 +80,7 @@ def _draft(hidden: int, layers: int, inner: int, heads: int = 2) -> ModelShape:
 
 
 CANDIDATES = {
-    "48 x 1": _draft(48, 1, 192), "48 x 2": _draft(48, 2, 192), "64 x 1": _draft(64, 1, 256),
-    "64 x 1, wide": _draft(64, 1, 512), "64 x 2": _draft(64, 2, 128), "80 x 1": _draft(80, 1, 256),
+    "48 x 1": _draft(48, 1, 192), "64 x 1": _draft(64, 1, 512), "64 x 2": _draft(64, 2, 128),
     "96 x 1": _draft(96, 1, 64),
 }
 """Drafts by width x depth; all below 0.15 million parameters."""
@@ -101,7 +100,7 @@ class DraftRecipe:
     """
 
     candidates: dict[str, ModelShape] = field(default_factory=lambda: dict(CANDIDATES))
-    pool_rows: int = 1024
+    pool_rows: int = 512
     pool_prompt: int = 64
     pool_tokens: int = 512
     judged_rows: int = 64
