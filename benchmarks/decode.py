@@ -11,6 +11,7 @@ from typing import Any
 
 from common import console, show, write
 
+from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sw.ledger import Ledger
@@ -30,8 +31,7 @@ def main() -> None:
         one = 0
         for count in (1, 2, 4, 8, 16):
             ledger = Ledger(config)
-            for result in target.forward(list(range(2, 2 + count)), position).results:
-                ledger.launch("target", result)
+            target.charging(ledger).forward(Rows.chain(list(range(2, 2 + count)), position))
             one = one or ledger.device_cycles
             rows.append({
                 "context": position, "rows": count, "cycles": ledger.device_cycles,

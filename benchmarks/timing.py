@@ -16,6 +16,7 @@ from typing import Any
 
 from common import console, machine, show, write
 
+from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.commands.common import parse_shape
@@ -42,7 +43,7 @@ def main() -> None:
         simulator.load(case)
         sides[shape] = simulator
     target = Session(config).target
-    target.forward([2], CONTEXT)  # leaves its launch on the device
+    target.forward(Rows.chain([2], CONTEXT))  # leaves its launch on the device
     sides[f"decode, context {CONTEXT}"] = target.device
     results = {name: simulator.run(timing_only=True) for name, simulator in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}

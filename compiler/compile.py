@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, path_bytes
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
-from gemmule.compiler.kernels.virtual import Buffer, Builder, Item, Registers
+from gemmule.compiler.kernels.commit import PATH
+from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.notes import Notes, Tried
@@ -16,7 +18,8 @@ from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import Operator, fuse
 from gemmule.compiler.passes.lower import Lowered, lower
-from gemmule.compiler.passes.map import Mapping, mappings
+from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.passes.map import mappings
 from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.passes.schedule import schedule
 from gemmule.compiler.turns import place_turn_waits
@@ -50,14 +53,20 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
         Registers.ROW: (0, mapping.attention.kept_rows(attention, config.dim, rows))}
     emitted = emit(items, placed, bases)
     commands = with_straight_waits(emitted, config, bounds)
-    regions = _regions(config, lowered.builder, network, context, len(encode_program(commands)))
+    keep, kept_bases = commit_commands(config, network.graph, rows, context)
+    sizes = {"program": len(encode_program(commands)), COMMIT: len(encode_program(keep)),
+             PATH: path_bytes(config, rows)}
+    regions = _regions(config, sizes | lowered.builder.sizes, network, context)
+    symbols = regions.symbols(base_address)
+    commit = commit_program(config, network.graph, keep, kept_bases, symbols, rows=rows, context=context,
+                            base_address=base_address, size=regions.size)
     names = {register: CACHE if region == NEW else region for region, register in bases.items()
              if not region.endswith(LAYER_REGION)}
 
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=regions.size, symbols=regions.symbols(base_address), bases=names, graph=network.graph, max_rows=rows,
+            size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
             max_positions=context, share=attention.heads // attention.kv_heads, head_dim=attention.head_dim,
             tokens=tokens, keeps_scores=mapping.attention.keep, registers_of=bases,
             constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
@@ -71,7 +80,7 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
 
 
 def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, context: int,
-         tokens: bool, notes: Notes | None) -> tuple[Mapping, Lowered, list[Item], dict[Buffer, int]]:
+         tokens: bool, notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
     """The first mapping whose buffers fit: with every class of them in banks of its own, else as they fit."""
     reason: CompileError | None = None
     for apart in (True, False):
@@ -104,11 +113,10 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
     raise reason or CompileError(f"{rows} rows a launch must fit {config.name}: use fewer rows")
 
 
-def _regions(config: Config, builder: Builder, network: Network, context: int, program: int) -> Regions:
-    """DRAM: program, what the network fixes, inputs, the cache, answers."""
+def _regions(config: Config, sizes: Mapping[str, int], network: Network, context: int) -> Regions:
+    """DRAM: programs, what the network fixes, inputs, answers, the cache."""
     regions = Regions(config)
-    regions.reserve("program", program)
-    for name, size in builder.sizes.items():
+    for name, size in sizes.items():
         regions.reserve(name, size)
     regions.reserve(CACHE, sum(2 * node.kv_heads * node.head_dim * context for node in network.graph.attentions))
     return regions

@@ -10,6 +10,7 @@ import numpy as np
 from gemmule.compiler.checkpoint import DecoderShape
 from gemmule.compiler.decoder_plan import DecoderPlan
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
@@ -89,9 +90,19 @@ class DecoderProgram(Program):
             lengths={LEN_ROWS: rows, LEN_CONTEXT: position, LEN_TOTAL: position + rows, LEN_LOGITS: wanted,
                      LEN_FIRST_LOGIT: rows - max(wanted, 1)})
 
-    def step(self, tokens: Sequence[int], position: int, wanted: int) -> Step:
-        """:meth:`registers`; there is nothing to write."""
-        return Step(self.registers(tokens, position, wanted))
+    commit: None = None
+    """There is no program that keeps a path of a tree: rows are seen in order."""
+
+    def step(self, rows: Rows, wanted: int) -> Step:
+        """:meth:`registers`; there is nothing to write.
+
+        Raises:
+            CompileError: as those; the rows are no chain.
+        """
+        if not np.array_equal(rows.mask, np.tri(len(rows), dtype=bool)):
+            raise CompileError("rows must be a chain, not a tree: this program sees them in order, propose one path a "
+                               "step")
+        return Step(self.registers(rows.tokens.tolist(), int(rows.positions[0]), wanted))
 
     def extremes(self) -> list[Registers]:
         """Registers of launches at the ends of what they may hold: rows, position, rows with logits."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from gemmule.compiler.commit import COMMIT, CommitProgram
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW
@@ -25,6 +26,8 @@ __all__ = ["ModelProgram"]
 class ModelProgram(Program):
     """One program for 1 .. ``max_rows`` new rows of one sequence behind a cache; together up to ``max_positions``."""
 
+    commit: CommitProgram
+    """Keeps an accepted path in the cache."""
     graph: Graph
     max_rows: int
     max_positions: int
@@ -64,14 +67,13 @@ class ModelProgram(Program):
             lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.WANTED: count,
                      Length.FIRST_WANTED: rows - max(count, 1)})
 
-    def step(self, tokens: Sequence[int], position: int, wanted: int) -> Step:
-        """A pass over a chain of tokens at ``position``; of the last ``wanted`` rows the answers are wanted.
+    def step(self, rows: Rows, wanted: int) -> Step:
+        """A pass over new rows of one sequence, the first right behind the cache; of the last ``wanted`` the answers.
 
         Raises:
-            CompileError: sizes out of range, or unknown tokens.
+            CompileError: sizes out of range, unknown tokens, or rows of several sequences.
         """
-        registers = self.registers(len(tokens), position, wanted)
-        return Step(registers, tuple(self.inputs(Rows.chain(list(tokens), position))))
+        return Step(self.registers(len(rows), int(rows.positions[0]), wanted), tuple(self.inputs(rows)))
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
@@ -102,7 +104,8 @@ class ModelProgram(Program):
     def fill(self, network: Network) -> np.ndarray:
         """DRAM content (uint8, from ``base_address`` on) of a network with this graph."""
         dram = np.zeros(self.size, dtype=np.uint8)
-        self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
+        for region, image in (("program", self.image), (COMMIT, self.commit.image)):
+            self.put(dram, region, np.frombuffer(image, dtype=np.uint8))
         for region, contents in self.constants.items():
             begin = self.symbols[region][0] - self.base_address
             for offset, content in contents:

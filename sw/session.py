@@ -62,7 +62,7 @@ class Session:
         if method == "draft":
             if self.draft is None:
                 raise InputError("--method draft needs a draft model: give --draft-model FILE, or --method ar")
-            drafter = DraftModel(self.draft, num_speculative_tokens, ledger)
+            drafter = DraftModel(self.draft.charging(ledger), num_speculative_tokens)
         try:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)
         except ValueError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemmule.compiler.ir import Rows
 from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import Forward, LoadedModel
 
 __all__ = ["Autoregressive", "DraftModel"]
@@ -29,10 +29,9 @@ class DraftModel:
     to the draft model, so the next step's first pass feeds two rows: that draft and the pending token.
     """
 
-    def __init__(self, model: LoadedModel, num_tokens: int, ledger: Ledger) -> None:
+    def __init__(self, model: LoadedModel, num_tokens: int) -> None:
         self.model = model
         self.num_tokens = num_tokens
-        self.ledger = ledger
         self.kv = 0
         self.catch_up_rows = 0
         self._committed = 0
@@ -57,8 +56,6 @@ class DraftModel:
         self.kv = min(self.kv, self._committed + len(new) - 1)
 
     def _forward(self, rows: list[int], logit_rows: int) -> Forward:
-        out = self.model.forward(rows, self.kv, logit_rows)
+        out = self.model.forward(Rows.chain(rows, self.kv), logit_rows)
         self.kv += len(rows)
-        for result in out.results:
-            self.ledger.launch(self.model.name, result)
         return out

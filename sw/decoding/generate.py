@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import Forward, LoadedModel
+from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Generation", "generate"]
 
@@ -43,20 +44,6 @@ class Generation:
         return sum(a for _, a in self.steps) / max(1, sum(d for d, _ in self.steps))
 
 
-def _verify_pass(target: LoadedModel, tree: Tree, position: int) -> Forward:
-    """The target's choice after every candidate, in one pass; row i sees the rows before it, so they must be a chain.
-
-    Raises:
-        ValueError: the tree branches.
-    """
-    branch = tree.branch()
-    if branch is not None:
-        raise ValueError(
-            f"the drafter's candidates must be a chain (the parent of node {branch} is node {branch - 1}), not a tree "
-            f"in which it is {tree.parent[branch]}: programs see rows in order, propose one path a step")
-    return target.forward(tree.tokens, position)
-
-
 def generate(
     target: LoadedModel,
     drafter: Drafter,
@@ -72,8 +59,10 @@ def generate(
     token is pending. A rollback is a shorter cache length, since the next pass overwrites the slots.
 
     Raises:
-        ValueError: the prompt is empty or does not fit the context, or the drafter proposes a branching tree.
+        ValueError: the prompt is empty or does not fit the context, or the drafter proposes a tree and the target's
+            program sees rows in order.
     """
+    target = target.charging(ledger)
     context = target.program.max_positions
     if not prompt:
         raise ValueError("the prompt must hold at least one token, not none")
@@ -83,8 +72,7 @@ def generate(
     ids = list(prompt)
     run = Generation([], ledger)
     if len(ids) > 1:
-        for result in target.forward(ids[:-1], 0, 0).results:
-            ledger.launch(target.name, result)
+        target.forward(Rows.chain(ids[:-1]), 0)
     drafter.begin(ids)
     run.prefill_cycles = ledger.cycles
     stopped = False
@@ -92,10 +80,9 @@ def generate(
         budget = min(
             max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
         tree = drafter.propose(ids, budget)
-        out = _verify_pass(target, tree, len(ids) - 1)
-        for result in out.results:
-            ledger.launch(target.name, result)
+        out = target.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1))
         path, new = greedy(tree, out.argmax)
+        target.commit(len(ids) - 1, path)
         run.steps.append((len(tree.tokens) - 1, len(path) - 1))
         new, stopped = cut_at_stop(new, stop)
         ids += new

@@ -17,18 +17,25 @@ class Tree:
     Attributes:
         tokens: token per node.
         parent: parent node per node; -1 for node 0.
+
+    Raises:
+        ValueError: a node is not behind its parent, or another than node 0 has none.
     """
 
     tokens: list[int]
     parent: list[int]
 
+    def __post_init__(self) -> None:
+        if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:
+            raise ValueError(f"a tree must have a parent for each of its {len(self.tokens)} nodes, -1 for the first, "
+                             f"not {self.parent}")
+        for node, parent in enumerate(self.parent[1:], 1):
+            if not 0 <= parent < node:
+                raise ValueError(f"the parent of node {node} must be from 0 to {node - 1}, not {parent}")
+
     @staticmethod
     def chain(pending: int, drafted: list[int]) -> Tree:
         return Tree([pending, *drafted], list(range(-1, len(drafted))))
-
-    def branch(self) -> int | None:
-        """The first node that does not follow the one before it; None for a chain."""
-        return next((i for i, parent in enumerate(self.parent) if parent != i - 1), None)
 
     def children(self, node: int) -> list[int]:
         return [i for i, parent in enumerate(self.parent) if parent == node]

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.importers import load_network
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.passes.map import default_rows
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.config import Config
@@ -49,5 +49,5 @@ def measure_passes(shape: ModelShape, config: Config, rows: tuple[int, ...], con
     network = random_network(shape, seed)
     program = compile_network(network, config, rows=default_rows(network.graph, config), tokens=True)
     model = LoadedModel("measured", program, program.fill(network), open_device("model", config, program.size))
-    return Passes(context, {
-        count: sum(result.cycles for result in model.forward([2] * count, context).results) for count in rows})
+    passes = {count: model.forward(Rows.chain([2] * count, context)).results for count in rows}
+    return Passes(context, {count: sum(result.cycles for result in results) for count, results in passes.items()})

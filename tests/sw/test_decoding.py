@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
 from gemmule.sw.decoding.generate import Generation, generate
@@ -11,6 +14,7 @@ from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import Forward
+from gemmule.sw.session import Session
 
 VOCABULARY = 16
 
@@ -41,14 +45,22 @@ class FakeModel:
             value = (value * 31 + token + 7) % 1009
         return value % VOCABULARY
 
-    def forward(self, tokens: list[int], position: int, logit_rows: int | None = None) -> Forward:
+    def charging(self, ledger: Ledger) -> "FakeModel":
+        return self
+
+    def forward(self, rows: Rows, wanted: int | None = None) -> Forward:
+        position, tokens = int(rows.positions[0]), rows.tokens.tolist()
         assert position <= len(self.cache), "a pass may not leave a hole in the cache"
         assert position + len(tokens) <= self.shape.max_positions
         assert len(tokens) >= 1
         self.passes += 1
-        self.cache = self.cache[:position] + list(tokens)
-        chosen = [self.next_token(self.cache[:position + i + 1]) for i in range(len(tokens))]
-        return Forward(chosen if logit_rows is None else chosen[len(tokens) - logit_rows:], ())
+        before = self.cache[:position]
+        self.cache = before + tokens
+        chosen = [self.next_token(before + rows.tokens[seen].tolist()) for seen in rows.mask]
+        return Forward(chosen if wanted is None else chosen[len(tokens) - wanted:], ())
+
+    def commit(self, position: int, path: list[int]) -> None:
+        self.cache = self.cache[:position] + [self.cache[position + node] for node in path]
 
 
 class FixedDrafter:
@@ -142,7 +154,7 @@ def test_context_limit(context: int, name: str) -> None:
 @pytest.mark.parametrize("same", [True, False])
 def test_draft_model_cache_follows_the_text(gamma: int, same: bool) -> None:
     draft = FakeModel(salt=0 if same else 5, name="draft")
-    drafter = DraftModel(draft, gamma, Ledger(load_config("tiny")))
+    drafter = DraftModel(draft, gamma)
     seen, _ = run(drafter, 25)
     expected, _ = run(Autoregressive(), 25)
     assert seen.tokens == expected.tokens
@@ -159,25 +171,50 @@ def test_greedy_walks_a_tree() -> None:
 
 
 class TreeDrafter(FixedDrafter):
-    """Proposes the tree of a function of the committed ids."""
+    """Proposes the tree of a function of the committed ids: nodes before the budget ends."""
 
     def propose(self, ids: list[int], budget: int) -> Tree:
-        return self.function(ids)
+        tree = self.function(ids)
+        return Tree(tree.tokens[:budget + 1], tree.parent[:budget + 1])
 
 
-@pytest.mark.parametrize(("parent", "node", "found"), [
-    ([-1, 0, 0], 2, 0),  # two children of the pending token
-    ([-1, 0, 1, 1], 3, 1), ([-1, 0, 1, 0], 3, 0),
-    ([-1, -1], 1, -1),  # two roots
+def bushy(ids: list[int]) -> Tree:
+    """Up to seven candidates, the right ones at random places of a random tree."""
+    random, right = np.random.default_rng(len(ids)), oracle(ids)
+    tokens, parent, depth, follows = [ids[-1]], [-1], [0], [True]
+    for node in range(1, 8):
+        behind = int(random.integers(node))
+        good = follows[behind] and random.random() < 0.6
+        tokens.append(right[depth[behind]] if good else int(random.integers(VOCABULARY)))
+        parent.append(behind)
+        depth.append(depth[behind] + 1)
+        follows.append(follows[behind] and tokens[-1] == right[depth[behind]])
+    return Tree(tokens, parent)
+
+
+@pytest.mark.parametrize("new", [1, 2, 12, 30])
+def test_trees_give_the_same_text(new: int) -> None:
+    expected, _ = run(Autoregressive(), new)
+    seen, _ = run(TreeDrafter(bushy), new)
+    assert seen.tokens == expected.tokens
+    assert new < 12 or len(seen.steps) < new, "some candidates are accepted"
+
+
+@pytest.mark.parametrize(("parent", "message"), [
+    ([-1, -1], "the parent of node 1 must be from 0 to 0, not -1"),
+    ([-1, 0, 2], "the parent of node 2 must be from 0 to 1, not 2"),
+    ([0, 0], "-1 for the first"), ([-1], "a parent for each of its 2 nodes"),
 ])
-def test_a_branching_tree_is_refused(parent: list[int], node: int, found: int) -> None:
-    """Rows of a pass see all rows before them: a second branch would see the first, and its tokens would be wrong."""
-    drafter = TreeDrafter(lambda ids: Tree([ids[-1], *range(1, len(parent))], parent))
-    with pytest.raises(ValueError, match="must be a chain") as error:
-        run(drafter)
-    assert f"parent of node {node} is node {node - 1}" in str(error.value)
-    assert f"in which it is {found}:" in str(error.value)
-    assert "\n" not in str(error.value)
+def test_what_is_no_tree(parent: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tree(list(range(max(2, len(parent)))), parent)
+
+
+def test_programs_that_see_rows_in_order_refuse_trees() -> None:
+    """They would show a second branch the first one."""
+    drafter = TreeDrafter(lambda ids: Tree([ids[-1], 5, 6], [-1, 0, 0]))
+    with Session(load_config("edge")) as session, pytest.raises(CompileError, match="must be a chain, not a tree"):
+        generate(session.target, drafter, [3, 1, 4], 4, Ledger(load_config("edge")))
 
 
 def test_a_chain_written_as_a_tree_is_taken() -> None:

@@ -1,0 +1,44 @@
+"""Keep some of the rows that a pass added to the cache: the accepted path of a tree of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmule.compiler.ir import Graph
+from gemmule.compiler.kernels.attention import CACHE, NEW
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Loop, Registers, SetDisplacement, Step, Value
+from gemmule.config import Config
+from gemmule.isa import Length, MoveFlag, SOp, Unit
+from gemmule.timing import ceil_div
+
+__all__ = ["PATH", "commit_rows"]
+
+PATH = "path"
+"""Region of the launch's input: the position in the cache of each kept row, uint16."""
+
+
+def commit_rows(config: Config, graph: Graph, rows: int, context: int) -> Iterator[Item]:
+    """Up to ``rows`` rows of the cache, by a list of positions, to where the window on it begins.
+
+    For each layer, KV head, keys and values: one gather into the scratchpad and one store. ``context``: positions that
+    the cache has room for.
+    """
+    node = graph.attentions[0]
+    kept = Length(rows, Registers.ROWS)
+    listed = At(Buffer(PATH, ceil_div(2 * rows, config.dim), Bank.STATE))
+    yield Step(unit=Unit.LOAD, note="rows of the path", region=PATH,
+               fields={"bytes": listed.buffer.rows * config.dim, "row": listed, "block_stride": 1, "rows": 1})
+    yield Step(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="path to the list",
+               fields={"src0": listed, "dst": 0, "n": kept})
+    size, part = node.head_dim, context * node.head_dim
+    parts = [At(Buffer(f"{name} of a head", ceil_div(size, config.dim) * rows, Bank.OPERAND))
+             for name in ("keys", "values")]
+    move: dict[str, Value] = {"stride": size, "bytes": size, "row_stride": 1, "block_stride": rows, "rows": kept}
+    loads = [Step(unit=Unit.LOAD, note=f"rows {i}", region=CACHE, flags=frozenset({int(MoveFlag.INDEXED)}),
+                  fields={**move, "offset": i * part, "row": at, "list": 0, "last_index": context - 1})
+             for i, at in enumerate(parts)]
+    stores = [Step(unit=Unit.STORE, note=f"rows {i}", region=NEW, fields={**move, "offset": i * part, "row": at})
+              for i, at in enumerate(parts)]
+    heads = sum(attention.kv_heads for attention in graph.attentions)
+    further = (SetDisplacement(region, 2 * part, further=True) for region in (CACHE, NEW))
+    yield Loop(body=(*loads, *stores, *further), times=Length(heads), note="keys and values of every head")

@@ -1,0 +1,120 @@
+"""Trees of candidates on the device: the tokens and the cache of autoregressive decoding, whatever is proposed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.kernels.attention import CACHE
+from gemmule.config import Config, load_config
+from gemmule.sw.decoding.drafters import Autoregressive
+from gemmule.sw.decoding.generate import generate
+from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.device import open_device
+from gemmule.sw.ledger import Ledger
+from gemmule.sw.runtime import LoadedModel
+from tests.compiler.integer_networks import Sizes, random_network
+
+SEED = 20261125
+SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=101, positions=60)
+PROMPT = [3, 1, 4, 1, 5]
+
+
+def _model(network: Network, config: Config, rows: int, backend: str = "model") -> LoadedModel:
+    program = compile_network(network, config, rows=rows, tokens=True)
+    return LoadedModel("target", program, program.fill(network), open_device(backend, config, program.size))
+
+
+class Bushy:
+    """Random trees in which some branch may be right: children of a node are drawn from few tokens."""
+
+    def __init__(self, text: list[int]) -> None:
+        self.text = text
+        """What autoregressive decoding gives behind the prompt."""
+
+    def begin(self, ids: list[int]) -> None:
+        pass
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        random, right = np.random.default_rng((SEED, len(ids))), self.text[len(ids) - len(PROMPT):]
+        tokens, parent, depth = [ids[-1]], [-1], [0]
+        for node in range(1, budget + 1):
+            behind = int(random.integers(max(0, node - 3), node))
+            good = depth[behind] < len(right) and random.random() < 0.7
+            tokens.append(right[depth[behind]] if good else int(random.integers(101)))
+            parent.append(behind)
+            depth.append(depth[behind] + 1)
+        return Tree(tokens, parent)
+
+    def observe(self, out: object, path: list[int], new: list[int]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("family", "config"), [("llama", "base"), ("gpt2", "edge"), ("opt", "base")])
+def test_tokens_and_cache_of_autoregressive_decoding(family: str, config: str) -> None:
+    """To the end of the context; every accepted path is moved together in all layers."""
+    network = random_network(replace(SIZES, family=family), SEED)  # type: ignore[arg-type]
+    model, device = _model(network, load_config(config), 8), load_config(config)
+    plain = generate(model, Autoregressive(), PROMPT, 99, Ledger(device))
+    assert plain.finish_reason == "context"
+    before = bytes(model.device.read_dram(*model.program.symbols[CACHE]))
+    model = _model(network, device, 8)
+    found = generate(model, Bushy(plain.tokens), PROMPT, 99, ledger := Ledger(device))
+    assert found.tokens == plain.tokens
+    assert len(found.steps) < len(plain.steps)
+    program = model.program
+    after = bytes(model.device.read_dram(*program.symbols[CACHE]))
+    parts, size = 2 * 3 * network.graph.attentions[0].kv_heads, program.max_positions * program.head_dim
+    kept = (len(PROMPT) + len(found.tokens) - 1) * program.head_dim
+    for part in range(parts):
+        assert after[part * size:part * size + kept] == before[part * size:part * size + kept]
+    moves = ledger.launches["target"] - len(found.steps) - 1
+    assert 0 < moves < len(found.steps), "some paths were not in place, and moving them was charged"
+    assert ledger.device_cycles == sum(ledger.by_model.values())
+
+
+def test_every_node_sees_its_path_only() -> None:
+    network = random_network(SIZES, SEED)
+    model = _model(network, load_config("edge"), 8)
+    interpreter, cache = IntegerInterpreter(network), Cache(network.graph)
+    interpreter.forward(Rows.chain(PROMPT), cache)
+    model.forward(Rows.chain(PROMPT), 0)
+    tree = Rows.tree([7, 8, 9, 10, 11, 12, 13, 14], [-1, 0, 0, 1, 2, 2, 4, 4], len(PROMPT))
+    wanted = interpreter.forward(tree, cache).argmax(axis=1)
+    assert model.forward(tree).argmax == wanted.tolist()
+    model.commit(len(PROMPT), [0, 2, 4, 7])
+    cache.keep([*range(len(PROMPT)), *(len(PROMPT) + node for node in (0, 2, 4, 7))])
+    following = Rows.chain([20, 21, 22], len(PROMPT) + 4)
+    assert model.forward(following).argmax == interpreter.forward(following, cache).argmax(axis=1).tolist()
+
+
+@pytest.mark.rtl
+def test_rtl_moves_the_same_rows_in_the_same_cycles() -> None:
+    network, device = random_network(SIZES, SEED), load_config("tiny")
+    ledgers, texts = [], []
+    plain = generate(_model(network, device, 4), Autoregressive(), PROMPT, 8, Ledger(device)).tokens
+    for backend in ("model", "rtl"):
+        model = _model(network, device, 4, backend)
+        texts.append(generate(model, Bushy(plain), PROMPT, 8, ledger := Ledger(device)).tokens)
+        ledgers.append(ledger)
+        model.device.close()
+    assert texts == [plain, plain]
+    assert ledgers[0] == ledgers[1]
+    assert ledgers[0].launches["target"] > len(ledgers[0].launches)
+
+
+@pytest.mark.parametrize(("position", "path"), [(0, [0, 2, 1]), (0, []), (0, [1, 8]), (57, [0, 3]), (0, [-1, 2])])
+def test_paths_that_cannot_be(position: int, path: list[int]) -> None:
+    program = compile_network(random_network(SIZES, SEED), load_config("edge"), rows=8)
+    with pytest.raises(CompileError, match="a path must rise within 0 to"):
+        program.commit.step(position, path)
+
+
+def test_paths_in_place_cost_nothing() -> None:
+    program = compile_network(random_network(SIZES, SEED), load_config("edge"), rows=8)
+    assert program.commit.step(50, [0, 1, 2]) is None
