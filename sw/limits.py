@@ -8,14 +8,15 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "METHODS",
+    "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
+    "METHODS",
     "METHODS_OF_ROUNDING", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
     "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
     "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
-METHODS = ("ar", "draft")
+METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
@@ -28,7 +29,7 @@ DEFAULT, SMALL = MODELS = ("default", "small")
 CONTEXTS = {DEFAULT: 1024, SMALL: 256}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"
-DRAFTS_DEFAULT = 3
+DRAFTS_DEFAULT, LOOKUP_DEFAULT = 3, 10
 PROMPT_BYTES = 1 << 16
 
 

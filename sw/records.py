@@ -29,10 +29,10 @@ class Generate(Record):
 
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
     prompt: str
-    method: Literal["ar", "draft"]
+    method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
     seed: int
-    num_speculative_tokens: int = Field(description="tokens drafted a step; 0 with method ar")
+    num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")
@@ -51,6 +51,7 @@ class Generate(Record):
     cycles_by_unit: dict[str, int] = Field(
         description="by unit, cycles with a command between issue and finish; they overlap")
     tokens_per_step: float
+    drafted_tokens: int
     acceptance: float = Field(description="accepted over drafted tokens")
     accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
     target_passes: int

@@ -45,6 +45,7 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair) -
         "cycles_by_model": ledger.by_model,
         "cycles_by_unit": ledger.units | {"host": ledger.host_cycles},
         "tokens_per_step": run.tokens_per_step,
+        "drafted_tokens": run.drafted,
         "acceptance": run.acceptance,
         "accept_histogram": _histogram(run),
         "target_passes": ledger.launches.get("target", 0),
@@ -111,7 +112,7 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
         return lambda r: f"{count(r) / max(1, len(r['tokens'])):,.0f}"
 
     row("tokens per step", lambda r: f"{r['tokens_per_step']:.2f}")
-    row("acceptance", lambda r: f"{r['acceptance']:.1%}" if r["draft_passes"] else "-")
+    row("acceptance", lambda r: f"{r['acceptance']:.1%}" if r["drafted_tokens"] else "-")
     row("accepted per step (count: steps)",
         lambda r: " ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()))
     row("target / draft passes", lambda r: f"{r['target_passes']} / {r['draft_passes']}")

@@ -7,13 +7,12 @@ from types import TracebackType
 
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
-from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
 from gemmule.sw.decoding.generate import Generation, generate
-from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.methods import METHODS, Request
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.limits import DRAFTS_DEFAULT, METHODS, check_choice
+from gemmule.sw.limits import check_choice
 from gemmule.sw.pair import Pair, bundled_pair
 from gemmule.sw.runtime import LoadedModel
 
@@ -41,32 +40,46 @@ class Session:
         self.draft = LoadedModel("draft", draft.program, draft.dram, self.device) if draft else None
 
     def generate(
-        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int = DRAFTS_DEFAULT,
+        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
         stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
     ) -> Generation:
-        """Generate with ``method`` (``ar`` or ``draft``), from an empty KV cache; ``ar`` drafts nothing.
+        """Generate with ``method``, from an empty KV cache.
+
+        Args:
+            method: its name (:data:`gemmule.sw.decoding.methods.METHODS`).
+            prompt: token ids.
+            max_new_tokens: fewer where the text ends or fills the context.
+            num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
+            stop: tokens that end the text.
+            progress: called with each step's new tokens.
 
         Raises:
             InputError: an option is outside its range.
         """
-        check_choice("--method", method, METHODS)
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-        most = self.target.program.max_rows - 1
-        if method == "draft" and not 1 <= num_speculative_tokens <= most:
-            raise InputError(
-                f"--num-speculative-tokens must be from 1 to {most} (one pass verifies "
-                f"{most + 1} rows), not {num_speculative_tokens}")
-        ledger = Ledger(self.config)
-        drafter: Drafter = Autoregressive()
-        if method == "draft":
-            if self.draft is None:
-                raise InputError("--method draft needs a draft model: give --draft-model FILE, or --method ar")
-            drafter = DraftModel(self.draft.charging(ledger), num_speculative_tokens)
+        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config)
+        drafter = METHODS[method].make(Request(self.draft and self.draft.charging(ledger), count, stop))
         try:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)
         except ValueError as error:
             raise InputError(str(error)) from None
+
+    def drafts(self, method: str, wanted: int | None) -> int:
+        """Tokens that a method drafts a step at most, 0 where it drafts none.
+
+        Raises:
+            InputError: there is no such method, or one pass does not verify so many.
+        """
+        check_choice("--method", method, tuple(METHODS))
+        chosen, most = METHODS[method], self.target.program.max_rows - 1
+        if chosen.option is None:
+            return 0
+        count = min(chosen.num_tokens, most) if wanted is None else wanted
+        if not 1 <= count <= most:
+            raise InputError(
+                f"{chosen.option} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
+        return count
 
     def __enter__(self) -> Session:
         return self

@@ -18,6 +18,7 @@ from gemmule.sw.limits import (
     DEFAULT,
     DRAFTS,
     DRAFTS_DEFAULT,
+    LOOKUP_DEFAULT,
     METHODS,
     MODELS,
     PROMPT_BYTES,
@@ -61,12 +62,17 @@ def generate(
     method: Annotated[str | None, typer.Option(
         "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
         callback=lambda name: name if name is None else check_choice("--method", name, METHODS),
-        help="Decoding: draft (a small model proposes, the large one verifies) or ar (autoregressive). Default: draft "
-             "where there is a draft model.")] = None,
+        help="Decoding: draft (a small model proposes, the large one verifies), pld (prompt lookup: what followed the "
+             "last tokens before) or ar (autoregressive). Default: draft where there is a draft model.")] = None,
     num_speculative_tokens: Annotated[int | None, typer.Option(
         "--num-speculative-tokens", metavar="N", show_default=False,
         callback=lambda n: n if n is None else DRAFTS.check("--num-speculative-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method draft. Default: {DRAFTS_DEFAULT}.")] = None,
+    prompt_lookup_num_tokens: Annotated[int | None, typer.Option(
+        "--prompt-lookup-num-tokens", metavar="N", show_default=False,
+        callback=lambda n: n if n is None else DRAFTS.check("--prompt-lookup-num-tokens", n),
+        help=f"Tokens drafted a step, {DRAFTS}; only with --method pld. Default: {LOOKUP_DEFAULT}, or as many as a "
+             "pass verifies.")] = None,
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
@@ -74,7 +80,7 @@ def generate(
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
-        help="Also run autoregressive decoding on the model and compare; only with --method draft. Default: yes.",
+        help="Also run autoregressive decoding on the model and compare; not with --method ar. Default: yes.",
     )] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
@@ -90,16 +96,17 @@ def generate(
     Examples:
       gemmule generate --prompt "import os" --max-new-tokens 32
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
+      gemmule generate --method pld --prompt-lookup-num-tokens 7
       gemmule generate --method ar --config edge
     """
     if method is None:
         method = "ar" if model not in MODELS and draft_model is None else "draft"
-    if method == "ar":
-        for option, given in (("--num-speculative-tokens", num_speculative_tokens is not None),
-                              ("--baseline" if baseline else "--no-baseline", baseline is not None)):
-            if given:
-                raise InputError(f"{option} needs a draft model, not --method ar: drop one of the two, or give "
-                                 "--draft-model")
+    for option, value, needed in (("--num-speculative-tokens", num_speculative_tokens, ("draft",)),
+                                  ("--prompt-lookup-num-tokens", prompt_lookup_num_tokens, ("pld",)),
+                                  ("--baseline" if baseline else "--no-baseline", baseline, ("draft", "pld"))):
+        if value is not None and method not in needed:
+            raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
+                             + ", or give --draft-model" * (method == "ar" and "draft" in needed))
     out = Output(json)
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
@@ -115,21 +122,21 @@ def generate(
     most = pair.positions - 1
     if len(ids) > most:
         raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
-    drafts = num_speculative_tokens or DRAFTS_DEFAULT
+    drafts = num_speculative_tokens or prompt_lookup_num_tokens
     stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
     arguments = (ids, max_new_tokens, drafts, stop)
     with Session(device_config, backend, pair) as session:
         run, seconds = _run(session, f"{method} on {backend}", method, *arguments)
     reference = run if method == "ar" else None
-    if baseline is not False and method == "draft":
+    if baseline is not False and method != "ar":
         with Session(device_config, pair=pair) as session:
             reference, _ = _run(session, "ar on model", "ar", *arguments)
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
     print_generation(out.console, words, ids, run, reference, method, backend, pair)
     out.write("generate", device_config, generation_json(run, reference, pair) | {
         "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
-        "seed": seed, "num_speculative_tokens": drafts if method == "draft" else 0,
+        "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
         "simulation_seconds": round(seconds, 3),
     })
     if reference is not None and reference.tokens != run.tokens:
@@ -169,7 +176,7 @@ def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
 
 
 def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int, stop: frozenset[int]) -> tuple[Generation, float]:
+         num_speculative_tokens: int | None, stop: frozenset[int]) -> tuple[Generation, float]:
     """The generation, and the seconds that simulating it took."""
     from gemmule.io.progress import counting, say
 

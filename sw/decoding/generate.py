@@ -41,7 +41,12 @@ class Generation:
     @property
     def acceptance(self) -> float:
         """Accepted drafts over drafted tokens; 0 when nothing was drafted."""
-        return sum(a for _, a in self.steps) / max(1, sum(d for d, _ in self.steps))
+        return sum(a for _, a in self.steps) / max(1, self.drafted)
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens."""
+        return sum(d for d, _ in self.steps)
 
 
 def generate(

@@ -8,8 +8,12 @@ import pytest
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
-from gemmule.sw.decoding.drafters import Autoregressive, DraftModel
+from gemmule.sw import limits
 from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods.ar import Autoregressive
+from gemmule.sw.decoding.methods.draft import DraftModel
+from gemmule.sw.decoding.methods.pld import MOST_NGRAM, PromptLookup, lookup
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
 from gemmule.sw.ledger import Ledger
@@ -221,6 +225,55 @@ def test_a_chain_written_as_a_tree_is_taken() -> None:
     expected, _ = run(Autoregressive())
     drafter = TreeDrafter(lambda ids: Tree([ids[-1], *oracle(ids)[:1]], [-1, 0]))
     assert run(drafter)[0].tokens[:12] == expected.tokens
+
+
+def slow_lookup(ids: list[int], most: int, count: int, ends: frozenset[int]) -> list[int]:
+    """As the method is told: longest first, leftmost first, at least one token behind it."""
+    for size in range(most, 0, -1):
+        for place in range(len(ids)):
+            following = ids[place + size:place + size + count]
+            if size < len(ids) and ids[place:place + size] == ids[-size:] and following:
+                return [token for i, token in enumerate(following) if not ends & set(following[:i + 1])]
+    return []
+
+
+@pytest.mark.parametrize("letters", [1, 2, 3, 8])
+def test_lookup_is_the_slow_one(letters: int) -> None:
+    random = np.random.default_rng(letters)
+    found = 0
+    for _ in range(400):
+        ids = random.integers(0, letters, int(random.integers(1, 24))).tolist()
+        most, count = int(random.integers(1, 5)), int(random.integers(1, 12))
+        ends = frozenset(random.integers(0, letters, int(random.integers(0, 2))).tolist())
+        drafted = lookup(ids, most, count, ends)
+        assert drafted == slow_lookup(ids, most, count, ends), (ids, most, count, ends)
+        found += bool(drafted)
+    assert found > 40
+
+
+def test_lookup_takes_the_longest_then_the_leftmost() -> None:
+    assert lookup([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 3, 2) == [9, 2]
+    assert lookup([7, 3, 5, 2, 3, 8, 2, 3], 3, 9) == [8, 2, 3]
+    assert lookup([1, 2, 3, 4], 3, 9) == []
+    assert lookup([6, 6, 6], 3, 9) == [6], "the continuation ends with the text"
+    assert lookup([4, 5, 1, 9, 4, 5], 3, 9, frozenset({1})) == []
+
+
+@pytest.mark.parametrize("new", [1, 7, 60])
+def test_prompt_lookup_gives_the_same_text(new: int) -> None:
+    shape = Shape(max_positions=90)
+    expected, _ = run(Autoregressive(), new, shape=shape)
+    seen, _ = run(PromptLookup(7, frozenset()), new, shape=shape)
+    assert seen.tokens == expected.tokens
+    assert new < 60 or seen.drafted > 0
+
+
+def test_methods_by_name() -> None:
+    assert tuple(METHODS) == limits.METHODS
+    assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+    assert METHODS["draft"].num_tokens == limits.DRAFTS_DEFAULT
+    assert METHODS["pld"].num_tokens == limits.LOOKUP_DEFAULT
+    assert MOST_NGRAM == 3
 
 
 def test_cut_at_stop() -> None:

@@ -34,6 +34,16 @@ def test_draft_equals_autoregressive(session: Session, prompt: str) -> None:
         assert len(run.steps) <= len(run.tokens) <= sum(drafted + 1 for drafted, _ in run.steps)
 
 
+@pytest.mark.parametrize("prompt", PROMPTS[1:3])
+def test_prompt_lookup_equals_autoregressive(session: Session, prompt: str) -> None:
+    ids = encode(prompt)
+    ar, run = session.generate("ar", ids, 48), session.generate("pld", ids, 48)
+    assert run.tokens == ar.tokens
+    assert "draft" not in run.ledger.launches
+    assert session.drafts("pld", None) == 10
+    assert len(run.steps) < 48, "its text repeats itself"
+
+
 def test_autoregressive_equals_the_interpreter(session: Session) -> None:
     """The compiled program on the device against the golden integer network."""
     model = bundled_model("target")

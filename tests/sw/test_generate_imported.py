@@ -102,7 +102,10 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
     (("--model", "without"), "has no tokenizer"),
     (("--model", "short", "--max-new-tokens", "16"), "--max-new-tokens must be from 1 to 15"),
     (("--model", "small", "--draft-model", "one-layer"), "not with the bundled small"),
-    (("--model", "target", "--baseline"), "--baseline needs a draft model"),
+    (("--model", "target", "--baseline"), "--baseline needs --method draft or pld, not ar: drop one of the two"),
+    (("--model", "target", "--num-speculative-tokens", "2"), "--num-speculative-tokens needs --method draft, not ar"),
+    (("--model", "target", "--prompt-lookup-num-tokens", "2"), "needs --method pld, not ar: drop one of the two"),
+    (("--model", "target", "--method", "pld", "--prompt-lookup-num-tokens", "16"), "must be from 1 to 15"),
 ])
 def test_refused_in_one_line(files: dict[str, Path], options: tuple[str, ...], message: str,
                              monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.kernels.attention import CACHE
 from gemmule.config import Config, load_config
-from gemmule.sw.decoding.drafters import Autoregressive
 from gemmule.sw.decoding.generate import generate
+from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.device import open_device
 from gemmule.sw.ledger import Ledger

@@ -1,29 +1,18 @@
-"""Drafters: none (autoregressive) and a smaller model."""
+"""A smaller model drafts (Leviathan et al. 2023; Chen et al. 2023)."""
 
 from __future__ import annotations
 
 from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.methods.method import Method, Request
 from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.errors import InputError
 from gemmule.sw.runtime import Forward, LoadedModel
 
-__all__ = ["Autoregressive", "DraftModel"]
-
-
-class Autoregressive:
-    """Proposes nothing: every pass commits exactly one token."""
-
-    def begin(self, ids: list[int]) -> None:
-        pass
-
-    def propose(self, ids: list[int], budget: int) -> Tree:
-        return Tree.chain(ids[-1], [])
-
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        pass
+__all__ = ["METHOD", "DraftModel"]
 
 
 class DraftModel:
-    """A smaller model drafts a chain greedily (Leviathan et al. 2023; Chen et al. 2023).
+    """A smaller model drafts a chain greedily.
 
     Its KV cache holds ``kv`` rows. When every draft of a step is accepted, the last one was never fed
     to the draft model, so the next step's first pass feeds two rows: that draft and the pending token.
@@ -59,3 +48,12 @@ class DraftModel:
         out = self.model.forward(Rows.chain(rows, self.kv), logit_rows)
         self.kv += len(rows)
         return out
+
+
+def _make(request: Request) -> DraftModel:
+    if request.draft is None:
+        raise InputError("--method draft needs a draft model: give --draft-model FILE, or --method ar")
+    return DraftModel(request.draft, request.num_tokens)
+
+
+METHOD = Method(name="draft", make=_make, option="--num-speculative-tokens", num_tokens=3)

@@ -1,0 +1,43 @@
+"""What a method of decoding is: its name, its option, and how its drafter is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.runtime import LoadedModel
+
+__all__ = ["Method", "Request"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a drafter may be made of.
+
+    Attributes:
+        draft: a smaller model with the target's tokens, whose launches are charged; None where there is none.
+        num_tokens: to draft a step.
+        ends: tokens that end a text.
+    """
+
+    draft: LoadedModel | None
+    num_tokens: int
+    ends: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One way to propose tokens.
+
+    Attributes:
+        name: of ``--method``.
+        make: a new drafter for a text. Raises InputError: what it needs is not there.
+        option: the option that says how many tokens are drafted a step; None: none are.
+        num_tokens: where the option is not given, if the target takes as many rows.
+    """
+
+    name: str
+    make: Callable[[Request], Drafter]
+    option: str | None
+    num_tokens: int

@@ -1,0 +1,29 @@
+"""docs/decoding.md: its methods are those that there are, its example prints what it shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+from gemmule.sw.decoding.methods import METHODS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "decoding.md").read_text("utf-8")
+
+
+def test_every_method_is_told() -> None:
+    rows = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("| `")]
+    methods = [row for row in rows if "--" not in row[0]]
+    told = {row[0].strip(" `"): (row[2].strip(" `"), row[3].strip()) for row in methods}
+    assert told.keys() == METHODS.keys()
+    for name, (option, default) in told.items():
+        assert option == (METHODS[name].option or "")
+        assert default.startswith(str(METHODS[name].num_tokens) if METHODS[name].option else "")
+
+
+def test_the_example_prints_what_is_shown() -> None:
+    code, _, rest = PAGE.partition("```python\n")[2].partition("```")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/decoding.md", "exec"), {})
+    assert printed.getvalue() == rest.partition("```\n")[2].partition("```")[0]
