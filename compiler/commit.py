@@ -11,6 +11,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph
 from gemmule.compiler.kernels.attention import CACHE, NEW
 from gemmule.compiler.kernels.commit import PATH, commit_rows
+from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.allocate import allocate
@@ -33,14 +34,14 @@ class CommitProgram(Program):
 
     max_rows: int
     max_positions: int
-    head_dim: int
+    layout: KvLayout
     window: int
     """Base register of the cache from the first moved row on."""
 
     def registers(self, position: int, rows: int) -> Registers:
         """Registers of a launch that writes ``rows`` rows from ``position`` on."""
         address, size = self.symbols[CACHE]
-        first = position * self.head_dim
+        first = position * self.layout.row
         return self.place(windows={self.window: (address + first, size - first)}, lengths={Length.ROWS: rows})
 
     def step(self, position: int, path: Sequence[int]) -> Step | None:
@@ -88,7 +89,7 @@ def commit_program(config: Config, graph: Graph, commands: Sequence[Command], ba
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=size, symbols={"program": symbols[COMMIT], PATH: symbols[PATH], CACHE: symbols[CACHE]},
             bases={bases[region]: region for region in (PATH, CACHE)}, max_rows=rows, max_positions=context,
-            head_dim=graph.attentions[0].head_dim, window=bases[NEW])
+            layout=KvLayout.of(graph, config, context), window=bases[NEW])
 
     launches = program(commands).extremes()
     return program(place_turn_waits(commands, config, launches)).verified(*launches)

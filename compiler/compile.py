@@ -10,6 +10,7 @@ from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
 from gemmule.compiler.kernels.commit import PATH
+from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
@@ -46,7 +47,7 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens,
                                             notes=notes)
-    bases = base_registers(items)
+    layout, bases = KvLayout.of(network.graph, config, context), base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, rows),
         Registers.FIRST_WANTED: (0, rows - 1), Registers.LEFT: (0, context),
@@ -56,7 +57,7 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
     keep, kept_bases = commit_commands(config, network.graph, rows, context)
     sizes = {"program": len(encode_program(commands)), COMMIT: len(encode_program(keep)),
              PATH: path_bytes(config, rows)}
-    regions = _regions(config, sizes | lowered.builder.sizes, network, context)
+    regions = _regions(config, sizes | lowered.builder.sizes | {CACHE: layout.size})
     symbols = regions.symbols(base_address)
     commit = commit_program(config, network.graph, keep, kept_bases, symbols, rows=rows, context=context,
                             base_address=base_address, size=regions.size)
@@ -67,7 +68,7 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
         return ModelProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
-            max_positions=context, share=attention.heads // attention.kv_heads, head_dim=attention.head_dim,
+            max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
             tokens=tokens, keeps_scores=mapping.attention.keep, registers_of=bases,
             constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
 
@@ -113,10 +114,9 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
     raise reason or CompileError(f"{rows} rows a launch must fit {config.name}: use fewer rows")
 
 
-def _regions(config: Config, sizes: Mapping[str, int], network: Network, context: int) -> Regions:
+def _regions(config: Config, sizes: Mapping[str, int]) -> Regions:
     """DRAM: programs, what the network fixes, inputs, answers, the cache."""
     regions = Regions(config)
     for name, size in sizes.items():
         regions.reserve(name, size)
-    regions.reserve(CACHE, sum(2 * node.kv_heads * node.head_dim * context for node in network.graph.attentions))
     return regions

@@ -13,6 +13,7 @@ from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
@@ -33,7 +34,8 @@ class ModelProgram(Program):
     max_positions: int
     share: int
     """Heads that share a KV head."""
-    head_dim: int
+    layout: KvLayout
+    """Of the cache."""
     tokens: bool
     """The device gives back greedy tokens, not logits."""
     keeps_scores: bool
@@ -61,7 +63,7 @@ class ModelProgram(Program):
         if not 0 <= count <= rows:
             raise CompileError(f"wanted rows must be from 0 to {rows}, not {count}")
         address, size = self.symbols[CACHE]
-        stored = context * self.head_dim
+        stored = context * self.layout.row
         return self.place(
             windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
             lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.WANTED: count,

@@ -46,7 +46,7 @@ class Passes:
             self.cache.extend(node.name, 0, *(part.reshape(length, -1) for part in parts))
             for kv in range(node.kv_heads):
                 for part in range(2):
-                    at = ((number * node.kv_heads + kv) * 2 + part) * program.max_positions * node.head_dim
+                    at = program.layout.offset(number, kv, part)
                     self.device.write_dram(program.symbols[CACHE][0] + at, parts[part, :, kv].tobytes())
         self.cache.advance(Rows.chain([0] * length))
 

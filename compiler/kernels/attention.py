@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.layout import Span, by_heads
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
 from gemmule.control import set_length
@@ -34,7 +35,7 @@ class AttentionMapping:
     """How attention is cut."""
 
     block: int
-    """Cached positions of a block, a power of two up to 64."""
+    """Cached positions of a block, a power of two."""
     blocks: int
     """Blocks of a turn, each with a buffer of its own: 1, 2 or 4."""
     pair: int
@@ -76,6 +77,7 @@ class AttentionKernel:
         dim = b.config.dim
         self.b, self.node, self.mapping, self.number = b, node, mapping, number
         self.masks, self.nobody, self.ring = masks, nobody, ring
+        self.layout = KvLayout.of(b.network.graph, b.config, mapping.context)
         self.share = node.heads // node.kv_heads
         self.groups, self.all = ceil_div(node.head_dim, dim), self.share * b.rows
         self.new = ceil_div(b.rows, b.config.preload) * b.config.preload
@@ -107,10 +109,6 @@ class AttentionKernel:
         return [Span(self.context + i * self.b.rows, self.all, by_heads(
             np.arange(self.node.kv_heads) * self.share + i, self.node.head_dim, self.b.config.dim))
             for i in range(self.share)]
-
-    def offset(self, kv: int, part: int) -> int:
-        """Bytes before the cached keys (0) or values (1) of a KV head: [layer][KV head][keys, values][position]."""
-        return ((self.number * self.node.kv_heads + kv) * 2 + part) * self.mapping.context * self.node.head_dim
 
     # -- commands
 
@@ -172,8 +170,8 @@ class AttentionKernel:
         for kv in range(self.node.kv_heads):
             for part, at in enumerate((self.key, self.value)):
                 self.b.add(Unit.STORE, f"{self.node.name}: new {('keys', 'values')[part]} {kv}", region=NEW,
-                           offset=self.offset(kv, part), stride=size, bytes=size, row=self.place_new(at, kv),
-                           row_stride=1, block_stride=self.new, rows=self.b.m)
+                           offset=self.layout.offset(self.number, kv, part), stride=size, bytes=size,
+                           row=self.place_new(at, kv), row_stride=1, block_stride=self.new, rows=self.b.m)
 
 
 class _Head:
@@ -258,8 +256,9 @@ class _Head:
         """Load keys (0) or values (1) of the blocks from ``j`` on, the keys perhaps for the second pass."""
         k, size, block, pair = self.k, self.k.node.head_dim, self.k.mapping.block, self.k.mapping.pair
         k.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=size, bytes=size,
-                offset=k.offset(self.kv, part) + j * block * size, row=self._slot(2 if again else part, j),
-                row_stride=1, block_stride=block * pair, rows=Length(block * pair, Registers.LEFT, j * block))
+                offset=k.layout.offset(k.number, self.kv, part) + j * block * size,
+                row=self._slot(2 if again else part, j), row_stride=1, block_stride=block * pair,
+                rows=Length(block * pair, Registers.LEFT, j * block))
 
     def _score(self, keys: At, stride: int, to: At, n: Length, moved: bool) -> None:
         k = self.k

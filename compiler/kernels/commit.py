@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gemmule.compiler.ir import Graph
 from gemmule.compiler.kernels.attention import CACHE, NEW
+from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Loop, Registers, SetDisplacement, Step, Value
 from gemmule.config import Config
 from gemmule.isa import Length, MoveFlag, SOp, Unit
@@ -30,15 +31,14 @@ def commit_rows(config: Config, graph: Graph, rows: int, context: int) -> Iterat
                fields={"bytes": listed.buffer.rows * config.dim, "row": listed, "block_stride": 1, "rows": 1})
     yield Step(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="path to the list",
                fields={"src0": listed, "dst": 0, "n": kept})
-    size, part = node.head_dim, context * node.head_dim
+    size, layout = node.head_dim, KvLayout.of(graph, config, context)
     parts = [At(Buffer(f"{name} of a head", ceil_div(size, config.dim) * rows, Bank.OPERAND))
              for name in ("keys", "values")]
     move: dict[str, Value] = {"stride": size, "bytes": size, "row_stride": 1, "block_stride": rows, "rows": kept}
     loads = [Step(unit=Unit.LOAD, note=f"rows {i}", region=CACHE, flags=frozenset({int(MoveFlag.INDEXED)}),
-                  fields={**move, "offset": i * part, "row": at, "list": 0, "last_index": context - 1})
+                  fields={**move, "offset": layout.offset(0, 0, i), "row": at, "list": 0, "last_index": context - 1})
              for i, at in enumerate(parts)]
-    stores = [Step(unit=Unit.STORE, note=f"rows {i}", region=NEW, fields={**move, "offset": i * part, "row": at})
-              for i, at in enumerate(parts)]
-    heads = sum(attention.kv_heads for attention in graph.attentions)
-    further = (SetDisplacement(region, 2 * part, further=True) for region in (CACHE, NEW))
-    yield Loop(body=(*loads, *stores, *further), times=Length(heads), note="keys and values of every head")
+    stores = [Step(unit=Unit.STORE, note=f"rows {i}", region=NEW,
+                   fields={**move, "offset": layout.offset(0, 0, i), "row": at}) for i, at in enumerate(parts)]
+    further = (SetDisplacement(region, layout.offset(0, 1, 0), further=True) for region in (CACHE, NEW))
+    yield Loop(body=(*loads, *stores, *further), times=Length(layout.parts // 2), note="keys and values of every head")

@@ -14,13 +14,15 @@ from gemmule.timing import ceil_div
 
 __all__ = ["Mapping", "default_rows", "mappings"]
 
-BLOCKS = (64, 32, 16, 8, 4)
+BLOCKS = (128, 64, 32, 16, 8, 4)
 """Cached positions of a block."""
 CHUNK_BYTES = 32 * 1024
 """A slot of the weight ring takes this at most: longer loads gain nothing."""
 MOST_ROWS = 16
 LONG_LOAD = 4096
 """Bytes of a block from which on it is loaded by itself; shorter ones come in pairs, which halves the loads."""
+TURN = 256
+"""Positions of a turn at most: offsets of length registers reach no further."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,8 @@ def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:
     dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
     depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
     common = max(set(depths), key=depths.count)
-    sizes = [(common * count, 8, least) for count, least in ((2, 4), (1, 3)) if common * count <= most]
+    sizes = [(common * count, max(8, min(16, config.spm_rows // (2 * common * count))), least)
+             for count, least in ((2, 4), (1, 3)) if common * count <= most]
     sizes += [(most >> halving, 4, 2) for halving in range(12)]
     for rows, high, low in sizes:
         for share, slots in product((16, 32), range(high, low - 1, -1)):
@@ -97,7 +100,11 @@ def _attentions(node: Attention, config: Config, rows: int, context: int) -> Ite
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
     for keep in (True, False):
         for block in BLOCKS:
+            if block > 64 and block * node.head_dim > LONG_LOAD:
+                continue
             for blocks in (4, 2, 1):
+                if block * blocks > TURN:
+                    continue
                 made = AttentionMapping(
                     block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
                     keep=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context)

@@ -55,7 +55,7 @@ class Bench:
             self.cache.extend(node.name, 0, keys, values)
             for kv in range(node.kv_heads):
                 for part in range(2):
-                    at = ((number * node.kv_heads + kv) * 2 + part) * program.max_positions * node.head_dim
+                    at = program.layout.offset(number, kv, part)
                     for device in self.devices:
                         device.write_dram(program.symbols["cache"][0] + at, parts[part, :, kv])
         self.cache.advance(Rows.chain([0] * length))

@@ -69,10 +69,10 @@ def test_tokens_and_cache_of_autoregressive_decoding(family: str, config: str) -
     assert len(found.steps) < len(plain.steps)
     program = model.program
     after = bytes(model.device.read_dram(*program.symbols[CACHE]))
-    parts, size = 2 * 3 * network.graph.attentions[0].kv_heads, program.max_positions * program.head_dim
-    kept = (len(PROMPT) + len(found.tokens) - 1) * program.head_dim
-    for part in range(parts):
-        assert after[part * size:part * size + kept] == before[part * size:part * size + kept]
+    layout = program.layout
+    kept = (len(PROMPT) + len(found.tokens) - 1) * layout.row
+    for begin in range(0, layout.size, layout.pitch):
+        assert after[begin:begin + kept] == before[begin:begin + kept]
     moves = ledger.launches["target"] - len(found.steps) - 1
     assert 0 < moves < len(found.steps), "some paths were not in place, and moving them was charged"
     assert ledger.device_cycles == sum(ledger.by_model.values())
