@@ -101,6 +101,8 @@ class _Quantizer:
         self.residual = RESIDUAL_ROOM * max([*tables, *(taps.peak(name) for name in stream)]) / INT16_MAX
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
+        self.angles: dict[tuple[float, int, int], str] = {}
+        """The first rotation by its base, positions and columns of a head."""
         self.types = self._types()
 
     def run(self) -> Network:
@@ -177,10 +179,7 @@ class _Quantizer:
             case Linear():
                 self._linear(node)
             case Rope():
-                angle = np.outer(np.arange(node.positions),
-                                 node.theta ** (-np.arange(0, node.head_dim, 2) / node.head_dim))
-                self._put(node, {name: np.rint(part * (1 << 14)).astype(np.int16)
-                                 for name, part in (("cosine", np.cos(angle)), ("sine", np.sin(angle)))})
+                self._rope(node)
             case Attention():
                 self._attention(node)
             case Activation():
@@ -199,6 +198,17 @@ class _Quantizer:
         mult, shift = to_mult_shift(found.step / self.residual)
         self._put(node, {"codes": found.codes, "mult": mult.astype(np.uint16), "shift": shift.astype(np.uint8)})
         self.tied = (f"{node.name}.codes", found) if tied else None
+
+    def _rope(self, node: Rope) -> None:
+        """Equal angles are one tensor, whichever node came first."""
+        same = (node.theta, node.positions, node.head_dim)
+        if first := self.angles.get(same):
+            self._put(node, {role: f"{first}.{role}" for role in ("cosine", "sine")})
+            return
+        self.angles[same] = node.name
+        angle = np.outer(np.arange(node.positions), node.theta ** (-np.arange(0, node.head_dim, 2) / node.head_dim))
+        self._put(node, {role: np.rint(part * (1 << 14)).astype(np.int16)
+                         for role, part in (("cosine", np.cos(angle)), ("sine", np.sin(angle)))})
 
     def _norm(self, node: Norm) -> None:
         step = _one(self.types[node.name])

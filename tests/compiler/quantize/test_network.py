@@ -7,7 +7,7 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers import load_network
-from gemmule.compiler.ir import Cache, FloatInterpreter, Network, Rows, signature
+from gemmule.compiler.ir import Cache, FloatInterpreter, Network, Rope, Rows, signature
 from gemmule.compiler.quantize.accuracy import measure_errors, perplexity
 from gemmule.compiler.quantize.network import Options, Quantized, quantize_network
 from gemmule.compiler.quantize.smooth import smooth
@@ -100,3 +100,12 @@ def test_a_wrong_scale_is_seen(networks: dict[str, Network], family: str) -> Non
 def test_refused(networks: dict[str, Network]) -> None:
     with pytest.raises(CompileError, match=f"calibration tokens must be from 0 to {VOCAB - 1} and not empty"):
         quantize_network(networks["gpt2"], np.full((1, 4), VOCAB), Options())
+
+
+def test_equal_angles_are_one_tensor(networks: dict[str, Network]) -> None:
+    made = quantize_network(networks["mistral"], _windows(1), Options()).network
+    ropes = [node for node in made.graph.nodes if isinstance(node, Rope)]
+    assert len(ropes) == 2 * len(made.graph.attentions)
+    assert {node.tensors[role] for node in ropes for role in ("cosine", "sine")} == {
+        f"{ropes[0].name}.cosine", f"{ropes[0].name}.sine"}
+    assert [name for name in made.weights if name.endswith("cosine")] == [f"{ropes[0].name}.cosine"]
