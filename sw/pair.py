@@ -89,7 +89,7 @@ def _network_pair(pair: str) -> Pair:
     models = {role: load_model(path) for role, path in files.items()}
     for role, model in models.items():
         text.check_vocab(model.network.graph.vocab, role, pair)
-    target, draft = (_Imported(files[role], models[role]) for role in ("target", "draft"))
+    target, draft = (_Imported(files[role], models[role], bundled=role) for role in ("target", "draft"))
     return Pair(
         name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
         encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair), target=target, draft=draft)
@@ -136,19 +136,21 @@ def imported_pair(target: Path, draft: Path | None = None) -> Pair:
 class _Imported:
     """Compiles a file's network, once for each device and address."""
 
-    def __init__(self, path: Path, file: ModelFile) -> None:
-        self.path, self.file = path, file
+    def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
+        self.path, self.file, self.bundled = path, file, bundled
         self.kept: dict[tuple[Config, int], Placed] = {}
 
     def __call__(self, config: Config, base: int) -> Placed:
         if (config, base) not in self.kept:
             network = self.file.network
-            with working(f"compiling {self.path.name} for {config.name}", least=1.0):
+            with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
                     program = compile_kept(network, self.file.sha256, config, rows=default_rows(network.graph, config),
                                            tokens=True, base_address=base)
                 except CompileError as error:
-                    raise InputError(f"{named(self.path)} does not run on config {config.name!r} ({error})") from None
+                    what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)
+                    mend = ": use --config base or edge" if self.bundled else ""
+                    raise InputError(f"{what} does not run on config {config.name!r}{mend} ({error})") from None
                 self.kept[config, base] = Placed(program, program.fill(network))
         return self.kept[config, base]
 

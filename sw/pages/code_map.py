@@ -86,6 +86,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/decoding", ("generate", "tree", "verify")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld")),
         Folder("sw/models"),
+        Folder("sw/models/default", (), "The pair worth decoding, and what `gemmule generate` takes."),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),
         Folder("sw/training", ("train", "recipe", "corpus", "packages", "functions", "tokenizer", "prepare", "batches",
                                "export", "model", "optimizers", "running", "target", "speed", "draft", "cycles",

@@ -84,7 +84,7 @@ def test_prompt_from_standard_input(monkeypatch, tmp_path: Path) -> None:
     (b"caf\xe9", "must be UTF-8 text, not with byte 0xe9 at 3: convert it"),
     (b"", "must hold at least one character, not none"),
     (b"x" * 65537, "must hold at most 65536 bytes"),
-    (b"x = 1\n" * 300, "the prompt must hold at most 255 tokens, not 1200; shorten it"),
+    (b"x = 1\n" * 300, "the prompt must hold at most 1023 tokens, not 1200; shorten it"),
 ])
 def test_wrong_prompt_files_are_named(monkeypatch, capsys, tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "prompt.txt"
