@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["generate", "--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
     (["generate", "--prompt", "x = 1\n" * 300], "the prompt must hold at most 1023 tokens"),
     (["generate", "--model", "small", "--prompt", "x = 1\n" * 300], "the prompt must hold at most 255 tokens"),
-    (["generate", "--model", "small", "--config", "tiny"], "the bundled model target does not run on config 'tiny': use"),
+    (["generate", "--model", "small", "--config", "tiny"], "target does not run on config 'tiny': use --config base"),
     (["cosim", "draft", "--config", "tiny"], "use --config base or edge"),
     (["generate", "--method", "ar", "--num-speculative-tokens", "3"], "tokens needs --method draft, not ar"),
     (["generate", "--method", "ar", "--no-baseline"], "--no-baseline needs --method draft or pld, not ar"),
