@@ -59,6 +59,7 @@ def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> No
     out.mkdir(parents=True, exist_ok=True)
     mark = {"recipe": fingerprint(recipe, recipe.seed)}
     corpus = prepare(out, recipe.seed)
+    write_json(docs / "results" / "corpus.json", corpus)
     stages: dict[str, Any] = {}
     for name, train in (("target", train_target), ("draft", train_drafts), ("encoder", train_encoder)):
         record = _done(out, f"done_{name}", recipe)
@@ -66,12 +67,12 @@ def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> No
             record = mark | {"result": train(recipe, out, place)}
             write_json(out / f"done_{name}.json", record)
         stages[name] = record["result"]
-    write_json(docs / "results" / "corpus.json", corpus)
-    write_json(docs / "results" / "training.json", {
-        "recipe": asdict(recipe), "place": place.describe(), "stages": stages, "log": _log(out)})
-    tokenizer, networks = load_networks(out)
-    calibration = calibration_windows(out, networks["target"].graph.positions, recipe.seed)
-    write_networks(tokenizer, networks, models / DEFAULT, calibration, recipe.seed)
+        write_json(docs / "results" / "training.json", {
+            "recipe": asdict(recipe), "place": place.describe(), "stages": stages, "log": _log(out)})
+        if name == "draft":
+            tokenizer, networks = load_networks(out)
+            calibration = calibration_windows(out, networks["target"].graph.positions, recipe.seed)
+            write_networks(tokenizer, networks, models / DEFAULT, calibration, recipe.seed)
     write_encoder(out / "encoder", models / "encoder")
     measure.measure(out, models / DEFAULT, docs / "results" / "models.json", prompts=measure.PROMPTS,
                     tests=copies.FILE)

@@ -112,7 +112,14 @@ def test_all_that_the_page_tells(train: Path, default: Path, words: Tokenizer, t
     measure.measure(train, default, out, prompts=prompts, tests=tmp_path)
     assert out.read_bytes() == began, "nothing is measured twice"
     monkeypatch.setattr(report, "DOCS", tmp_path)
-    assert f"{lengths[3]:.4f} ({lengths[3] / lengths[0] - 1:+.2%}) second-order" in " ".join(report.quality().split())
+    whole = " ".join(report.quality().split())
+    assert f"{lengths[3]:.4f} ({lengths[3] / lengths[0] - 1:+.2%}) second-order" in whole
+    assert "not yet measured" not in whole
+    for part in [name for name in found if name not in ("files", "splits", "context", "seconds")]:
+        out.write_text(json.dumps({name: value for name, value in found.items() if name != part}))
+        assert len(report.quality()) < len(whole) + 100, part
+    out.write_text(json.dumps({name: value for name, value in found.items() if not name.startswith("target, int4")}))
+    assert "not yet measured" in report.quality()
 
 
 def test_random_passes_cost_more_with_more_of_everything() -> None:
