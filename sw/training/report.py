@@ -142,7 +142,7 @@ def quality() -> str:
         ((), _lengths), ((f"target, float, held_out, {CONTEXT}", *int4), _int4), (held[:1], _files),
         (held[1:], _places), (("texts",), _texts), (("exits",), _exits), (("copies",), _copies))
     parts = [part for needed, tell in telling if found.keys() >= set(needed) for part in tell(found)]
-    if any(found.keys().isdisjoint(needed) for needed, _ in telling if needed):
+    if any(not found.keys() >= set(needed) for needed, _ in telling):
         parts.append("What is missing here is not yet measured: `make train` goes on.")
     return wrapped("\n\n".join(parts))
 
