@@ -41,8 +41,8 @@ def headline() -> str:
     found = load("lossless")
     best = next(s for s in found["summaries"] if s["draft_length"] == 3)
     return wrapped(
-        f"**On {best['prompts']} held-out prompts, three drafts a step are {best['mean']:.2f}x as fast as "
-        f"autoregressive decoding in the mean, {best['median']:.2f}x in the median, {best['min']:.2f}x to "
+        f"**With the small pair on {best['prompts']} held-out prompts, three drafts a step are {best['mean']:.2f}x as "
+        f"fast as autoregressive decoding in the mean, {best['median']:.2f}x in the median, {best['min']:.2f}x to "
         f"{best['max']:.2f}x, slower on {best['slower']} of {best['prompts']}.**")
 
 
@@ -117,7 +117,7 @@ def _utilisation() -> list[tuple[str, ...]]:
          f"{one['cycles'] / packed['cycles']:.2f}", product),
         ("share of peak MACs of the matrix unit, operands resident", f"products {shapes}, both dataflows, `base`",
          f"at least {min(row['utilisation'] for row in resident):.1%}", _by("make perf", "matrix_base")),
-        ("cycles of a pass over 8 rows over those of 1 row", f"bundled target, contexts {contexts}, `base`",
+        ("cycles of a pass over 8 rows over those of 1 row", f"small target, contexts {contexts}, `base`",
          f"at most {eight:.3f}", passes),
         ("DRAM bus busy in a pass over 1 row", "the same", f"{min(busy):.1%} to {max(busy):.1%}", passes),
         ("share of peak MACs, attention", "12 heads of 64, sequence 128, exact softmax, random data, `base`",
@@ -148,10 +148,10 @@ def _speed() -> list[tuple[str, ...]]:
 def _quality() -> tuple[str, ...]:
     quality = json.loads((ROOT / "sw" / "models" / "small" / "quality.json").read_text())
     target = quality["target"]
-    return ("bits per byte of the target: float, int8",
+    return ("bits per byte of the small target: float, int8",
             f"all {quality['held_out_bytes']:,} bytes of the files that it did not see",
             f"{target['bits_per_byte_float']:.3f}, {target['bits_per_byte_int8']:.3f}",
-            "`make train`: [quality](sw/models/small/quality.json)")
+            "`make train-small`: [quality](sw/models/small/quality.json)")
 
 
 def drafting() -> str:
