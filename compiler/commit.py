@@ -37,15 +37,20 @@ class CommitProgram(Program):
     layout: KvLayout
     window: int
     """Base register of the cache from the first moved row on."""
+    cache: int
+    """Base register of the cache."""
 
-    def registers(self, position: int, rows: int) -> Registers:
-        """Registers of a launch that writes ``rows`` rows from ``position`` on."""
-        address, size = self.symbols[CACHE]
+    def registers(self, position: int, rows: int, sequence: int = 0) -> Registers:
+        """Registers of a launch that writes ``rows`` rows of a sequence of the batch from ``position`` on."""
+        address, size = self.symbols[CACHE][0] + sequence * self.layout.size, self.layout.size
         first = position * self.layout.row
-        return self.place(windows={self.window: (address + first, size - first)}, lengths={Length.ROWS: rows})
+        return self.place(windows={self.cache: (address, size), self.window: (address + first, size - first)},
+                          lengths={Length.ROWS: rows})
 
-    def step(self, position: int, path: Sequence[int]) -> Step | None:
+    def step(self, position: int, path: Sequence[int], sequence: int = 0) -> Step | None:
         """Keep the rows ``position + i`` for i in ``path``, from ``position`` on; None where all are in place.
+
+        ``sequence``: of the batch, whose cache it is.
 
         Raises:
             CompileError: the path does not rise, or goes beyond what a pass can have added.
@@ -58,7 +63,7 @@ class CommitProgram(Program):
             return None
         rows = np.zeros(self.symbols[PATH][1] // 2, dtype="<u2")
         rows[:len(path) - moved] = np.array(path[moved:]) + position
-        return Step(self.registers(position + moved, len(path) - moved),
+        return Step(self.registers(position + moved, len(path) - moved, sequence),
                     ((self.symbols[PATH][0], rows.view(np.uint8)),))
 
     def extremes(self) -> list[Registers]:
@@ -72,24 +77,25 @@ def path_bytes(config: Config, rows: int) -> int:
     return ceil_div(2 * rows, config.dim) * config.dim
 
 
-def commit_commands(config: Config, graph: Graph, rows: int, context: int) -> tuple[list[Command], dict[str, int]]:
+def commit_commands(config: Config, graph: Graph, layout: KvLayout, rows: int,
+                    context: int) -> tuple[list[Command], dict[str, int]]:
     """The commands, without waits between turns, and the base register of each region."""
-    items = list(commit_rows(config, graph, rows, context))
+    items = list(commit_rows(config, graph, layout, rows, context))
     bases = base_registers(items)
     commands = emit(items, dict(allocate(items, config, apart=False)), bases)
     return with_straight_waits(commands, config, {Length.ROWS: (1, rows)}), bases
 
 
-def commit_program(config: Config, graph: Graph, commands: Sequence[Command], bases: Mapping[str, int],
-                   symbols: Mapping[str, Region], *, rows: int, context: int, base_address: int, size: int,
-                   ) -> CommitProgram:
+def commit_program(config: Config, commands: Sequence[Command], bases: Mapping[str, int],
+                   symbols: Mapping[str, Region], *, layout: KvLayout, rows: int, context: int, base_address: int,
+                   size: int) -> CommitProgram:
     """The finished program among ``symbols``, the regions of the passes' program, which begin at ``base_address``."""
     def program(commands: Sequence[Command]) -> CommitProgram:
         return CommitProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=size, symbols={"program": symbols[COMMIT], PATH: symbols[PATH], CACHE: symbols[CACHE]},
-            bases={bases[region]: region for region in (PATH, CACHE)}, max_rows=rows, max_positions=context,
-            layout=KvLayout.of(graph, config, context), window=bases[NEW])
+            bases={bases[PATH]: PATH}, max_rows=rows, max_positions=context, layout=layout, window=bases[NEW],
+            cache=bases[CACHE])
 
     launches = program(commands).extremes()
     return program(place_turn_waits(commands, config, launches)).verified(*launches)

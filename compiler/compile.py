@@ -8,7 +8,7 @@ from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, pat
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kernels.attention import CACHE, NEW, AttentionMapping
+from gemmule.compiler.kernels.attention import CACHE, NEW
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
@@ -26,16 +26,16 @@ from gemmule.compiler.passes.schedule import schedule
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
 from gemmule.isa import Command, encode_program
-from gemmule.timing import ceil_div
 
 __all__ = ["compile_network"]
 
 
-def compile_network(network: Network, config: Config, *, rows: int, context: int | None = None, tokens: bool = False,
-                    base_address: int = 0, notes: Notes | None = None) -> ModelProgram:
+def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
+                    tokens: bool = False, base_address: int = 0, notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
-    A network with a window is compiled for contexts up to the window. ``notes`` get what each pass made.
+    ``batch``: sequences of a pass, each with so many rows and a cache of its own. A network with a window is compiled
+    for contexts up to the window. ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -45,30 +45,30 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
         notes.begin(network.graph, operators)
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, context=context, tokens=tokens,
-                                            notes=notes)
-    layout, bases = KvLayout.of(network.graph, config, context), base_registers(items)
+    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
+                                            tokens=tokens, notes=notes)
+    layout, bases = KvLayout.of(network.graph, config, context, batch, rows), base_registers(items)
     bounds: Bounds = {
-        Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, rows),
-        Registers.FIRST_WANTED: (0, rows - 1), Registers.LEFT: (0, context),
+        Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, mapping.rows),
+        Registers.FIRST_WANTED: (0, mapping.rows - 1), Registers.LEFT: (0, context),
         Registers.ROW: (0, mapping.attention.kept_rows(attention, config.dim, rows))}
     emitted = emit(items, placed, bases)
     commands = with_straight_waits(emitted, config, bounds)
-    keep, kept_bases = commit_commands(config, network.graph, rows, context)
+    keep, kept_bases = commit_commands(config, network.graph, layout, rows, context)
     sizes = {"program": len(encode_program(commands)), COMMIT: len(encode_program(keep)),
              PATH: path_bytes(config, rows)}
-    regions = _regions(config, sizes | lowered.builder.sizes | {CACHE: layout.size})
+    regions = _regions(config, sizes | lowered.builder.sizes | {CACHE: batch * layout.size})
     symbols = regions.symbols(base_address)
-    commit = commit_program(config, network.graph, keep, kept_bases, symbols, rows=rows, context=context,
-                            base_address=base_address, size=regions.size)
-    names = {register: CACHE if region == NEW else region for region, register in bases.items()
+    commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
+                            context=context, base_address=base_address, size=regions.size)
+    names = {register: CACHE if region.startswith(NEW) else region for region, register in bases.items()
              if not region.endswith(LAYER_REGION)}
 
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
-            max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
+            batch=batch, max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
             tokens=tokens, keeps_scores=mapping.attention.keep, registers_of=bases,
             constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
 
@@ -80,17 +80,19 @@ def compile_network(network: Network, config: Config, *, rows: int, context: int
     return final
 
 
-def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, context: int,
-         tokens: bool, notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
+def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, batch: int,
+         context: int, tokens: bool, notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
     """The first mapping whose buffers fit: with every class of them in banks of its own, else as they fit."""
     reason: CompileError | None = None
+    attention = network.graph.attentions[0]
     for apart in (True, False):
-        beside: tuple[AttentionMapping, int, int] | None = None
-        for mapping in mappings(network.graph, config, rows=rows, context=context, tokens=tokens):
-            ring = ceil_div(mapping.ring_slots * mapping.ring_rows, config.preload) * config.preload
-            if beside and beside[:2] == (mapping.attention, mapping.parameter_rows) and (
-                    beside[2] + ring > config.spm_rows):
-                continue  # what stands beside the ring hardly depends on it
+        beside: dict[int, int] = {}  # scratchpad rows of all but the rings, by rows of parameters
+        for mapping in mappings(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens):
+            rings = mapping.ring_slots * mapping.ring_rows
+            rings += mapping.attention.scratchpad_rows(attention, config.dim, rows)
+            slack = config.spm_bank_rows if apart else 0
+            if beside.get(mapping.parameter_rows, 0) + rings > config.spm_rows + slack:
+                continue  # what stands beside the rings hardly depends on them
             try:
                 lowered = lower(network, config, operators, mapping)
                 items = schedule(lowered, config)
@@ -105,13 +107,12 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
                 reason = reason or error
                 if notes:
                     notes.tried.append(Tried(mapping, apart, str(error)))
-                beside = (mapping.attention, mapping.parameter_rows,
-                          scratchpad_peak(items, config, apart=apart) - ring)
+                beside.setdefault(mapping.parameter_rows, scratchpad_peak(items, config, apart=apart) - rings)
                 continue
             if notes:
                 notes.chosen(mapping, lowered, items, placed, apart)
             return mapping, lowered, items, placed
-    raise reason or CompileError(f"{rows} rows a launch must fit {config.name}: use fewer rows")
+    raise reason or CompileError(f"{batch * rows} rows a launch must fit {config.name}: use fewer rows")
 
 
 def _regions(config: Config, sizes: Mapping[str, int]) -> Regions:

@@ -28,12 +28,16 @@ class Ideal:
         return self.weights + self.kv + self.inputs + self.outputs
 
 
-def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool) -> Ideal:
-    """A pass of ``rows`` new rows behind ``context`` cached ones; ``wanted`` rows give logits, or tokens."""
+def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, batch: int = 1) -> Ideal:
+    """A pass of ``rows`` new rows behind ``context`` cached ones; ``wanted`` rows give logits, or tokens.
+
+    Of each sequence of a batch as many.
+    """
     weights = kv = inputs = macs = 0
+    every = batch * rows
     for node in graph.nodes:
         if isinstance(node, Linear):
-            taken = wanted if node.name == graph.output else rows
+            taken = batch * wanted if node.name == graph.output else every
             if not taken:
                 continue
             weights += ceil_div(node.depth * node.bits, 8) * node.columns + node.columns * (7 if node.bias else 3)
@@ -42,10 +46,10 @@ def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool) -
         elif isinstance(node, Norm):
             weights += node.columns * (6 if node.mean else 2)
         elif isinstance(node, Attention):
-            kv += 2 * node.kv_heads * node.head_dim * (context + rows)
-            macs += 2 * node.columns * (rows * context + rows * (rows + 1) // 2)
+            kv += 2 * node.kv_heads * node.head_dim * batch * (context + rows)
+            macs += 2 * node.columns * batch * (rows * context + rows * (rows + 1) // 2)
         elif isinstance(node, Embedding | Position):
-            inputs += 2 * node.columns * rows
+            inputs += 2 * node.columns * every
     ropes = [node for node in graph.nodes if isinstance(node, Rope)]
-    inputs += 4 * ropes[0].head_dim * rows if ropes else 0
-    return Ideal(weights, kv, inputs, wanted * 2 * (1 if tokens else graph.vocab), macs)
+    inputs += 4 * ropes[0].head_dim * every if ropes else 0
+    return Ideal(weights, kv, inputs, batch * wanted * 2 * (1 if tokens else graph.vocab), macs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from gemmule.compiler.commit import COMMIT, CommitProgram
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network, Rows
-from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW
+from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW, new_region
+from gemmule.compiler.kernels.batch import contexts
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.kv_layout import KvLayout
@@ -25,17 +26,24 @@ __all__ = ["ModelProgram"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProgram(Program):
-    """One program for 1 .. ``max_rows`` new rows of one sequence behind a cache; together up to ``max_positions``."""
+    """One program for 1 .. ``max_rows`` new rows of one sequence behind a cache; together up to ``max_positions``.
+
+    Of a batch each sequence has a cache of its own and as many new rows: those that a pass lacks are computed all the
+    same, seen by nobody and overwritten by the next pass.
+    """
 
     commit: CommitProgram
     """Keeps an accepted path in the cache."""
     graph: Graph
     max_rows: int
+    """Of a sequence."""
+    batch: int
+    """Sequences of a pass."""
     max_positions: int
     share: int
     """Heads that share a KV head."""
     layout: KvLayout
-    """Of the cache."""
+    """Of a sequence's cache."""
     tokens: bool
     """The device gives back greedy tokens, not logits."""
     keeps_scores: bool
@@ -49,17 +57,15 @@ class ModelProgram(Program):
         """Registers of a pass over ``rows`` new rows behind ``context`` cached ones.
 
         ``wanted``: of how many of the last rows the answers are wanted, by default all; with 0 the head does not run.
+        Of a batch: of every sequence.
 
         Raises:
             CompileError: sizes out of range.
         """
         count = rows if wanted is None else wanted
-        if not 1 <= rows <= self.max_rows:
-            raise CompileError(f"a launch takes 1 to {self.max_rows} rows, not {rows}: launch again")
-        if not 0 <= context <= self.max_positions - rows:
-            raise CompileError(
-                f"cached and new rows must be at most {self.max_positions}, not {context} + {rows}: shorten the "
-                "context")
+        if self.batch > 1:
+            return self.registers_of_batch([rows] * self.batch, [context] * self.batch, count > 0)
+        self._check(rows, context)
         if not 0 <= count <= rows:
             raise CompileError(f"wanted rows must be from 0 to {rows}, not {count}")
         address, size = self.symbols[CACHE]
@@ -69,36 +75,88 @@ class ModelProgram(Program):
             lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.WANTED: count,
                      Length.FIRST_WANTED: rows - max(count, 1)})
 
-    def step(self, rows: Rows, wanted: int) -> Step:
-        """A pass over new rows of one sequence, the first right behind the cache; of the last ``wanted`` the answers.
+    def _check(self, rows: int, context: int) -> None:
+        if not 1 <= rows <= self.max_rows:
+            raise CompileError(f"a launch takes 1 to {self.max_rows} rows, not {rows}: launch again")
+        if not 0 <= context <= self.max_positions - rows:
+            raise CompileError(
+                f"cached and new rows must be at most {self.max_positions}, not {context} + {rows}: shorten the "
+                "context")
+
+    def registers_of_batch(self, rows: Sequence[int], cached: Sequence[int], wanted: bool) -> Registers:
+        """Registers of a pass over new rows of each sequence behind its cached ones, all answers ``wanted`` or none.
 
         Raises:
-            CompileError: sizes out of range, unknown tokens, or rows of several sequences.
+            CompileError: sizes out of range.
         """
-        return Step(self.registers(len(rows), int(rows.positions[0]), wanted), tuple(self.inputs(rows)))
+        for count, context in zip(rows, cached, strict=True):
+            self._check(count, context)
+        address, size = self.symbols[CACHE][0], self.layout.size
+        stored = [sequence * size + context * self.layout.row for sequence, context in enumerate(cached)]
+        windows = {self.registers_of[new_region(i)]: (address + at, self.batch * size - at)
+                   for i, at in enumerate(stored)}
+        every = self.batch * self.max_rows
+        return self.place(windows=windows, lengths={Length.WANTED: every if wanted else 0})._replace(
+            first=tuple(contexts(self.config, cached)))
+
+    def step(self, rows: Rows, wanted: int) -> Step:
+        """A pass over new rows of each sequence, the first right behind its cache; of the last ``wanted`` the answers.
+
+        Of a batch there are answers of all rows or of none.
+
+        Raises:
+            CompileError: sizes out of range, unknown tokens, or rows of other sequences than the program's.
+        """
+        if self.batch == 1:
+            return Step(self.registers(len(rows), int(rows.positions[0]), wanted), tuple(self.inputs(rows)))
+        self.slots(rows)
+        counts = np.bincount(rows.sequences)
+        firsts = [int(rows.positions[rows.sequences == i][0]) for i in range(self.batch)]
+        return Step(self.registers_of_batch(counts.tolist(), firsts, wanted > 0), tuple(self.inputs(rows)))
+
+    def slots(self, rows: Rows) -> np.ndarray:
+        """The device's row of each row  # int64 [rows].
+
+        Raises:
+            CompileError: rows of other sequences than the program's, or too many of one.
+        """
+        counts = np.bincount(rows.sequences, minlength=self.batch)
+        if len(counts) > self.batch or not counts.all() or (np.diff(rows.sequences) < 0).any():
+            raise CompileError(
+                "a pass takes rows of one sequence: launch for each" if self.batch == 1 else
+                f"a pass takes rows of each of {self.batch} sequences, one behind the other, not of "
+                f"{sorted(set(rows.sequences.tolist()))}")
+        if counts.max() > self.max_rows:
+            raise CompileError(f"a launch takes 1 to {self.max_rows} rows, not {counts.max()}: launch again")
+        inside = np.concatenate([np.arange(count) for count in counts])
+        return rows.sequences * self.max_rows + inside
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.
 
         Raises:
-            CompileError: rows of several sequences, unknown tokens, or positions beyond the network's.
+            CompileError: rows of other sequences than the program's, unknown tokens, or positions beyond the network's.
         """
-        if (rows.sequences != rows.sequences[0]).any():
-            raise CompileError("a pass takes rows of one sequence: launch for each")
+        slots = self.slots(rows)
         if rows.tokens.max() >= self.graph.vocab:
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
         for region, values in ((TOKENS, rows.tokens), (POSITIONS, rows.positions)):
             if region in self.symbols:
-                yield self.symbols[region][0], values.astype("<u2").view(np.uint8)
+                placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype="<u2")
+                placed[slots] = values
+                yield self.symbols[region][0], placed.view(np.uint8)
         if MASKS in self.symbols:
-            yield self.symbols[MASKS][0], self._bitmaps(rows.mask).reshape(-1)
+            masks = [self._bitmaps(rows.mask[np.ix_(own, own)])
+                     for own in (np.flatnonzero(rows.sequences == i) for i in range(self.batch))]
+            yield self.symbols[MASKS][0], np.concatenate(masks).reshape(-1)
 
     def _bitmaps(self, mask: np.ndarray) -> np.ndarray:
-        """uint8 [share * rows, dim]: row i sees new row j; heads that share a KV head have the same rows."""
+        """uint8 [share * rows, dim] of a sequence: row i sees new row j; heads that share a KV head have the same."""
         count, every = len(mask), self.share * self.max_rows
-        first = 0 if self.share == 1 else every - count  # the rows of a piece count from its last ``m`` columns
+        # The rows of a piece count from its last ``m`` columns; a batch has all of them.
+        first = 0 if self.share == 1 else every - (count if self.batch == 1 else self.max_rows)
         bits = np.zeros((self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
         bits[:, :count, first:first + count] = mask
         return np.packbits(bits.reshape(every, -1), axis=1, bitorder="little")
@@ -115,11 +173,17 @@ class ModelProgram(Program):
         return dram
 
     def read_logits(self, read_dram: ReadDram, wanted: int) -> np.ndarray:
-        """int16 logits [wanted, vocab] of the last pass."""
+        """int16 logits [wanted, vocab] of the last pass; of a batch by the device's rows (:meth:`slots`)."""
         groups = ceil_div(self.graph.vocab, self.config.dim)
         raw = self.read(read_dram, ANSWERS, 0, 2 * wanted * groups * self.config.dim)
         planes = raw.reshape(wanted, groups, 2, self.config.dim)
         return join_planes(planes[:, :, 0], planes[:, :, 1]).reshape(wanted, -1)[:, :self.graph.vocab]
+
+    def logits_of(self, read_dram: ReadDram, rows: Rows, wanted: int) -> np.ndarray:
+        """int16 logits [wanted, vocab] of the last ``wanted`` rows of the pass over ``rows``."""
+        if self.batch == 1 or not wanted:
+            return self.read_logits(read_dram, wanted)
+        return self.read_logits(read_dram, self.batch * self.max_rows)[self.slots(rows)[-wanted:]]
 
     def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]:
         """Greedy token of each wanted row; ties go to the lowest index."""
@@ -127,9 +191,21 @@ class ModelProgram(Program):
             return [int(i) for i in np.argmax(self.read_logits(read_dram, wanted), axis=1)] if wanted else []
         return self.read(read_dram, ANSWERS, 0, 2 * wanted).view("<u2").tolist()
 
+    def tokens_of(self, read_dram: ReadDram, rows: Rows, wanted: int) -> list[int]:
+        """Greedy token of each of the last ``wanted`` rows of the pass over ``rows``."""
+        if self.batch == 1 or not wanted:
+            return self.read_tokens(read_dram, wanted)
+        found = self.read_tokens(read_dram, self.batch * self.max_rows)
+        return [found[slot] for slot in self.slots(rows)[-wanted:]]
+
     def extremes(self) -> list[Registers]:
         """Registers of launches at the ends of what they may hold."""
         most = self.max_positions - 1
+        if self.batch > 1:
+            ends = [min(end, most) for end in (0, 1, 65, most)]
+            turns = [[ends[(i + j) % 4] for j in range(self.batch)] for i in range(4)]
+            return [self.registers_of_batch([1] * self.batch, cached, wanted)
+                    for cached in (*turns, *([context] * self.batch for context in ends)) for wanted in (True, False)]
         sizes = {(rows, min(context, self.max_positions - rows))
                  for rows in (1, self.max_rows) for context in (0, 1, 65, most)}
         return [self.registers(rows, context, wanted) for rows, context in sorted(sizes) for wanted in (rows, 0)]

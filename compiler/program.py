@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule.compiler.layout import Region
 from gemmule.config import Config
-from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command
+from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command, encode_program
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.verify import verify
 
@@ -28,6 +28,8 @@ class Registers(NamedTuple):
     bases: np.ndarray
     limits: np.ndarray
     lengths: np.ndarray
+    first: tuple[Command, ...] = ()
+    """What this launch has in place of the program's first commands: numbers that no register holds."""
 
 
 class Step(NamedTuple):
@@ -58,7 +60,8 @@ class Program:
 
     def place(self, *, lengths: Mapping[int, int], windows: Mapping[int, Region]) -> Registers:
         """Registers of a launch: base registers at their regions, or at (address, bytes) of ``windows``."""
-        made = Registers(*(np.zeros(count, dtype=np.int64) for count in (NUM_BASES, NUM_BASES, NUM_LENGTHS)))
+        made = Registers(np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_BASES, dtype=np.int64),
+                         np.zeros(NUM_LENGTHS, dtype=np.int64))
         regions = {register: self.symbols[name] for register, name in self.bases.items()}
         for register, window in (regions | dict(windows)).items():
             made.bases[register], made.limits[register] = window
@@ -70,8 +73,14 @@ class Program:
         """One start; ``dram`` (uint8) stands at ``base_address``, with nothing before it."""
         before = np.zeros(self.base_address if dram.size else 0, dtype=np.uint8)
         return Launch(
-            name=name, seed=seed, image=self.image, program=self.program_address,
-            dram=np.concatenate([before, dram]) if before.size else dram, **registers._asdict())
+            name=name, seed=seed, image=self.image_of(registers), program=self.program_address,
+            dram=np.concatenate([before, dram]) if before.size else dram, bases=registers.bases,
+            limits=registers.limits, lengths=registers.lengths)
+
+    def image_of(self, registers: Registers) -> bytes:
+        """The image as a launch has it."""
+        first = encode_program(registers.first)
+        return first + self.image[len(first):] if first else self.image
 
     def put(self, dram: np.ndarray, name: str, content: np.ndarray) -> None:
         """Write a region's content (uint8) into ``dram``, the bytes from ``base_address`` on."""
@@ -91,7 +100,8 @@ class Program:
             ProgramError: it has; the compiler is wrong.
         """
         for registers in launches:
-            verify(self.image, self.config, *registers, self.program_address)
+            verify(self.image_of(registers), self.config, registers.bases, registers.limits, registers.lengths,
+                   self.program_address)
         return self
 
 

@@ -41,8 +41,10 @@ def place_turn_waits(commands: Sequence[Command], config: Config, launches: Iter
         loops = (table[:, _UNIT] == CONTROL) & (table[:, _OP] == COp.REPEAT)
         table[loops, _TIMES] = np.minimum(table[loops, _TIMES], turns)
     for registers in launches:
+        for i, command in enumerate(registers.first):
+            table[i] = table_row(command)
         while True:
-            order = Order(config, *registers)
+            order = Order(config, registers.bases, registers.limits, registers.lengths)
             place, end, races = order.run(table)
             if end == FINE:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,10 @@ __all__ = ["Passes"]
 
 
 class Passes:
-    """One sequence of random tokens on one device. A context manager: the RTL back end runs a process."""
+    """Sequences of random tokens, as many as the program's batch, on one device.
+
+    A context manager: the RTL back end runs a process.
+    """
 
     def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
         self.program, self.network, self.timing_only = program, network, timing_only
@@ -36,33 +40,34 @@ class Passes:
             self.device.write_dram(program.base_address, program.fill(network).tobytes())
 
     def fill_cache(self, length: int) -> None:
-        """Random keys and values, as if ``length`` tokens had been passed."""
+        """Random keys and values, as if ``length`` tokens of each sequence had been passed."""
         self.cached = length
         if self.timing_only or not length:
             return
         program = self.program
-        for number, node in enumerate(self.network.graph.attentions):
+        for sequence, (number, node) in product(range(program.batch), enumerate(self.network.graph.attentions)):
             parts = self.random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
-            self.cache.extend(node.name, 0, *(part.reshape(length, -1) for part in parts))
-            for kv in range(node.kv_heads):
-                for part in range(2):
-                    at = program.layout.offset(number, kv, part)
-                    self.device.write_dram(program.symbols[CACHE][0] + at, parts[part, :, kv].tobytes())
-        self.cache.advance(Rows.chain([0] * length))
+            self.cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
+            begin = program.symbols[CACHE][0] + sequence * program.layout.size
+            for kv, part in product(range(node.kv_heads), range(2)):
+                at = program.layout.offset(number, kv, part)
+                self.device.write_dram(begin + at, parts[part, :, kv].tobytes())
+        self.cache.advance(Rows.ragged([[0] * length] * program.batch, [0] * program.batch))
 
     def run(self, rows: int, wanted: int) -> None:
-        """One pass of random tokens; of the last ``wanted`` rows the logits are compared.
+        """One pass of random tokens of each sequence; of the last ``wanted`` rows of each the logits are compared.
 
         Raises:
             DeviceError: the device faulted.
         """
         program, graph, device = self.program, self.network.graph, self.device
-        registers = program.registers(rows, self.cached, wanted)
-        tokens = Rows.chain([int(t) for t in self.random.integers(0, graph.vocab, rows)], self.cached)
+        batch = program.batch
+        tokens = Rows.ragged(self.random.integers(0, graph.vocab, (batch, rows)).tolist(), [self.cached] * batch)
+        step = program.step(tokens, wanted)
         if not self.timing_only:
-            for address, content in program.inputs(tokens):
+            for address, content in step.inputs:
                 device.write_dram(address, content.tobytes())
-        device.load(program.launch("pass", NO_DRAM, registers))
+        device.load(program.launch("pass", NO_DRAM, step.registers))
         if isinstance(device, Simulator) and self.timing_only:
             result = device.run(timing_only=True, indices=self._indices(tokens))
         else:
@@ -70,10 +75,12 @@ class Passes:
         if result.fault:
             raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
         if not self.timing_only:
-            expected = self.interpreter.forward(tokens, self.cache)[rows - wanted:]
+            expected = self.interpreter.forward(tokens, self.cache).reshape(batch, rows, -1)[:, rows - wanted:]
             if wanted:
-                self.equal &= bool(np.array_equal(program.read_logits(device.read_dram, wanted), expected))
-        needed = ideal(graph, rows, self.cached, wanted=wanted, tokens=program.tokens)
+                found = program.logits_of(device.read_dram, tokens, wanted if batch == 1 else len(tokens))
+                found = found.reshape(batch, -1, graph.vocab)
+                self.equal &= bool(np.array_equal(found[:, found.shape[1] - wanted:], expected))
+        needed = ideal(graph, rows, self.cached, wanted=wanted, tokens=program.tokens, batch=batch)
         self.ideal_bytes += needed.bytes
         self.macs += needed.macs
         self.results.append(result)
@@ -81,10 +88,12 @@ class Passes:
 
     def _indices(self, rows: Rows) -> dict[int, np.ndarray]:
         """Row numbers of the gathers, by the command's place among the first ones, which no loop repeats."""
-        found = {}
+        found, slots = {}, np.zeros((2, self.program.batch * self.program.max_rows), dtype=np.int64)
+        slots[:, self.program.slots(rows)] = rows.tokens, rows.positions
+        used = len(rows) if self.program.batch == 1 else slots.shape[1]
         for at, command in enumerate(self.program.commands):
             if command.unit is Unit.LOAD and 5 in command.flags:
-                found[at] = rows.positions if command.fields.get("list", 0) else rows.tokens
+                found[at] = slots[1 if command.fields.get("list", 0) else 0, :used]
         return found
 
     @property

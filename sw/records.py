@@ -113,7 +113,8 @@ class RunModel(Record):
     file: str
     phase: Literal["prefill", "decode"]
     seq: int = Field(description="cached positions of decode, tokens of prefill")
-    rows: int = Field(description="new rows of a pass")
+    rows: int = Field(description="new rows of a pass, of each sequence")
+    batch: int = Field(description="sequences of a pass")
     backend: Literal["model", "rtl"]
     seed: int
     passes: int

@@ -18,7 +18,7 @@ PATH = "path"
 """Region of the launch's input: the position in the cache of each kept row, uint16."""
 
 
-def commit_rows(config: Config, graph: Graph, rows: int, context: int) -> Iterator[Item]:
+def commit_rows(config: Config, graph: Graph, layout: KvLayout, rows: int, context: int) -> Iterator[Item]:
     """Up to ``rows`` rows of the cache, by a list of positions, to where the window on it begins.
 
     For each layer, KV head, keys and values: one gather into the scratchpad and one store. ``context``: positions that
@@ -31,7 +31,7 @@ def commit_rows(config: Config, graph: Graph, rows: int, context: int) -> Iterat
                fields={"bytes": listed.buffer.rows * config.dim, "row": listed, "block_stride": 1, "rows": 1})
     yield Step(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="path to the list",
                fields={"src0": listed, "dst": 0, "n": kept})
-    size, layout = node.head_dim, KvLayout.of(graph, config, context)
+    size = node.head_dim
     parts = [At(Buffer(f"{name} of a head", ceil_div(size, config.dim) * rows, Bank.OPERAND))
              for name in ("keys", "values")]
     move: dict[str, Value] = {"stride": size, "bytes": size, "row_stride": 1, "block_stride": rows, "rows": kept}

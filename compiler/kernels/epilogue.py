@@ -50,6 +50,8 @@ class Heads:
     head_dim: int
     place: Callable[[int], At]
     stride: int
+    pitch: int | None = None
+    """Rows from a sequence of the batch to the next where others stand between them."""
 
 
 def store_heads(b: Builder, node: Linear, tile: Tile, heads: Heads, rope: Rope | None, angles: At | None) -> None:
@@ -59,17 +61,20 @@ def store_heads(b: Builder, node: Linear, tile: Tile, heads: Heads, rope: Rope |
     while at < tile.first + tile.groups:
         number, inside = divmod(at, groups)
         count = min(groups - inside, tile.first + tile.groups - at)
-        done = at - tile.first
-        shared: dict[str, Any] = {
-            "src0": tile.acc + done * tile.stride, "src0_stride": tile.stride,
-            "src1": tile.parameters + done * ColumnRows.rows(node),
-            "dst": heads.place(heads.order[number]) + inside * heads.stride, "dst_stride": heads.stride, "m": b.m,
-            "n": min(count * dim, heads.head_dim - inside * dim)}
-        if rope is None or angles is None:
-            b.add(Unit.VECTOR, f"{node.name}: head {heads.order[number]}", op=VOp.REQUANT, flags=_biased(node),
-                  **shared)
-        else:
-            b.add(Unit.VECTOR, f"{node.name}: rotate head {heads.order[number]}", op=VOp.ROPE,
-                  flags={ColumnFlag.COLUMN} | ({ColumnFlag.BIAS} if node.bias else set()), aux=angles + 4 * inside,
-                  period=(groups - 1).bit_length(), shift2=ROPE_SHIFT, **shared)
+        done, name = at - tile.first, heads.order[number]
+        source, to = tile.acc + done * tile.stride, heads.place(name) + inside * heads.stride
+        parts = [(0, 0, b.m)] if heads.pitch is None else [
+            (i * b.each, i * heads.pitch, b.m_each) for i in range(b.batch)]
+        for from_row, to_row, m in parts:
+            shared: dict[str, Any] = {
+                "src0": source + from_row, "src0_stride": tile.stride,
+                "src1": tile.parameters + done * ColumnRows.rows(node), "dst": to + to_row, "dst_stride": heads.stride,
+                "m": m, "n": min(count * dim, heads.head_dim - inside * dim)}
+            if rope is None or angles is None:
+                b.add(Unit.VECTOR, f"{node.name}: head {name}", op=VOp.REQUANT, flags=_biased(node), **shared)
+            else:
+                step = (groups - 1).bit_length()
+                b.add(Unit.VECTOR, f"{node.name}: rotate head {name}", op=VOp.ROPE,
+                      flags={ColumnFlag.COLUMN} | ({ColumnFlag.BIAS} if node.bias else set()),
+                      aux=angles + 4 * inside + (from_row * 4 << step), period=step, shift2=ROPE_SHIFT, **shared)
         at += count

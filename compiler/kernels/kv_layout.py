@@ -1,4 +1,7 @@
-"""Where the cache keeps keys and values: [layer][KV head][keys, values][position], each part a run of its own."""
+"""Where a cache keeps keys and values: [layer][KV head][keys, values][position], each part a run of its own.
+
+The sequences of a batch have one each, one behind the other.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,20 @@ class KvLayout:
     """Bytes from a part to the next."""
 
     @staticmethod
-    def of(graph: Graph, config: Config, positions: int) -> KvLayout:
-        """With room for so many positions.
+    def of(graph: Graph, config: Config, positions: int, batch: int = 1, rows: int = 1) -> KvLayout:
+        """With room for so many positions; in a batch also for what a pass adds of ``rows`` rows beyond them.
 
         Long parts begin an odd number of DRAM rows apart, so in different banks: neighbours open rows side by side.
         """
         node = graph.attentions[0]
-        size, row = positions * node.head_dim, config.dram.row_bytes
+        room = positions + (rows - 1 if batch > 1 else 0)
+        size, row = room * node.head_dim, config.dram.row_bytes
         return KvLayout(heads=node.kv_heads, parts=2 * node.kv_heads * len(graph.attentions), row=node.head_dim,
                         pitch=size if size < 2 * row else (ceil_div(size, row) | 1) * row)
 
     @property
     def size(self) -> int:
-        """Of the whole cache."""
+        """Of one sequence's cache."""
         return self.parts * self.pitch
 
     def offset(self, layer: int, head: int, part: int) -> int:

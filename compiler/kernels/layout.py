@@ -23,6 +23,8 @@ class Span:
     stride: int
     columns: np.ndarray
     """The value's column by lane of the span, int64 [groups * dim]; ``PAD`` where a lane holds none."""
+    pitch: int | None = None
+    """Rows from a sequence of the batch to the next where others stand between them."""
 
     def groups(self, dim: int) -> int:
         """Column groups."""

@@ -143,10 +143,13 @@ def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: 
     shared = ({MatrixFlag.B_INT4} if form.bits == 4 else set()) | ({MatrixFlag.GROUP_SCALES} if form.group else set())
     at = 0
     for piece, tile in zip(pieces, tiles, strict=True):
-        rows = form.rows(config, piece.tiles)
-        b.add(Unit.MATRIX, f"{node.name}: {groups} groups",
-              flags=shared | ({MatrixFlag.ACCUMULATE} if more or at else set()), dyn=dyn,
-              a_row=piece.span.at + piece.first * piece.span.stride, a_stride=piece.span.stride, b_row=At(slot, at),
-              b_stride=rows, c_row=acc, c_stride=b.rows, m=m, n=groups * dim, k=len(tile.depth),
-              group=form.tiles(config).bit_length() - 1 if form.group else 0)
+        rows, span = form.rows(config, piece.tiles), piece.span
+        parts = [(0, 0, m)] if span.pitch is None else [
+            (i * span.pitch, i * b.each, b.m_each) for i in range(b.batch)]
+        for from_row, to_row, part in parts:
+            b.add(Unit.MATRIX, f"{node.name}: {groups} groups",
+                  flags=shared | ({MatrixFlag.ACCUMULATE} if more or at else set()), dyn=dyn,
+                  a_row=span.at + piece.first * span.stride + from_row, a_stride=span.stride, b_row=At(slot, at),
+                  b_stride=rows, c_row=acc + to_row, c_stride=b.rows, m=part, n=groups * dim, k=len(tile.depth),
+                  group=form.tiles(config).bit_length() - 1 if form.group else 0)
         at += rows * groups

@@ -166,6 +166,8 @@ class Builder:
     network: Network
     rows: int
     """Most new rows of a pass."""
+    batch: int = 1
+    """Sequences that they are of, as many rows of each, one sequence behind the other."""
     items: list[Item] = field(default_factory=list)
     constants: dict[str, list[tuple[int, Constant]]] = field(default_factory=dict)
     """By region: (offset, content)."""
@@ -173,9 +175,19 @@ class Builder:
     """Bytes by region."""
 
     @property
+    def each(self) -> int:
+        """New rows of a sequence."""
+        return self.rows // self.batch
+
+    @property
     def m(self) -> Length:
-        """The new rows of a launch."""
-        return Length(self.rows, Registers.ROWS)
+        """The new rows of a launch; of a batch always all."""
+        return Length(self.rows, Registers.ROWS) if self.batch == 1 else Length(self.rows)
+
+    @property
+    def m_each(self) -> Length:
+        """The new rows of a sequence in a launch."""
+        return self.m if self.batch == 1 else Length(self.each)
 
     def add(self, unit: Unit, note: str, *, op: int = 0, flags: Iterable[int] = (),
             dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), region: str | None = None, **fields: Value) -> None:

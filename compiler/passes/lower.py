@@ -46,7 +46,7 @@ def _layer(operator: Operator) -> int | None:
 
 class _Lowering:
     def __init__(self, network: Network, config: Config, mapping: Mapping) -> None:
-        self.b = Builder(config, network, mapping.rows)
+        self.b = Builder(config, network, mapping.rows, mapping.batch)
         self.mapping, self.config = mapping, config
         self.ring = Ring(mapping.ring_slots, mapping.ring_rows, config.preload, mapping.acc_rows,
                          mapping.parameter_rows)
@@ -131,11 +131,11 @@ class _Lowering:
         # Keys and values first: they leave for the cache while queries are computed.
         for linear, rope, heads in (
                 (operator.key, operator.key_rope,
-                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.key, h), kernel.new)),
+                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.key, h), kernel.new, kernel.new_pitch)),
                 (operator.value, None,
-                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.value, h), kernel.new)),
+                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.value, h), kernel.new, kernel.new_pitch)),
                 (operator.query, operator.query_rope,
-                 Heads(range(node.heads), node.head_dim, kernel.place_query, kernel.all))):
+                 Heads(range(node.heads), node.head_dim, kernel.place_query, kernel.all, kernel.query_pitch))):
             lanes = by_heads(np.array(heads.order), node.head_dim, self.config.dim)
             for tile in linear_tiles(b, self.ring, linear, [self._one(linear.x)], lanes):
                 store_heads(b, linear, tile, heads, rope, self.angles if rope else None)

@@ -19,6 +19,8 @@ BLOCKS = (128, 64, 32, 16, 8, 4)
 CHUNK_BYTES = 32 * 1024
 """A slot of the weight ring takes this at most: longer loads gain nothing."""
 MOST_ROWS = 16
+MOST_SEQUENCES = 16
+"""Of a batch: each has a base register of its own."""
 LONG_LOAD = 4096
 """Bytes of a block from which on it is loaded by itself; shorter ones come in pairs, which halves the loads."""
 TURN = 256
@@ -31,6 +33,8 @@ class Mapping:
 
     rows: int
     """Most new rows of a launch."""
+    batch: int
+    """Sequences that they are of, as many of each."""
     ring_slots: int
     ring_rows: int
     """Scratchpad rows of a slot of the weight ring."""
@@ -43,15 +47,19 @@ class Mapping:
     """Greedy tokens instead of logits."""
 
 
-def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: bool) -> Iterator[Mapping]:
+def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool) -> Iterator[Mapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
+    ``rows`` of each of ``batch`` sequences.
+
     Raises:
-        CompileError: more rows than statistics or bitmaps take.
+        CompileError: more rows than statistics or bitmaps take, or more sequences than a batch.
     """
     node = graph.attentions[0]
     if rows < 1:
         raise CompileError(f"rows of a launch must be at least 1, not {rows}: use more rows")
+    if not 1 <= batch <= MOST_SEQUENCES:
+        raise CompileError(f"sequences of a batch must be from 1 to {MOST_SEQUENCES}, not {batch}: take fewer")
     every, most = attention_rows(node, rows), min(config.stat_rows, 8 * config.dim)
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
@@ -59,7 +67,8 @@ def mappings(graph: Graph, config: Config, *, rows: int, context: int, tokens: b
     for attention in _attentions(node, config, rows, context):
         for ring_rows, slots, share in _rings(graph, config):
             yield Mapping(
-                rows=rows, ring_slots=slots, ring_rows=ring_rows, acc_rows=max(rows, config.acc_rows // 4),
+                rows=batch * rows, batch=batch, ring_slots=slots, ring_rows=ring_rows,
+                acc_rows=max(batch * rows, config.acc_rows // 4),
                 parameter_rows=min(1024, config.spm_rows // share), attention=attention, tokens=tokens)
 
 

@@ -30,11 +30,14 @@ class _UnequalError(Exception):
     """Layers that cannot be one body."""
 
 
-def roll(layers: Sequence[Sequence[Item]], config: Config) -> list[Item]:
-    """Items that do what the layers do one after another: a body if they are equal, else as they stand."""
+def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0) -> list[Item]:
+    """Items that do what the layers do one after another: a body if they are equal, else as they stand.
+
+    ``reserved``: words at the end of the parameter memory that others have.
+    """
     if len(layers) > 1:
         try:
-            return _Roller(layers, config).run()
+            return _Roller(layers, config.parameter_words - reserved).run()
         except _UnequalError:
             pass
     return [item for layer in layers for item in layer]
@@ -59,8 +62,9 @@ class _Numbers:
 
 
 class _Roller:
-    def __init__(self, layers: Sequence[Sequence[Item]], config: Config) -> None:
-        self.layers, self.config = layers, config
+    def __init__(self, layers: Sequence[Sequence[Item]], words: int) -> None:
+        """``words`` of the parameter memory may be taken."""
+        self.layers, self.words = layers, words
         walked = [list(_walk(layer)) for layer in layers]
         if len({len(items) for items in walked}) != 1:
             raise _UnequalError
@@ -110,7 +114,7 @@ class _Roller:
             for i, pair in enumerate(scalings):
                 halves[i * used + at:i * used + at + 2] = pair
         words = [low | high << 16 for low, high in zip(halves[::2], halves[1::2])]
-        room = self.config.parameter_words // PARAMS_WORDS * PARAMS_WORDS
+        room = self.words // PARAMS_WORDS * PARAMS_WORDS
         if len(words) > room or len(halves) > MAX_LENGTH:
             raise _UnequalError
         begin: list[Item] = [params(at, *(word - (word >> 31 << 32) for word in words[at:at + PARAMS_WORDS]))

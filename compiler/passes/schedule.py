@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gemmule.compiler.kernels.batch import batch_words, contexts
 from gemmule.compiler.kernels.virtual import Buffer, Item, Loop, SetDisplacement, Step, leaves
 from gemmule.compiler.passes.lower import Lowered
 from gemmule.compiler.passes.roll import roll
@@ -15,7 +16,10 @@ __all__ = ["hoist", "schedule"]
 
 def schedule(lowered: Lowered, config: Config) -> list[Item]:
     """All items in the order in which they are dispatched."""
-    return hoist([*lowered.before, *roll([hoist(layer) for layer in lowered.layers], config), *lowered.behind])
+    batch = lowered.builder.batch
+    layers = roll([hoist(layer) for layer in lowered.layers], config, batch_words(batch))
+    return [*contexts(config, [0] * batch),
+            *hoist([*lowered.before, *layers, *lowered.behind])]
 
 
 def hoist(items: Sequence[Item]) -> list[Item]:

@@ -26,8 +26,10 @@ def model(
     phase: Annotated[str, choice(
         "--phase", PHASES, "decode (one pass behind --seq cached positions) or prefill (--seq tokens, in passes).",
     )] = "decode",
-    seq: Annotated[int, typer.Option("--seq", metavar="N", help="Cached positions, or tokens of the prefill.")] = 128,
-    rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass.")] = 1,
+    seq: Annotated[int, typer.Option(
+        "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
+    rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
@@ -41,6 +43,7 @@ def model(
     \b
     Examples:
       gemmule run model model.safetensors --seq 32
+      gemmule run model model.safetensors --seq 100 --batch 8
       gemmule run model model.safetensors --phase prefill --seq 32 --rows 8 --config edge
     """
     if timing_only and backend != "model":
@@ -62,7 +65,8 @@ def model(
         raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
     begin = time.perf_counter()
     with stderr.status("compiling"):
-        program = compile_kept(network, loaded.sha256, device, rows=min(rows, seq) if phase == "prefill" else rows)
+        program = compile_kept(network, loaded.sha256, device, batch=batch,
+                               rows=min(rows, seq) if phase == "prefill" else rows)
     compile_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
     with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as passes:
@@ -76,7 +80,7 @@ def model(
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
     record = _record(device, program, passes) | {
-        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "backend": backend, "seed": seed,
+        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend, "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
@@ -104,6 +108,7 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     from rich.table import Table
 
     what = f"{r['rows']} rows behind {r['seq']}" if r["phase"] == "decode" else f"{r['seq']} tokens, {r['rows']} a pass"
+    what += f", of {r['batch']} sequences" if r["batch"] > 1 else ""
     out.print(f"{r['phase']}, {what}, on {r['backend']}: {r['cycles']:,} cycles ({r['milliseconds']:.3g} ms at "
               f"{device.host.clock_mhz} MHz), {r['roofline_fraction']:.1%} of the memory roofline, "
               f"{r['utilization']:.1%} of peak MACs")

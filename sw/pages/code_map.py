@@ -73,7 +73,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                       "llama")),
         Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "functions", "float_interpreter",
                                "integer_interpreter")),
-        Folder("compiler/kernels", ("virtual", "layout", "constants", "linear", "epilogue", "embed", "norm",
+        Folder("compiler/kernels", ("virtual", "batch", "layout", "constants", "linear", "epilogue", "embed", "norm",
                                     "attention", "mlp", "head")),
         Folder("compiler/passes", ("fuse", "map", "lower", "roll", "schedule", "allocate", "emit")),
         Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy", "decoder")),

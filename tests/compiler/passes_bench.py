@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,37 +29,52 @@ class Bench:
 
     def forward(self, rows: Rows, wanted: int | None = None) -> int:
         """One pass; its answers must be the interpreter's. Returns its cycles."""
-        program, context, count = self.program, self.cache.length(), len(rows) if wanted is None else wanted
+        program, count = self.program, len(rows) if wanted is None else wanted
+        step, cycles = program.step(rows, count), []
         expected = self.interpreter.forward(rows, self.cache)[len(rows) - count:]
-        registers, cycles = program.registers(len(rows), context, wanted), []
         for device in self.devices:
-            for address, content in program.inputs(rows):
+            for address, content in step.inputs:
                 device.write_dram(address, content)
-            device.load(program.launch("pass", NO_DRAM, registers))
+            device.load(program.launch("pass", NO_DRAM, step.registers))
             result = device.run()
             assert result.fault == 0, (result.fault, result.fault_index)
             cycles.append(result.cycles)
             if program.tokens:
                 best = np.argmax(expected, axis=1).tolist() if count else []
-                assert program.read_tokens(device.read_dram, count) == best
+                assert program.tokens_of(device.read_dram, rows, count) == best
             elif count:
-                np.testing.assert_array_equal(program.read_logits(device.read_dram, count), expected)
+                np.testing.assert_array_equal(program.logits_of(device.read_dram, rows, count), expected)
         assert len(set(cycles)) == 1, cycles
         return int(cycles[0])
 
-    def fill_cache(self, length: int, seed: int) -> None:
-        """Random keys and values, as if ``length`` tokens had been passed."""
+    def fill_cache(self, length: int, seed: int, sequence: int = 0) -> None:
+        """Random keys and values, as if ``length`` tokens of a sequence had been passed."""
         random, program, graph = np.random.default_rng(seed), self.program, self.network.graph
+        begin = program.symbols["cache"][0] + sequence * program.layout.size
         for number, node in enumerate(graph.attentions):
             parts = random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
             keys, values = (part.reshape(length, -1) for part in parts)
-            self.cache.extend(node.name, 0, keys, values)
+            self.cache.extend(node.name, sequence, keys, values)
             for kv in range(node.kv_heads):
                 for part in range(2):
                     at = program.layout.offset(number, kv, part)
                     for device in self.devices:
-                        device.write_dram(program.symbols["cache"][0] + at, parts[part, :, kv])
-        self.cache.advance(Rows.chain([0] * length))
+                        device.write_dram(begin + at, parts[part, :, kv])
+        self.cache.advance(replace(Rows.chain([0] * length), sequences=np.full(length, sequence)))
+
+    def ragged(self, tokens: Sequence[Sequence[int]], wanted: int | None = None) -> int:
+        """Tokens of each sequence of a batch behind what is cached of it."""
+        return self.forward(Rows.ragged(tokens, [self.cache.length(i) for i in range(len(tokens))]), wanted)
+
+    def keep(self, sequence: int, position: int, path: Sequence[int]) -> None:
+        """Of the rows that the last pass added to a sequence at ``position`` those of a path."""
+        step = self.program.commit.step(position, path, sequence)
+        for device in self.devices if step else ():
+            for address, content in step.inputs:
+                device.write_dram(address, content)
+            device.load(self.program.commit.launch("keep", NO_DRAM, step.registers))
+            assert device.run().fault == 0
+        self.cache.keep([*range(position), *(position + row for row in path)], sequence)
 
     def chain(self, tokens: Sequence[int], wanted: int | None = None) -> int:
         """Tokens behind what is cached."""

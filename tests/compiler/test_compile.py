@@ -61,19 +61,81 @@ def test_equals_interpreter(preset: str, name: str) -> None:
     _walk(Bench(program, network), rows, sizes.positions, SEED)
 
 
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("rows", "batch"), [(1, 8), (3, 2), (2, 3)])
+@pytest.mark.parametrize("preset", ["edge", "base"])
+def test_batch(preset: str, rows: int, batch: int, name: str) -> None:
+    """Sequences of all lengths in one pass, each with 1 to ``rows`` new rows; one of them is full at the end."""
+    config, sizes = load_config(preset), replace(CASES[name], layers=1)
+    rows = min(rows, config.stat_rows * sizes.kv_heads // sizes.heads)
+    network, random = random_network(sizes, SEED), np.random.default_rng(SEED)
+    bench = Bench(compile_network(network, config, rows=rows, batch=batch), network)
+    for sequence in range(batch - 1):
+        bench.fill_cache(int(random.integers(1, sizes.positions - 3 * rows)), SEED + sequence, sequence)
+    bench.fill_cache(sizes.positions - 3, SEED - 1, batch - 1)
+    for count in (0, 1, 3):
+        counts = [*random.integers(1, rows + 1, batch - 1).tolist(), 1]
+        tokens = [random.integers(0, sizes.vocab, n).tolist() for n in counts]
+        bench.ragged(tokens, min(count, sum(counts)))
+    with pytest.raises(CompileError, match=f"at most {sizes.positions}, not {sizes.positions}"):
+        bench.ragged(tokens)
+
+
+def test_batch_of_trees() -> None:
+    """Branches of several sequences in one pass; each one's path is kept where it was accepted."""
+    config, network = load_config("base"), random_network(replace(LLAMA, layers=2), SEED)
+    program = compile_network(network, config, rows=4, batch=3, tokens=True)
+    bench = Bench(program, network)
+    bench.ragged([[1, 2, 3], [4], [5, 6, 7, 8]])
+    chain, tree = Rows.chain([9], 3), Rows.tree([1, 2, 3, 4], [-1, -1, 1, 1], 1)
+    parts = [chain, tree, Rows.tree([5, 6], [-1, -1], 4)]
+    counts = [len(part) for part in parts]
+    mask = np.zeros((sum(counts), sum(counts)), dtype=bool)
+    for part, end in zip(parts, np.cumsum(counts)):
+        mask[end - len(part):end, end - len(part):end] = part.mask
+    bench.forward(Rows(tokens=np.concatenate([part.tokens for part in parts]),
+                       positions=np.concatenate([part.positions for part in parts]),
+                       sequences=np.repeat(np.arange(3), counts), mask=mask))
+    bench.keep(1, 1, [1, 3])
+    bench.keep(2, 4, [1])
+    bench.ragged([[1, 2], [3, 4, 5, 6], [7]])
+
+
+@pytest.mark.parametrize(("rows", "rule"), [
+    (Rows.chain([1]), "each of 2 sequences, one behind the other, not of \\[0\\]"),
+    (Rows.ragged([[1], [2], [3]], [0, 0, 0]), "not of \\[0, 1, 2\\]"),
+    (Rows.ragged([[1, 2, 3], [2]], [0, 0]), "takes 1 to 2 rows, not 3"),
+])
+def test_refuses_rows_of_other_batches(rows: Rows, rule: str) -> None:
+    network = random_network(replace(LLAMA, layers=1, vocab=61), SEED)
+    program = compile_network(network, load_config("base"), rows=2, batch=2)
+    with pytest.raises(CompileError, match=rule):
+        program.step(rows, 0)
+
+
+@pytest.mark.parametrize("batch", [0, 17])
+def test_refuses_batches(batch: int) -> None:
+    network = random_network(replace(LLAMA, layers=1, vocab=61), SEED)
+    with pytest.raises(CompileError, match=f"must be from 1 to 16, not {batch}: take fewer"):
+        compile_network(network, load_config("base"), rows=1, batch=batch)
+
+
 @pytest.mark.parametrize("preset", ["tiny", "edge"])
 @pytest.mark.rtl
 def test_rtl_equals_interpreter(preset: str) -> None:
-    """The same bytes in the same cycles on the RTL, for each family."""
+    """The same bytes in the same cycles on the RTL, for each family, and for three ragged sequences."""
     config = load_config(preset)
-    for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2)):
-        network = random_network(sizes, SEED)
-        program = compile_network(network, config, rows=2)
-        with RtlDevice(config) as rtl:
-            bench = Bench(program, network, rtl)
+    with RtlDevice(config) as rtl:
+        for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2)):
+            network = random_network(sizes, SEED)
+            bench = Bench(compile_network(network, config, rows=2), network, rtl)
             for tokens in ([1, 2], [3], [4, 5], [6]):
                 bench.chain(tokens)
             bench.forward(Rows.tree([7, 8], [-1, -1], bench.cache.length()))
+        network = random_network(replace(LLAMA, hidden=24, head_dim=8, layers=2, vocab=61), SEED)
+        bench = Bench(compile_network(network, config, rows=2, batch=3), network, rtl)
+        for batch in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [2], [3]]):
+            bench.ragged(batch)
 
 
 @pytest.mark.rtl

@@ -41,7 +41,9 @@ def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_p
     before = out.read_bytes()
     assert _import(monkeypatch, checkpoint, out, "--method", "nearest") == 0
     assert out.read_bytes() == before
-    for options in (("--seq", "20", "--rows", "3"), ("--phase", "prefill", "--seq", "9", "--rows", "4")):
+    prefill = "--phase", "prefill", "--seq", "9", "--rows", "4"
+    for options in (("--seq", "20", "--rows", "3"), prefill, ("--seq", "20", "--batch", "3"),
+                    (*prefill, "--batch", "2")):
         assert run(monkeypatch, "run", "model", str(out), "--config", "edge", "--json", str(numbers), *options) == 0
         record = json.loads(numbers.read_text())
         assert record["output_equals_interpreter"] is True
@@ -55,11 +57,13 @@ def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_p
 def test_timing_only_has_the_cycles_of_data(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:
     out, numbers = tmp_path / "model.safetensors", tmp_path / "numbers.json"
     assert _import(monkeypatch, checkpoint, out, "--method", "nearest", "--bits", "int4", "--group", "0") == 0
-    cycles = set()
-    for options in ((), ("--timing-only",)):
-        assert run(monkeypatch, "run", "model", str(out), "--seq", "11", "--json", str(numbers), *options) == 0
-        cycles.add(json.loads(numbers.read_text())["cycles"])
-    assert len(cycles) == 1
+    for batch in ("1", "3"):
+        cycles = set()
+        for options in ((), ("--timing-only",)):
+            assert run(monkeypatch, "run", "model", str(out), "--seq", "11", "--batch", batch, "--json", str(numbers),
+                       *options) == 0
+            cycles.add(json.loads(numbers.read_text())["cycles"])
+        assert len(cycles) == 1
 
 
 @pytest.mark.parametrize(("options", "message"), [
