@@ -3,7 +3,7 @@
     python -m benchmarks.gpt2 --out docs/results
 
 Weights are not needed: only time is simulated. The roofline comes from the network (`compiler/ideal.py`), not from the
-program. Passes of several rows are compared with one row of the same program, and of the program for one row.
+program. Passes of several rows, and of a batch of sequences, are compared with one row of the program for one row.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.compiler.integer_networks import Sizes, random_network
 
 SIZES = Sizes(family="gpt2", hidden=768, inner=3072, layers=12, heads=12, kv_heads=12, head_dim=64, vocab=50257,
               positions=1024)
-PROGRAMS = ((1, 1024), (8, 1024), (16, 528))
-"""(rows, most positions) of each program."""
+PROGRAMS = ((1, 1, 1024), (8, 1, 1024), (16, 1, 528), (1, 8, 1024))
+"""(rows, sequences, most positions) of each program."""
 CONTEXTS = (0, 64, 512)
 REPEATS = 5
 
@@ -37,11 +37,11 @@ def measure() -> dict[str, Any]:
     """Every program and pass."""
     config, net = load_config("base"), random_network(SIZES, 1, weights=False)
     programs, passes = [], []
-    for rows, most in PROGRAMS:
+    for rows, batch, most in PROGRAMS:
         begin = time.perf_counter()
-        program = compile_network(net, config, rows=rows, context=most, tokens=True)
+        program = compile_network(net, config, rows=rows, batch=batch, context=most, tokens=True)
         programs.append({
-            "rows": rows, "positions": most, "commands": len(program.commands), "bytes": len(program.image),
+            "rows": rows, "batch": batch, "positions": most, "commands": len(program.commands), "bytes": len(program.image),
             "compile_seconds": time.perf_counter() - begin,
             "scores": "kept" if program.keeps_scores else "computed twice"})
         for count in sorted({1, 8, 16, rows} & set(range(1, rows + 1))):
@@ -53,13 +53,13 @@ def measure() -> dict[str, Any]:
                         begin = time.perf_counter()
                         run.run(count, count)
                         seconds.append(time.perf_counter() - begin)
-                needed = ideal(net.graph, count, context, wanted=count, tokens=True)
+                needed = ideal(net.graph, count, context, wanted=count, tokens=True, batch=batch)
                 passes.append({
-                    "program": rows, "rows": count, "context": context, "cycles": run.cycles,
+                    "program": rows, "rows": count, "batch": batch, "context": context, "cycles": run.cycles,
                     "roofline_fraction": roofline_cycles(needed.bytes, config) / run.cycles,
                     "simulation_seconds": float(np.median(seconds))})
                 print(passes[-1], flush=True)
-    one = {p["context"]: p["cycles"] for p in passes if p["program"] == 1}
+    one = {p["context"]: p["cycles"] for p in passes if p["program"] == p["batch"] == 1}
     for p in passes:
         p["of_one_row"] = p["cycles"] / one[p["context"]]
     return {"schema": "gemmule/benchmark-gpt2/1", "version": __version__, "config": "base",

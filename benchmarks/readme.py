@@ -101,13 +101,15 @@ def _utilisation() -> list[tuple[str, ...]]:
     product, passes = _by("make perf", "gemm_base"), _by("make perf", "decode_base")
     layer = _by("make perf", "encoder_base")
     shapes = ", ".join(dict.fromkeys(row["shape"] for row in resident))
-    gpt2 = {(row["program"], row["rows"], row["context"]): row for row in load("gpt2")["passes"]}
+    gpt2 = {(row["batch"], row["program"], row["rows"], row["context"]): row for row in load("gpt2")["passes"]}
     by_shape = _by("make perf", "gpt2")
     return [
         ("share of the memory roofline, decode", "GPT-2 (124 M) by shape, context 512, head included, `base`",
-         f"{gpt2[1, 1, 512]['roofline_fraction']:.1%}", by_shape),
+         f"{gpt2[1, 1, 1, 512]['roofline_fraction']:.1%}", by_shape),
         ("cycles of a pass over 8 and 16 rows over those of 1 row", "the same",
-         ", ".join(f"{gpt2[rows, rows, 512]['of_one_row']:.3f}" for rows in (8, 16)), by_shape),
+         ", ".join(f"{gpt2[1, rows, rows, 512]['of_one_row']:.3f}" for rows in (8, 16)), by_shape),
+        ("cycles of a pass over 8 sequences, a row of each, over those of 1", "the same; a cache for each",
+         f"{gpt2[8, 1, 1, 512]['of_one_row']:.3f}", by_shape),
         ("share of peak MACs, from DRAM and back", "product 512x768x3072, int8, weight-stationary, `base`",
          f"{whole['of peak MACs']:.1%}", product),
         ("share of the memory roofline", "product 1x768x3072, the same", f"{one['of roofline']:.1%}", product),
