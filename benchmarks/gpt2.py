@@ -41,8 +41,8 @@ def measure() -> dict[str, Any]:
         begin = time.perf_counter()
         program = compile_network(net, config, rows=rows, batch=batch, context=most, tokens=True)
         programs.append({
-            "rows": rows, "batch": batch, "positions": most, "commands": len(program.commands), "bytes": len(program.image),
-            "compile_seconds": time.perf_counter() - begin,
+            "rows": rows, "batch": batch, "positions": most, "commands": len(program.commands),
+            "bytes": len(program.image), "compile_seconds": time.perf_counter() - begin,
             "scores": "kept" if program.keeps_scores else "computed twice"})
         for count in sorted({1, 8, 16, rows} & set(range(1, rows + 1))):
             for context in CONTEXTS:
