@@ -96,8 +96,9 @@ class ModelProgram(Program):
         windows = {self.registers_of[new_region(i)]: (address + at, self.batch * size - at)
                    for i, at in enumerate(stored)}
         every = self.batch * self.max_rows
-        return self.place(windows=windows, lengths={Length.WANTED: every if wanted else 0})._replace(
-            first=tuple(contexts(self.config, cached)))
+        made = self.place(windows=windows, lengths={Length.WANTED: every if wanted else 0})
+        made.first = tuple(contexts(self.config, cached))
+        return made
 
     def step(self, rows: Rows, wanted: int) -> Step:
         """A pass over new rows of each sequence, the first right behind its cache; of the last ``wanted`` the answers.

@@ -22,12 +22,15 @@ NO_DRAM = np.zeros(0, dtype=np.uint8)
 """DRAM content of a launch that goes on with what the device has, or that is only timed."""
 
 
-class Registers(NamedTuple):
-    """Base and limit registers (bytes) and length registers of a launch, int64."""
-
+class _Sets(NamedTuple):
     bases: np.ndarray
     limits: np.ndarray
     lengths: np.ndarray
+
+
+class Registers(_Sets):
+    """Base and limit registers (bytes) and length registers of a launch, int64; a tuple of the three."""
+
     first: tuple[Command, ...] = ()
     """What this launch has in place of the program's first commands: numbers that no register holds."""
 
