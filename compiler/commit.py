@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Graph
 from gemmule.compiler.kernels.attention import CACHE, NEW
 from gemmule.compiler.kernels.commit import PATH, commit_rows
 from gemmule.compiler.kernels.kv_layout import KvLayout
@@ -77,10 +76,10 @@ def path_bytes(config: Config, rows: int) -> int:
     return ceil_div(2 * rows, config.dim) * config.dim
 
 
-def commit_commands(config: Config, graph: Graph, layout: KvLayout, rows: int,
+def commit_commands(config: Config, layout: KvLayout, rows: int,
                     context: int) -> tuple[list[Command], dict[str, int]]:
     """The commands, without waits between turns, and the base register of each region."""
-    items = list(commit_rows(config, graph, layout, rows, context))
+    items = list(commit_rows(config, layout, rows, context))
     bases = base_registers(items)
     commands = emit(items, dict(allocate(items, config, apart=False)), bases)
     return with_straight_waits(commands, config, {Length.ROWS: (1, rows)}), bases

@@ -8,9 +8,8 @@ from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, pat
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kernels.attention import CACHE, NEW
+from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.commit import PATH
-from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
@@ -47,21 +46,21 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
                                             tokens=tokens, notes=notes)
-    layout, bases = KvLayout.of(network.graph, config, context, batch, rows), base_registers(items)
+    layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
     bounds: Bounds = {
-        Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context), Registers.WANTED: (0, mapping.rows),
+        Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
         Registers.FIRST_WANTED: (0, mapping.rows - 1), Registers.LEFT: (0, context),
-        Registers.ROW: (0, mapping.attention.kept_rows(attention, config.dim, rows))}
+        Registers.ROW: (0, mapping.attention.moved(attention, config.dim, rows))}
     emitted = emit(items, placed, bases)
     commands = with_straight_waits(emitted, config, bounds)
-    keep, kept_bases = commit_commands(config, network.graph, layout, rows, context)
+    keep, kept_bases = commit_commands(config, layout, rows, context)
     sizes = {"program": len(encode_program(commands)), COMMIT: len(encode_program(keep)),
              PATH: path_bytes(config, rows)}
     regions = _regions(config, sizes | lowered.builder.sizes | {CACHE: batch * layout.size})
     symbols = regions.symbols(base_address)
     commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
                             context=context, base_address=base_address, size=regions.size)
-    names = {register: CACHE if region.startswith(NEW) else region for region, register in bases.items()
+    names = {register: CACHE if region.startswith((NEW, OLD)) else region for region, register in bases.items()
              if not region.endswith(LAYER_REGION)}
 
     def program(commands: Sequence[Command]) -> ModelProgram:

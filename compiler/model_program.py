@@ -72,7 +72,8 @@ class ModelProgram(Program):
         stored = context * self.layout.row
         return self.place(
             windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
-            lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.WANTED: count,
+            lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.TOTAL: context + rows,
+                     Length.ROW: context, Length.WANTED: count,
                      Length.FIRST_WANTED: rows - max(count, 1)})
 
     def _check(self, rows: int, context: int) -> None:
@@ -159,6 +160,7 @@ class ModelProgram(Program):
         # The rows of a piece count from its last ``m`` columns; a batch has all of them.
         first = 0 if self.share == 1 else every - (count if self.batch == 1 else self.max_rows)
         bits = np.zeros((self.share, self.max_rows, 8 * self.config.dim), dtype=np.uint8)
+        bits[:, :count, :first] = 1  # cached rows, where the piece has them
         bits[:, :count, first:first + count] = mask
         return np.packbits(bits.reshape(every, -1), axis=1, bitorder="little")
 

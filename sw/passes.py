@@ -49,9 +49,8 @@ class Passes:
             parts = self.random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
             self.cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
             begin = program.symbols[CACHE][0] + sequence * program.layout.size
-            for kv, part in product(range(node.kv_heads), range(2)):
-                at = program.layout.offset(number, kv, part)
-                self.device.write_dram(begin + at, parts[part, :, kv].tobytes())
+            for at, content in program.layout.contents(number, *parts):
+                self.device.write_dram(begin + at, content.tobytes())
         self.cache.advance(Rows.ragged([[0] * length] * program.batch, [0] * program.batch))
 
     def run(self, rows: int, wanted: int) -> None:

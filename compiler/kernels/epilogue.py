@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from gemmule.compiler.ir import Linear, Rope
 from gemmule.compiler.kernels.constants import ColumnRows
 from gemmule.compiler.kernels.linear import Tile
-from gemmule.compiler.kernels.virtual import At, Builder
-from gemmule.isa import ColumnFlag, Length, RequantFlag, Unit, VOp
+from gemmule.compiler.kernels.virtual import NO_DYN, At, Builder
+from gemmule.isa import ColumnFlag, Dyn, Length, RequantFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
 __all__ = ["ROPE_SHIFT", "Heads", "add_to_residual", "store", "store_heads"]
@@ -52,29 +53,41 @@ class Heads:
     stride: int
     pitch: int | None = None
     """Rows from a sequence of the batch to the next where others stand between them."""
+    dyn: tuple[Dyn, int, int] = NO_DYN
+    """Which rows are the first, where a register says it."""
+
+    def in_line(self, groups: int) -> bool:
+        """Whether each head of so many groups begins where the one before ends."""
+        return all(self.place(b) == self.place(a) + groups * self.stride for a, b in pairwise(self.order))
 
 
 def store_heads(b: Builder, node: Linear, tile: Tile, heads: Heads, rope: Rope | None, angles: At | None) -> None:
-    """int8 rows of the heads, or parts of heads, of a tile, rotated where there are angles."""
+    """int8 rows of the heads, or parts of heads, of a tile, rotated where there are angles.
+
+    Heads that lie one behind the other are one command; rotated ones if their groups are a power of two, since angles
+    come again with that period.
+    """
     dim, groups = b.config.dim, ceil_div(heads.head_dim, b.config.dim)
-    at = tile.first
-    while at < tile.first + tile.groups:
+    step, end, at = (groups - 1).bit_length(), tile.first + tile.groups, tile.first
+    while at < end:
         number, inside = divmod(at, groups)
-        count = min(groups - inside, tile.first + tile.groups - at)
-        done, name = at - tile.first, heads.order[number]
-        source, to = tile.acc + done * tile.stride, heads.place(name) + inside * heads.stride
+        single = not heads.in_line(groups) or rope is not None and (inside or groups != 1 << step)
+        count = min(groups - inside, end - at) if single else end - at
+        last, done = (at + count - 1) // groups, at - tile.first
+        source, to = tile.acc + done * tile.stride, heads.place(heads.order[number]) + inside * heads.stride
+        name = f"head {heads.order[number]}" + (f" to {heads.order[last]}" if last > number else "")
         parts = [(0, 0, b.m)] if heads.pitch is None else [
             (i * b.each, i * heads.pitch, b.m_each) for i in range(b.batch)]
         for from_row, to_row, m in parts:
             shared: dict[str, Any] = {
                 "src0": source + from_row, "src0_stride": tile.stride,
                 "src1": tile.parameters + done * ColumnRows.rows(node), "dst": to + to_row, "dst_stride": heads.stride,
-                "m": m, "n": min(count * dim, heads.head_dim - inside * dim)}
+                "m": m, "dyn": heads.dyn,
+                "n": min((at + count) * dim, last * groups * dim + heads.head_dim) - at * dim}
             if rope is None or angles is None:
-                b.add(Unit.VECTOR, f"{node.name}: head {name}", op=VOp.REQUANT, flags=_biased(node), **shared)
+                b.add(Unit.VECTOR, f"{node.name}: {name}", op=VOp.REQUANT, flags=_biased(node), **shared)
             else:
-                step = (groups - 1).bit_length()
-                b.add(Unit.VECTOR, f"{node.name}: rotate head {name}", op=VOp.ROPE,
+                b.add(Unit.VECTOR, f"{node.name}: rotate {name}", op=VOp.ROPE,
                       flags={ColumnFlag.COLUMN} | ({ColumnFlag.BIAS} if node.bias else set()),
                       aux=angles + 4 * inside + (from_row * 4 << step), period=step, shift2=ROPE_SHIFT, **shared)
         at += count

@@ -22,7 +22,7 @@ def _tiles(b: Builder, ring: Ring, node: Linear, x: Span) -> Iterator[tuple[Tile
     """(tile, its int16 planes in a buffer, columns) one after another."""
     dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
     for tile in linear_tiles(b, ring, node, [x], in_order(node.columns, dim), m=wanted,
-                             dyn=(Dyn.SRC0, Registers.FIRST_WANTED, 1)):
+                             dyn=(Dyn.SRC0, Registers.FIRST_WANTED, 1), last=True):
         planes = At(Buffer(f"{node.name} part", 2 * tile.groups * b.rows, Bank.STATE))
         store(b, node, tile, planes + -2 * tile.first * b.rows, 2 * b.rows, RequantFlag.WIDE, m=wanted)
         yield tile, planes, min(tile.groups * dim, node.columns - tile.first * dim)

@@ -15,16 +15,13 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.constants import ColumnRows, Weights
 from gemmule.compiler.kernels.layout import Span
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, rotation
+from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, WEIGHTS, At, Bank, Buffer, Builder, rotation
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
 __all__ = ["Ring", "Tile", "linear_tiles"]
-
-NO_DYN = (Dyn.NONE, 0, 0)
-
 
 class Ring:
     """Buffers of equal size through which all weights stream, one after another."""
@@ -68,10 +65,11 @@ class _Piece:
 
 
 def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], lanes: np.ndarray, *,
-                 m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN) -> Iterator[Tile]:
+                 m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN, last: bool = False) -> Iterator[Tile]:
     """Write the product of ``spans`` with all columns of ``lanes``, tile by tile; the caller takes each tile's sums.
 
-    ``m`` and ``dyn``: rows of A, and which are the first.
+    ``m`` and ``dyn``: rows of A, and which are the first. ``last``: nothing follows, so the last chunks become smaller
+    and smaller: a pass ends soon after its last weights.
 
     Raises:
         CompileError: not one column group at the smallest depth fits a ring slot.
@@ -91,9 +89,10 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
     rows = ColumnRows.rows(node)
     for block_first, block in _blocks(total, groups, max(groups, ring.parameter_rows // rows)):
         parameters = Buffer(f"{node.name} parameters", rows * block, Bank.STATE)
-        b.load_constants("static", [ColumnRows.of(node, lanes[block_first * dim:(block_first + block) * dim])],
+        b.load_constants(STATIC, [ColumnRows.of(node, lanes[block_first * dim:(block_first + block) * dim])],
                          At(parameters), f"{node.name}: parameters")
-        for at, count in cut_evenly(block, ceil_div(block, groups)):
+        ends = last and block_first + block == total
+        for at, count in _tapered(block, groups) if ends else cut_evenly(block, ceil_div(block, groups)):
             first = block_first + at
             acc = At(Buffer(f"{node.name} sums", count * b.rows, Bank.ACCUMULATOR))
             columns = lanes[first * dim:(first + count) * dim]
@@ -115,6 +114,16 @@ def _blocks(total: int, groups: int, most: int) -> Iterator[Cut]:
     size = max(groups, most // groups * groups)
     for first in range(0, total, size):
         yield first, min(size, total - first)
+
+
+def _tapered(total: int, most: int) -> Iterator[Cut]:
+    """Chunks of ``most`` groups; the last ones each take half of what is left."""
+    first = 0
+    while first < total:
+        left = total - first
+        count = most if left >= 2 * most else ceil_div(left, 2)
+        yield first, count
+        first += count
 
 
 def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) -> list[list[_Piece]]:
@@ -139,7 +148,7 @@ def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: 
     slot, groups = ring.take(), len(columns) // dim
     tiles = [Weights(node, columns, piece.span.columns[piece.first * dim:(piece.first + piece.tiles) * dim], form,
                      form.rows(config, piece.tiles) * groups * dim) for piece in pieces]
-    b.load_constants("weights", tiles, At(slot), f"{node.name}: weights")
+    b.load_constants(WEIGHTS, tiles, At(slot), f"{node.name}: weights")
     shared = ({MatrixFlag.B_INT4} if form.bits == 4 else set()) | ({MatrixFlag.GROUP_SCALES} if form.group else set())
     at = 0
     for piece, tile in zip(pieces, tiles, strict=True):

@@ -10,7 +10,7 @@ from gemmule.compiler.kernels.constants import TableRows
 from gemmule.compiler.kernels.epilogue import store
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
+from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
 from gemmule.isa import RequantFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
@@ -20,7 +20,7 @@ __all__ = ["inner_rows", "load_table"]
 def load_table(b: Builder, node: Activation) -> None:
     """Make a node's byte table the vector unit's."""
     rows = At(Buffer(f"{node.name} table", ceil_div(256, b.config.dim), Bank.STATE))
-    b.load_constants("static", [TableRows(node)], rows, f"{node.name}: table")
+    b.load_constants(STATIC, [TableRows(node)], rows, f"{node.name}: table")
     b.add(Unit.VECTOR, f"{node.name}: table", op=VOp.TABLE, src0=rows)
 
 

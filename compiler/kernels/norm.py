@@ -9,7 +9,7 @@ import numpy as np
 from gemmule.compiler.ir import Norm
 from gemmule.compiler.kernels.constants import GammaRows
 from gemmule.compiler.kernels.layout import Span, in_order
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
+from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
 from gemmule.isa import NormFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
@@ -23,7 +23,7 @@ def normalize_rows(b: Builder, node: Norm, residual: At) -> Span:
     gamma = At(Buffer(f"{node.name} gamma", GammaRows.rows(node) * groups, Bank.STATE))
     normed = At(Buffer(node.name, groups * b.rows, Bank.OPERAND))
     shift, eps_mult, eps_shift = (int(v) for v in np.asarray(b.network.tensor(node, "scalars")))
-    b.load_constants("static", [GammaRows.of(node, dim)], gamma, f"{node.name}: gamma")
+    b.load_constants(STATIC, [GammaRows.of(node, dim)], gamma, f"{node.name}: gamma")
     source: dict[str, Any] = {"src0": residual, "src0_stride": 2 * b.rows, "m": b.m, "n": node.columns}
     b.add(Unit.VECTOR, f"{node.name}: sums", op=VOp.NORM_STAT, mult=eps_mult, shift=eps_shift,
           flags={NormFlag.MEAN} if node.mean else (), **source)

@@ -20,9 +20,16 @@ from gemmule.isa import Command, Dyn, Length, Unit
 from gemmule.operands import Memory
 
 __all__ = [
-    "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop", "Registers", "SetDisplacement", "Step", "Value",
-    "leaves", "rotation",
+    "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop", "Registers",
+    "SetDisplacement", "Step", "Value", "leaves", "rotation",
 ]
+
+
+NO_DYN = (Dyn.NONE, 0, 0)
+WEIGHTS = "weights"
+"""Region of what streams."""
+STATIC = "static"
+"""Region of what is small and stays: column parameters, gamma, tables."""
 
 
 class Bank(Enum):
@@ -74,7 +81,7 @@ class Step:
     op: int = 0
     fields: Mapping[str, Value]
     flags: frozenset[int] = frozenset()
-    dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0)
+    dyn: tuple[Dyn, int, int] = NO_DYN
     note: str = ""
     region: str | None = None
 
@@ -148,10 +155,12 @@ class Registers:
     WANTED = 3
     """Rows of which logits are wanted, the last ones."""
     FIRST_WANTED = 4
+    TOTAL = 5
+    """Cached and new rows, where attention takes them at once."""
     LEFT = 5
-    """Cached rows that a loop has still to see."""
+    """Cached rows that a loop has still to see, where it takes them block by block."""
     ROW = 6
-    """Accumulator rows by which a loop has moved on."""
+    """Accumulator rows by which a loop has moved on; or cached rows, behind which new ones stand."""
     POINTER = 7
     """Where a layer's scalings begin among the halves of the parameter memory."""
     SCALINGS = (8, 10, 12, 14)
@@ -190,7 +199,7 @@ class Builder:
         return self.m if self.batch == 1 else Length(self.each)
 
     def add(self, unit: Unit, note: str, *, op: int = 0, flags: Iterable[int] = (),
-            dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), region: str | None = None, **fields: Value) -> None:
+            dyn: tuple[Dyn, int, int] = NO_DYN, region: str | None = None, **fields: Value) -> None:
         """Append a command."""
         self.items.append(Step(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)), dyn=dyn,
                                note=note, region=region))
@@ -208,8 +217,8 @@ class Builder:
         self.items.append(Loop(body=body, times=times, shift=shift, note=note))
 
     def constant(self, region: str, content: Constant) -> int:
-        """Place content at the end of a region; returns its offset, aligned to a burst."""
-        align = max(self.config.burst_bytes, 64)
+        """Place content at the end of a region; returns its offset, aligned to a burst where it is large."""
+        align = self.config.dim if region == STATIC else max(self.config.burst_bytes, 64)
         offset = -(-self.sizes.get(region, 0) // align) * align
         self.sizes[region] = offset + content.size
         self.constants.setdefault(region, []).append((offset, content))

@@ -9,14 +9,16 @@ from itertools import groupby
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Attention, Network
 from gemmule.compiler.kernels import embed, head, mlp
-from gemmule.compiler.kernels.attention import AttentionKernel, load_masks
+from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
+from gemmule.compiler.kernels.block_attention import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item
+from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item
+from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, nodes_of
 from gemmule.compiler.passes.map import Mapping
 from gemmule.config import Config
@@ -31,6 +33,10 @@ class Lowered:
     before: list[Item]
     layers: list[list[Item]]
     behind: list[Item]
+    parameter_rows: int
+    """Rows of parameters that are loaded together at most."""
+    rolled: bool
+    """Equal layers become one body."""
     builder: Builder
     """Holds the contents of DRAM."""
 
@@ -54,7 +60,8 @@ class _Lowering:
         self.values: dict[str, list[Span]] = {}
         """int8 values by node name."""
         self.angles: At | None = None
-        self.masks: tuple[At, At] | None = None
+        self.masks: At | None = None
+        self.nobody: At | None = None
         self.blocks: tuple[Buffer, ...] = ()
         self.layers = 0
 
@@ -72,7 +79,8 @@ class _Lowering:
         first = next((i for i, (layer, _) in enumerate(parts) if layer is not None), len(parts))
         return Lowered(
             before=[item for _, items in parts[:first] for item in items], layers=layers,
-            behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b)
+            behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b,
+            parameter_rows=self.mapping.parameter_rows, rolled=self.mapping.rolled)
 
     def _operator(self, operator: Operator) -> None:
         match operator:
@@ -98,17 +106,17 @@ class _Lowering:
         attends = [operator for operator in operators if isinstance(operator, Attend)]
         ropes = [operator.query_rope for operator in attends if operator.query_rope]
         learned = any(isinstance(operator, Embed) and operator.position for operator in operators)
+        rows = attention_rows(attends[0].attention, self.b.rows) if attends else 0
+        if attends and isinstance(self.mapping.attention, BlockMapping):
+            self.nobody = load_nobody(self.b, rows)  # runs alone, so it comes first
         embed.lists(self.b, positions=bool(ropes) or learned)
-        if ropes:
-            self.angles = embed.load_angles(self.b, ropes[0])
         if attends:
             node = attends[0].attention
-            rows = node.heads // node.kv_heads * self.b.rows
             self.masks = load_masks(self.b, rows)
-            attention = self.mapping.attention
-            size = -(-node.head_dim // self.config.dim) * attention.block * attention.pair
-            self.blocks = tuple(Buffer(f"block {i}", size, Bank.STREAM, self.config.preload)
-                                for i in range(self.mapping.attention.ring))
+            if isinstance(self.mapping.attention, BlockMapping):
+                self.blocks = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
+        if ropes:
+            self.angles = embed.load_angles(self.b, ropes[0])
 
     def _residual(self) -> At:
         if self.residual is None:
@@ -125,15 +133,18 @@ class _Lowering:
         b, node = self.b, operator.attention
         if self.masks is None:
             raise CompileError(f"{node.name}: no bitmaps")
-        kernel = AttentionKernel(b, node, self.mapping.attention, self.layers, *self.masks, self.blocks)
+        kernel = self._kernel(node, self.masks)
         self.layers += 1
+        kernel.begin()
         kv = range(node.kv_heads)
         # Keys and values first: they leave for the cache while queries are computed.
         for linear, rope, heads in (
                 (operator.key, operator.key_rope,
-                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.key, h), kernel.new, kernel.new_pitch)),
+                 Heads(kv, node.head_dim, lambda h: kernel.place_new(0, h), kernel.new_stride, kernel.new_pitch,
+                       kernel.new_dyn)),
                 (operator.value, None,
-                 Heads(kv, node.head_dim, lambda h: kernel.place_new(kernel.value, h), kernel.new, kernel.new_pitch)),
+                 Heads(kv, node.head_dim, lambda h: kernel.place_new(1, h), kernel.new_stride, kernel.new_pitch,
+                       kernel.new_dyn)),
                 (operator.query, operator.query_rope,
                  Heads(range(node.heads), node.head_dim, kernel.place_query, kernel.all, kernel.query_pitch))):
             lanes = by_heads(np.array(heads.order), node.head_dim, self.config.dim)
@@ -143,6 +154,16 @@ class _Lowering:
                 kernel.store_new()
         kernel.write()
         self.values[node.name] = kernel.spans()
+
+    def _kernel(self, node: Attention, masks: At) -> AttentionKernel:
+        match self.mapping.attention:
+            case BlockMapping() as blocks:
+                if self.nobody is None:
+                    raise CompileError(f"{node.name}: no bitmaps that see nothing")
+                return BlockAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.blocks)
+            case WholeMapping() as whole:
+                return WholeAttention(self.b, node, whole, self.layers, masks)
+        raise TypeError(f"no attention of {type(self.mapping.attention).__name__}")
 
     def _project(self, operator: Project) -> None:
         b, linear, dim = self.b, operator.linear, self.config.dim

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
 from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
+from gemmule.compiler.kernels.block_attention import BlockMapping
+from gemmule.compiler.kernels.whole_attention import WholeMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
@@ -19,6 +21,8 @@ BLOCKS = (128, 64, 32, 16, 8, 4)
 CHUNK_BYTES = 32 * 1024
 """A slot of the weight ring takes this at most: longer loads gain nothing."""
 MOST_ROWS = 16
+MOST_UNROLLED = 16
+"""Layers whose commands stand one by one, where contexts are small enough to stay in the scratchpad."""
 MOST_SEQUENCES = 16
 """Of a batch: each has a base register of its own."""
 LONG_LOAD = 4096
@@ -43,6 +47,8 @@ class Mapping:
     parameter_rows: int
     """Rows of column parameters that are loaded together, about."""
     attention: AttentionMapping
+    rolled: bool
+    """Equal layers become one body; else loads run ahead from layer to layer."""
     tokens: bool
     """Greedy tokens instead of logits."""
 
@@ -64,12 +70,15 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
-    for attention in _attentions(node, config, rows, context):
+    whole = _whole(node, config, rows, context) if batch == 1 else ()
+    for attention in chain(whole, _blocks(node, config, rows, context)):
+        in_place = attention.joined == node.kv_heads
         for ring_rows, slots, share in _rings(graph, config):
             yield Mapping(
                 rows=batch * rows, batch=batch, ring_slots=slots, ring_rows=ring_rows,
                 acc_rows=max(batch * rows, config.acc_rows // 4),
-                parameter_rows=min(1024, config.spm_rows // share), attention=attention, tokens=tokens)
+                parameter_rows=min(1024, config.spm_rows // share), attention=attention,
+                rolled=not (in_place and graph.layers <= MOST_UNROLLED), tokens=tokens)
 
 
 def default_rows(graph: Graph, config: Config) -> int:
@@ -81,7 +90,7 @@ def default_rows(graph: Graph, config: Config) -> int:
     most = max(1, min(MOST_ROWS, min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads))
     most = 1 << most.bit_length() - 1
     for rows in (most, most // 2, most // 4):
-        first = next(_attentions(node, config, rows, graph.whole_positions), None) if rows else None
+        first = next(_blocks(node, config, rows, graph.whole_positions), None) if rows else None
         if first and first.keep:
             return rows
     return most
@@ -96,7 +105,7 @@ def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:
     depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
     common = max(set(depths), key=depths.count)
     sizes = [(common * count, max(8, min(16, config.spm_rows // (2 * common * count))), least)
-             for count, least in ((2, 4), (1, 3)) if common * count <= most]
+             for count, least in ((8, 4), (4, 4), (2, 4), (1, 3)) if common * count <= most]
     sizes += [(most >> halving, 4, 2) for halving in range(12)]
     for rows, high, low in sizes:
         for share, slots in product((16, 32), range(high, low - 1, -1)):
@@ -104,7 +113,18 @@ def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:
                 yield ceil_div(rows, config.preload) * config.preload, slots, share
 
 
-def _attentions(node: Attention, config: Config, rows: int, context: int) -> Iterator[AttentionMapping]:
+def _whole(node: Attention, config: Config, rows: int, context: int) -> Iterator[WholeMapping]:
+    """Those whose scores and buffers could fit: all heads in one buffer, else one head in each of several."""
+    every = attention_rows(node, rows)
+    need = (ceil_div(context, config.dim) + 2 * ceil_div(node.head_dim, config.dim)) * every
+    several = ((1, 3), (1, 2)) if node.kv_heads > 1 else ()
+    for heads, ring in ((node.kv_heads, 1), *several):
+        made = WholeMapping(context=context, heads=heads, ring=ring, pipelined=heads > 1 and config.stat_contexts > 1)
+        if need <= config.acc_rows and made.scratchpad_rows(node, config.dim, rows) <= config.spm_rows * 5 // 8:
+            yield made
+
+
+def _blocks(node: Attention, config: Config, rows: int, context: int) -> Iterator[BlockMapping]:
     """Those whose scores, context and blocks could fit."""
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
     for keep in (True, False):
@@ -114,11 +134,11 @@ def _attentions(node: Attention, config: Config, rows: int, context: int) -> Ite
             for blocks in (4, 2, 1):
                 if block * blocks > TURN:
                     continue
-                made = AttentionMapping(
+                made = BlockMapping(
                     block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
-                    keep=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context)
+                    kept=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context)
                 turn = blocks * ceil_div(block, config.dim) * every
-                scores = made.kept_rows(node, config.dim, rows) + turn if keep else 2 * turn
+                scores = made.moved(node, config.dim, rows) + turn if keep else 2 * turn
                 need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
                 if need <= config.acc_rows and made.ring * head * block * made.pair <= config.spm_rows // 4:
                     yield made

@@ -88,7 +88,7 @@ def _explain(out: Output, notes: Notes) -> None:
     won = described(notes.mapping) | {"banks": "by class" if notes.apart else "shared"}
     for number, lost in enumerate(notes.tried, 1):
         there = described(lost.mapping) | {"banks": "by class" if lost.apart else "shared"}
-        differs = ", ".join(f"{name} {value}" for name, value in there.items() if value != won[name])
+        differs = ", ".join(f"{name} {value}" for name, value in there.items() if value != won.get(name))
         out.print(f"tried {number}: {differs or 'as below'}: {lost.why}")
     out.print(f"takes the first that fits, {'number ' + str(len(notes.tried) + 1) if notes.tried else 'at once'}: "
               + ", ".join(f"{name} {value}" for name, value in won.items()))

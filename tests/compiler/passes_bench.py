@@ -53,13 +53,10 @@ class Bench:
         begin = program.symbols["cache"][0] + sequence * program.layout.size
         for number, node in enumerate(graph.attentions):
             parts = random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
-            keys, values = (part.reshape(length, -1) for part in parts)
-            self.cache.extend(node.name, sequence, keys, values)
-            for kv in range(node.kv_heads):
-                for part in range(2):
-                    at = program.layout.offset(number, kv, part)
-                    for device in self.devices:
-                        device.write_dram(begin + at, parts[part, :, kv])
+            self.cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
+            for at, content in program.layout.contents(number, *parts):
+                for device in self.devices:
+                    device.write_dram(begin + at, content)
         self.cache.advance(replace(Rows.chain([0] * length), sequences=np.full(length, sequence)))
 
     def ragged(self, tokens: Sequence[Sequence[int]], wanted: int | None = None) -> int:

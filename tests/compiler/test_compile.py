@@ -194,7 +194,7 @@ def test_window_ends_the_context() -> None:
 def test_layers_are_one_body() -> None:
     """More equal layers add no commands but the parameters of their scalings."""
     config = load_config("base")
-    few, many = (compile_network(random_network(replace(GPT2, layers=count), SEED), config, rows=2)
+    few, many = (compile_network(random_network(replace(GPT2, layers=count, positions=1024), SEED), config, rows=2)
                  for count in (2, 5))
     units = [sum(command.unit != CONTROL for command in program.commands) for program in (few, many)]
     assert units[0] == units[1]

@@ -16,7 +16,8 @@ from tests.compiler.integer_networks import Sizes, random_network
 from .test_cli import run
 
 MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1, calibration_sha256="0")
-SIZES = Sizes(family="gpt2", hidden=48, inner=100, heads=2, kv_heads=2, head_dim=24, layers=3, vocab=100)
+SIZES = Sizes(family="gpt2", hidden=48, inner=100, heads=2, kv_heads=2, head_dim=24, layers=3, vocab=100,
+              positions=2048)
 PASSES = ["graph", "fuse", "map", "lower", "schedule", "allocate", "emit", "waits"]
 
 

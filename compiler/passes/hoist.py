@@ -1,0 +1,121 @@
+"""Hoist: loads of what no launch changes move up to where their buffer is free, but not out of dispatch's reach.
+
+Dispatch is in order and a unit's queue short: a product that stands behind more loads than the queue takes begins late,
+however early its own weights arrive. So a load moves up only as far as what needs the loads before it stays near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from gemmule.compiler.kernels.attention import CACHE, OLD
+from gemmule.compiler.kernels.virtual import STATIC, WEIGHTS, Buffer, Item, Loop, SetDisplacement, Step, leaves
+from gemmule.config import Config
+from gemmule.isa import MoveFlag, Unit
+
+__all__ = ["hoist"]
+
+LATE = 1.5
+"""Exponent by which loads between those of cached rows gather at the end: behind the last one most has to be hidden."""
+
+
+@dataclass
+class _Load:
+    """A load that moves."""
+
+    index: int
+    """Its place among the items."""
+    place: int
+    """The item behind which it goes."""
+
+
+def hoist(items: Sequence[Item], config: Config) -> list[Item]:
+    """The items with every load of a constant behind the last item that touches its buffer.
+
+    Such loads keep their order among themselves, so none waits for one behind it; loops move as one item, and nothing
+    moves into them.
+    """
+    moving = _earliest(items)
+    _spread(items, moving)
+    return _within_reach(items, moving, config.unit_queue)
+
+
+def _moves(item: Item) -> bool:
+    return isinstance(item, Step) and item.unit is Unit.LOAD and item.region in (WEIGHTS, STATIC, OLD)
+
+
+def _buffers(item: Item) -> tuple[Buffer, ...]:
+    return item.buffers if isinstance(item, Step | Loop) else ()
+
+
+def _earliest(items: Sequence[Item]) -> list[_Load]:
+    """Every moving load, behind what last touches its buffer, displaces its region, or loads what a launch changes."""
+    touched: dict[Buffer, int] = {}
+    displaced: dict[str, int] = {}
+    found: list[_Load] = []
+    latest = gathered = -1
+    for i, item in enumerate(items):
+        if isinstance(item, Step) and _moves(item):
+            latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region == WEIGHTS else -1,
+                         *(touched.get(buffer, -1) for buffer in item.buffers))
+            found.append(_Load(i, latest))
+        elif isinstance(item, Step) and item.unit is Unit.LOAD and item.region != CACHE:
+            if MoveFlag.INDEXED in item.flags:  # it waits for a list: small loads may use the time
+                gathered = i
+            else:
+                latest = i
+        touched.update(dict.fromkeys(_buffers(item), i))
+        displaced.update({part.region: i for part in leaves([item]) if isinstance(part, SetDisplacement)})
+    return found
+
+
+def _spread(items: Sequence[Item], moving: Sequence[_Load]) -> None:
+    """Loads that could go before all that brings cached rows and are needed behind it: some behind each such item.
+
+    Before them they would only stand in the way of cached rows, and the bus would idle later.
+    """
+    cached = [i for i, item in enumerate(items) if isinstance(item, Loop)
+              or isinstance(item, Step) and item.unit is Unit.LOAD and item.region == CACHE]
+    if not cached:
+        return
+    early = [load for load in moving if load.place < cached[0] and load.index > cached[-1]]
+    sizes = [int(items[load.index].fields["bytes"]) for load in early]  # type: ignore[union-attr, arg-type]
+    places, total = [cached[0] - 1, *cached], max(1, sum(sizes))
+    for load, before in zip(early, accumulate(sizes)):
+        share = ((total - before) / total) ** LATE
+        load.place = max(load.place, places[max(0, len(places) - 1 - int(share * len(places)))])
+
+
+def _within_reach(items: Sequence[Item], moving: Sequence[_Load], reach: int) -> list[Item]:
+    """Each load at its place, or as much later as keeps whatever needs a load at most ``reach`` loads behind it."""
+    found: list[Item] = []
+    left = iter(moving)
+    waiting = next(left, None)
+    filled: dict[Buffer, int] = {}
+    """By buffer how many loads there were with the one that filled it."""
+    loads = needed = 0
+
+    def emit(item: Item) -> None:
+        nonlocal loads
+        found.append(item)
+        if isinstance(item, Step) and item.unit is Unit.LOAD:
+            loads += 1
+            filled.update(dict.fromkeys(item.buffers, loads))
+
+    for i, item in enumerate(items):
+        if _moves(item):
+            while waiting and waiting.index <= i:  # it is needed now
+                emit(items[waiting.index])
+                waiting = next(left, None)
+            continue
+        needed = max(needed, *(filled.get(buffer, 0) for buffer in _buffers(item)), 0)
+        while waiting and waiting.place < i and loads - needed < reach:
+            emit(items[waiting.index])
+            waiting = next(left, None)
+        emit(item)
+    while waiting:
+        emit(items[waiting.index])
+        waiting = next(left, None)
+    return found

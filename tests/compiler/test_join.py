@@ -1,0 +1,53 @@
+"""Parameters that follow each other come with one load, and whatever used them finds them there."""
+
+from __future__ import annotations
+
+from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, Step
+from gemmule.compiler.passes.join import join
+from gemmule.isa import Length, Unit
+
+
+def _parameters(sizes: list[int], gap: int = 0) -> list[Item]:
+    """A load of each size (rows of 16 bytes), ``gap`` bytes apart, and a command that uses its second row."""
+    items: list[Item] = []
+    at = 0
+    for i, rows in enumerate(sizes):
+        buffer = Buffer(f"p{i}", rows, Bank.STATE)
+        items += [Step(unit=Unit.LOAD, note=f"p{i}", region=STATIC,
+                       fields={"offset": at, "bytes": 16 * rows, "row": At(buffer), "block_stride": 1, "rows": 1}),
+                  Step(unit=Unit.VECTOR, note=f"use {i}", fields={"src1": At(buffer, 1)})]
+        at += 16 * rows + gap
+    return items
+
+
+def _steps(items: list[Item]) -> list[Step]:
+    return [item for item in items if isinstance(item, Step)]
+
+
+def test_groups_and_places() -> None:
+    made = _steps(join(_parameters([4, 6, 5, 5]), 100))
+    loads = [step for step in made if step.unit is Unit.LOAD]
+    assert [(step.fields["offset"], step.fields["bytes"]) for step in loads] == [(0, 160), (160, 160)]  # two halves
+    uses = {step.note: step.fields["src1"] for step in made if step.unit is Unit.VECTOR}
+    assert [(at.buffer.name, at.row) for at in uses.values() if isinstance(at, At)] == [
+        ("p0 to p1", 1), ("p0 to p1", 5), ("p2 to p3", 1), ("p2 to p3", 6)]
+    assert [step.note for step in made] == ["p0 and 1 more", "use 0", "use 1", "p2 and 1 more", "use 2", "use 3"]
+
+
+def test_most_rows() -> None:
+    loads = [step for step in _steps(join(_parameters([4] * 8), 8)) if step.unit is Unit.LOAD]
+    assert [step.fields["bytes"] for step in loads] == [128] * 4
+
+
+def test_bytes_between_keep_loads_apart() -> None:
+    items = _parameters([4, 4, 4, 4], gap=16)
+    assert join(items, 100) == items
+
+
+def test_bodies_find_joined_rows() -> None:
+    first, inner, *rest = _parameters([4, 4, 4, 4])
+    made = join([first, Loop(body=(inner,), times=Length(2)), *rest], 100)
+    loop = next(item for item in made if isinstance(item, Loop))
+    used = _steps(list(loop.body))[0].fields["src1"]
+    assert isinstance(used, At)
+    assert (used.buffer.name, used.row) == ("p0 to p1", 1)
