@@ -18,8 +18,8 @@ from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import Operator, fuse
 from gemmule.compiler.passes.lower import Lowered, lower
+from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.passes.map import Mapping as Cut
-from gemmule.compiler.passes.map import mappings
 from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.passes.schedule import schedule
 from gemmule.compiler.turns import place_turn_waits
@@ -30,11 +30,13 @@ __all__ = ["compile_network"]
 
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
-                    tokens: bool = False, base_address: int = 0, notes: Notes | None = None) -> ModelProgram:
+                    tokens: bool = False, base_address: int = 0, among: Sequence[Choice] | None = None,
+                    checked: bool = True, notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
     ``batch``: sequences of a pass, each with so many rows and a cache of its own. A network with a window is compiled
-    for contexts up to the window. ``notes`` get what each pass made.
+    for contexts up to the window. ``among``: mappings, of which the first that fits is taken; by default all. Without
+    ``checked`` the program is only good for timing. ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -45,7 +47,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
-                                            tokens=tokens, notes=notes)
+                                            tokens=tokens, among=among, notes=notes)
     layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
@@ -72,6 +74,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
             constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
 
     made = program(commands)
+    if not checked:
+        return made
     final = program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
     if notes:
         notes.emitted("emit", emitted)
@@ -80,17 +84,20 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
 
 
 def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, batch: int,
-         context: int, tokens: bool, notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
-    """The first mapping whose buffers fit: with every class of them in banks of its own, else as they fit."""
+         context: int, tokens: bool, among: Sequence[Choice] | None,
+         notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
+    """The first mapping whose buffers fit."""
     reason: CompileError | None = None
     attention = network.graph.attentions[0]
-    for apart in (True, False):
-        beside: dict[int, int] = {}  # scratchpad rows of all but the rings, by rows of parameters
-        for mapping in mappings(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens):
+    taken: dict[tuple[bool, int], int] = {}  # scratchpad rows of all but the rings, by banks and rows of parameters
+    for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens):
+        apart = choice.apart
+        for mapping in choice.mappings:
+            beside = (apart, mapping.parameter_rows)
             rings = mapping.ring_slots * mapping.ring_rows
             rings += mapping.attention.scratchpad_rows(attention, config.dim, rows)
             slack = config.spm_bank_rows if apart else 0
-            if beside.get(mapping.parameter_rows, 0) + rings > config.spm_rows + slack:
+            if taken.get(beside, 0) + rings > config.spm_rows + slack:
                 continue  # what stands beside the rings hardly depends on them
             try:
                 lowered = lower(network, config, operators, mapping)
@@ -106,7 +113,7 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
                 reason = reason or error
                 if notes:
                     notes.tried.append(Tried(mapping, apart, str(error)))
-                beside.setdefault(mapping.parameter_rows, scratchpad_peak(items, config, apart=apart) - rings)
+                taken.setdefault(beside, scratchpad_peak(items, config, apart=apart) - rings)
                 continue
             if notes:
                 notes.chosen(mapping, lowered, items, placed, apart)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import gemmule
-from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Network
+from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.config import Config
 from gemmule.io.cache import cache_root
@@ -21,7 +21,7 @@ __all__ = ["FOLDER", "compile_kept"]
 
 FOLDER = "programs"
 """Of the cache."""
-SOURCES = ("*.py", "numerics/*.py", "compiler/**/*.py", "sim/verify/*.py", "sim/*.py")
+SOURCES = ("*.py", "numerics/*.py", "compiler/**/*.py", "sim/verify/*.py", "sim/timing/*.py", "sim/*.py")
 """What a program depends on, below the package."""
 
 
@@ -38,8 +38,8 @@ def _path(sha256: str, config: Config, options: dict[str, Any]) -> Path:
     return cache_root() / FOLDER / f"{config.name}-{hashlib.sha256(_sources() + key).hexdigest()[:16]}.pickle"
 
 
-def compile_kept(network: Network, sha256: str, config: Config, **options: Any) -> ModelProgram:
-    """:func:`gemmule.compiler.compile.compile_network`, or what it gave for the same network, device and options.
+def compile_kept(network: Network, sha256: str, config: Config, *, effort: int = 1, **options: Any) -> ModelProgram:
+    """:func:`gemmule.compiler.mapping.search.compile_best`, or what it gave for the same network, device and options.
 
     ``sha256`` names the network: its numbers are in the program too. A damaged entry, or a folder that cannot be
     written, costs time and no more.
@@ -47,7 +47,7 @@ def compile_kept(network: Network, sha256: str, config: Config, **options: Any) 
     Raises:
         CompileError: it does not fit the configuration.
     """
-    path = _path(sha256, config, options)
+    path = _path(sha256, config, {**options, "effort": effort})
     if path.is_file():
         try:
             found = pickle.loads(path.read_bytes())
@@ -56,7 +56,7 @@ def compile_kept(network: Network, sha256: str, config: Config, **options: Any) 
         else:
             if isinstance(found, ModelProgram):
                 return found
-    made = compile_network(network, config, **options)
+    made = compile_best(network, config, effort=effort, **options)
     try:
         write_atomically(path, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
     except OSError as error:

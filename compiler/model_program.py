@@ -18,6 +18,7 @@ from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
+from gemmule.isa import MoveFlag, Unit
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -132,6 +133,16 @@ class ModelProgram(Program):
             raise CompileError(f"a launch takes 1 to {self.max_rows} rows, not {counts.max()}: launch again")
         inside = np.concatenate([np.arange(count) for count in counts])
         return rows.sequences * self.max_rows + inside
+
+    def gathered(self, rows: Rows) -> dict[int, np.ndarray]:
+        """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats."""
+        found, slots = {}, np.zeros((2, self.batch * self.max_rows), dtype=np.int64)
+        slots[:, self.slots(rows)] = rows.tokens, rows.positions
+        used = len(rows) if self.batch == 1 else slots.shape[1]
+        for at, command in enumerate(self.commands):
+            if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags:
+                found[at] = slots[1 if command.fields.get("list", 0) else 0, :used]
+        return found
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
         """(address, bytes) that the host writes before a pass.

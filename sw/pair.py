@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kept import compile_kept
+from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.compiler.passes.map import default_rows
 from gemmule.config import Config
@@ -146,6 +147,7 @@ class _Imported:
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
                     program = compile_kept(network, self.file.sha256, config, rows=default_rows(network.graph, config),
+                                           effort=default_effort(network.graph),
                                            tokens=True, base_address=base)
                 except CompileError as error:
                     what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)

@@ -68,7 +68,7 @@ class Passes:
                 device.write_dram(address, content.tobytes())
         device.load(program.launch("pass", NO_DRAM, step.registers))
         if isinstance(device, Simulator) and self.timing_only:
-            result = device.run(timing_only=True, indices=self._indices(tokens))
+            result = device.run(timing_only=True, indices=program.gathered(tokens))
         else:
             result = device.run()
         if result.fault:
@@ -84,16 +84,6 @@ class Passes:
         self.macs += needed.macs
         self.results.append(result)
         self.cached += rows
-
-    def _indices(self, rows: Rows) -> dict[int, np.ndarray]:
-        """Row numbers of the gathers, by the command's place among the first ones, which no loop repeats."""
-        found, slots = {}, np.zeros((2, self.program.batch * self.program.max_rows), dtype=np.int64)
-        slots[:, self.program.slots(rows)] = rows.tokens, rows.positions
-        used = len(rows) if self.program.batch == 1 else slots.shape[1]
-        for at, command in enumerate(self.program.commands):
-            if command.unit is Unit.LOAD and 5 in command.flags:
-                found[at] = slots[1 if command.fields.get("list", 0) else 0, :used]
-        return found
 
     @property
     def cycles(self) -> int:

@@ -39,7 +39,7 @@ def hoist(items: Sequence[Item], config: Config) -> list[Item]:
     """
     moving = _earliest(items)
     _spread(items, moving)
-    return _within_reach(items, moving, config.unit_queue)
+    return _within_reach(items, moving, config.unit_queue + 1)
 
 
 def _moves(item: Item) -> bool:

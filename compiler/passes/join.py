@@ -14,8 +14,11 @@ from gemmule.isa import Unit
 
 __all__ = ["join"]
 
+MOST_ROWS = 200
+"""Longer loads gain nothing, and their rows are free again later."""
 
-def join(items: Sequence[Item], most: int) -> list[Item]:
+
+def join(items: Sequence[Item], most: int = MOST_ROWS) -> list[Item]:
     """The items with loads of neighbouring parameters as one, into one buffer of up to ``most`` rows."""
     loads = [item for item in items if isinstance(item, Step) and item.unit is Unit.LOAD and item.region == STATIC]
     half = -(-sum(_buffer(load).rows for load in loads) // 2)

@@ -33,8 +33,6 @@ class Lowered:
     before: list[Item]
     layers: list[list[Item]]
     behind: list[Item]
-    parameter_rows: int
-    """Rows of parameters that are loaded together at most."""
     rolled: bool
     """Equal layers become one body."""
     builder: Builder
@@ -80,7 +78,7 @@ class _Lowering:
         return Lowered(
             before=[item for _, items in parts[:first] for item in items], layers=layers,
             behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b,
-            parameter_rows=self.mapping.parameter_rows, rolled=self.mapping.rolled)
+            rolled=self.mapping.rolled)
 
     def _operator(self, operator: Operator) -> None:
         match operator:

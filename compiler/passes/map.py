@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, groupby, product
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.whole_attention import WholeMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Mapping", "default_rows", "mappings"]
+__all__ = ["Choice", "Mapping", "choices", "default_rows", "mappings"]
 
 BLOCKS = (128, 64, 32, 16, 8, 4)
 """Cached positions of a block."""
@@ -51,6 +51,26 @@ class Mapping:
     """Equal layers become one body; else loads run ahead from layer to layer."""
     tokens: bool
     """Greedy tokens instead of logits."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Mappings that differ only in how long the weight ring is, the longest first: the first that fits counts."""
+
+    mappings: tuple[Mapping, ...]
+    apart: bool
+    """Every class of buffers has banks of its own."""
+
+
+def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool) -> list[Choice]:
+    """All choices by preference: banks by class first.
+
+    Raises:
+        CompileError: as :func:`mappings`.
+    """
+    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens)
+    found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
+    return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool) -> Iterator[Mapping]:

@@ -16,8 +16,8 @@ __all__ = ["schedule"]
 def schedule(lowered: Lowered, config: Config) -> list[Item]:
     """All items in the order in which they are dispatched."""
     batch = lowered.builder.batch
-    joined = [join(layer, lowered.parameter_rows) for layer in lowered.layers]
-    behind = join(lowered.behind, lowered.parameter_rows)
+    joined = [join(layer) for layer in lowered.layers]
+    behind = join(lowered.behind)
     if lowered.rolled:
         layers = roll([hoist(layer, config) for layer in joined], config, batch_words(batch))
     else:

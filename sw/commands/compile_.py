@@ -27,6 +27,9 @@ def compile_(
         help="Most positions, cached and new ones. Default: what the model sees.")] = None,
     tokens: Annotated[bool, typer.Option(
         "--tokens/--logits", help="Answers are greedy tokens, picked on the device, or logits.")] = True,
+    effort: Annotated[int, typer.Option(
+        "--effort", metavar="N", min=1, max=64,
+        help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
     explain: Annotated[bool, typer.Option(
         "--explain", help="Tell which mappings were tried, why they lost, and what the one that won is.")] = False,
     dump_passes: Annotated[bool, typer.Option(
@@ -46,7 +49,7 @@ def compile_(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
-    from gemmule.compiler.compile import compile_network
+    from gemmule.compiler.mapping.search import compile_best
     from gemmule.compiler.model_file import load_model
     from gemmule.compiler.notes import Notes, described
     from gemmule.io.progress import say, stderr
@@ -58,7 +61,8 @@ def compile_(
     notes = Notes() if explain or dump_passes else None
     begin = time.perf_counter()
     with stderr.status("compiling"):
-        program = compile_network(network, device, rows=rows, context=context, tokens=tokens, notes=notes)
+        program = compile_best(network, device, effort=effort, rows=rows, context=context, tokens=tokens,
+                               notes=notes)
     seconds = time.perf_counter() - begin
     if image is not None:
         write_file(image, program.image, "--save-image")
@@ -90,7 +94,10 @@ def _explain(out: Output, notes: Notes) -> None:
         there = described(lost.mapping) | {"banks": "by class" if lost.apart else "shared"}
         differs = ", ".join(f"{name} {value}" for name, value in there.items() if value != won.get(name))
         out.print(f"tried {number}: {differs or 'as below'}: {lost.why}")
-    out.print(f"takes the first that fits, {'number ' + str(len(notes.tried) + 1) if notes.tried else 'at once'}: "
+    searched = any(lost.why.endswith("cycles") for lost in notes.tried)
+    how = "the one of fewest cycles" if searched else "the first that fits, " + (
+        f"number {len(notes.tried) + 1}" if notes.tried else "at once")
+    out.print(f"takes {how}: "
               + ", ".join(f"{name} {value}" for name, value in won.items()))
 
 

@@ -32,6 +32,9 @@ def model(
     batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    effort: Annotated[int, typer.Option(
+        "--effort", metavar="N", min=1, max=64,
+        help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
@@ -65,7 +68,7 @@ def model(
         raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
     begin = time.perf_counter()
     with stderr.status("compiling"):
-        program = compile_kept(network, loaded.sha256, device, batch=batch,
+        program = compile_kept(network, loaded.sha256, device, batch=batch, effort=effort,
                                rows=min(rows, seq) if phase == "prefill" else rows)
     compile_seconds = time.perf_counter() - begin
     begin = time.perf_counter()

