@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, path_bytes
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.general import general_parts, general_program, saves_without_answers
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.moves import move_parts, move_programs
 from gemmule.compiler.notes import Notes, Tried
 from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
@@ -30,12 +33,14 @@ __all__ = ["compile_network"]
 
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
-                    tokens: bool = False, base_address: int = 0, among: Sequence[Choice] | None = None,
-                    checked: bool = True, notes: Notes | None = None) -> ModelProgram:
+                    tokens: bool = False, general: bool = False, base_address: int = 0,
+                    among: Sequence[Choice] | None = None, checked: bool = True,
+                    notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
-    ``batch``: sequences of a pass, each with so many rows and a cache of its own. A network with a window is compiled
-    for contexts up to the window. ``among``: mappings, of which the first that fits is taken; by default all. Without
+    ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the program
+    that takes hidden rows, runs some of the layers and gives other answers. A network with a window is compiled for
+    contexts up to the window. ``among``: mappings, of which the first that fits is taken; by default all. Without
     ``checked`` the program is only good for timing. ``notes`` get what each pass made.
 
     Raises:
@@ -55,15 +60,26 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
         Registers.ROW: (0, mapping.attention.moved(attention, config.dim, rows))}
     emitted = emit(items, placed, bases)
     commands = with_straight_waits(emitted, config, bounds)
+    more = general_parts(network, config, operators, mapping, bounds) if general else None
+    shifts = move_parts(config, layout, context) if general else None
     keep, kept_bases = commit_commands(config, layout, rows, context)
     sizes = {"program": len(encode_program(commands)), COMMIT: len(encode_program(keep)),
              PATH: path_bytes(config, rows)}
-    regions = _regions(config, sizes | lowered.builder.sizes | {CACHE: batch * layout.size})
+    sizes |= lowered.builder.sizes | {CACHE: batch * layout.size}
+    for name, size in (more.sizes | shifts.sizes).items() if more and shifts else ():
+        sizes[name] = max(size, sizes.get(name, 0))
+    regions = _regions(config, sizes)
     symbols = regions.symbols(base_address)
     commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
                             context=context, base_address=base_address, size=regions.size)
     names = {register: CACHE if region.startswith((NEW, OLD)) else region for region, register in bases.items()
              if not region.endswith(LAYER_REGION)}
+
+    constants = lowered.builder.constants | (more.more_constants(lowered.builder) if more else {})
+    wide = general_program(more, network, config, symbols, layout=layout, rows=rows, batch=batch, context=context,
+                           base_address=base_address, size=regions.size) if more else None
+    moves = move_programs(shifts, config, symbols, layout=layout, batch=batch, context=context,
+                          base_address=base_address, size=regions.size) if shifts else None
 
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(
@@ -71,12 +87,13 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
             size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
             batch=batch, max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
             tokens=tokens, keeps_scores=mapping.attention.keep, registers_of=bases,
-            constants={region: tuple(parts) for region, parts in lowered.builder.constants.items()})
+            constants={region: tuple(parts) for region, parts in constants.items()}, general=wide, moves=moves)
 
     made = program(commands)
     if not checked:
         return made
     final = program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+    final = replace(final, silent_general=saves_without_answers(final))
     if notes:
         notes.emitted("emit", emitted)
         notes.emitted("waits", final.commands)

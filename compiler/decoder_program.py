@@ -92,13 +92,17 @@ class DecoderProgram(Program):
 
     commit: None = None
     """There is no program that keeps a path of a tree: rows are seen in order."""
+    batch: int = 1
 
-    def step(self, rows: Rows, wanted: int) -> Step:
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None) -> Step:
         """:meth:`registers`; there is nothing to write.
 
         Raises:
-            CompileError: as those; the rows are no chain.
+            CompileError: as those; the rows are no chain, or not behind as many ``cached`` ones as positions before.
         """
+        if cached is not None and list(cached) != [int(rows.positions[0])] or rows.hidden is not None:
+            raise CompileError("rows of this program must be tokens right behind the cached ones, not behind "
+                               f"{cached}: import the model, and compile it with general=True")
         if not np.array_equal(rows.mask, np.tri(len(rows), dtype=bool)):
             raise CompileError("rows must be a chain, not a tree: this program sees them in order, propose one path a "
                                "step")

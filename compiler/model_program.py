@@ -9,7 +9,8 @@ import numpy as np
 
 from gemmule.compiler.commit import COMMIT, CommitProgram
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.compiler.general_program import GENERAL, Answers, GeneralProgram
+from gemmule.compiler.ir import Graph, Network, Position, Rows
 from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW, new_region
 from gemmule.compiler.kernels.batch import contexts
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
@@ -17,6 +18,7 @@ from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.moves import COPY, GATHER, Moves
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.isa import MoveFlag, Unit
 from gemmule.numerics import join_planes
@@ -53,6 +55,12 @@ class ModelProgram(Program):
     """Base register by region."""
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]
     """Contents by region, (offset, content)."""
+    general: GeneralProgram | None = None
+    """Hidden rows, some of the layers, other answers; None where it was not compiled."""
+    moves: Moves | None = None
+    """What moves rows of the caches, compiled with it."""
+    silent_general: bool = False
+    """Launches without answers are faster by the general program."""
 
     def registers(self, rows: int, context: int, wanted: int | None = None) -> Registers:
         """Registers of a pass over ``rows`` new rows behind ``context`` cached ones.
@@ -102,20 +110,38 @@ class ModelProgram(Program):
         made.first = tuple(contexts(self.config, cached))
         return made
 
-    def step(self, rows: Rows, wanted: int) -> Step:
-        """A pass over new rows of each sequence, the first right behind its cache; of the last ``wanted`` the answers.
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None) -> Step:
+        """A pass over new rows of each sequence; of the last ``wanted`` the answers, of a batch of all rows or of none.
 
-        Of a batch there are answers of all rows or of none.
+        ``cached``: rows of each sequence before them, by default as many as the first one's position says.
 
         Raises:
             CompileError: sizes out of range, unknown tokens, or rows of other sequences than the program's.
         """
+        if rows.hidden is not None:
+            raise CompileError("hidden rows need the general program: compile with general=True")
         if self.batch == 1:
-            return Step(self.registers(len(rows), int(rows.positions[0]), wanted), tuple(self.inputs(rows)))
+            context = int(rows.positions[0]) if cached is None else cached[0]
+            return Step(self.registers(len(rows), context, wanted), tuple(self.inputs(rows)))
         self.slots(rows)
         counts = np.bincount(rows.sequences)
-        firsts = [int(rows.positions[rows.sequences == i][0]) for i in range(self.batch)]
+        firsts = cached or [int(rows.positions[rows.sequences == i][0]) for i in range(self.batch)]
         return Step(self.registers_of_batch(counts.tolist(), firsts, wanted > 0), tuple(self.inputs(rows)))
+
+    def general_step(self, rows: Rows, cached: Sequence[int], layers: tuple[int, int], wanted: Answers) -> Step:
+        """A pass of the general program over new rows behind ``cached`` ones of each sequence.
+
+        Raises:
+            CompileError: as of :meth:`step`; layers, slots or answers out of range; compiled without ``general``.
+        """
+        if self.general is None:
+            raise CompileError("hidden rows, some of the layers and other answers than tokens need the general "
+                               "program: compile with general=True")
+        self.slots(rows)
+        counts = np.bincount(rows.sequences).tolist()
+        for count, context in zip(counts, cached, strict=True):
+            self._check(count, context)
+        return Step(self.general.registers(counts, cached, layers, wanted), tuple(self.inputs(rows)))
 
     def slots(self, rows: Rows) -> np.ndarray:
         """The device's row of each row  # int64 [rows].
@@ -150,12 +176,17 @@ class ModelProgram(Program):
         Raises:
             CompileError: rows of other sequences than the program's, unknown tokens, or positions beyond the network's.
         """
-        slots = self.slots(rows)
+        slots, tokens, positions = self.slots(rows), rows.tokens, rows.positions
+        if rows.hidden is not None:  # they stand behind the embeddings, and a learned position is not added again
+            inside = rows.hidden >= 0
+            tokens = np.where(inside, self.graph.vocab + rows.hidden, tokens)
+            learned = any(isinstance(node, Position) for node in self.graph.nodes)
+            positions = np.where(inside, self.graph.positions, positions) if learned else positions
         if rows.tokens.max() >= self.graph.vocab:
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
-        for region, values in ((TOKENS, rows.tokens), (POSITIONS, rows.positions)):
+        for region, values in ((TOKENS, tokens), (POSITIONS, positions)):
             if region in self.symbols:
                 placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype="<u2")
                 placed[slots] = values
@@ -178,7 +209,10 @@ class ModelProgram(Program):
     def fill(self, network: Network) -> np.ndarray:
         """DRAM content (uint8, from ``base_address`` on) of a network with this graph."""
         dram = np.zeros(self.size, dtype=np.uint8)
-        for region, image in (("program", self.image), (COMMIT, self.commit.image)):
+        images = [("program", self.image), (COMMIT, self.commit.image)]
+        if self.general and self.moves:
+            images += [(GENERAL, self.general.image), (COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)]
+        for region, image in images:
             self.put(dram, region, np.frombuffer(image, dtype=np.uint8))
         for region, contents in self.constants.items():
             begin = self.symbols[region][0] - self.base_address

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -37,8 +38,10 @@ class Placed:
     dram: np.ndarray
 
 
-Place = Callable[[Config, int], Placed]
-"""Compiles a model for a device, from an address of its DRAM on."""
+class Place(Protocol):
+    """Compiles a model for a device, from an address of its DRAM on; ``general``: with the general program."""
+
+    def __call__(self, config: Config, base: int, general: bool = False) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class Pair:
     draft: Place | None
 
 
-def _place_bundled(name: str, pair: str, config: Config, base: int) -> Placed:
+def _place_bundled(name: str, pair: str, config: Config, base: int, general: bool = False) -> Placed:
+    if general:
+        raise InputError(f"the bundled pair {pair} has one program, of tokens through all layers: use {DEFAULT}")
     program = bundled_program(name, config, base, pair)
     return Placed(program, program.dram)
 
@@ -139,22 +144,22 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
         self.path, self.file, self.bundled = path, file, bundled
-        self.kept: dict[tuple[Config, int], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool], Placed] = {}
 
-    def __call__(self, config: Config, base: int) -> Placed:
-        if (config, base) not in self.kept:
+    def __call__(self, config: Config, base: int, general: bool = False) -> Placed:
+        if (config, base, general) not in self.kept:
             network = self.file.network
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
                     program = compile_kept(network, self.file.sha256, config, rows=default_rows(network.graph, config),
-                                           effort=default_effort(network.graph),
-                                           tokens=True, base_address=base)
+                                           effort=default_effort(network.graph), tokens=True, base_address=base,
+                                           general=general)
                 except CompileError as error:
                     what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)
                     mend = ": use --config base or edge" if self.bundled else ""
                     raise InputError(f"{what} does not run on config {config.name!r}{mend} ({error})") from None
-                self.kept[config, base] = Placed(program, program.fill(network))
-        return self.kept[config, base]
+                self.kept[config, base, general] = Placed(program, program.fill(network))
+        return self.kept[config, base, general]
 
 
 def open_pair(model: str, draft: Path | None = None) -> Pair:

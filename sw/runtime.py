@@ -3,61 +3,31 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Protocol, Self
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
-from gemmule.compiler.commit import CommitProgram
 from gemmule.compiler.ir import Rows
-from gemmule.compiler.program import NO_DRAM, Program, ReadDram, Registers, Step
-from gemmule.sim.launch import Launch
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.moves import Moves
+from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
+from gemmule.sw.forward import Caches, StepProgram, append_rows, forward_rows
+from gemmule.sw.kv import ContiguousKV
 from gemmule.sw.ledger import Ledger
+from gemmule.sw.slots import HiddenSlots
+from gemmule.sw.step import Forward, Hidden, LayerRange, Want
 
 __all__ = ["Forward", "LoadedModel", "StepProgram"]
-
-
-class StepProgram(Protocol):
-    """A compiled decoder: one program for passes over 1 .. ``max_rows`` new rows at any position."""
-
-    @property
-    def base_address(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def max_rows(self) -> int: ...
-
-    @property
-    def max_positions(self) -> int: ...
-
-    @property
-    def commit(self) -> CommitProgram | None:
-        """Keeps a path of a tree in the cache; None: rows must be a chain."""
-
-    def step(self, rows: Rows, wanted: int) -> Step: ...
-
-    def launch(self, name: str, dram: np.ndarray, registers: Registers) -> Launch: ...
-
-    def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]: ...
-
-
-@dataclass(frozen=True)
-class Forward:
-    """Greedy tokens of the last rows that asked for logits (ties go to the lowest index), and the launches."""
-
-    argmax: list[int]
-    results: tuple[Result, ...]
 
 
 class LoadedModel:
     """One model's program, weights and KV cache on a device.
 
-    The KV cache is contiguous in DRAM: the rows of a pass take the slots from the first one's position on, so a
-    rollback is nothing but a smaller position. Of a tree, :meth:`commit` moves the accepted path together.
+    The KV cache is contiguous in DRAM: the rows of a pass take the slots behind the cached ones, so a rollback is
+    nothing but a smaller length. Of a tree, :meth:`commit` moves the accepted path together.
     """
 
     def __init__(self, name: str, program: StepProgram, dram: np.ndarray, device: Device) -> None:
@@ -66,6 +36,9 @@ class LoadedModel:
         self.program = program
         self.device = device
         self.ledger: Ledger | None = None
+        general = program.general if isinstance(program, ModelProgram) else None
+        self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
+        """Shared by all copies."""
         device.write_dram(program.base_address, dram.tobytes())
 
     def charging(self, ledger: Ledger) -> Self:
@@ -74,48 +47,82 @@ class LoadedModel:
         made.ledger = ledger
         return made
 
-    def forward(self, rows: Rows, wanted: int | None = None) -> Forward:
-        """Run new rows of one sequence, the first right behind the cached ones; a long chain in several launches.
+    def kv(self, sequence: int = 0) -> ContiguousKV:
+        """An empty cache for a sequence; its operations are charged like passes."""
+        return ContiguousKV(self, self.program.max_positions, sequence)
 
-        The last ``wanted`` rows get logits (all by default); a launch without any skips the head.
+    # -- passes
+
+    def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
+                layers: Sequence[LayerRange] | None = None) -> Forward:
+        """Run new rows of each sequence behind its cached ones; long chains in several launches.
+
+        Args:
+            rows: by token or by hidden row, those of a sequence one behind the other.
+            want: what is wanted back, by default the greedy tokens of all rows; a number: those of so many last rows. A
+                launch without answered rows skips the head.
+            kv: the caches, of which each of a batch has one; new rows are appended. Without any the first row of each
+                sequence is right behind its cached ones, as its position says.
+            layers: ranges that the rows go through, one launch for each; by default all layers.
 
         Raises:
             DeviceError: the launch ended with a device fault.
+            CompileError: the program does not do it; ``compile_network(.., general=True)`` makes one that does.
             ValueError: the rows do not fit the context or the program.
         """
-        program, position = self.program, int(rows.positions[0])
-        if position + len(rows) > program.max_positions:
-            raise ValueError(
-                f"{self.name}: rows {position}..{position + len(rows) - 1} exceed the context of "
-                f"{program.max_positions} positions; shorten the prompt or --max-new-tokens"
-            )
-        wanted = len(rows) if wanted is None else wanted
-        greedy: list[int] = []
-        results = []
-        parts = [rows] if len(rows) <= program.max_rows else [
-            Rows.chain(rows.tokens[at:at + program.max_rows].tolist(), position + at)
-            for at in range(0, len(rows), program.max_rows)]
-        left = len(rows)
-        for part in parts:
-            left -= len(part)  # rows of later launches
-            here = min(len(part), max(0, wanted - left))
-            results.append(self._run(program, program.step(part, here)))
-            greedy += program.read_tokens(self.device.read_dram, here)
-        return Forward(greedy, tuple(results))
+        found = forward_rows(self, rows, want if isinstance(want, Want) else Want(last=want), kv, layers)
+        for caches in (kv, *(part.kv for part in layers or ())):
+            append_rows(caches, rows)
+        return found
 
-    def commit(self, position: int, path: list[int]) -> None:
+    def slots_of(self, hidden: Hidden) -> np.ndarray:
+        """Where hidden rows stand, for :meth:`gemmule.compiler.ir.Rows.entering`  # int64 [rows].
+
+        Raises:
+            ValueError: others have taken their place.
+        """
+        if self.slots is None:
+            raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
+        return self.slots.check(hidden)
+
+    # -- the cache
+
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
         """Keep of the rows that the last pass added at ``position`` those of the accepted path, one behind the other.
+
+        Returns cycles, host work included; so do the following.
 
         Raises:
             DeviceError: the launch ended with a device fault.
         """
         program = self.program.commit
-        step = program.step(position, path) if program else None
-        if program and step:
-            self._run(program, step)
+        step = program.step(position, path, sequence) if program else None
+        return self._cost(self.run(program, step)) if program and step else 0
 
-    def _run(self, program: StepProgram | Program, step: Step) -> Result:
-        """One launch."""
+    def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
+        """``rows`` rows from one (sequence, first row) to another, in all layers."""
+        copies = self._moves().copy
+        return self._cost(self.run(copies, copies.step(source, target, rows)))
+
+    def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
+        """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
+        gather = self._moves().gather
+        return self._cost(self.run(gather, gather.step(sequence, slots)))
+
+    def _moves(self) -> Moves:
+        moves = self.program.moves if isinstance(self.program, ModelProgram) else None
+        if moves is None:
+            raise ValueError(f"{self.name}: copies and gathers of cached rows need their programs: compile with "
+                             "general=True")
+        return moves
+
+    # -- launches
+
+    def _cost(self, result: Result) -> int:
+        return int(result.cycles) + self.device.config.host.launch_cycles
+
+    def run(self, program: StepProgram | Program, step: Step) -> Result:
+        """One launch: the only place where any is charged."""
         for address, content in step.inputs:
             self.device.write_dram(address, content.tobytes())
         self.device.load(program.launch(self.name, NO_DRAM, step.registers))

@@ -27,11 +27,13 @@ class Session:
     A context manager: the RTL back end runs a simulator process.
     """
 
-    def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None) -> None:
+    def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
+                 general: bool = False) -> None:
+        """``general``: models also take hidden rows, run some of their layers and give other answers than tokens."""
         pair = pair or bundled_pair()
-        target = pair.target(config, 0)
+        target = pair.target(config, 0, general)
         size = round_up(target.program.size, ALIGN)
-        draft = pair.draft(config, size) if pair.draft else None
+        draft = pair.draft(config, size, general) if pair.draft else None
         if draft:
             size = round_up(size + draft.program.size, ALIGN)
         self.config = config

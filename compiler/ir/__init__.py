@@ -21,11 +21,12 @@ from gemmule.compiler.ir.nodes import (
     Rope,
     Type,
 )
+from gemmule.compiler.ir.part import layer_part, residuals
 from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
     "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Function",
     "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows",
-    "Signature", "Tensor", "Type", "activate", "listing", "signature",
+    "Signature", "Tensor", "Type", "activate", "layer_part", "listing", "residuals", "signature",
 ]

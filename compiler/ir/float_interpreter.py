@@ -78,6 +78,8 @@ class FloatInterpreter:
         graph = self.network.graph
         if cache.dtype != np.float32 or cache.width != {at.name: at.kv_heads * at.head_dim for at in graph.attentions}:
             raise CompileError("a pass must have a cache of its own network, not of another one")
+        if rows.hidden is not None and not feed:
+            raise CompileError("hidden rows are in a device's memory: feed them")
         if rows.tokens.max() >= graph.vocab:
             raise CompileError(f"tokens must be below {graph.vocab:,}, not {rows.tokens.max()}")
         if rows.positions.max() >= graph.positions:

@@ -65,6 +65,8 @@ class IntegerInterpreter:
             CompileError: a token or position that the network does not have.
         """
         graph, values = self.network.graph, dict[str, np.ndarray]()
+        if rows.hidden is not None and not feed:
+            raise CompileError("hidden rows are in a device's memory: feed them")
         if rows.tokens.max() >= graph.vocab:
             raise CompileError(f"tokens must be from 0 to {graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= graph.positions:

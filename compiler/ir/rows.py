@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -29,6 +29,8 @@ class Rows:
     """Number of each row's sequence, int64 [rows]."""
     mask: np.ndarray
     """bool [rows, rows]: row i sees new row j. Never another sequence's; always itself."""
+    hidden: np.ndarray | None = None
+    """Slot of the hidden row that stands in the place of a token's embedding, int64 [rows]; -1: the token's."""
 
     def __post_init__(self) -> None:
         count = len(self.tokens)
@@ -42,6 +44,8 @@ class Rows:
             raise CompileError("tokens and positions must be at least 0")
         if not self.mask.diagonal().all():
             raise CompileError(f"row {int(np.argmin(self.mask.diagonal()))} must see itself")
+        if self.hidden is not None and (len(self.hidden) != count or self.hidden.min() < -1):
+            raise CompileError(f"each of {count} rows must have a hidden row's slot, or -1, not {self.hidden.tolist()}")
         if (self.mask & (self.sequences[:, None] != self.sequences[None])).any():
             raise CompileError("a row must see no row of another sequence")
 
@@ -64,6 +68,16 @@ class Rows:
             positions = self.positions[own]
             seen &= np.concatenate([cached, positions])[None] > positions[:, None] - window
         return seen
+
+    def take(self, index: np.ndarray) -> Self:
+        """Some of the rows, in this order  # int [taken]."""
+        return type(self)(
+            tokens=self.tokens[index], positions=self.positions[index], sequences=self.sequences[index],
+            mask=self.mask[np.ix_(index, index)], hidden=None if self.hidden is None else self.hidden[index])
+
+    def entering(self, hidden: np.ndarray) -> Self:
+        """The same rows, each with the hidden row of a slot in the place of its token; -1: by its token."""
+        return replace(self, hidden=np.asarray(hidden, dtype=np.int64))
 
     @classmethod
     def ragged(cls, tokens: Sequence[Sequence[int]], first: Sequence[int]) -> Self:

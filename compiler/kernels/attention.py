@@ -56,6 +56,10 @@ class AttentionMapping(ABC):
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
         """Scratchpad rows of the buffers for keys and values, and of a head's probabilities."""
 
+    @abstractmethod
+    def buffers(self, node: Attention, dim: int, preload: int) -> tuple[Buffer, ...]:
+        """For cached keys and values, the same for all layers."""
+
     def layout(self, graph: Graph, config: Config, batch: int, rows: int) -> KvLayout:
         """Of the cache of ``batch`` sequences, to which a pass adds ``rows`` rows each."""
         return KvLayout.of(graph, config, self.context, batch, rows, self.joined)

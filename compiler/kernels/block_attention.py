@@ -65,10 +65,10 @@ class BlockMapping(AttentionMapping):
         probabilities = self.blocks * ceil_div(self.block, dim) * attention_rows(node, rows)
         return self.ring * ceil_div(node.head_dim, dim) * self.block * self.pair + probabilities
 
-    def buffers(self, node: Attention, dim: int, align: int) -> tuple[Buffer, ...]:
-        """The ring: a turn's keys, then its values."""
+    def buffers(self, node: Attention, dim: int, preload: int) -> tuple[Buffer, ...]:
+        """A turn's keys, then its values."""
         rows = ceil_div(node.head_dim, dim) * self.block * self.pair
-        return tuple(Buffer(f"block {i}", rows, Bank.STREAM, align) for i in range(self.ring))
+        return tuple(Buffer(f"block {i}", rows, Bank.STREAM, preload) for i in range(self.ring))
 
 
 class BlockAttention(AttentionKernel):

@@ -30,28 +30,41 @@ def new_residual(b: Builder, columns: int) -> At:
     return At(Buffer("residual", 2 * b.rows * ceil_div(columns, b.config.dim), Bank.STATE))
 
 
-def embed(b: Builder, node: Embedding, position: Position | None, residual: At) -> None:
-    """``sat16(embedding[token] + position[position])`` into the residual planes."""
+def embed(b: Builder, node: Embedding, position: Position | None, residual: At, slots: int = 0) -> None:
+    """``sat16(embedding[token] + position[position])`` into the residual planes.
+
+    ``slots``: rows of the residual stream that may be taken in place of embeddings; they stand behind the table, so
+    their numbers are those of further tokens, and their position is one more, whose row is 0.
+    """
     dim, groups = b.config.dim, ceil_div(node.columns, b.config.dim)
     content = EmbeddingRows.of(node, dim)
     offset = b.constant("embedding", content)
     size = content.size // node.vocab
+    _more_rows(b, "embedding", slots * size)
     b.add(Unit.LOAD, "embeddings", region="embedding", offset=offset, stride=size, bytes=size, row=residual,
-          row_stride=1, block_stride=b.rows, rows=b.m, flags={MoveFlag.INDEXED}, list=0, last_index=node.vocab - 1)
+          row_stride=1, block_stride=b.rows, rows=b.m, flags={MoveFlag.INDEXED}, list=0,
+          last_index=node.vocab + slots - 1)
     if position is None:
         return
     table = PositionRows.of(position, dim)
     offset, size = b.constant("position", table), table.size // position.positions
+    _more_rows(b, "position", size if slots else 0)
     most = max(1, b.config.acc_rows // 2 // b.rows)
     for first in range(0, groups, most):
         count = min(most, groups - first)
         acc = At(Buffer("positions", count * b.rows, Bank.ACCUMULATOR))
         b.add(Unit.LOAD, "positions", region="position", offset=offset + 4 * dim * first, stride=size,
               bytes=4 * dim * count, row=acc, row_stride=1, block_stride=b.rows, rows=b.m, list=b.rows,
-              flags={MoveFlag.INDEXED, MoveFlag.ACCUMULATOR}, last_index=position.positions - 1)
+              flags={MoveFlag.INDEXED, MoveFlag.ACCUMULATOR}, last_index=position.positions - (0 if slots else 1))
         b.add(Unit.VECTOR, "add positions", op=VOp.REQUANT, flags={RequantFlag.RESIDUAL}, src0=acc, src0_stride=b.rows,
               dst=residual + 2 * first * b.rows, dst_stride=2 * b.rows, mult=1, shift=0, m=b.m,
               n=min(count * dim, node.columns - first * dim))
+
+
+def _more_rows(b: Builder, region: str, size: int) -> None:
+    """Room behind what a region holds, in whole rows of all DRAM banks: what follows stands in the banks it did."""
+    step = b.config.dram.banks * b.config.dram.row_bytes
+    b.reserve(region, b.sizes[region] + ceil_div(size, step) * step)
 
 
 def load_angles(b: Builder, node: Rope) -> At:

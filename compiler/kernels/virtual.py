@@ -100,6 +100,8 @@ class SetDisplacement:
     further: bool = False
     origin: str | None = None
     """Another region from whose displacement the amount counts."""
+    word: int | None = None
+    """The amount is this word of the parameter memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +167,19 @@ class Registers:
     """Where a layer's scalings begin among the halves of the parameter memory."""
     SCALINGS = (8, 10, 12, 14)
     """First registers of pairs that hold a scaling."""
+    LAYERS = 8
+    """Of the general program: layers of a launch, until the first one begins."""
+    LOGIT_ROWS = 9
+    """Of the general program, behind the layers: rows whose logits are stored; so the following ones."""
+    TOP_ROWS = 10
+    EXPONENT_ROWS = 11
+    HIDDEN_ROWS = 12
+    COLUMN = 13
+    """First column of a loop over columns; :data:`LEFT` columns are left."""
+    KEYS = 8
+    """Columns that are left and largest ones so far."""
+    SCALE = 14
+    """First of the two that hold a launch's scaling of logits."""
 
 
 @dataclass
@@ -209,12 +224,12 @@ class Builder:
         self.items += items
 
     @contextmanager
-    def loop(self, times: Length, shift: int, note: str) -> Iterator[None]:
+    def loop(self, times: Length, shift: int, note: str, *, local: bool = False) -> Iterator[None]:
         """What is appended inside becomes a body."""
         outer, self.items = self.items, []
         yield
         body, self.items = tuple(self.items), outer
-        self.items.append(Loop(body=body, times=times, shift=shift, note=note))
+        self.items.append(Loop(body=body, times=times, shift=shift, note=note, local=local))
 
     def constant(self, region: str, content: Constant) -> int:
         """Place content at the end of a region; returns its offset, aligned to a burst where it is large."""

@@ -48,6 +48,10 @@ class WholeMapping(AttentionMapping):
         """Scratchpad rows of a buffer: keys of its heads, then values."""
         return 2 * self.heads * ceil_div(node.head_dim, dim) * self.pitch(preload)
 
+    def buffers(self, node: Attention, dim: int, preload: int) -> tuple[Buffer, ...]:
+        rows = self.buffer_rows(node, dim, preload)
+        return tuple(Buffer(f"cache {i}", rows, Bank.STREAM, preload) for i in range(self.ring))
+
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
         probabilities = ceil_div(self.context, dim) * attention_rows(node, rows)
         return self.ring * self.buffer_rows(node, dim, 1) + probabilities
@@ -56,13 +60,13 @@ class WholeMapping(AttentionMapping):
 class WholeAttention(AttentionKernel):
     """One layer."""
 
-    def __init__(self, b: Builder, node: Attention, mapping: WholeMapping, number: int, masks: At) -> None:
-        dim, preload = b.config.dim, b.config.preload
-        self.mapping, self.pitch = mapping, mapping.pitch(preload)
+    def __init__(self, b: Builder, node: Attention, mapping: WholeMapping, number: int, masks: At,
+                 ring: tuple[Buffer, ...]) -> None:
+        """``ring``: buffers for keys and values, of all layers."""
+        self.mapping, self.pitch = mapping, mapping.pitch(b.config.preload)
         self.total = Length(mapping.context, Registers.TOTAL)
         self.in_place = mapping.heads == node.kv_heads
-        self.ring = tuple(At(Buffer(f"{node.name} cache {i}", mapping.buffer_rows(node, dim, preload), Bank.STREAM,
-                                    preload)) for i in range(mapping.ring))
+        self.ring = tuple(map(At, ring))
         super().__init__(b, node, mapping, number, masks)
 
     def _new_rows(self) -> tuple[At, int, tuple[Dyn, int, int]]:

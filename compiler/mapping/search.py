@@ -50,7 +50,8 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
             break
         tried = Notes()
         try:
-            program = compile_network(network, config, among=[choice], checked=False, notes=tried, **shared)
+            program = compile_network(network, config, among=[choice], checked=False, notes=tried,
+                                      **{**shared, "general": False})
         except CompileError:
             continue
         if program.image in seen or tried.mapping is None:

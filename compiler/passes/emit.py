@@ -42,6 +42,9 @@ def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, 
             case Step():
                 found.append(_command(item, rows, bases))
             case SetDisplacement():
+                if item.word is not None:
+                    found.append(set_displacement(bases[item.region], Source.WORD, index=item.word, note=item.region))
+                    continue
                 origin = item.origin or (item.region if item.further else None)
                 source = Source.ZERO if origin is None else Source.DISPLACEMENT
                 found.append(set_displacement(bases[item.region], source, bases[origin] if origin else 0,

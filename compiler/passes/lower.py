@@ -11,17 +11,21 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Network
 from gemmule.compiler.kernels import embed, head, mlp
+from gemmule.compiler.kernels.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.block_attention import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
+from gemmule.compiler.kernels.exponents import exponent_sums
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
-from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item
+from gemmule.compiler.kernels.top import largest
+from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
 from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, nodes_of
 from gemmule.compiler.passes.map import Mapping
 from gemmule.config import Config
+from gemmule.isa import Length
 
 __all__ = ["Lowered", "lower"]
 
@@ -39,9 +43,10 @@ class Lowered:
     """Holds the contents of DRAM."""
 
 
-def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping) -> Lowered:
-    """Commands on virtual buffers for every operator."""
-    return _Lowering(network, config, mapping).run(operators)
+def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping,
+          general: General | None = None) -> Lowered:
+    """Commands on virtual buffers for every operator; ``general``: of the general program."""
+    return _Lowering(network, config, mapping, general).run(operators)
 
 
 def _layer(operator: Operator) -> int | None:
@@ -49,8 +54,9 @@ def _layer(operator: Operator) -> int | None:
 
 
 class _Lowering:
-    def __init__(self, network: Network, config: Config, mapping: Mapping) -> None:
+    def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None) -> None:
         self.b = Builder(config, network, mapping.rows, mapping.batch)
+        self.general = general
         self.mapping, self.config = mapping, config
         self.ring = Ring(mapping.ring_slots, mapping.ring_rows, config.preload, mapping.acc_rows,
                          mapping.parameter_rows)
@@ -60,7 +66,7 @@ class _Lowering:
         self.angles: At | None = None
         self.masks: At | None = None
         self.nobody: At | None = None
-        self.blocks: tuple[Buffer, ...] = ()
+        self.cached: tuple[Buffer, ...] = ()
         self.layers = 0
 
     def run(self, operators: Sequence[Operator]) -> Lowered:
@@ -69,8 +75,11 @@ class _Lowering:
         parts: list[tuple[int | None, list[Item]]] = []
         for layer, group in groupby(operators, _layer):
             self.ring.rewind()  # so that equal layers use the same buffers
-            for operator in group:
-                self._operator(operator)
+            if self.general and layer is None and self.layers:
+                self._answers(self.general, list(group))
+            else:
+                for operator in group:
+                    self._operator(operator)
             parts.append((layer, self.b.items))
             self.b.items = []
         layers = [items for layer, items in parts if layer is not None]
@@ -84,7 +93,8 @@ class _Lowering:
         match operator:
             case Embed():
                 self.residual = embed.new_residual(self.b, operator.embedding.columns)
-                embed.embed(self.b, operator.embedding, operator.position, self.residual)
+                embed.embed(self.b, operator.embedding, operator.position, self.residual,
+                            self.general.slots if self.general else 0)
             case Normalize():
                 self.values[operator.norm.name] = [normalize_rows(self.b, operator.norm, self._residual())]
             case Attend():
@@ -99,6 +109,20 @@ class _Lowering:
                 write = head.tokens if self.mapping.tokens else head.logits
                 write(self.b, self.ring, operator.linear, self._one(operator.linear.x))
 
+    def _answers(self, general: General, operators: Sequence[Operator]) -> None:
+        """What the general program gives back: the last norm and the head run where rows are answered."""
+        b, head = self.b, next(operator for operator in operators if isinstance(operator, Head)).linear
+        layout = AnswerLayout.of(self.config, b.rows, head.columns, general.top)
+        begin_answers(b, self._residual(), head.depth)
+        with b.loop(Length(1, Registers.WANTED), 0, "head", local=True):
+            for operator in operators:
+                if isinstance(operator, Head):
+                    head_answers(b, self.ring, operator.linear, self._one(operator.linear.x), layout)
+                else:
+                    self._operator(operator)
+        exponent_sums(b, layout)
+        largest(b, layout)
+
     def _begin(self, operators: Sequence[Operator]) -> None:
         """Index lists, angles, bitmaps and the buffers for blocks of the cache."""
         attends = [operator for operator in operators if isinstance(operator, Attend)]
@@ -111,8 +135,7 @@ class _Lowering:
         if attends:
             node = attends[0].attention
             self.masks = load_masks(self.b, rows)
-            if isinstance(self.mapping.attention, BlockMapping):
-                self.blocks = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
+            self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
         if ropes:
             self.angles = embed.load_angles(self.b, ropes[0])
 
@@ -158,9 +181,9 @@ class _Lowering:
             case BlockMapping() as blocks:
                 if self.nobody is None:
                     raise CompileError(f"{node.name}: no bitmaps that see nothing")
-                return BlockAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.blocks)
+                return BlockAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.cached)
             case WholeMapping() as whole:
-                return WholeAttention(self.b, node, whole, self.layers, masks)
+                return WholeAttention(self.b, node, whole, self.layers, masks, self.cached)
         raise TypeError(f"no attention of {type(self.mapping.attention).__name__}")
 
     def _project(self, operator: Project) -> None:

@@ -8,15 +8,16 @@ on; scalings stand in the parameter memory, layer by layer, and come to length r
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, Registers, SetDisplacement, Step, leaves
 from gemmule.config import Config
 from gemmule.control import params, set_length
 from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, Source, Unit
 
-__all__ = ["LAYER_REGION", "roll"]
+__all__ = ["LAYER_REGION", "LayerStrides", "roll", "roll_ranges"]
 
 SCALING = ("mult", "shift", "shift2")
 """Fields that a register pair takes the place of."""
@@ -24,6 +25,17 @@ LAYER_REGION = " of the layer"
 """Behind a region's name: a base register that only holds the displacement of a layer's part of it."""
 Halves = tuple[tuple[int, int], ...]
 """Scalings of a command by layer: what the two registers hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerStrides:
+    """What a launch of some of the layers begins with."""
+
+    layers: int
+    strides: Mapping[str, int]
+    """Bytes from a layer's part of a region to the next layer's, in the order of the words that displace them."""
+    scalings: int
+    """Halves of the parameter memory that a layer's scalings take."""
 
 
 class _UnequalError(Exception):
@@ -41,6 +53,24 @@ def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0) ->
         except _UnequalError:
             pass
     return [item for layer in layers for item in layer]
+
+
+def roll_ranges(layers: Sequence[Sequence[Item]], config: Config, reserved: int,
+                word: int) -> tuple[list[Item], LayerStrides]:
+    """Items that do what some of the layers do: registers say which is the first and how many there are.
+
+    ``word``: first of the words of the parameter memory that displace regions at the first layer.
+
+    Raises:
+        CompileError: the layers are not equal.
+    """
+    try:
+        roller = _Roller(layers, config.parameter_words - reserved)
+        return roller.run(word), roller.ranges
+    except _UnequalError:
+        raise CompileError("ranges of layers need equal layers, whose scalings fit the parameter memory "
+                           f"({config.parameter_words} words): compile without general=True, or raise "
+                           "parameter_words") from None
 
 
 def _walk(items: Sequence[Item]) -> Iterator[Item]:
@@ -101,12 +131,15 @@ class _Roller:
                 (int(mult), int(shift) | int(shift2) << 6) for mult, shift, shift2 in scaled)  # type: ignore[arg-type]
         if first.region is not None:
             offsets = [int(step.fields.get("offset", 0)) for step in steps]  # type: ignore[arg-type]
-            moved = {b - a for a, b in zip(offsets, offsets[1:])}
+            moved = {b - a for a, b in zip(offsets, offsets[1:])} or {0}
             if len(moved) != 1 or self.strides.setdefault(first.region, min(moved)) != min(moved):
                 raise _UnequalError
 
-    def run(self) -> list[Item]:
-        """Parameters, the loop, and displacements back at 0."""
+    def run(self, word: int | None = None) -> list[Item]:
+        """Parameters, the loop, and displacements back at 0.
+
+        ``word``: the launch says which layers, and words from this one on where they begin.
+        """
         body = list(self._body(self.layers[0], inside=False))
         count, used = len(self.layers), 2 * len(self.places)
         halves = [0] * (used * count)
@@ -120,11 +153,17 @@ class _Roller:
         begin: list[Item] = [params(at, *(word - (word >> 31 << 32) for word in words[at:at + PARAMS_WORDS]))
                              for at in range(0, len(words), PARAMS_WORDS)]
         if used:
-            begin.append(set_length(Registers.POINTER, note="scalings of the first layer"))
+            if word is None:
+                begin.append(set_length(Registers.POINTER, note="scalings of the first layer"))
             body.append(set_length(Registers.POINTER, Source.LENGTH, Registers.POINTER, amount=used))
         moved = [(region, stride) for region, stride in self.strides.items() if stride]
         body += [SetDisplacement(self._holder(region), stride, further=True) for region, stride in moved]
-        loop = Loop(body=tuple(body), times=Length(count), note="layers", local=True)
+        times = Length(count)
+        if word is not None:
+            begin += [SetDisplacement(self._holder(region), 0, word=word + i) for i, (region, _) in enumerate(moved)]
+            times = Length(count, Registers.LAYERS)
+            self.ranges = LayerStrides(layers=count, strides=dict(moved), scalings=used)
+        loop = Loop(body=tuple(body), times=times, note="layers", local=True)
         return [*begin, loop, *(SetDisplacement(self._holder(region), 0) for region, _ in moved)]
 
     def _holder(self, region: str) -> str:

@@ -1,0 +1,42 @@
+"""Some layers of a network as a network of its own: what a pass through a range of layers computes."""
+
+from __future__ import annotations
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir.graph import Graph, Network
+from gemmule.compiler.ir.nodes import AnyNode, Norm
+
+__all__ = ["layer_part", "residuals"]
+
+
+def residuals(graph: Graph) -> list[str]:
+    """Names of the residual stream's values: before the first layer, then behind each  # [layers + 1]."""
+    firsts: dict[int | None, str] = {}
+    for node in graph.nodes:
+        if isinstance(node, Norm):
+            firsts.setdefault(node.layer, node.x)
+    return [firsts[layer] for layer in (*range(graph.layers), None)]
+
+
+def layer_part(network: Network, first: int, count: int) -> Network:
+    """Embeddings, ``count`` layers from ``first`` on, the last norm and the head; names stay.
+
+    Raises:
+        CompileError: there are no such layers.
+    """
+    graph = network.graph
+    if not 0 <= first <= first + count <= graph.layers:
+        raise CompileError(f"layers must lie within 0 to {graph.layers}, not {first} to {first + count}")
+    values = residuals(graph)
+    last = values[first + count] if count else values[0]
+    nodes: list[AnyNode] = []
+    for node in graph.nodes:
+        if node.layer is None or first <= node.layer < first + count:
+            renamed = {values[first]: values[0]} if node.layer == first else {}
+            if node.layer is None:
+                renamed = {values[-1]: last}
+            nodes.append(node.model_copy(update={
+                name: renamed.get(getattr(node, name), getattr(node, name)) for name in node.INPUTS}))
+    made = Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions, nodes=tuple(nodes),
+                 output=graph.output)
+    return Network(made, network.weights)

@@ -1,0 +1,211 @@
+"""A pass, launch by launch: by the plain program where greedy tokens are wanted, else by the general one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log2
+from typing import Protocol
+
+import numpy as np
+
+from gemmule.compiler.commit import CommitProgram
+from gemmule.compiler.general_program import Answers
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.program import Program, ReadDram, Registers, Step
+from gemmule.compiler.quantize.scale import pair
+from gemmule.sim.launch import Launch
+from gemmule.sim.result import Result
+from gemmule.sw.answers import Collected
+from gemmule.sw.device import Device
+from gemmule.sw.kv import KV
+from gemmule.sw.pieces import Piece, pieces
+from gemmule.sw.slots import HiddenSlots
+from gemmule.sw.step import Forward, Hidden, LayerRange, Want
+
+__all__ = ["Caches", "Runner", "StepProgram", "append_rows", "forward_rows"]
+
+Caches = KV | Sequence[KV]
+"""Of a single sequence, or of each of a batch."""
+
+
+class StepProgram(Protocol):
+    """A compiled decoder: one program for passes over 1 .. ``max_rows`` new rows of each sequence at any position."""
+
+    @property
+    def base_address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def max_rows(self) -> int: ...
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    @property
+    def commit(self) -> CommitProgram | None:
+        """Keeps a path of a tree in the cache; None: rows must be a chain."""
+
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None) -> Step: ...
+
+    def launch(self, name: str, dram: np.ndarray, registers: Registers) -> Launch: ...
+
+    def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]: ...
+
+
+class Runner(Protocol):
+    """A model on a device that runs launches."""
+
+    name: str
+    program: StepProgram
+    device: Device
+    slots: HiddenSlots | None
+
+    def run(self, program: StepProgram | Program, step: Step) -> Result: ...
+
+
+def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
+                 layers: Sequence[LayerRange] | None) -> Forward:
+    """:meth:`gemmule.sw.runtime.LoadedModel.forward`, but that caches do not know of the new rows yet."""
+    cached, answered = _cached(model, rows, kv), _answered(rows, want)
+    if want.plain and layers is None and rows.hidden is None:
+        return _plain(model, rows, answered, cached, kv is not None)
+    return _general(model, rows, want, answered, cached, layers)
+
+
+def append_rows(kv: Caches | None, rows: Rows) -> None:
+    """Tell caches of the new rows of their sequences."""
+    for cache in _several(kv) if kv is not None else ():
+        cache.append(int((rows.sequences == cache.sequence).sum()))
+
+
+def _several(kv: Caches) -> Sequence[KV]:
+    return kv if isinstance(kv, Sequence) else [kv]
+
+
+def _cached(model: Runner, rows: Rows, kv: Caches | None) -> list[int]:
+    """Cached rows of each sequence."""
+    batch, most = model.program.batch, model.program.max_positions
+    if kv is None:
+        starts = [rows.positions[rows.sequences == i] for i in range(batch)]
+        cached = [int(at[0]) if len(at) else most for at in starts]
+    else:
+        caches = _several(kv)
+        if [cache.sequence for cache in caches] != list(range(batch)):
+            raise ValueError(f"a pass takes a cache for each of {batch} sequences in their order, not of "
+                             f"{[cache.sequence for cache in caches]}")
+        cached = [cache.length for cache in caches]
+    for sequence, (first, count) in enumerate(zip(cached, np.bincount(rows.sequences, minlength=batch))):
+        if count and first + count > most:
+            raise ValueError(
+                f"{model.name}: rows {first}..{first + count - 1} exceed the context of {most} positions; shorten the "
+                "prompt or --max-new-tokens")
+        if not count and first >= most:
+            raise ValueError(
+                f"{model.name}: sequence {sequence} must have rows in each pass, or a cache with room for one, not "
+                f"{first} of {most} rows: truncate it where it is done with")
+    return cached
+
+
+def _answered(rows: Rows, want: Want) -> np.ndarray:
+    """The last rows of each sequence  # bool [rows]."""
+    found = np.ones(len(rows), dtype=bool)
+    if want.last is not None:
+        for sequence in np.unique(rows.sequences):
+            own = np.flatnonzero(rows.sequences == sequence)
+            found[own[:max(0, len(own) - want.last)]] = False
+    return found
+
+
+def _places(program: StepProgram, piece: Piece, answered: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Of a launch: its answered rows in the pass, where their answers stand, and how many answers there are."""
+    inside = (piece.index >= 0) & answered[piece.index]
+    index = piece.index[inside]
+    if program.batch == 1 or not len(index) or not isinstance(program, ModelProgram):
+        return index, np.arange(len(index)), len(index)
+    return index, program.slots(piece.rows)[inside], program.batch * program.max_rows
+
+
+def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool) -> Forward:
+    """Greedy tokens by the plain program; launches without any by the general one where that is faster."""
+    program, results = model.program, []
+    found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
+    for piece in pieces(rows, program.max_rows, program.batch, cached):
+        index, to, count = _places(program, piece, answered)
+        lengths = [length + done for length, done in zip(cached, piece.before)]
+        if isinstance(program, ModelProgram) and program.general and program.silent_general and not count:
+            layers = (0, program.graph.layers)
+            results.append(model.run(program.general, program.general_step(
+                piece.rows, lengths, layers, Answers(rows=0))))
+            continue
+        results.append(model.run(program, program.step(piece.rows, count, lengths if kept else None)))
+        if count:
+            found[place[index]] = np.array(program.read_tokens(model.device.read_dram, count))[to]
+    return Forward(found.tolist(), tuple(results))
+
+
+def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached: list[int],
+             layers: Sequence[LayerRange] | None) -> Forward:
+    """Whatever is wanted, by the general program: a launch for each range of layers."""
+    program, slots = model.program, model.slots
+    if not isinstance(program, ModelProgram) or program.general is None or slots is None:
+        raise ValueError(f"{model.name}: hidden rows, ranges of layers and other answers than tokens need the general "
+                         "program: compile with general=True")
+    general, graph, temperature = program.general, program.graph, want.temperature
+    if want.top > general.answers.top:
+        raise ValueError(f"the largest logits of a row are at most {general.answers.top}, not {want.top}: take fewer, "
+                         "or logits")
+    ranges = _cut(layers or [LayerRange(first=0, count=graph.layers)], want.hidden)
+    scale = graph.by_name[graph.output].type.scale
+    assert isinstance(scale, float)
+    exponents = pair(scale / temperature * log2(np.e) * 1024) if temperature else None
+    collected = Collected(want, answered, graph.vocab, exponents)
+    hidden: dict[int, list[Hidden]] = {depth: [] for depth in want.hidden}
+    stores = [part.end in hidden or number < len(ranges) - 1 for number, part in enumerate(ranges)]
+    parts = list(pieces(rows, program.max_rows, program.batch, cached))
+    if hidden:
+        slots.check_room(len(parts) * sum(stores))
+    results = []
+    for piece in parts:
+        index, to, count = _places(program, piece, answered)
+        taken = piece.rows
+        for part, stored in zip(ranges, stores):
+            before = cached if part.kv is None else _cached(model, rows, part.kv)
+            slot, stamp = slots.take() if stored else (None, 0)
+            wanted = Answers(rows=count if part is ranges[-1] else 0, logits=want.logits, top=want.top > 0,
+                             scale=exponents, hidden=slot)
+            results.append(model.run(general, program.general_step(
+                taken, [length + done for length, done in zip(before, piece.before)], (part.first, part.count),
+                wanted)))
+            if slot is not None:
+                places = slot + program.slots(piece.rows)
+                taken = taken.entering(places)
+                if part.end in hidden:
+                    hidden[part.end].append(Hidden(places[piece.index >= 0], part.end, (stamp,)))
+        if count:
+            collected.take(general, model.device.read_dram, index, to, count)
+    return collected.forward(tuple(results), {depth: _joined(found) for depth, found in hidden.items()})
+
+
+def _cut(layers: Sequence[LayerRange], depths: Sequence[int]) -> list[LayerRange]:
+    """The ranges, each ended where hidden rows are wanted."""
+    found = []
+    for part in layers:
+        edges = [part.first, *sorted(depth for depth in set(depths) if part.first < depth < part.end), part.end]
+        found += [replace(part, first=first, count=end - first) for first, end in zip(edges, edges[1:])]
+    missing = set(depths) - {part.end for part in found}
+    if missing:
+        raise ValueError(f"hidden rows can be had behind the layers of the pass, not behind {sorted(missing)}: run "
+                         "those layers")
+    return found
+
+
+def _joined(parts: Sequence[Hidden]) -> Hidden:
+    return Hidden(np.concatenate([part.slots for part in parts]), parts[0].depth,
+                  tuple(stamp for part in parts for stamp in part.stamps))

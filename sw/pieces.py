@@ -1,0 +1,69 @@
+"""Rows of a pass, launch by launch: as many of each sequence as a program takes, and one for those without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.ir import Rows
+
+__all__ = ["Piece", "pieces"]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The rows of one launch."""
+
+    rows: Rows
+    index: np.ndarray
+    """Which rows of the pass they are, int64 [rows]; -1: a row that only fills a sequence's place."""
+    before: tuple[int, ...]
+    """Rows of each sequence in launches before."""
+
+
+def pieces(rows: Rows, max_rows: int, batch: int, cached: Sequence[int]) -> Iterator[Piece]:
+    """Up to ``max_rows`` rows of each of ``batch`` sequences a launch, behind ``cached`` ones.
+
+    Raises:
+        ValueError: rows of a sequence that is not there; more than a launch takes that are no chain, or hidden.
+    """
+    if rows.sequences.max() >= batch or rows.sequences.min() < 0:
+        raise ValueError(f"a pass takes rows of sequences 0 to {batch - 1}, not of {int(rows.sequences.max())}: "
+                         "compile for a batch of more")
+    own = [np.flatnonzero(rows.sequences == i) for i in range(batch)]
+    most = max(len(index) for index in own)
+    if most <= max_rows and all(len(index) for index in own):
+        yield Piece(rows.take(np.concatenate(own)) if batch > 1 else rows, np.concatenate(own), (0,) * batch)
+        return
+    if most > max_rows:
+        _check_long(rows, own, max_rows)
+    for at in range(0, most, max_rows):
+        parts = [index[at:at + max_rows] for index in own]
+        yield Piece(_filled(rows, parts, [length + min(at, len(index)) for length, index in zip(cached, own)]),
+                    np.concatenate([part if len(part) else [-1] for part in parts]).astype(np.int64),
+                    tuple(min(at, len(index)) for index in own))
+
+
+def _check_long(rows: Rows, own: Sequence[np.ndarray], max_rows: int) -> None:
+    if rows.hidden is not None:
+        raise ValueError(f"hidden rows must fit one launch of {max_rows}, not be {len(rows)}: pass them in parts")
+    for index in own:
+        chain = np.array_equal(rows.mask[np.ix_(index, index)], np.tri(len(index), dtype=bool))
+        if len(index) > max_rows and not chain:
+            raise ValueError(f"a tree must fit one launch of {max_rows} rows, not have {len(index)}: propose fewer")
+
+
+def _filled(rows: Rows, parts: Sequence[np.ndarray], cached: Sequence[int]) -> Rows:
+    """The rows of a launch; a sequence without any gets one, which nobody sees and its next pass overwrites."""
+    found = [rows.take(part) if len(part) else Rows.chain([0], length) for part, length in zip(parts, cached)]
+    counts = [len(part) for part in found]
+    mask = np.zeros((sum(counts), sum(counts)), dtype=bool)
+    for part, end in zip(found, np.cumsum(counts)):
+        mask[end - len(part):end, end - len(part):end] = part.mask
+    hidden = None if rows.hidden is None else np.concatenate([
+        part.hidden if part.hidden is not None else np.full(len(part), -1) for part in found])
+    return Rows(tokens=np.concatenate([part.tokens for part in found]),
+                positions=np.concatenate([part.positions for part in found]),
+                sequences=np.repeat(np.arange(len(found)), counts), mask=mask, hidden=hidden)
