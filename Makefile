@@ -74,6 +74,7 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/repeat.py --out docs/results
 	$(BIN)/python -m benchmarks.gpt2 --out docs/results
 	$(BIN)/python -m benchmarks.general --out docs/results
+	$(BIN)/python -m benchmarks.pages --out docs/results
 
 drafting: setup  ## speed-up by drafting, and equal tokens, on 50 held-out prompts, into docs/results
 	$(BIN)/python benchmarks/lossless.py --out docs/results/lossless.json

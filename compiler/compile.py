@@ -34,25 +34,30 @@ __all__ = ["compile_network"]
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
-                    among: Sequence[Choice] | None = None, checked: bool = True,
+                    pool: int = 0, among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
     ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the program
     that takes hidden rows, runs some of the layers and gives other answers. A network with a window is compiled for
-    contexts up to the window. ``among``: mappings, of which the first that fits is taken; by default all. Without
+    contexts up to the window. ``pool``: rows of a cache in which a list names each position's (pages), instead of one
+    for each position in order. ``among``: mappings, of which the first that fits is taken; by default all. Without
     ``checked`` the program is only good for timing. ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
+    if pool and (batch > 1 or general):
+        raise CompileError("cache rows by list (pool) are for a sequence alone and the plain program: compile with "
+                           "batch=1 and without general=True")
     operators = fuse(network.graph)
     if notes:
         notes.begin(network.graph, operators)
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
-                                            tokens=tokens, among=among, notes=notes)
+                                            tokens=tokens, pool=pool, among=among,
+                                            notes=notes)
     layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
@@ -62,16 +67,16 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     commands = with_straight_waits(emitted, config, bounds)
     more = general_parts(network, config, operators, mapping, bounds) if general else None
     shifts = move_parts(config, layout, context) if general else None
-    keep, kept_bases = commit_commands(config, layout, rows, context)
-    sizes = {"program": len(encode_program(commands)), COMMIT: len(encode_program(keep)),
-             PATH: path_bytes(config, rows)}
+    keep, kept_bases = ([], {}) if pool else commit_commands(config, layout, rows, context)  # a list is edited
+    sizes = {"program": len(encode_program(commands))}
+    sizes |= {} if pool else {COMMIT: len(encode_program(keep)), PATH: path_bytes(config, rows)}
     sizes |= lowered.builder.sizes | {CACHE: batch * layout.size}
     for name, size in (more.sizes | shifts.sizes).items() if more and shifts else ():
         sizes[name] = max(size, sizes.get(name, 0))
     regions = _regions(config, sizes)
     symbols = regions.symbols(base_address)
     commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
-                            context=context, base_address=base_address, size=regions.size)
+                            context=context, base_address=base_address, size=regions.size) if keep else None
     names = {register: CACHE if region.startswith((NEW, OLD)) else region for region, register in bases.items()
              if not region.endswith(LAYER_REGION)}
 
@@ -86,7 +91,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
             batch=batch, max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
-            tokens=tokens, keeps_scores=mapping.attention.keep, registers_of=bases,
+            tokens=tokens, pool=pool, keeps_scores=mapping.attention.keep, registers_of=bases,
             constants={region: tuple(parts) for region, parts in constants.items()}, general=wide, moves=moves)
 
     made = program(commands)
@@ -101,13 +106,14 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
 
 
 def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, batch: int,
-         context: int, tokens: bool, among: Sequence[Choice] | None,
+         context: int, tokens: bool, pool: int, among: Sequence[Choice] | None,
          notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
     """The first mapping whose buffers fit."""
     reason: CompileError | None = None
     attention = network.graph.attentions[0]
     taken: dict[tuple[bool, int], int] = {}  # scratchpad rows of all but the rings, by banks and rows of parameters
-    for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens):
+    for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens,
+                                   pool=pool):
         apart = choice.apart
         for mapping in choice.mappings:
             beside = (apart, mapping.parameter_rows)

@@ -94,7 +94,8 @@ class DecoderProgram(Program):
     """There is no program that keeps a path of a tree: rows are seen in order."""
     batch: int = 1
 
-    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None) -> Step:
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
+             places: np.ndarray | None = None) -> Step:
         """:meth:`registers`; there is nothing to write.
 
         Raises:

@@ -13,6 +13,7 @@ from gemmule.compiler.general_program import GENERAL, Answers, GeneralProgram
 from gemmule.compiler.ir import Graph, Network, Position, Rows
 from gemmule.compiler.kernels.attention import CACHE, MASKS, NEW, new_region
 from gemmule.compiler.kernels.batch import contexts
+from gemmule.compiler.kernels.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.kv_layout import KvLayout
@@ -35,8 +36,8 @@ class ModelProgram(Program):
     same, seen by nobody and overwritten by the next pass.
     """
 
-    commit: CommitProgram
-    """Keeps an accepted path in the cache."""
+    commit: CommitProgram | None
+    """Keeps an accepted path in the cache; None where its rows go by list."""
     graph: Graph
     max_rows: int
     """Of a sequence."""
@@ -49,6 +50,8 @@ class ModelProgram(Program):
     """Of a sequence's cache."""
     tokens: bool
     """The device gives back greedy tokens, not logits."""
+    pool: int
+    """Rows of the cache where a list names each position's; 0: they stand in order."""
     keeps_scores: bool
     """Scores stay in the accumulator between attention's passes, else they are computed twice."""
     registers_of: Mapping[str, int]
@@ -78,7 +81,7 @@ class ModelProgram(Program):
         if not 0 <= count <= rows:
             raise CompileError(f"wanted rows must be from 0 to {rows}, not {count}")
         address, size = self.symbols[CACHE]
-        stored = context * self.layout.row
+        stored = 0 if self.pool else context * self.layout.row
         return self.place(
             windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
             lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.TOTAL: context + rows,
@@ -110,10 +113,12 @@ class ModelProgram(Program):
         made.first = tuple(contexts(self.config, cached))
         return made
 
-    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None) -> Step:
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
+             places: np.ndarray | None = None) -> Step:
         """A pass over new rows of each sequence; of the last ``wanted`` the answers, of a batch of all rows or of none.
 
-        ``cached``: rows of each sequence before them, by default as many as the first one's position says.
+        ``cached``: rows of each sequence before them, by default as many as the first one's position says. ``places``:
+        rows of the pool for all positions, cached and new, int [positions]; by default the first ones in order.
 
         Raises:
             CompileError: sizes out of range, unknown tokens, or rows of other sequences than the program's.
@@ -122,7 +127,8 @@ class ModelProgram(Program):
             raise CompileError("hidden rows need the general program: compile with general=True")
         if self.batch == 1:
             context = int(rows.positions[0]) if cached is None else cached[0]
-            return Step(self.registers(len(rows), context, wanted), tuple(self.inputs(rows)))
+            listed = self._listed(context + len(rows), places) if self.pool else ()
+            return Step(self.registers(len(rows), context, wanted), (*self.inputs(rows), *listed))
         self.slots(rows)
         counts = np.bincount(rows.sequences)
         firsts = cached or [int(rows.positions[rows.sequences == i][0]) for i in range(self.batch)]
@@ -142,6 +148,14 @@ class ModelProgram(Program):
         for count, context in zip(counts, cached, strict=True):
             self._check(count, context)
         return Step(self.general.registers(counts, cached, layers, wanted), tuple(self.inputs(rows)))
+
+    def _listed(self, total: int, places: np.ndarray | None) -> Iterator[tuple[int, np.ndarray]]:
+        """What the host writes of the cache's rows."""
+        rows = np.arange(total) if places is None else np.asarray(places, dtype=np.int64)
+        if len(rows) != total or rows.min() < 0 or rows.max() >= self.pool or len(np.unique(rows)) != total:
+            raise CompileError(f"cache rows must be {total} different ones from 0 to {self.pool - 1}, not "
+                               f"{len(rows)} from {rows.min(initial=0)} to {rows.max(initial=0)}")
+        yield self.symbols[CACHE_ROWS][0], rows.astype("<u2").view(np.uint8)
 
     def slots(self, rows: Rows) -> np.ndarray:
         """The device's row of each row  # int64 [rows].
@@ -166,8 +180,9 @@ class ModelProgram(Program):
         slots[:, self.slots(rows)] = rows.tokens, rows.positions
         used = len(rows) if self.batch == 1 else slots.shape[1]
         for at, command in enumerate(self.commands):
-            if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags:
-                found[at] = slots[1 if command.fields.get("list", 0) else 0, :used]
+            entry = command.fields.get("list", 0)
+            if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags and entry < slots.size:
+                found[at] = slots[1 if entry else 0, :used]
         return found
 
     def inputs(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
@@ -209,7 +224,7 @@ class ModelProgram(Program):
     def fill(self, network: Network) -> np.ndarray:
         """DRAM content (uint8, from ``base_address`` on) of a network with this graph."""
         dram = np.zeros(self.size, dtype=np.uint8)
-        images = [("program", self.image), (COMMIT, self.commit.image)]
+        images = [("program", self.image), *([(COMMIT, self.commit.image)] if self.commit else [])]
         if self.general and self.moves:
             images += [(GENERAL, self.general.image), (COPY, self.moves.copy.image), (GATHER, self.moves.gather.image)]
         for region, image in images:

@@ -20,6 +20,7 @@ from gemmule.sim.result import Result
 from gemmule.sw.answers import Collected
 from gemmule.sw.device import Device
 from gemmule.sw.kv import KV
+from gemmule.sw.paged import PagedKV
 from gemmule.sw.pieces import Piece, pieces
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want
@@ -52,7 +53,8 @@ class StepProgram(Protocol):
     def commit(self) -> CommitProgram | None:
         """Keeps a path of a tree in the cache; None: rows must be a chain."""
 
-    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None) -> Step: ...
+    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
+             places: np.ndarray | None = None) -> Step: ...
 
     def launch(self, name: str, dram: np.ndarray, registers: Registers) -> Launch: ...
 
@@ -74,8 +76,9 @@ def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
                  layers: Sequence[LayerRange] | None) -> Forward:
     """:meth:`gemmule.sw.runtime.LoadedModel.forward`, but that caches do not know of the new rows yet."""
     cached, answered = _cached(model, rows, kv), _answered(rows, want)
+    places = _places_of(model, kv, len(rows)) if kv is not None else None
     if want.plain and layers is None and rows.hidden is None:
-        return _plain(model, rows, answered, cached, kv is not None)
+        return _plain(model, rows, answered, cached, kv is not None, places)
     return _general(model, rows, want, answered, cached, layers)
 
 
@@ -132,7 +135,18 @@ def _places(program: StepProgram, piece: Piece, answered: np.ndarray) -> tuple[n
     return index, program.slots(piece.rows)[inside], program.batch * program.max_rows
 
 
-def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool) -> Forward:
+def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
+    """Rows of the pool for the cached and ``new`` positions, where they go by list."""
+    pool = isinstance(model.program, ModelProgram) and model.program.pool > 0
+    cache = _several(kv)[0]
+    if pool is not isinstance(cache, PagedKV):
+        raise ValueError(f"{model.name}: a {'paged' if pool else 'contiguous'} program takes caches of its own kind: "
+                         "make them with the model's kv()")
+    return cache.places(new) if isinstance(cache, PagedKV) else None
+
+
+def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,
+           places: np.ndarray | None) -> Forward:
     """Greedy tokens by the plain program; launches without any by the general one where that is faster."""
     program, results = model.program, []
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
@@ -144,7 +158,8 @@ def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], k
             results.append(model.run(program.general, program.general_step(
                 piece.rows, lengths, layers, Answers(rows=0))))
             continue
-        results.append(model.run(program, program.step(piece.rows, count, lengths if kept else None)))
+        listed = places if places is None else places[:lengths[0] + len(piece.rows)]
+        results.append(model.run(program, program.step(piece.rows, count, lengths if kept else None, listed)))
         if count:
             found[place[index]] = np.array(program.read_tokens(model.device.read_dram, count))[to]
     return Forward(found.tolist(), tuple(results))

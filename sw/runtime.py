@@ -17,10 +17,14 @@ from gemmule.sw.device import Device, DeviceError
 from gemmule.sw.forward import Caches, StepProgram, append_rows, forward_rows
 from gemmule.sw.kv import ContiguousKV
 from gemmule.sw.ledger import Ledger
+from gemmule.sw.paged import PagedKV, PagePool
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want
 
-__all__ = ["Forward", "LoadedModel", "StepProgram"]
+__all__ = ["PAGE", "Forward", "LoadedModel", "StepProgram"]
+
+PAGE = 32
+"""Rows of a page."""
 
 
 class LoadedModel:
@@ -39,6 +43,9 @@ class LoadedModel:
         general = program.general if isinstance(program, ModelProgram) else None
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         """Shared by all copies."""
+        pool = program.pool if isinstance(program, ModelProgram) else 0
+        self.pages = PagePool(pool, min(PAGE, pool)) if pool else None
+        """Shared by all copies, and by all sequences."""
         device.write_dram(program.base_address, dram.tobytes())
 
     def charging(self, ledger: Ledger) -> Self:
@@ -47,8 +54,10 @@ class LoadedModel:
         made.ledger = ledger
         return made
 
-    def kv(self, sequence: int = 0) -> ContiguousKV:
-        """An empty cache for a sequence; its operations are charged like passes."""
+    def kv(self, sequence: int = 0) -> ContiguousKV | PagedKV:
+        """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted."""
+        if self.pages:
+            return PagedKV(self.pages, self.program.max_positions)
         return ContiguousKV(self, self.program.max_positions, sequence)
 
     # -- passes
@@ -96,6 +105,9 @@ class LoadedModel:
             DeviceError: the launch ended with a device fault.
         """
         program = self.program.commit
+        if program is None and path != list(range(len(path))):
+            raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
+                             "cache's commit, or propose one path a step")
         step = program.step(position, path, sequence) if program else None
         return self._cost(self.run(program, step)) if program and step else 0
 

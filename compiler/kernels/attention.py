@@ -37,6 +37,8 @@ class AttentionMapping(ABC):
 
     context: int
     """Most positions, cached and new."""
+    pool: int = 0
+    """Rows of the cache, which a list names for each position; 0: they are the positions, one behind the other."""
 
     @property
     @abstractmethod
@@ -62,7 +64,7 @@ class AttentionMapping(ABC):
 
     def layout(self, graph: Graph, config: Config, batch: int, rows: int) -> KvLayout:
         """Of the cache of ``batch`` sequences, to which a pass adds ``rows`` rows each."""
-        return KvLayout.of(graph, config, self.context, batch, rows, self.joined)
+        return KvLayout.of(graph, config, self.pool or self.context, batch, rows, self.joined)
 
 
 def attention_rows(node: Attention, rows: int) -> int:
@@ -83,6 +85,10 @@ class AttentionKernel(ABC):
         dim = b.config.dim
         self.b, self.node, self.number, self.masks = b, node, number, masks
         self.layout = mapping.layout(b.network.graph, b.config, b.batch, b.each)
+        self.listed: dict[str, Any] = {}
+        """Fields of loads from the cache whose rows a list names."""
+        if mapping.pool:
+            self.listed = {"flags": {MoveFlag.INDEXED}, "list": 2 * b.rows, "last_index": mapping.pool - 1}
         self.share = node.heads // node.kv_heads
         self.groups, self.one = ceil_div(node.head_dim, dim), self.share * b.each
         self.all = b.batch * self.one
@@ -148,8 +154,14 @@ class AttentionKernel(ABC):
             self.b.add(Unit.STORE, f"{self.node.name}: {what} {kv}", region=new_region(sequence),
                        offset=self.layout.offset(self.number, kv, part), stride=self.layout.row,
                        bytes=self.layout.row, row=self.place_new(part, kv, sequence), row_stride=1,
-                       block_stride=self.new_stride, rows=self.b.m_each,
-                       dyn=(Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN)
+                       block_stride=self.new_stride, rows=self.b.m_each, dyn=self._stored_dyn(), **self.listed)
+
+
+    def _stored_dyn(self) -> tuple[Dyn, int, int]:
+        """What moves a store of new rows: their entry of the list, or where they stand."""
+        if self.listed:
+            return Dyn.SRC1, Registers.ROW, 1
+        return (Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN
 
 
 class HeadKernel:

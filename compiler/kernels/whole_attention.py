@@ -40,6 +40,10 @@ class WholeMapping(AttentionMapping):
     def moved(self, node: Attention, dim: int, rows: int) -> int:
         return self.context - rows
 
+    def in_place(self, node: Attention) -> bool:
+        """One buffer takes all heads, and new rows are computed to where they belong in it."""
+        return self.heads == node.kv_heads and not self.pool
+
     def pitch(self, preload: int) -> int:
         """Scratchpad rows of a column group of a buffer."""
         return ceil_div(self.context, preload) * preload
@@ -65,7 +69,7 @@ class WholeAttention(AttentionKernel):
         """``ring``: buffers for keys and values, of all layers."""
         self.mapping, self.pitch = mapping, mapping.pitch(b.config.preload)
         self.total = Length(mapping.context, Registers.TOTAL)
-        self.in_place = mapping.heads == node.kv_heads
+        self.in_place = mapping.in_place(node)
         self.ring = tuple(map(At, ring))
         super().__init__(b, node, mapping, number, masks)
 
@@ -113,7 +117,7 @@ class WholeAttention(AttentionKernel):
         if kv < self.node.kv_heads:
             self.b.add(Unit.LOAD, f"{self.node.name}: keys and values from head {kv}", region=region, stride=row,
                        bytes=row, offset=self.layout.offset(self.number, kv, 0), row=self.ring[run % len(self.ring)],
-                       row_stride=1, block_stride=self.pitch, rows=rows)
+                       row_stride=1, block_stride=self.pitch, rows=rows, **self.listed)
 
     def cached(self, part: int, kv: int) -> At:
         """First group of a head's keys (0) or values (1) in its buffer."""

@@ -42,7 +42,7 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
         return compile_network(network, config, notes=notes, **shared)
     graph = network.graph
     most = min(graph.whole_positions, context or graph.positions)
-    every = choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens)
+    every = choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens, pool=options.get("pool", 0))
     best: Choice | None = None
     fewest, seen = 0, set[bytes]()
     for choice in _turns(every):

@@ -14,6 +14,7 @@ from gemmule.compiler.kernels import embed, head, mlp
 from gemmule.compiler.kernels.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.block_attention import BlockAttention, BlockMapping
+from gemmule.compiler.kernels.cache_list import list_cache_rows
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
 from gemmule.compiler.kernels.exponents import exponent_sums
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
@@ -135,6 +136,8 @@ class _Lowering:
         if attends:
             node = attends[0].attention
             self.masks = load_masks(self.b, rows)
+            if self.mapping.attention.pool:
+                list_cache_rows(self.b, self.mapping.attention.context)
             self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
         if ropes:
             self.angles = embed.load_angles(self.b, ropes[0])

@@ -62,21 +62,23 @@ class Choice:
     """Every class of buffers has banks of its own."""
 
 
-def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool) -> list[Choice]:
+def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
+            pool: int = 0) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
-    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens)
+    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
-def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool) -> Iterator[Mapping]:
+def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
+             pool: int = 0) -> Iterator[Mapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
-    ``rows`` of each of ``batch`` sequences.
+    ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch.
@@ -90,10 +92,11 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
-    whole = _whole(node, config, rows, context) if batch == 1 else ()
-    for attention in chain(whole, _blocks(node, config, rows, context)):
-        in_place = attention.joined == node.kv_heads
-        for ring_rows, slots, share in _rings(graph, config):
+    whole = _whole(node, config, rows, context, pool) if batch == 1 else ()
+    blocks = () if pool else _blocks(node, config, rows, context)
+    for attention in chain(whole, blocks):
+        in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
+        for ring_rows, slots, share in _rings(graph, config, small=isinstance(attention, BlockMapping)):
             yield Mapping(
                 rows=batch * rows, batch=batch, ring_slots=slots, ring_rows=ring_rows,
                 acc_rows=max(batch * rows, config.acc_rows // 4),
@@ -116,30 +119,31 @@ def default_rows(graph: Graph, config: Config) -> int:
     return most
 
 
-def _rings(graph: Graph, config: Config) -> Iterator[tuple[int, int, int]]:
+def _rings(graph: Graph, config: Config, *, small: bool) -> Iterator[tuple[int, int, int]]:
     """(rows of a slot, slots) of the weight ring, and the share of the scratchpad that column parameters may take.
 
-    Slots of whole column groups of most linears first, and as many as run well ahead.
+    Slots of whole column groups of most linears first, and as many as run well ahead; ``small``: then any.
     """
     dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
     depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
     common = max(set(depths), key=depths.count)
     sizes = [(common * count, max(8, min(16, config.spm_rows // (2 * common * count))), least)
              for count, least in ((8, 4), (4, 4), (2, 4), (1, 3)) if common * count <= most]
-    sizes += [(most >> halving, 4, 2) for halving in range(12)]
+    sizes += [(most >> halving, 4, 2) for halving in range(12)] if small else []
     for rows, high, low in sizes:
         for share, slots in product((16, 32), range(high, low - 1, -1)):
             if rows >= config.preload and rows * slots <= config.spm_rows:
                 yield ceil_div(rows, config.preload) * config.preload, slots, share
 
 
-def _whole(node: Attention, config: Config, rows: int, context: int) -> Iterator[WholeMapping]:
+def _whole(node: Attention, config: Config, rows: int, context: int, pool: int) -> Iterator[WholeMapping]:
     """Those whose scores and buffers could fit: all heads in one buffer, else one head in each of several."""
     every = attention_rows(node, rows)
     need = (ceil_div(context, config.dim) + 2 * ceil_div(node.head_dim, config.dim)) * every
     several = ((1, 3), (1, 2)) if node.kv_heads > 1 else ()
     for heads, ring in ((node.kv_heads, 1), *several):
-        made = WholeMapping(context=context, heads=heads, ring=ring, pipelined=heads > 1 and config.stat_contexts > 1)
+        made = WholeMapping(context=context, pool=pool, heads=heads, ring=ring,
+                            pipelined=heads > 1 and config.stat_contexts > 1)
         if need <= config.acc_rows and made.scratchpad_rows(node, config.dim, rows) <= config.spm_rows * 5 // 8:
             yield made
 

@@ -27,10 +27,10 @@ class Bench:
         for device in self.devices:
             device.write_dram(program.base_address, program.fill(network))
 
-    def forward(self, rows: Rows, wanted: int | None = None) -> int:
+    def forward(self, rows: Rows, wanted: int | None = None, places: np.ndarray | None = None) -> int:
         """One pass; its answers must be the interpreter's. Returns its cycles."""
         program, count = self.program, len(rows) if wanted is None else wanted
-        step, cycles = program.step(rows, count), []
+        step, cycles = program.step(rows, count, places=places), []
         expected = self.interpreter.forward(rows, self.cache)[len(rows) - count:]
         for device in self.devices:
             for address, content in step.inputs:

@@ -37,6 +37,12 @@ def test_costs_are_the_measured_ones() -> None:
         assert f", {row['rows']} moved row{'s' if row['rows'] > 1 else ''} | {row['cycles']:,} |" in PAGE
 
 
+def test_pages_cost_what_was_measured() -> None:
+    for row in json.loads((DOCS / "results" / "pages.json").read_text())["passes"]:
+        assert (f"| {row['rows']} | {row['context']} | {row['in order']:,} | {row['by list']:,} | "
+                f"{row['ratio']:.3f} |") in PAGE
+
+
 def test_every_request_and_operation_is_told() -> None:
     for name in Want.__dataclass_fields__:
         assert f"`{name}=" in PAGE, name
