@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.timing import ceil_div
 
 __all__ = ["Piece", "pieces"]
 
@@ -39,11 +40,13 @@ def pieces(rows: Rows, max_rows: int, batch: int, cached: Sequence[int]) -> Iter
         return
     if most > max_rows:
         _check_long(rows, own, max_rows)
-    for at in range(0, most, max_rows):
-        parts = [index[at:at + max_rows] for index in own]
-        yield Piece(_filled(rows, parts, [length + min(at, len(index)) for length, index in zip(cached, own)]),
-                    np.concatenate([part if len(part) else [-1] for part in parts]).astype(np.int64),
-                    tuple(min(at, len(index)) for index in own))
+    for later in range(ceil_div(most, max_rows) - 1, -1, -1):
+        # All sequences end with the last launch: one with rows to come has room for a row that fills its place.
+        starts = [max(0, (ceil_div(len(index), max_rows) - 1 - later) * max_rows) for index in own]
+        waits = [ceil_div(len(index), max_rows) <= later for index in own]
+        parts = [index[:0] if wait else index[at:at + max_rows] for index, at, wait in zip(own, starts, waits)]
+        yield Piece(_filled(rows, parts, [length + at for length, at in zip(cached, starts)]),
+                    np.concatenate([part if len(part) else [-1] for part in parts]).astype(np.int64), tuple(starts))
 
 
 def _check_long(rows: Rows, own: Sequence[np.ndarray], max_rows: int) -> None:

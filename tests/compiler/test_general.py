@@ -76,13 +76,15 @@ def test_ranges_of_layers(preset: str, name: str) -> None:
     bench.chain(tokens(1), (0, 0), Answers(rows=1, logits=True))
 
 
-def test_a_batch() -> None:
+@pytest.mark.parametrize(("rows", "batch"), [(2, 3), (1, 16)])
+def test_a_batch(rows: int, batch: int) -> None:
     """Ragged sequences, hidden rows of all of them, then the later layers from those."""
-    sizes, batch, rows = replace(LLAMA, layers=4), 3, 2
+    sizes = replace(LLAMA, layers=4)
     network = random_network(sizes, SEED)
     bench = GeneralBench(compile_network(network, load_config("base"), rows=rows, batch=batch, general=True), network)
     random = np.random.default_rng(SEED)
-    for counts in ([1, 2, 1], [2, 2, 2], [2, 1, 1]):
+    for _ in range(3):
+        counts = random.integers(1, rows + 1, batch).tolist()
         made = [random.integers(0, sizes.vocab, n).tolist() for n in counts]
         first = Rows.ragged(made, [bench.cache((0, 2)).length(i) for i in range(batch)])
         bench.forward(first, (0, 2), Answers(rows=0, hidden=rows))

@@ -174,6 +174,14 @@ def test_ragged_batches(network: Network, config: str) -> None:
     batch.cache.truncate(4, 0)
     batch.ends[0] = 4
     batch.forward({0: tokens(1), 1: tokens(1), 2: tokens(2)})
+    batch.forward({0: tokens(2), 1: tokens(59 - batch.ends[1])}, 1)
+    batch.forward({0: tokens(9), 1: tokens(1)}, 1)  # the last one is full before the other's last launch
+    with pytest.raises(ValueError, match="sequence 1 must have rows in each pass, .* not 60 of 60 rows: truncate"):
+        model.forward(Rows.chain([1], batch.ends[0]), 1, batch.kv)
+    batch.kv[1].truncate(0)
+    batch.cache.truncate(0, 1)
+    batch.ends[1] = 0
+    batch.forward({0: tokens(1)})
 
 
 def test_branches_of_one_sequence_among_others(network: Network) -> None:
