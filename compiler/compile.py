@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, path_bytes
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
-from gemmule.compiler.general import general_parts, general_program, saves_without_answers
+from gemmule.compiler.general import general_parts, general_program
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.commit import PATH
-from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
+from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import move_parts, move_programs
@@ -27,7 +26,7 @@ from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.passes.schedule import schedule
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
+from gemmule.isa import Command, Unit, encode_program
 
 __all__ = ["compile_network"]
 
@@ -86,19 +85,21 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     moves = move_programs(shifts, config, symbols, layout=layout, batch=batch, context=context,
                           base_address=base_address, size=regions.size) if shifts else None
 
+    first = next(item.note for item in lowered.behind if isinstance(item, Step) and item.unit is not Unit.LOAD)
+    silent = next(i for i, command in enumerate(commands) if command.note == first)
+
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
             batch=batch, max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
-            tokens=tokens, pool=pool, keeps_scores=mapping.attention.keep, registers_of=bases,
+            tokens=tokens, pool=pool, silent=silent, keeps_scores=mapping.attention.keep, registers_of=bases,
             constants={region: tuple(parts) for region, parts in constants.items()}, general=wide, moves=moves)
 
     made = program(commands)
     if not checked:
         return made
     final = program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
-    final = replace(final, silent_general=saves_without_answers(final))
     if notes:
         notes.emitted("emit", emitted)
         notes.emitted("waits", final.commands)

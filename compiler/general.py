@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
-from gemmule.compiler.general_program import GENERAL, Answers, GeneralProgram
+from gemmule.compiler.general_program import GENERAL, GeneralProgram
 from gemmule.compiler.ir import Embedding, Network, Position, Rope
 from gemmule.compiler.kernels.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
 from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Builder, Constant, Registers
 from gemmule.compiler.layout import Region
-from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import Operator
@@ -24,13 +21,11 @@ from gemmule.compiler.passes.lower import lower
 from gemmule.compiler.passes.map import Mapping as Cut
 from gemmule.compiler.passes.roll import LAYER_REGION, LayerStrides
 from gemmule.compiler.passes.schedule import schedule_general
-from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
-from gemmule.isa import Command, MoveFlag, Unit, encode_program
-from gemmule.sim.simulator import Simulator
+from gemmule.isa import Command, encode_program
 
-__all__ = ["GeneralParts", "general_parts", "general_program", "saves_without_answers"]
+__all__ = ["GeneralParts", "general_parts", "general_program"]
 
 SLOTS = 4
 """Passes whose hidden rows there is room for, at most as many rows each."""
@@ -121,24 +116,3 @@ def general_program(parts: GeneralParts, network: Network, config: Config, symbo
     most = place_turn_waits(parts.commands, config, launches, turns=3)
     # Logits that a late chunk reads were stored by late tiles, which the first turns do not show.
     return program(place_turn_waits(most, config, launches)).verified(*launches)
-
-
-def saves_without_answers(plain: ModelProgram) -> bool:
-    """Whether the general program takes fewer cycles for a launch without answers, of most rows, half the context full.
-
-    It does not load the head's weights; but its layers are one body, where those of small contexts are not.
-    """
-    general, rows, cached = plain.general, plain.max_rows, (plain.max_positions - plain.max_rows) // 2
-    if general is None:
-        return False
-    layers, batch = (0, general.ranges.layers), plain.batch
-    launches = ((plain, plain.registers(rows, cached, 0)),
-                (general, general.registers([rows] * batch, [cached] * batch, layers, Answers(rows=0))))
-    cycles = []
-    for program, registers in launches:
-        gathered = {place: np.zeros(batch * rows, dtype=np.int64) for place, command in enumerate(program.commands)
-                    if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags}
-        device = Simulator(program.config, dram_bytes=1)
-        device.load(program.launch("", NO_DRAM, registers))
-        cycles.append(device.run(timing_only=True, indices=gathered).cycles)
-    return cycles[1] < cycles[0]

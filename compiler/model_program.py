@@ -21,7 +21,7 @@ from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.moves import COPY, GATHER, Moves
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
-from gemmule.isa import MoveFlag, Unit
+from gemmule.isa import COMMAND_BYTES, MoveFlag, Unit
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -52,6 +52,8 @@ class ModelProgram(Program):
     """The device gives back greedy tokens, not logits."""
     pool: int
     """Rows of the cache where a list names each position's; 0: they stand in order."""
+    silent: int
+    """Commands of a launch without answers; those behind are the head's."""
     keeps_scores: bool
     """Scores stay in the accumulator between attention's passes, else they are computed twice."""
     registers_of: Mapping[str, int]
@@ -62,8 +64,11 @@ class ModelProgram(Program):
     """Hidden rows, some of the layers, other answers; None where it was not compiled."""
     moves: Moves | None = None
     """What moves rows of the caches, compiled with it."""
-    silent_general: bool = False
-    """Launches without answers are faster by the general program."""
+
+    def image_of(self, registers: Registers) -> bytes:
+        """Without wanted answers the head is not part of the program, so its weights are not loaded."""
+        image = super().image_of(registers)
+        return image if registers.lengths[Length.WANTED] else image[:self.silent * COMMAND_BYTES]
 
     def registers(self, rows: int, context: int, wanted: int | None = None) -> Registers:
         """Registers of a pass over ``rows`` new rows behind ``context`` cached ones.

@@ -147,17 +147,12 @@ def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
 
 def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,
            places: np.ndarray | None) -> Forward:
-    """Greedy tokens by the plain program; launches without any by the general one where that is faster."""
+    """Greedy tokens by the plain program."""
     program, results = model.program, []
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
     for piece in pieces(rows, program.max_rows, program.batch, cached):
         index, to, count = _places(program, piece, answered)
         lengths = [length + done for length, done in zip(cached, piece.before)]
-        if isinstance(program, ModelProgram) and program.general and program.silent_general and not count:
-            layers = (0, program.graph.layers)
-            results.append(model.run(program.general, program.general_step(
-                piece.rows, lengths, layers, Answers(rows=0))))
-            continue
         listed = places if places is None else places[:lengths[0] + len(piece.rows)]
         results.append(model.run(program, program.step(piece.rows, count, lengths if kept else None, listed)))
         if count:

@@ -22,6 +22,8 @@ class Bench:
     def __init__(self, program: ModelProgram, network: Network, *others: Any) -> None:
         """``others``: more devices (the RTL), which must give the same bytes in the same cycles."""
         self.program, self.network = program, network
+        self.loaded = 0
+        """Bytes that the last pass loaded."""
         self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
         self.devices = [Simulator(program.config, dram_bytes=program.base_address + program.size), *others]
         for device in self.devices:
@@ -39,6 +41,7 @@ class Bench:
             result = device.run()
             assert result.fault == 0, (result.fault, result.fault_index)
             cycles.append(result.cycles)
+            self.loaded = int(result.dram_bytes["load"])
             if program.tokens:
                 best = np.argmax(expected, axis=1).tolist() if count else []
                 assert program.tokens_of(device.read_dram, rows, count) == best

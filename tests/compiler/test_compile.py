@@ -168,6 +168,20 @@ def test_tokens() -> None:
         bench.chain(tokens, wanted)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_no_answers_no_head(batch: int) -> None:
+    """A launch without answers is shorter by the head, whose weights stay where they are."""
+    config, network = load_config("base"), random_network(replace(GPT2, layers=2, vocab=5000), SEED)
+    program = compile_network(network, config, rows=2, batch=batch, tokens=True)
+    moved = []
+    for count in (0, 2):
+        bench = Bench(program, network)
+        tokens = Rows.ragged([[1, 2]] * batch, [0] * batch)
+        bench.forward(tokens, count * batch)
+        moved.append(bench.loaded)
+    assert moved[1] - moved[0] > 0.8 * 5000 * GPT2.hidden  # but for chunks that came before the last layer ended
+
+
 def test_scores_computed_twice() -> None:
     """Where the accumulator cannot hold the scores of the longest context, they are computed again: same bytes."""
     config = load_config("tiny")

@@ -285,7 +285,7 @@ def test_refused() -> None:
 
 
 def test_generation_is_the_same_with_the_general_program(network: Network) -> None:
-    """It is only for launches without answers there, where they cost less."""
+    """Greedy tokens come from the plain program all the same."""
     runs = []
     for general in (False, True):
         model = _model(network, "base", general=general)
