@@ -63,7 +63,8 @@ def mutate(
     device = read_config(config)
 
     from gemmule.hw.flow.equal import ATTEMPTS, prove, prover
-    from gemmule.hw.flow.mutate import build_mutants, some_of
+    from gemmule.hw.flow.few import some_of
+    from gemmule.hw.flow.mutate import build_mutants
     from gemmule.hw.flow.tools import SynthError, Tools
     from gemmule.io.progress import counting, say, working
     from gemmule.sim.mutants.campaign import campaign, checks_of
@@ -80,12 +81,12 @@ def mutate(
         early, late, dram_bytes, key = checks_of(device, seed, programs, commands, passed=passed)
         verdicts: dict[int, Verdict] = {}
 
-        def judge(numbers: list[int], checks: list[Check], kept: str) -> list[int]:
-            """Those that live through the checks, all in a simulator of their own."""
+        def judge(numbers: list[int], checks: list[Check], kept: str, *, leaps: bool = False) -> list[int]:
+            """Those that live through the checks, all in a simulator of their own; ``leaps``: its counts can leap."""
             if not (numbers and checks):
                 return numbers
             with working("building the mutants in"):
-                verilog = some_of(netlist, numbers, tools=tools)
+                verilog = some_of(netlist, numbers, leaps=leaps, tools=tools)
             alive = []
             with counting("mutants", len(numbers)) as tell:
                 for i, verdict in enumerate(campaign(
@@ -118,7 +119,7 @@ def mutate(
 
         alive = judge([number for number in _turns(netlist.mutants) if number in earlier.open], early, "early.jsonl")
         alive = proved(alive, ATTEMPTS[:1])  # takes less than the other checks
-        alive = proved(judge(alive, late, "late.jsonl"), ATTEMPTS)
+        alive = proved(judge(alive, late, "late.jsonl", leaps=True), ATTEMPTS)
     except SynthError as error:
         raise InputError(str(error)) from None
     survivors = [by_number[number] for number in _turns(netlist.mutants)

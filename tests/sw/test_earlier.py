@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gemmule.config import load_config
-from gemmule.hw.flow import equal, mutate
+from gemmule.hw.flow import equal, few, mutate
 from gemmule.hw.flow.mutate import Mutant, Mutants
 from gemmule.sim.mutants import campaign
 from gemmule.sim.mutants.campaign import Verdict
@@ -75,7 +75,8 @@ def test_only_what_was_open_is_judged(tmp_path, monkeypatch, capsys):
     built = Mutants(tmp_path / "every.sv", tmp_path / "netlist.il", tuple(MUTANTS.values()), {"load": 9})
     judged, passed = [], []
 
-    def some_of(mutants, numbers, tools):
+    def some_of(mutants, numbers, leaps, tools):
+        assert leaps, "the late checks need them"
         judged.extend(numbers)
         return tmp_path / "some.sv"
 
@@ -84,7 +85,7 @@ def test_only_what_was_open_is_judged(tmp_path, monkeypatch, capsys):
         return [], ["a check"], 1, "key"
 
     monkeypatch.setattr(mutate, "build_mutants", lambda *_, **__: built)
-    monkeypatch.setattr(mutate, "some_of", some_of)
+    monkeypatch.setattr(few, "some_of", some_of)
     monkeypatch.setattr(campaign, "checks_of", checks_of)
     monkeypatch.setattr(campaign, "campaign", lambda config, verilog, numbers, *_: (
         Verdict(number, "offsets" if number == 5 else None) for number in numbers))
