@@ -13,6 +13,8 @@ from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["register_checks"]
 
+READ_CYCLES = 4
+"""Cycles from one access to the next, at most."""
 READ_ONLY = (Csr.STATUS, Csr.FAULT_INDEX, Csr.CYCLES, Csr.CYCLES_HI)
 
 
@@ -194,10 +196,33 @@ def counters(setup: Setup) -> Check:
     return Check("counters at once", run)
 
 
+def scanned(setup: Setup) -> Check:
+    """Counters that are read while their upper parts are scanned for the first time: whichever comes first, from any
+    cycle on, none holds more than the launch has cycles."""
+    empty = setup.record(launch_of("empty", []))
+
+    def run(rtl: RtlDevice) -> str:
+        for first in range(len(COUNTERS)):
+            for cycles in range(READ_CYCLES):
+                if found := setup.clean.exact(rtl):
+                    return found
+                rtl.load(empty.launch)
+                rtl.start()
+                names = [COUNTERS[(first + i) % len(COUNTERS)] for i in range(len(COUNTERS) // READ_CYCLES + 1)]
+                seen = rtl.steps([("wait", cycles), *(("read", counter_offset(name)) for name in names),
+                                  ("write", Csr.IRQ_CLEAR, 1)])
+                for name, value in zip(names, seen, strict=True):
+                    if value > empty.expected.cycles:
+                        return f"{name} after a start: {value} in a launch of {empty.expected.cycles} cycles"
+        return setup.recovered(rtl)
+
+    return Check("counters in turn", run)
+
+
 def register_checks(setup: Setup) -> list[Check]:
     return [
         Check("registers", lambda rtl: registers(setup, rtl)), Check("offsets", lambda rtl: offsets(setup, rtl)),
         Check("busy", lambda rtl: busy(setup, rtl)), Check("pauses", pauses),
         Check("interrupt", lambda rtl: interrupt(setup, rtl)), Check("restart", lambda rtl: restart(setup, rtl)),
-        counters(setup),
+        counters(setup), scanned(setup),
     ]
