@@ -28,18 +28,19 @@ from gemmule.hw.flow.cells import Netlist, tagged, unescaped
 from gemmule.hw.flow.gates import TooLargeError
 from gemmule.hw.flow.induction import Known, known_of
 from gemmule.hw.flow.invariants import INVARIANTS, WORDS
+from gemmule.hw.flow.live import seen
 from gemmule.hw.flow.mutate import Mutant
 from gemmule.hw.flow.product import Product
 from gemmule.hw.flow.synth import WHEELS
 from gemmule.hw.flow.tools import Progress, Tools
 from gemmule.hw.flow.verilog import TOP
 
-__all__ = ["ATTEMPTS", "ignored", "miter", "prove", "prover"]
+__all__ = ["ATTEMPTS", "ignored", "miter", "prove", "prover", "unseen"]
 
 ATTEMPTS = ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0), (4, 0))
 """(steps, before) in the order in which they are tried; those of one step with invariants too."""
 IGNORED = "not looked at"
-"""Proof of a mutant at the port of a block."""
+"""Proof of a mutant whose bit nothing depends on."""
 BY_INVARIANTS = ", with invariants"
 
 
@@ -92,6 +93,12 @@ def ignored(blocks: str, mutant: Mutant) -> bool:
     return port["direction"] == "input" and not any(bit in bits for nets in inside for bits in nets)
 
 
+def unseen(netlist: Netlist, mutant: Mutant) -> bool:
+    """Whether the mutant is of an output bit of a cell on which nothing that is seen ever depends."""
+    cell, port = netlist.cells[netlist.find(mutant) or ""], unescaped(mutant.port)
+    return cell.directions[port] == "output" and cell.nets[port][mutant.bit] not in seen(netlist)
+
+
 def prover() -> str:
     """What tells this prover from another one: a digest of its sources."""
     return hashlib.sha256(b"".join(
@@ -108,6 +115,8 @@ def prove(mutant: Mutant, netlist: Path, folder: Path, *, attempts: Sequence[tup
     flat, known = _netlists(folder, netlist, tools)
     if flat.find(mutant) is None:
         return IGNORED if ignored((folder / "blocks.json").read_text(), mutant) else None
+    if unseen(flat, mutant):
+        return IGNORED
     for steps, before in attempts:
         for assumed in (None, known)[:1 + (steps == 1)]:
             try:

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from gemmule.control import repeat
 from gemmule.csr import Control, Csr
 from gemmule.isa import COMMAND_BYTES, CONTROL, MAX_LENGTH, Command, COp, SOp, Unit, VOp
-from gemmule.sim.mutants.recorded import Check
-from gemmule.sim.mutants.setup import Setup, launch_of
+from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
+from gemmule.sim.mutants.setup import Setup, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["count_checks"]
 
 SHORTEST = 7
 """Exponent of the shortest program whose length is more than there is of it."""
+SLOWLY = 240
+"""Chance of stalls, in 256, of the beats of commands."""
 FEW = range(4, 9)
 """Exponents of the counts of every unit's commands after which waits are tried."""
 MANY = 17
@@ -29,7 +31,8 @@ FAULT_INDEX = 0xC_FFFF
 def lengths(setup: Setup) -> Check:
     """A program of any length that ends with an early fault runs as a short one: fetch stops when its queue is full.
 
-    The same behind a body, from whose end on the rest of the program is counted.
+    The same behind a body, from whose end on the rest of the program is counted; and where all that has come so far is
+    done before the next command comes.
     """
     config = setup.config
     before, behind = 24, config.fetch_queue + 2 * config.burst_bytes // COMMAND_BYTES
@@ -44,13 +47,18 @@ def lengths(setup: Setup) -> Check:
         for first, program in launches:
             if found := program.exact(rtl):
                 return found
-            for bit in range(SHORTEST, 24):
-                for more in (first, first + 1):
+            rtl.watchdog = SLOW * MARGIN
+            for length in ((1 << bit) + more for bit in range(SHORTEST, 24) for more in (first, first + 1)):
+                for chance in (0, SLOWLY)[:1 + (length % 2 == 0)]:
                     rtl.load(program.launch)
-                    rtl.steps([("write", Csr.PROGRAM_COMMANDS, (1 << bit) + more),
-                               ("write", Csr.CONTROL, Control.START)])
-                    if difference := program.expected.first_difference(rtl.finish()):
-                        return f"a program of {(1 << bit) + more} commands: {difference}"
+                    rtl.set_stall(chance, ["r"])
+                    rtl.steps([("write", Csr.PROGRAM_COMMANDS, length), ("write", Csr.CONTROL, Control.START)])
+                    seen = rtl.finish()
+                    rtl.set_stall(0)
+                    difference = program.expected.first_difference(seen) if not chance else wanted(
+                        "number of the fault", program.expected.fault_index, seen.fault_index)
+                    if difference:
+                        return f"a program of {length} commands: {difference}"
         return setup.recovered(rtl)
 
     return Check("lengths", run)

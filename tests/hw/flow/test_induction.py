@@ -6,7 +6,7 @@ import pytest
 
 from gemmule.hw.flow import induction
 from gemmule.hw.flow.cells import Netlist
-from gemmule.hw.flow.equal import miter
+from gemmule.hw.flow.equal import miter, unseen
 from gemmule.hw.flow.induction import Invariant, known_of
 from gemmule.hw.flow.invariants import INVARIANTS
 from gemmule.hw.flow.live import constants, seen
@@ -113,6 +113,18 @@ def test_what_is_constant_by_a_zero(kind, others, expected):
     found = constants(Netlist(json.dumps({"modules": {"gemmule": {"ports": {}, "cells": {
         "x": cell("x", kind, **nets)}}}})), [STAYS])
     assert {bit: value for bit, value in found.items() if bit != STAYS} == expected
+
+
+@pytest.mark.parametrize(("was", "port", "expected"), [
+    ("lost", "Y", True), ("lost", "A", False), ("last", "Q", True), ("free", "Q", False)])
+def test_an_output_that_nobody_reads_is_not_looked_at(was, port, expected):
+    """A register may hold what nobody reads, beside what somebody does: a proof need not ask what comes to it."""
+    found = netlist()
+    more = Netlist(json.dumps({"modules": {"gemmule": {"ports": {}, "cells": {
+        "lost": cell("lost", "$and", A=[FREE], B=[A], Y=[SUM]), "last": register("last", SUM, SUM + 1)}}}}))
+    found.cells |= more.cells
+    found.was |= more.was
+    assert unseen(found, mutant(was, port, "inv")) is expected
 
 
 def test_invariants_have_names_and_reasons():
