@@ -23,7 +23,7 @@ class Devices(Gates):
     Parameters
     ----------
     before: cycles without the mutation before the first one.
-    zeros: registers' bits that are 0 in the states from which the devices start, and in which they must agree.
+    zeros: registers' bits that are 0 in the state in which the first cycle begins, and in which the devices must agree.
     """
 
     def __init__(self, netlist: Netlist, mutant: Mutant | None, before: int, zeros: Sequence[Bit] = ()) -> None:
@@ -77,7 +77,7 @@ class Devices(Gates):
         name = self.netlist.driver.get(bit)
         if name is None:
             return self.given("input", bit, cycle)
-        if bit in self.zeros and cycle == -self.before and not (wrong and name == self.place):
+        if bit in self.zeros and cycle == 0 and not (wrong and name == self.place):
             return "0"
         return self.outputs_of(name, cycle, wrong)[bit]
 

@@ -9,9 +9,10 @@ step the state before may also be taken as what ``before`` cycles without the mu
 The proof is of what differs alone: gates behind the mutation are doubled, all others are there once; bits of the state
 that nothing outside ever depends on do not count. Yosys' ``sat`` finds it.
 
-Where that is not so from every state it may be from those in which invariants hold (``invariants.py``), with one step:
-the first cycle with the mutation begins in such a state, after it the state is that of the device without it but for
-bits that are not seen, and so on. Bits that are always 0 by an invariant count as seen, so both devices have them.
+Where that is not so from every state it may be from those in which invariants hold (``invariants.py``), with one step.
+Both devices begin with a reset, which leads to such a state; behind the first cycle with the mutation it is the state
+of the device without it, but for bits that are not seen, so invariants hold in it; and so on. Bits that are always 0 by
+an invariant count as seen: both devices have them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def miter(netlist: Netlist, mutant: Mutant, steps: int, before: int, known: Know
 
     Parameters
     ----------
-    known: invariants that hold in the states from which it may show; only for one step.
+    known: invariants that hold in the state in which the first cycle begins; only for one step.
 
     Raises:
         TooLargeError: it would have too many cells.
@@ -59,7 +60,7 @@ def miter(netlist: Netlist, mutant: Mutant, steps: int, before: int, known: Know
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 100_000))
     wrong = product.wrong(steps)
     if known:
-        wrong = product.gate("$and", wrong, known.hold(product, -before))
+        wrong = product.gate("$and", wrong, known.hold(product, 0))
     return product.module(wrong=[wrong])
 
 
