@@ -82,7 +82,7 @@ def test_only_what_was_open_is_judged(tmp_path, monkeypatch, capsys):
 
     def checks_of(config, seed, programs, commands, **more):
         passed.append(more["passed"])
-        return [], ["a check"], 1, "key"
+        return [], [["a check"], ["others"]], 1, "key"
 
     monkeypatch.setattr(mutate, "build_mutants", lambda *_, **__: built)
     monkeypatch.setattr(few, "some_of", some_of)
