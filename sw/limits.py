@@ -10,7 +10,7 @@ from gemmule.sw.errors import InputError
 __all__ = [
     "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
     "METHODS",
-    "METHODS_OF_ROUNDING", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
+    "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
     "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
     "new_tokens", "resolve_pair",
 ]
@@ -68,6 +68,7 @@ DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 ROWS = Range(1, 16, "rows")
 POSITION = Range(0, CONTEXTS[SMALL] - 1, "positions")
 MUTANTS = Range(1, 1000, "mutants")
+MINUTES = Range(1, 10**4, "minutes")
 PROGRAMS = Range(1, 10**6, "programs")
 SEEDS = Range(1, 9, "times")
 COMMANDS = Range(40, 1000, "commands")

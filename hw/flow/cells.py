@@ -61,7 +61,15 @@ class Cell:
 
 
 class Netlist:
-    """A flat netlist as Yosys' ``write_json`` says it."""
+    """A flat netlist as Yosys' ``write_json`` says it.
+
+    Members
+    -------
+    cells, was: cells by name; names by what they were before hierarchy was flattened.
+    names: bits of nets by name, without the numbers that tell equal names apart; of those the first.
+    driver, users: cell that drives a bit; cells that read it.
+    outputs: bits that leave the device.
+    """
 
     def __init__(self, text: str) -> None:
         module = json.loads(text)["modules"][TOP]
@@ -73,6 +81,9 @@ class Netlist:
             self.cells[name] = Cell(cell["type"], cell["parameters"], cell["port_directions"], cell["connections"])
             if tag := cell["attributes"].get("was"):
                 self.was[tag] = name
+        self.names: dict[str, list[Bit]] = {}
+        for name, net in module.get("netnames", {}).items():
+            self.names.setdefault(re.sub(r"\$\d+(?=\.|$)", "", name), net["bits"])
         self.driver = {bit: name for name, cell in self.cells.items() for bit in cell.outputs()}
         self.outputs = [bit for port in module["ports"].values() if port["direction"] == "output"
                         for bit in port["bits"]]

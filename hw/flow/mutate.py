@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,13 +30,16 @@ from gemmule.hw.tb import CHECKED
 from gemmule.io.files import write_atomically
 from gemmule.timing import Timing
 
-__all__ = ["Mutant", "Mutants", "build_mutants", "chosen", "complemented", "parse", "some_of", "units_of"]
+__all__ = ["NETLIST", "POWERED", "Mutant", "Mutants", "build_in", "build_mutants", "chosen", "complemented", "parse",
+           "units_of"]
 
 NETLIST = f"{TOP}_netlist"
 CONTROL = "mutant"
 """Input of the netlist."""
 GLUE = "glue"
 """What connects the units."""
+POWERED = "read_rtlil powered.il"
+"""Reads the netlist whose registers power up complemented."""
 SPARE = 3
 """Mutations to draw for each that is wanted: those of clocks are left out."""
 
@@ -159,9 +162,9 @@ def _prepare(text: str, seed: int, each: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mutate(mutants: Sequence[Mutant], width: int, source: str) -> str:
-    """The script that builds the mutants in, with numbers of ``width`` bits."""
-    lines = [f"read_rtlil {source}"]
+def _mutate(mutants: Sequence[Mutant], width: int, read: str) -> str:
+    """The script that builds the mutants in, with numbers of ``width`` bits; ``read`` brings the netlist."""
+    lines = [read]
     for mutant in mutants:
         by = "" if mutant.by is None else f" -ctrlbit {mutant.by}"
         lines.append(f"mutate -mode {mutant.mode} -ctrl {CONTROL} {width} {mutant.number} -module {mutant.module} "
@@ -180,33 +183,14 @@ def _wrapper(ports: Ports, width: int) -> str:
         "endmodule", ""])
 
 
-def _build_in(mutants: Sequence[Mutant], width: int, wrapper: str, verilog: Path, tools: Tools,
-              progress: Progress) -> None:
-    """The file with these mutants, from ``powered.il`` in its folder."""
+def build_in(mutants: Sequence[Mutant], width: int, wrapper: str, verilog: Path, tools: Tools,
+             progress: Progress, read: str = POWERED) -> None:
+    """The file with these mutants, from what ``read`` reads in its folder."""
     root = verilog.parent
-    (root / "mutate.ys").write_text(_mutate(mutants, width, "powered.il"))
+    (root / "mutate.ys").write_text(_mutate(mutants, width, read))
     tools.run("yosys", ["-q", "-l", "yosys.log", "mutate.ys"], root, "yosys.log", progress)
     netlist, _ = plain((root / "netlist.v").read_text())
     write_atomically(verilog, netlist + wrapper)
-
-
-def some_of(mutants: Mutants, numbers: Collection[int], *, tools: Tools = WHEELS,
-            progress: Progress = lambda step: None) -> Path:
-    """The file with these of the mutants alone, by the same numbers: with few of them the simulator is faster.
-
-    Raises:
-        SynthError: Yosys is missing or failed.
-    """
-    kept = [mutant for mutant in mutants.mutants if mutant.number in numbers]
-    if not kept or len(kept) == len(mutants.mutants):
-        return mutants.verilog
-    every = mutants.verilog.read_text()
-    name = hashlib.sha256(f"{every}{sorted(numbers)}".encode()).hexdigest()
-    verilog = mutants.verilog.with_name(f"some_{name[:16]}.sv")
-    if not verilog.is_file():
-        wrapper = every[every.rindex(f"module {TOP} ("):]
-        _build_in(kept, len(mutants.mutants).bit_length(), wrapper, verilog, tools, progress)
-    return verilog
 
 
 def build_mutants(config: Config, each: int, seed: int, root: Path, *, tools: Tools = WHEELS,
@@ -241,7 +225,7 @@ def build_mutants(config: Config, each: int, seed: int, root: Path, *, tools: To
             raise SynthError(f"mutate: yosys drew no mutation; log: {root / 'yosys.log'}")
         (root / "powered.il").write_text(complemented((root / "netlist.il").read_text()))
         width = len(mutants).bit_length()
-        _build_in(mutants, width, _wrapper(ports_of(component), width), verilog, tools, progress)
+        build_in(mutants, width, _wrapper(ports_of(component), width), verilog, tools, progress)
         counts = {unit: int(re.findall(r"\d+", (root / f"count_{unit}.txt").read_text())[-1]) for unit in units_of()}
         write_atomically(listed, json.dumps({"cells": counts, "mutants": [asdict(m) for m in mutants]}, indent=1))
         stamp.write_text(key.hexdigest())

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-__all__ = ["CHECKED", "FST_HEADERS", "SOURCES", "TOP"]
+from gemmule.csr import COUNTERS
+
+__all__ = ["CHECKED", "FST_HEADERS", "LEAP_CYCLES", "LEAP_CYCLES_AT", "LEAP_TOTAL_AT", "SOURCES", "TOP"]
 
 TOP = "gemmule_tb"
 """Top module; its parameters are set by ``gemmule.sim.rtl.testbench``."""
@@ -11,3 +13,7 @@ CHECKED = ("claims", "scratchpad", "accumulator")
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("gemmule_tb.sv", "dram.sv", "claims_check.sv"))
 FST_HEADERS = tuple(Path(__file__).with_name(name) for name in ("lz4.h", "zlib.h"))
 """C++ headers for simulators that write waveforms."""
+LEAP_CYCLES_AT, LEAP_TOTAL_AT = 0xFF0, 0xFF4
+"""Where a device with leaps (``gemmule.hw.flow.leaps``) has no registers: a write leaps over cycles, or commands."""
+LEAP_CYCLES = len(COUNTERS) << 16
+"""Cycles of the shortest leap; a longer one is so many times that."""

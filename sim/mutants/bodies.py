@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.control import Local, Source, begin, execute, new_local, params, repeat, set_displacement, set_length
+from gemmule.control import (
+    MAX_DEPTH,
+    Local,
+    Source,
+    begin,
+    execute,
+    new_local,
+    params,
+    repeat,
+    set_displacement,
+    set_length,
+)
 from gemmule.isa import (
     COMMAND_BYTES,
     CONTROL,
@@ -128,6 +140,20 @@ def values(config: Config, seed: int) -> Iterator[Command]:
         yield from _is(register, int(local.lengths[register]))
 
 
+def nested(config: Config) -> Iterator[Command]:
+    """Four bodies, one in another and each ending right behind the one in it, with any number of turns from 1 to 3; all
+    of them longer than fetch's queue, or the innermost one shorter."""
+    for inner in (config.fetch_queue + 2, 3):
+        for turns in product((1, 2, 3), repeat=MAX_DEPTH):
+            first = config.fetch_queue if inner < config.fetch_queue else 0  # in the body around the short one
+            for depth, times in enumerate(turns):
+                around = MAX_DEPTH - 1 - depth  # bodies in this one: each has a REPEAT before and a command behind it
+                yield repeat(inner + 2 * around + first * (around > 0), times)
+                if around == 1:
+                    yield from [NOTHING] * first
+            yield from [NOTHING] * (inner + MAX_DEPTH - 1)
+
+
 def far() -> list[Command]:
     """Two turns of a body of which all but the end is dropped, and a fault behind it: its place is all ones."""
     body = (1 << FAR) - 2
@@ -161,5 +187,6 @@ def body_checks(setup: Setup, seed: int) -> list[Check]:
     stalled = [setup.record(launch) for launch in _stalled(setup.config, seed)]
     return [
         exact("turns", list(turns())), exact("values", list(values(setup.config, seed))), exact("far", far()),
+        exact("nested", list(nested(setup.config))),
         *(Check(f"bodies in stalls, {chance} in 256", stalls(chance)) for chance in (30, 200)),
     ]

@@ -137,11 +137,26 @@ def awaited(setup: Setup, rtl: RtlDevice) -> str:
     return setup.recovered(rtl)
 
 
+def behind(setup: Setup, rtl: RtlDevice) -> str:
+    """The last beat of an illegal command has an error response: the command is found when that fault stands already,
+    in a launch that still runs."""
+    nothing, few = Command.make(Unit.MATRIX), 9
+    slow = Command.make(Unit.VECTOR, n=1 << 12, m=1, mult=1, shift=8)
+    launch = launch_of("fault behind an error", [slow, *[nothing] * few, Command.make(Unit.LOAD, op=31), nothing])
+    rtl.watchdog = SLOW * MARGIN
+    rtl.load(launch)
+    rtl.set_axi_error(launch.program + (few + 2) * COMMAND_BYTES - setup.config.bus_bytes, beat=True)
+    seen = rtl.run()
+    rtl.set_axi_error(None)
+    return wanted("fault of an illegal command behind an error", "axi", FAULTS[seen.fault]) or setup.recovered(rtl)
+
+
 def bus_checks(setup: Setup) -> list[Check]:
     end = setup.program.expected.cycles
     return [
         *(stalls(setup, chance) for chance in (30, 200)),
         *(error(setup, where, last) for where in ("fetch", "load", "store") for last in (False, True)),
         Check("addresses", lambda rtl: addresses(setup, rtl)), Check("awaited", lambda rtl: awaited(setup, rtl)),
+        Check("behind an error", lambda rtl: behind(setup, rtl)),
         *(reset(setup, end * part // 8) for part in (1, 3, 6)),
     ]

@@ -44,8 +44,8 @@ class Verdict:
 
 
 def checks_of(config: Config, seed: int, count: int, commands: int, *,
-              passed: int = 0) -> tuple[list[Check], list[Check], int, str]:
-    """Early checks, all others, the bytes of DRAM that they need, and what tells them from others.
+              passed: int = 0) -> tuple[list[Check], list[list[Check]], int, str]:
+    """Early checks, all others by groups, the bytes of DRAM that they need, and what tells them from others.
 
     Of ``count`` programs of ``gemmule fuzz`` a few are early; then comes what no program reaches, faults, and the rest
     of them. Without the first ``passed``, but for the last one, which is longer than all others.
@@ -63,7 +63,8 @@ def checks_of(config: Config, seed: int, count: int, commands: int, *,
                 digest.update(program.digest)
                 dram_bytes = max(dram_bytes, len(program.dram))
                 tell(min(sum(map(len, found)), count + FAULTY), "on the model")
-    return found[0], [*directed(config, seed), *found[1]], 1 << (dram_bytes - 1).bit_length(), digest.hexdigest()
+    *groups, rest = directed(config, seed)
+    return found[0], [*groups, [*rest, *found[1]]], 1 << (dram_bytes - 1).bit_length(), digest.hexdigest()
 
 
 def judge(number: int, every: Iterable[Check], start: Callable[[int], RtlDevice]) -> Verdict:

@@ -14,6 +14,7 @@ from gemmule.isa import (
     MAX_LENGTH,
     NUM_BASES,
     NUM_LENGTHS,
+    AddFlag,
     Command,
     CommitFlag,
     ImportanceFlag,
@@ -40,8 +41,10 @@ __all__ = ["corner_checks"]
 
 BROAD, COMMANDS = 6, 120
 """Programs of many rows and columns, and commands of each."""
-WRITTEN = "sums", "indexed", "long", "sought", "strides", "behind"
+WRITTEN = "sums", "indexed", "long", "sought", "strides", "behind", "listed", "held", "scaled"
 """Programs by hand."""
+SCALED = 24
+"""Sums of two rows with factors."""
 LENGTH = 300
 """In every length register of a program by hand."""
 make = Command.make
@@ -171,6 +174,36 @@ def _behind(config: Config) -> Iterator[Command]:
                 yield make(Unit.VECTOR, op=op, **each)
 
 
+def _listed(config: Config, frame: Frame) -> Iterator[Command]:
+    """Many rows by a list, of a load and of a store."""
+    count = min(LENGTH, config.list_entries)
+    yield make(Unit.LOAD, offset=0, bytes=2 * count, row=0, block_stride=1, rows=1)
+    yield make(Unit.SELECT, op=SOp.LIST_LOAD, n=count, src0=0, dst=0)
+    each: dict[str, Any] = {"flags": [MoveFlag.INDEXED], "bytes": config.dim, "row": 0, "row_stride": 1,
+                            "block_stride": 1, "stride": config.dim, "list": 0, "last_index": 255}
+    for rows in (count, count // 2):
+        yield make(Unit.LOAD, rows=rows, **each)
+        yield make(Unit.STORE, rows=rows, offset=frame.source, **each)
+
+
+def _held(config: Config) -> Iterator[Command]:
+    """In every bank of the accumulator a vector command's sums, while a load and a product want the bank."""
+    for bank in range(config.acc_banks):
+        row, dim = bank * config.acc_bank_rows, config.dim
+        yield make(Unit.VECTOR, op=VOp.RESCALE, m=2, n=2 * dim, src0=row, src0_stride=2, dst=row, dst_stride=2)
+        yield make(Unit.LOAD, flags=[_A], bytes=4 * dim, row=row + 4, block_stride=1, rows=1, offset=0)
+        yield make(Unit.MATRIX, m=2, n=dim, k=dim, a_row=0, b_row=config.spm_rows // 2, c_row=row + 6)
+
+
+def _scaled(config: Config, random: np.random.Generator) -> Iterator[Command]:
+    """Sums of rows times factors of all bits, in 16 bits."""
+    yield make(Unit.LOAD, offset=0, bytes=config.spm_rows * config.dim, row=0, block_stride=1, rows=1)
+    for i in range(SCALED):
+        mult, aux = (int(value) for value in random.integers(1 << 16, size=2))
+        yield make(Unit.VECTOR, op=VOp.ADD, flags=[AddFlag.WIDE], m=2, n=config.dim, src0=4 * i, src0_stride=2,
+                   src1=4 * i + 2, dst=config.spm_rows // 2 + 4 * i, dst_stride=4, mult=mult, aux=aux, shift=9)
+
+
 def written(config: Config, seed: int, which: int) -> Launch:
     """One of the programs by hand: between the fill and the dump of random ones."""
     random = np.random.default_rng([seed, which])
@@ -181,7 +214,8 @@ def written(config: Config, seed: int, which: int) -> Launch:
     for command in (
         *frame.fill(draw),
         *(_sums(config, random, frame.source), _indexed(config, random), _long(config, frame),
-          _sought(config, random, frame.source), _strides(config, random, frame.source), _behind(config))[which],
+          _sought(config, random, frame.source), _strides(config, random, frame.source), _behind(config),
+          _listed(config, frame), _held(config), _scaled(config, random))[which],
         *frame.dump_upper(), *frame.dump_lower(table=False, words=False),
     ):
         builder.must(command)

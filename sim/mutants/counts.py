@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from gemmule.control import repeat
 from gemmule.csr import Control, Csr
-from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, Command, SOp, Unit, VOp
-from gemmule.sim.mutants.recorded import Check
-from gemmule.sim.mutants.setup import Setup, launch_of
+from gemmule.isa import COMMAND_BYTES, CONTROL, MAX_LENGTH, Command, COp, SOp, Unit, VOp
+from gemmule.sim.mutants.recorded import MARGIN, SLOW, Check
+from gemmule.sim.mutants.setup import Setup, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["count_checks"]
 
 SHORTEST = 7
 """Exponent of the shortest program whose length is more than there is of it."""
+SLOWLY = 240
+"""Chance of stalls, in 256, of the beats of commands."""
 FEW = range(4, 9)
 """Exponents of the counts of every unit's commands after which waits are tried."""
-MANY = 2
-"""Times 2^16 - 1 commands of every unit after which they are tried again."""
-FAULT_INDEX = 0xA_FFFF
+MANY = 17
+"""Exponent of the count around which they are tried again; there are twice as many stores."""
+NEAR = 40
+"""Commands of a unit before that count: more than a round of waits has, so that all bits below are ones in it."""
+FAULT_INDEX = 0xC_FFFF
 """Of the command behind them."""
 
 
 def lengths(setup: Setup) -> Check:
-    """A program of any length that ends with an early fault runs as a short one: fetch stops when its queue is full."""
+    """A program of any length that ends with an early fault runs as a short one: fetch stops when its queue is full.
+
+    The same behind a body, from whose end on the rest of the program is counted; and where all that has come so far is
+    done before the next command comes.
+    """
     config = setup.config
     before, behind = 24, config.fetch_queue + 2 * config.burst_bytes // COMMAND_BYTES
     commands = [Command.make(Unit.LOAD)] * before + [Command.make(Unit.LOAD, op=31)] + [
         Command.make(Unit.LOAD)] * behind
-    launches = [setup.record(launch_of("early fault", commands, program=(1 << 13) + place * COMMAND_BYTES))
-                for place in range(config.burst_bytes // COMMAND_BYTES)]
+    body = [repeat(1, 2), Command.make(Unit.LOAD)]
+    launches = [(len(first), setup.record(launch_of(
+        "early fault", [*first, *commands], program=(1 << 13) + place * COMMAND_BYTES)))
+        for first in ([], body) for place in range(config.burst_bytes // COMMAND_BYTES)]
 
     def run(rtl: RtlDevice) -> str:
-        for program in launches:
+        for first, program in launches:
             if found := program.exact(rtl):
                 return found
-            for bit in range(SHORTEST, 24):
-                for more in (0, 1):
+            rtl.watchdog = SLOW * MARGIN
+            for length in ((1 << bit) + more for bit in range(SHORTEST, 24) for more in (first, first + 1)):
+                for chance in (0, SLOWLY)[:1 + (length % 2 == 0)]:
                     rtl.load(program.launch)
-                    rtl.steps([("write", Csr.PROGRAM_COMMANDS, (1 << bit) + more),
-                               ("write", Csr.CONTROL, Control.START)])
-                    if difference := program.expected.first_difference(rtl.finish()):
-                        return f"a program of {(1 << bit) + more} commands: {difference}"
+                    rtl.set_stall(chance, ["r"])
+                    rtl.steps([("write", Csr.PROGRAM_COMMANDS, length), ("write", Csr.CONTROL, Control.START)])
+                    seen = rtl.finish()
+                    rtl.set_stall(0)
+                    difference = program.expected.first_difference(seen) if not chance else wanted(
+                        "number of the fault", program.expected.fault_index, seen.fault_index)
+                    if difference:
+                        return f"a program of {length} commands: {difference}"
         return setup.recovered(rtl)
 
     return Check("lengths", run)
@@ -57,8 +73,27 @@ def _round(slow: dict[Unit, Command]) -> Iterator[Command]:
                 yield Command.make(other, waits={unit: 1})
 
 
+def _often(count: int, *body: Command) -> Iterator[Command]:
+    """Bodies that come so often in all."""
+    for done in range(0, count, MAX_LENGTH):
+        yield from (repeat(len(body), min(count - done, MAX_LENGTH)), *body)
+
+
+def _counted(commands: Sequence[Command]) -> Counter[int]:
+    """Commands that run, by unit; of bodies that are not nested."""
+    found: Counter[int] = Counter()
+    turns, left = 1, 0
+    for command in commands:
+        found[command.unit] += turns if left > 0 else 1
+        left -= 1
+        if command.unit == CONTROL and command.op == COp.REPEAT:
+            turns, left = command.fields["times_cap"], command.fields["body"]
+    return found
+
+
 def many(setup: Setup) -> Check:
-    """More commands of every unit than 17 bits count; waits hold all the same, and a fault has a number of 20 bits."""
+    """As many commands of every unit as 17 bits count, and more; waits hold all the same. Twice as many stores; a fault
+    with a number of 20 bits."""
     config = setup.config
     columns = 64 * config.dim
     slow = {
@@ -73,10 +108,12 @@ def many(setup: Setup) -> Check:
     for exponent in FEW:
         commands += [command for command in each for _ in range(1 << exponent - (exponent > FEW[0]))]
         commands += tries
-    body = [repeat(len(each), MAX_LENGTH), *each, each[Unit.MATRIX]]
-    commands += [repeat(len(body), MANY), *body, *tries]
-    before = len(commands) - len(body) - 1 + MANY * (len(body) + (MAX_LENGTH - 1) * len(each)) + 1
-    commands += [repeat(1, FAULT_INDEX - before - 1), each[Unit.MATRIX], Command.make(Unit.LOAD, op=31)]
+    for count in ((1 << MANY) - NEAR, (1 << MANY) + NEAR):  # of every unit, with those before
+        commands += [*_often(count - _counted(commands)[Unit.VECTOR], *each), *tries]
+    commands += _often((2 << MANY) + NEAR - _counted(commands)[Unit.STORE], each[Unit.STORE])
+    left = FAULT_INDEX - _counted(commands).total()
+    commands += _often(left - -(-left // (MAX_LENGTH + 1)), each[Unit.MATRIX])  # with the commands that repeat it
+    commands.append(Command.make(Unit.LOAD, op=31))
     program = setup.record(launch_of("many commands", commands, size=1 << 17))
     assert program.expected.fault_index == FAULT_INDEX, program.expected.summary()
 

@@ -6,13 +6,15 @@ import random
 
 from gemmule.config import Config
 from gemmule.csr import COUNTERS, FAULT_SHIFT, WATCHDOG_CYCLES, Control, Csr, Status, counter_offset
-from gemmule.isa import NUM_BASES, NUM_LENGTHS
+from gemmule.isa import COMMAND_BYTES, NUM_BASES, NUM_LENGTHS
 from gemmule.sim.mutants.recorded import MARGIN, Check
 from gemmule.sim.mutants.setup import Setup, first_of, launch_of, wanted
 from gemmule.sim.rtl.device import RtlDevice
 
 __all__ = ["register_checks"]
 
+READ_CYCLES = 4
+"""Cycles from one access to the next, at most."""
 READ_ONLY = (Csr.STATUS, Csr.FAULT_INDEX, Csr.CYCLES, Csr.CYCLES_HI)
 
 
@@ -194,10 +196,35 @@ def counters(setup: Setup) -> Check:
     return Check("counters at once", run)
 
 
+def scanned(setup: Setup) -> Check:
+    """Counters that are read while their upper parts are scanned for the first time: whichever comes first, from any
+    cycle on, none holds more than a launch without commands has cycles."""
+    cycles, few = setup.clean.expected.cycles, setup.record(launch_of("empty", [])).expected.cycles
+
+    def run(rtl: RtlDevice) -> str:
+        if found := setup.clean.exact(rtl):
+            return found
+        full = len(setup.clean.launch.image) // COMMAND_BYTES
+        for first in range(len(COUNTERS)):
+            for pause in range(READ_CYCLES):
+                names = [COUNTERS[(first + i) % len(COUNTERS)] for i in range(len(COUNTERS) // READ_CYCLES + 1)]
+                seen = rtl.steps([
+                    ("write", Csr.PROGRAM_COMMANDS, full), ("write", Csr.CONTROL, Control.START),
+                    ("wait", cycles + few),
+                    ("write", Csr.PROGRAM_COMMANDS, 0), ("write", Csr.CONTROL, Control.START), ("wait", pause),
+                    *(("read", counter_offset(name)) for name in names)])
+                for name, value in zip(names, seen, strict=True):
+                    if value > few:
+                        return f"{name} after a start: {value} in a launch of {few} cycles"
+        return setup.recovered(rtl)
+
+    return Check("counters in turn", run)
+
+
 def register_checks(setup: Setup) -> list[Check]:
     return [
         Check("registers", lambda rtl: registers(setup, rtl)), Check("offsets", lambda rtl: offsets(setup, rtl)),
         Check("busy", lambda rtl: busy(setup, rtl)), Check("pauses", pauses),
         Check("interrupt", lambda rtl: interrupt(setup, rtl)), Check("restart", lambda rtl: restart(setup, rtl)),
-        counters(setup),
+        counters(setup), scanned(setup),
     ]

@@ -31,7 +31,7 @@ from gemmule.sim.mutants.recorded import MARGIN, Check
 from gemmule.sim.mutants.setup import Setup
 from gemmule.sim.rtl.device import RtlDevice
 
-__all__ = ["single_checks"]
+__all__ = ["NONE", "Registers", "Singles", "bare", "moved", "single_checks"]
 
 SPARSE = 400
 """Random commands."""
@@ -57,32 +57,32 @@ def _word(unit: int, op: int, flags: int, body: int = 0) -> int:
     return (unit | op << _AT["op"] | flags << _AT["flags"] | 1 << _AT["predicate"]) | body << 64
 
 
-def _bare(unit: int, op: int, **fields: int) -> int:
+def bare(unit: int, op: int, flags: int = 0, **fields: int) -> int:
     """A command whose lengths are 1 and whose other fields are 0, but for these, where its unit has them."""
     body = at = 0
     for name, bits in BODY[Unit(unit)]:
         body |= fields.get(name, int(name.endswith("_cap"))) << at
         at += bits
-    return _word(unit, op, 0, body)
+    return _word(unit, op, flags, body)
 
 
-def _moved(word: int, which: int, register: int, stride: int) -> int:
+def moved(word: int, which: int, register: int, stride: int) -> int:
     return word | which << _AT["dyn_which"] | register << _AT["dyn_reg"] | stride << _AT["dyn_stride"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Singles:
+class Singles:
     """Commands that are launched one by one, with the same registers: ``launch`` is the first of them."""
 
     launch: Launch
     faults: Sequence[int]
 
     @staticmethod
-    def of(config: Config, words: Iterable[int], registers: Registers) -> _Singles:
+    def of(config: Config, words: Iterable[int], registers: Registers) -> Singles:
         image = b"".join(word.to_bytes(COMMAND_BYTES, "little") for word in words)
         faults = resolve(decode_table(image), *registers, config)[:, OUT["fault"]].tolist()
         dram = np.frombuffer(image, dtype=np.uint8)
-        return _Singles(Launch("singles", 0, image[:COMMAND_BYTES], 0, dram, *registers), faults)
+        return Singles(Launch("singles", 0, image[:COMMAND_BYTES], 0, dram, *registers), faults)
 
     def run(self, rtl: RtlDevice) -> str:
         rtl.watchdog = MARGIN
@@ -99,14 +99,14 @@ class _Singles:
         return ""
 
 
-def legality(config: Config) -> _Singles:
+def legality(config: Config) -> Singles:
     """Every set of flags with every table of legal ones; every operation, and those that there are not, with some."""
     tables: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
     for unit, op in OPERATIONS:
         tables.setdefault(tuple(legal_flags(unit, op, flags) for flags in range(256)), []).append((unit, op))
     words = [_word(*same[flags % len(same)], flags) for same in tables.values() for flags in range(256)]
     words += [_word(unit, op, flags) for unit in range(8) for op in range(32) for flags in (0, 0x80 >> op % 8)]
-    return _Singles.of(config, words, (NONE, NONE, np.zeros(NUM_LENGTHS, dtype=np.int64)))
+    return Singles.of(config, words, (NONE, NONE, np.zeros(NUM_LENGTHS, dtype=np.int64)))
 
 
 def _sparse(draw: random.Random, bits: int) -> int:
@@ -156,7 +156,7 @@ def _brinks(draw: random.Random, unit: int, op: int, faults: Callable[[Iterable[
     return found
 
 
-def sparse(config: Config, seed: int) -> Iterator[_Singles]:
+def sparse(config: Config, seed: int) -> Iterator[Singles]:
     """Random commands of few large fields, and of every operation some at the brink of a fault; with register values of
     one bit."""
     draw = random.Random(seed)
@@ -165,15 +165,15 @@ def sparse(config: Config, seed: int) -> Iterator[_Singles]:
         registers = bases, limits, np.array([_sparse(draw, 16) for _ in range(NUM_LENGTHS)])
 
         def faults(words: Iterable[int], registers: Registers = registers) -> Sequence[int]:
-            return _Singles.of(config, words, registers).faults
+            return Singles.of(config, words, registers).faults
 
         words = [_drawn(draw, *draw.choice(list(OPERATIONS)), draw.random()) for _ in range(SPARSE // ROUNDS)]
         for unit, op in list(OPERATIONS)[turn::ROUNDS]:
             words += _brinks(draw, unit, op, faults)
-        yield _Singles.of(config, words, registers)
+        yield Singles.of(config, words, registers)
 
 
-def registered(config: Config) -> Iterator[_Singles]:
+def registered(config: Config) -> Iterator[Singles]:
     """Every bit of every length register, through every look-up: as rows, columns, depth and as a moved row.
 
     The command then just leaves its memory. Moved rows of every bit, by stride.
@@ -185,15 +185,15 @@ def registered(config: Config) -> Iterator[_Singles]:
         words = []
         for i in range(1, NUM_LENGTHS):
             words += [
-                _bare(Unit.LOAD, 0, rows_reg=i, rows_cap=MAX_LENGTH, row_stride=1, bytes=1, **ends),
-                _bare(Unit.SELECT, SOp.COMMIT, n_reg=i, n_cap=MAX_LENGTH, **ends),
-                _bare(Unit.MATRIX, 0, k_reg=i, k_cap=MAX_LENGTH, b_row=last),
-                _moved(_bare(Unit.LOAD, 0, bytes=1, row=last), Dyn.DST, i, 1),
+                bare(Unit.LOAD, 0, rows_reg=i, rows_cap=MAX_LENGTH, row_stride=1, bytes=1, **ends),
+                bare(Unit.SELECT, SOp.COMMIT, n_reg=i, n_cap=MAX_LENGTH, **ends),
+                bare(Unit.MATRIX, 0, k_reg=i, k_cap=MAX_LENGTH, b_row=last),
+                moved(bare(Unit.LOAD, 0, bytes=1, row=last), Dyn.DST, i, 1),
             ]
         if turn in LARGE:  # the largest length, and a smaller one
-            words += [_moved(_bare(unit, op, bytes=1, number=1), which, 15, 1 << bit)
+            words += [moved(bare(unit, op, bytes=1, number=1), which, 15, 1 << bit)
                       for unit, op in _MOVED for which in Dyn for bit in range(10)]
-        yield _Singles.of(config, words, (NONE, NONE, lengths))
+        yield Singles.of(config, words, (NONE, NONE, lengths))
 
 
 def single_checks(setup: Setup, seed: int) -> list[Check]:

@@ -16,6 +16,8 @@ __all__ = ["watchdog_checks"]
 
 IDLE = 300
 """Cycles for which a brief program may leave the memory alone."""
+PACES = range(10, 170, 20)
+"""Chances of stalls, in 256."""
 OWED = 500
 """Limit while answers are owed."""
 
@@ -169,6 +171,10 @@ def idle(setup: Setup) -> Check:
             difference = program.expected.first_difference(rtl.run())
             if difference:
                 return f"{program.launch.name}, WATCHDOG {limit}: {difference}"
+        rtl.write_register(Csr.WATCHDOG, limit)
+        for chance in PACES:  # any number of reads is outstanding for any number of cycles
+            if found := launches[-1].moved(rtl, chance):
+                return f"WATCHDOG {limit}: {found}"
         rtl.write_register(Csr.WATCHDOG, WATCHDOG_CYCLES)
         return setup.recovered(rtl)
 

@@ -14,7 +14,7 @@ import typer
 from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, read_config
 from gemmule.sw.commands.earlier import Earlier, read_earlier, survivor
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import COMMANDS, MUTANTS, PROGRAMS
+from gemmule.sw.limits import COMMANDS, MINUTES, MUTANTS, PROGRAMS
 
 if TYPE_CHECKING:
     from gemmule.config import Config
@@ -45,6 +45,10 @@ def mutate(
     again: Annotated[Path | None, typer.Option(
         "--again", metavar="FILE", help="An earlier result (--json) on the same mutants: only those that it left open "
                                         "are judged, by what it did not run; its other verdicts stay.")] = None,
+    minutes: Annotated[int | None, typer.Option(
+        "--minutes", metavar="N", help=f"Judge no further mutant after so long, {MINUTES}: those left stay open. What "
+                                       "was found is kept: a longer run goes on from there.",
+        callback=lambda n: None if n is None else MINUTES.check("--minutes", n))] = None,
     json: JsonOption = None,
 ) -> None:
     """Plant faults in the RTL, one at a time, and count those that programs and directed checks notice.
@@ -63,7 +67,8 @@ def mutate(
     device = read_config(config)
 
     from gemmule.hw.flow.equal import ATTEMPTS, prove, prover
-    from gemmule.hw.flow.mutate import build_mutants, some_of
+    from gemmule.hw.flow.few import some_of
+    from gemmule.hw.flow.mutate import build_mutants
     from gemmule.hw.flow.tools import SynthError, Tools
     from gemmule.io.progress import counting, say, working
     from gemmule.sim.mutants.campaign import campaign, checks_of
@@ -80,19 +85,27 @@ def mutate(
         early, late, dram_bytes, key = checks_of(device, seed, programs, commands, passed=passed)
         verdicts: dict[int, Verdict] = {}
 
-        def judge(numbers: list[int], checks: list[Check], kept: str) -> list[int]:
-            """Those that live through the checks, all in a simulator of their own."""
-            if not (numbers and checks):
-                return numbers
+        def over() -> bool:
+            return minutes is not None and time.monotonic() - begin > 60 * minutes
+
+        def built(numbers: list[int], *, leaps: bool) -> Path:
+            """These mutants in a simulator of their own; ``leaps``: its counts can leap."""
             with working("building the mutants in"):
-                verilog = some_of(netlist, numbers, tools=tools)
-            alive = []
+                return some_of(netlist, numbers, leaps=leaps, tools=tools)
+
+        def judge(numbers: list[int], checks: list[Check], kept: str, verilog: Path) -> list[int]:
+            """Those that live through the checks."""
+            alive: list[int] = []
+            if over():
+                return numbers
             with counting("mutants", len(numbers)) as tell:
                 for i, verdict in enumerate(campaign(
                         device, verilog, numbers, checks, dram_bytes, root / kept, key), 1):
                     verdicts[verdict.number] = verdict
                     alive += [verdict.number] * (verdict.killed_by is None)
                     tell(i, f"{len(alive)} survive")
+                    if over():
+                        return [*alive, *numbers[i:]]
             return alive
 
         proofs = Kept(root / "proofs.jsonl", f"{what['netlist']} {tools.versions()} {prover()}")
@@ -104,7 +117,7 @@ def mutate(
             with counting("survivors", max(1, len(numbers))) as tell:
                 for i, number in enumerate(numbers, 1):
                     known = proofs.results.get(number, {"proof": None, "attempts": 0})
-                    if not known["proof"] and known["attempts"] < len(attempts):
+                    if not known["proof"] and known["attempts"] < len(attempts) and not over():
                         proof = prove(by_number[number], netlist.netlist, root / "equal",
                                       attempts=attempts[known["attempts"]:], tools=tools)
                         proofs.add(number, proof=proof, attempts=len(attempts))
@@ -116,9 +129,15 @@ def mutate(
                     tell(i, f"{len(equal)} proved to change nothing")
             return open_ones
 
-        alive = judge([number for number in _turns(netlist.mutants) if number in earlier.open], early, "early.jsonl")
+        alive = [number for number in _turns(netlist.mutants) if number in earlier.open]
+        if early and alive:
+            alive = judge(alive, early, "early.jsonl", built(alive, leaps=False))
         alive = proved(alive, ATTEMPTS[:1])  # takes less than the other checks
-        alive = proved(judge(alive, late, "late.jsonl"), ATTEMPTS)
+        if alive:
+            verilog = built(alive, leaps=True)
+            for i, group in enumerate(late, 1):
+                alive = judge(alive, group, f"late_{i}.jsonl", verilog)
+        alive = proved(alive, ATTEMPTS)
     except SynthError as error:
         raise InputError(str(error)) from None
     survivors = [by_number[number] for number in _turns(netlist.mutants)

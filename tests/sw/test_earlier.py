@@ -1,11 +1,13 @@
 """What ``gemmule mutate --again`` takes over, and that it takes nothing over from other mutants."""
 
+import importlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from gemmule.config import load_config
-from gemmule.hw.flow import equal, mutate
+from gemmule.hw.flow import equal, few, mutate
 from gemmule.hw.flow.mutate import Mutant, Mutants
 from gemmule.sim.mutants import campaign
 from gemmule.sim.mutants.campaign import Verdict
@@ -68,23 +70,25 @@ def test_what_is_no_result_is_refused(tmp_path, text):
         read_earlier(tmp_path / "none.json", NOW, MUTANTS)
 
 
-def test_only_what_was_open_is_judged(tmp_path, monkeypatch, capsys):
-    """Of mutants 2 and 5, which were open, 5 is now noticed; 2 is proved equal."""
+@pytest.fixture
+def again(tmp_path, monkeypatch, capsys):
+    """Runs the command on the result above; 5 would be noticed and 2 proved. The result, numbers judged and passed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "every.sv").write_text("module")
     built = Mutants(tmp_path / "every.sv", tmp_path / "netlist.il", tuple(MUTANTS.values()), {"load": 9})
     judged, passed = [], []
 
-    def some_of(mutants, numbers, tools):
+    def some_of(mutants, numbers, leaps, tools):
+        assert leaps, "the late checks need them"
         judged.extend(numbers)
         return tmp_path / "some.sv"
 
     def checks_of(config, seed, programs, commands, **more):
         passed.append(more["passed"])
-        return [], ["a check"], 1, "key"
+        return [], [["a check"], ["others"]], 1, "key"
 
     monkeypatch.setattr(mutate, "build_mutants", lambda *_, **__: built)
-    monkeypatch.setattr(mutate, "some_of", some_of)
+    monkeypatch.setattr(few, "some_of", some_of)
     monkeypatch.setattr(campaign, "checks_of", checks_of)
     monkeypatch.setattr(campaign, "campaign", lambda config, verilog, numbers, *_: (
         Verdict(number, "offsets" if number == 5 else None) for number in numbers))
@@ -93,14 +97,34 @@ def test_only_what_was_open_is_judged(tmp_path, monkeypatch, capsys):
     del found["netlist"]
     found["config_sha256"] = load_config("tiny").sha256
     (tmp_path / "earlier.json").write_text(json.dumps(found))
-    monkeypatch.setattr("sys.argv", ["gemmule", "mutate", "--again", "earlier.json", "--json", "now.json"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code in (0, None), capsys.readouterr().err
-    now = json.loads((tmp_path / "now.json").read_text())
+
+    def run(*options):
+        monkeypatch.setattr("sys.argv", [
+            "gemmule", "mutate", "--again", "earlier.json", "--json", "now.json", *options])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), capsys.readouterr().err
+        return json.loads((tmp_path / "now.json").read_text()), judged, passed
+
+    return run
+
+
+def test_only_what_was_open_is_judged(again):
+    """Of mutants 2 and 5, which were open, 5 is now noticed; 2 is proved equal."""
+    now, judged, passed = again()
     assert judged == [5]
     assert passed == [30]
     assert now["killed_by"] == {"program": 2, "offsets": 1}
     assert [(each["number"], each["equal"]) for each in now["survivors"]] == [(2, "2 steps"), (4, "1 step")]
     assert now["total"] == {"cells": 9, "mutants": 5, "killed": 3, "equal": 2, "open": 0, "rate": 1.0}
     assert len(now["netlist"]) == 64
+
+
+def test_what_is_not_judged_in_time_stays_open(again, monkeypatch):
+    clock = iter([0.0])
+    command = importlib.import_module("gemmule.sw.commands.mutate")
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(clock, 61.0)))
+    now, _, _ = again("--minutes", "1")
+    assert now["killed_by"] == {"program": 2}
+    assert [(each["number"], each["equal"]) for each in now["survivors"]] == [(2, None), (4, "1 step"), (5, None)]
+    assert [now["total"][what] for what in ("killed", "equal", "open")] == [2, 1, 2]

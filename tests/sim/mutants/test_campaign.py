@@ -93,10 +93,12 @@ def test_the_device_itself_must_pass(run):
 def test_checks_are_told_apart_by_what_they_run(monkeypatch):
     monkeypatch.setattr(running, "FAULTY", 2)
     monkeypatch.setattr(running, "EARLY", 1)
-    monkeypatch.setattr(running, "directed", lambda config, seed: [Check("registers", lambda device: "")])
+    monkeypatch.setattr(running, "directed", lambda config, seed: [
+        [Check("leaps", lambda device: "")], [Check("registers", lambda device: "")]])
     early, late, dram_bytes, key = checks_of(TINY, 1, 2, 40)
     assert [check.name for check in early] == ["wipe", "fuzz-1"]
-    names = [check.name for check in (*early, *late)]
+    assert [check.name for check in late[0]] == ["leaps"]
+    names = [check.name for check in (*early, *late[1])]
     assert [name for name in names if name.startswith(("fuzz", "probe"))] == ["fuzz-1", "probe-1", "probe-2", "fuzz-2"]
     assert [names.index("registers"), names.count("wipe")] == [2, 2]
     assert dram_bytes & (dram_bytes - 1) == 0
@@ -108,7 +110,7 @@ def test_programs_that_were_passed_are_left_out_but_the_long_one(monkeypatch, pa
     monkeypatch.setattr(running, "FAULTY", 0)
     monkeypatch.setattr(running, "EARLY", 2)
     monkeypatch.setattr(running, "LONG", 2)
-    monkeypatch.setattr(running, "directed", lambda config, seed: [])
+    monkeypatch.setattr(running, "directed", lambda config, seed: [[], []])
     early, late, *_ = checks_of(TINY, 1, 3, 10, passed=passed)
-    names = [check.name for check in (*early, *late)]
+    names = [check.name for check in (*early, *late[-1])]
     assert [name for name in names if name != "wipe"] == [f"fuzz-{seed}" for seed in left]

@@ -1,18 +1,21 @@
 """The directed checks without a simulator: what they try, and that the model can run what they stand on."""
 
+import itertools
 import random
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gemmule.config import load_config
 from gemmule.csr import Status
-from gemmule.isa import COMMAND_BYTES, CONTROL, TABLE_FIELDS, COp, Unit, decode_table, legal_flags
+from gemmule.isa import COMMAND_BYTES, CONTROL, TABLE_FIELDS, COp, Unit, decode, decode_table, legal_flags
 from gemmule.operations import OPERATIONS
 from gemmule.resolve import FAULTS
-from gemmule.sim.mutants import bodies, corners, counts, singles
+from gemmule.sim.mutants import bodies, corners, counts, singles, sums
 from gemmule.sim.mutants.bus import bus_checks
+from gemmule.sim.mutants.leaps import leap_checks
 from gemmule.sim.mutants.registers import register_checks
 from gemmule.sim.mutants.setup import Setup, launch_of, wanted
 from gemmule.sim.mutants.watchdog import watchdog_checks
@@ -91,7 +94,7 @@ def test_bits_of_no_field_are_set_and_mean_nothing(setup):
 
 
 def test_waits_are_tried_for_every_pair_of_units(setup, monkeypatch):
-    for name, value in {"FEW": range(2, 4), "MAX_LENGTH": 3, "FAULT_INDEX": 400}.items():
+    for name, value in {"FEW": range(2, 4), "MAX_LENGTH": 9, "MANY": 7, "NEAR": 20, "FAULT_INDEX": 1500}.items():
         monkeypatch.setattr(counts, name, value)
     launches, record = [], Setup.record
     monkeypatch.setattr(Setup, "record", lambda self, launch: launches.append(launch) or record(self, launch))
@@ -100,6 +103,10 @@ def test_waits_are_tried_for_every_pair_of_units(setup, monkeypatch):
     waits = table[:, TABLE_FIELDS.index("wait_load"):][:, :len(Unit)]
     pairs = {(int(row[0]), int(unit)) for row, found in zip(table, waits, strict=True) for unit in found.nonzero()[0]}
     assert pairs == {(a, b) for a in Unit for b in Unit if a is not b}
+    ran = Counter(counts._counted([decode(int.from_bytes(launches[0].image[at:at + COMMAND_BYTES], "little"))
+                                   for at in range(0, len(launches[0].image), COMMAND_BYTES)]))
+    assert ran.total() == 1500 + 1
+    assert ran[Unit.STORE] == 2 * 128 + 20 > 128 + 20 < ran[Unit.VECTOR] < 128 + 40
 
 
 def test_bodies_come_as_often_as_lengths_and_shifts_say(setup):
@@ -126,13 +133,37 @@ def test_every_register_that_is_set_is_seen(setup, seed):
     assert sum(found) > 12
 
 
+def test_bodies_in_bodies_come_as_often_as_all_their_turns(setup):
+    expected = setup.record(launch_of("nested", list(bodies.nested(TINY)), size=1 << 20)).expected
+    turns = list(itertools.product((1, 2, 3), repeat=4))
+    inner, first = TINY.fetch_queue + 2, TINY.fetch_queue
+    assert expected.fault == 0
+    assert expected.summary()["commands"]["matrix"] == sum(
+        a * b * c * (d * n + f + 1) + a * b + a for n, f in ((inner, 0), (3, first)) for a, b, c, d in turns)
+
+
+def test_every_sum_of_resolve_has_every_bit_alone():
+    """Most of them beyond all rows."""
+    words = list(sums.products(TINY))
+    found = singles.Singles.of(TINY, words, (singles.NONE, singles.NONE, np.zeros(16, dtype=np.int64)))
+    faults = Counter(FAULTS[fault] for fault in found.faults)
+    assert faults["rows"] > 300
+    assert set(faults) <= {"rows", "none", "limit"}
+    table = decode_table(found.launch.dram.tobytes())
+    at = {name: TABLE_FIELDS.index(name) for name in ("unit", "bytes", "block_stride")}
+    spans = {int((row[at["bytes"]] - 1) // TINY.dim * row[at["block_stride"]]) for row in table
+             if row[at["unit"]] == Unit.STORE}
+    assert {1 << bit for bit in range(33)} <= spans
+
+
 def test_a_fault_far_into_an_image(setup):
     expected = setup.record(launch_of("far", bodies.far(), size=1 << 21)).expected
     assert (expected.fault_place, FAULTS[expected.fault]) == ((1 << bodies.FAR) - 1, "illegal")
 
 
 def test_directed_checks_have_names_of_their_own(setup):
-    names = [check.name for group in (register_checks, bus_checks, watchdog_checks) for check in group(setup)]
+    groups = register_checks, bus_checks, watchdog_checks, leap_checks
+    names = [check.name for group in groups for check in group(setup)]
     assert len(set(names)) == len(names) > 20
 
 

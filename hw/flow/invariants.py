@@ -1,0 +1,71 @@
+"""What always holds in the device, by name; every line is proved on the netlist before a proof builds on it."""
+
+from __future__ import annotations
+
+from gemmule.hw.command.resolve import FAULT_BITS
+from gemmule.hw.flow.cells import Bit
+from gemmule.hw.flow.induction import Invariant, View
+from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, Unit
+
+__all__ = ["INVARIANTS", "WORDS"]
+
+_QUEUE, _RESOLVE, _WALKER = "core.dispatch.store_queue", "core.dispatch.resolve", "core.units.store.reader.walker.flags"
+WORDS = (f"{_QUEUE}.memory",)
+"""RAMs of which invariants speak word by word."""
+_AT = {name: sum(bits for _, bits in HEADER[:i]) for i, (name, _) in enumerate(HEADER)}
+_WORD_BITS = 8 * COMMAND_BYTES
+IN_QUEUE = 2
+"""Place of the flags in a queued load or store."""
+
+
+def _legal_store(view: View, flags: list[Bit]) -> Bit:
+    """A store has no BROADCAST, and NARROW only with ACCUMULATOR."""
+    return view.both(view.no(flags[MoveFlag.BROADCAST]),
+                     view.if_(flags[MoveFlag.NARROW], then=flags[MoveFlag.ACCUMULATOR]))
+
+
+def _of_stage(view: View, stage: int, *conditions: Bit) -> Bit:
+    word = view[f"{_RESOLVE}.stage{stage}"]
+    is_store = view.equal(word[:3], Unit.STORE)
+    occupied = view[f"{_RESOLVE}.occupied"][stage - 1]
+    return view.if_(occupied, is_store, *conditions, then=_legal_store(view, word[_AT["flags"]:]))
+
+
+def _known(stage: int) -> Invariant:
+    return Invariant(
+        f"known store in stage {stage}", "only commands with legal flags are known, and a command moves on as it is",
+        lambda view: _of_stage(view, stage, view[f"{_RESOLVE}.stage{stage}"][_WORD_BITS]))
+
+
+def _last(view: View) -> Bit:
+    fault = view[f"{_RESOLVE}.stage6"][_WORD_BITS + 1:][:FAULT_BITS]
+    return _of_stage(view, 6, view.equal(fault, 0))
+
+
+def _level(view: View) -> Bit:
+    """head + level = tail, and level <= 4, in a queue of four."""
+    level, head, tail = (view[f"{_QUEUE}.{name}"] for name in ("level", "read__addr", "write__addr"))
+    return view.some(*(view.both(view.equal(level, count), view.equal(head, first),
+                                 view.equal(tail, (first + count) % 4)) for count in range(5) for first in range(4)))
+
+
+def _queued(view: View) -> Bit:
+    """Of every word from head on, as many as there are."""
+    level, head = view[f"{_QUEUE}.level"], view[f"{_QUEUE}.read__addr"]
+    return view.both(*(
+        view.if_(view.some(*(view.both(view.equal(head, first), view.equal(level, count))
+                             for first in range(4) for count in range(5) if (i - first) % 4 < count)),
+                 then=_legal_store(view, view[f"{_QUEUE}.memory[{i}]"][IN_QUEUE:])) for i in range(4)))
+
+
+INVARIANTS = (
+    Invariant("one divider", "with one divider its number is always 0",
+              lambda view: view.no(view["core.units.vector.stats.divide.turn"][0]),
+              (("core.units.vector.stats.divide.turn", 0),)),
+    *(_known(stage) for stage in (3, 4, 5)),
+    Invariant("store without a fault", "a command that is not known has a fault in the last stage", _last),
+    Invariant("level of the store queue", "it is what was pushed and not popped: never pushed when full", _level),
+    Invariant("queued stores", "only commands without a fault are pushed", _queued),
+    Invariant("a store's walk", "its flags are those of the head, or 0", lambda view: _legal_store(view, view[_WALKER]),
+              ((_WALKER, MoveFlag.BROADCAST),)),
+)

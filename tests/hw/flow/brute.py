@@ -1,0 +1,32 @@
+"""Modules of gates, evaluated for all inputs: what Yosys' ``sat`` does, for few of them."""
+
+import itertools
+import json
+
+__all__ = ["rises"]
+
+
+def rises(output: str, text: str) -> bool:
+    """Whether an output of one bit can be 1."""
+    module = json.loads(text)["modules"]["miter"]
+    cells, free = list(module["cells"].values()), module["ports"]["given"]["bits"]
+    for values in itertools.product((0, 1), repeat=len(free)):
+        known = {"0": 0, "1": 1} | dict(zip(free, values))
+        left = cells
+        while left:
+            later = []
+            for one in left:
+                nets = {port: [known.get(bit) for bit in bits] for port, bits in one["connections"].items()}
+                ins = [value for port, bits in nets.items() if port != "Y" for value in bits]
+                if None in ins:
+                    later.append(one)
+                    continue
+                a, b, s = (nets.get(port, [0])[0] for port in "ABS")
+                known[one["connections"]["Y"][0]] = {
+                    "$and": a & b, "$or": a | b, "$xor": a ^ b, "$xnor": 1 - (a ^ b), "$not": 1 - a,
+                    "$mux": b if s else a, "$reduce_or": max(ins)}[one["type"]]
+            assert len(later) < len(left)
+            left = later
+        if known[module["ports"][output]["bits"][0]]:
+            return True
+    return False
