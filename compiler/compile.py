@@ -112,12 +112,13 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
     """The first mapping whose buffers fit."""
     reason: CompileError | None = None
     attention = network.graph.attentions[0]
-    taken: dict[tuple[bool, int], int] = {}  # scratchpad rows of all but the rings, by banks and rows of parameters
+    taken: dict[tuple[bool, int, type], int] = {}
+    """Scratchpad rows of all but the rings, by banks, rows of parameters and the way of attention."""
     for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens,
                                    pool=pool):
         apart = choice.apart
         for mapping in choice.mappings:
-            beside = (apart, mapping.parameter_rows)
+            beside = (apart, mapping.parameter_rows, type(mapping.attention))
             rings = mapping.ring_slots * mapping.ring_rows
             rings += mapping.attention.scratchpad_rows(attention, config.dim, rows)
             slack = config.spm_bank_rows if apart else 0

@@ -10,16 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, Step
+from gemmule.config import Config
 from gemmule.isa import Unit
 
 __all__ = ["join"]
 
 MOST_ROWS = 200
 """Longer loads gain nothing, and their rows are free again later."""
+SHARE = 32
+"""Of the scratchpad a joined load takes this part at most."""
 
 
-def join(items: Sequence[Item], most: int = MOST_ROWS) -> list[Item]:
-    """The items with loads of neighbouring parameters as one, into one buffer of up to ``most`` rows."""
+def join(items: Sequence[Item], config: Config) -> list[Item]:
+    """The items with loads of neighbouring parameters as one, into a buffer of so many rows at most."""
+    most = min(MOST_ROWS, config.spm_rows // SHARE)
     loads = [item for item in items if isinstance(item, Step) and item.unit is Unit.LOAD and item.region == STATIC]
     half = -(-sum(_buffer(load).rows for load in loads) // 2)
     first: dict[int, Step] = {}

@@ -19,8 +19,8 @@ __all__ = ["schedule", "schedule_general"]
 def schedule(lowered: Lowered, config: Config) -> list[Item]:
     """All items in the order in which they are dispatched."""
     batch = lowered.builder.batch
-    joined = [join(layer) for layer in lowered.layers]
-    behind = join(lowered.behind)
+    joined = [join(layer, config) for layer in lowered.layers]
+    behind = join(lowered.behind, config)
     if lowered.rolled:
         layers = roll([hoist(layer, config) for layer in joined], config, batch_words(batch))
     else:
@@ -34,7 +34,7 @@ def schedule_general(lowered: Lowered, config: Config) -> tuple[list[Item], Laye
     Its layers are one body however the plain program's are.
     """
     batch = lowered.builder.batch
-    joined = [join(layer) for layer in lowered.layers]
+    joined = [join(layer, config) for layer in lowered.layers]
     layers, ranges = roll_ranges([hoist(layer, config) for layer in joined], config,
                                  batch_words(batch) + launch_words(batch), first_move(config, batch))
     behind = [_body(item, config) for item in lowered.behind]
@@ -46,4 +46,4 @@ def _body(item: Item, config: Config) -> Item:
     """An item whose body, if it has one of its own, is joined and hoisted in itself."""
     if not isinstance(item, Loop) or not item.local:
         return item
-    return replace(item, body=tuple(hoist(join(item.body), config)))
+    return replace(item, body=tuple(hoist(join(item.body, config), config)))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, Step
 from gemmule.compiler.passes.join import join
+from gemmule.config import load_config
 from gemmule.isa import Length, Unit
+
+BASE, TINY = load_config("base"), load_config("tiny")
 
 
 def _parameters(sizes: list[int], gap: int = 0) -> list[Item]:
@@ -25,7 +28,7 @@ def _steps(items: list[Item]) -> list[Step]:
 
 
 def test_groups_and_places() -> None:
-    made = _steps(join(_parameters([4, 6, 5, 5]), 100))
+    made = _steps(join(_parameters([4, 6, 5, 5]), BASE))
     loads = [step for step in made if step.unit is Unit.LOAD]
     assert [(step.fields["offset"], step.fields["bytes"]) for step in loads] == [(0, 160), (160, 160)]  # two halves
     uses = {step.note: step.fields["src1"] for step in made if step.unit is Unit.VECTOR}
@@ -35,18 +38,18 @@ def test_groups_and_places() -> None:
 
 
 def test_most_rows() -> None:
-    loads = [step for step in _steps(join(_parameters([4] * 8), 8)) if step.unit is Unit.LOAD]
-    assert [step.fields["bytes"] for step in loads] == [128] * 4
+    loads = [step for step in _steps(join(_parameters([16] * 8), TINY)) if step.unit is Unit.LOAD]
+    assert [step.fields["bytes"] for step in loads] == [16 * 32] * 4  # a 32nd of its scratchpad
 
 
 def test_bytes_between_keep_loads_apart() -> None:
     items = _parameters([4, 4, 4, 4], gap=16)
-    assert join(items, 100) == items
+    assert join(items, BASE) == items
 
 
 def test_bodies_find_joined_rows() -> None:
     first, inner, *rest = _parameters([4, 4, 4, 4])
-    made = join([first, Loop(body=(inner,), times=Length(2)), *rest], 100)
+    made = join([first, Loop(body=(inner,), times=Length(2)), *rest], BASE)
     loop = next(item for item in made if isinstance(item, Loop))
     used = _steps(list(loop.body))[0].fields["src1"]
     assert isinstance(used, At)
