@@ -16,6 +16,7 @@ from gemmule.config import load_config
 from gemmule.sw import bundled, pair, text
 from gemmule.sw.session import Session
 from gemmule.sw.training import bundle, corpus, cycles, export, measure, networks, report, tokenizer
+from gemmule.sw.training.tokenizer import EOS_ID
 
 SEED = 20261124
 TEXT = "def f(value):\n    return value + 1\n\n\nclass A:\n    pass\n" * 6
@@ -67,8 +68,8 @@ def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words:
     monkeypatch.setattr(text, "MODELS", default.parent)
     text._tokenizer.cache_clear()
     try:
-        found = pair._network_pair("default")
-        assert (found.name, found.positions, found.ends) == ("default", 96, {text.EOS})
+        found = pair.bundled_pair.__wrapped__("default")
+        assert (found.name, found.positions, found.ends) == ("default", 96, {EOS_ID})
         ids = found.encode("class A:\n    pass\n")
         expected = measure.greedy(load_model(default / "target.safetensors").network, ids, 20)
         with Session(load_config("edge"), pair=found) as session:
