@@ -63,13 +63,11 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                 "directed", "campaign")),
     ),
     "Compiler": (
-        Folder("compiler", ("checkpoint", "reference", "quality", "qmodel", "decoder_file", "tensors",
-                            "compile", "general", "kept", "notes", "model_program", "general_program", "commit",
-                            "moves", "model_file", "ideal", "layout", "place",
-                            "decoder_plan", "tile", "stream", "decoder", "encoder", "attention",
+        Folder("compiler", ("tensors", "compile", "general", "kept", "notes", "model_program", "general_program",
+                            "commit", "moves", "model_file", "ideal", "layout", "place", "tile", "encoder", "attention",
                             "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy", "program",
-                            "decoder_program", "listing", "exposed", "interpreter", "encoder_reference", "errors")),
+                            "listing", "exposed", "encoder_reference", "errors")),
         Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "gpt2", "opt",
                                       "llama")),
         Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "functions", "float_interpreter",
@@ -79,7 +77,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                     "greedy", "moves")),
         Folder("compiler/passes", ("fuse", "map", "lower", "join", "hoist", "roll", "schedule", "allocate", "emit")),
         Folder("compiler/mapping", ("cost", "search")),
-        Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy", "decoder")),
+        Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy")),
     ),
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "pair", "text", "bundled", "device",
@@ -141,7 +139,7 @@ WHERE = (
     ("why a program is refused before it runs", "[sim/verify/verify.py](../sim/verify/verify.py)"),
     ("the first differing cycle of RTL and model", "`gemmule cosim`; [sim/rtl/cosim.py](../sim/rtl/cosim.py)"),
     ("what the fuzzer can draw", "[sim/fuzz](../sim/fuzz)"),
-    ("where a compiled program keeps its rows", "[compiler/decoder_plan.py](../compiler/decoder_plan.py), "
+    ("where a compiled program keeps its rows", "[compiler/passes/allocate.py](../compiler/passes/allocate.py), "
      "[the memory map](img/memory.svg)"),
     ("the accept rule of speculative decoding", "[sw/decoding/verify.py](../sw/decoding/verify.py)"),
     ("the loop of every decoding method", "[sw/decoding/generate.py](../sw/decoding/generate.py)"),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.compiler.checkpoint import load_checkpoint
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers import load_network
 from gemmule.compiler.model_file import load_model
 from gemmule.config import PRESETS, ConfigError, load_config
 from gemmule.sw.bundled import FILES, bundled_file
@@ -115,6 +115,6 @@ def test_tokenizers(tmp_path: Path) -> None:
 def test_checkpoints(tmp_path: Path, name: str) -> None:
     checkpoint_cases.write(tmp_path / "train")
     path = tmp_path / "train" / "draft" / name
-    _, refused = outcomes(lambda path: load_checkpoint(path.parent), path, path.read_bytes(), 150, 7, 1200,
+    _, refused = outcomes(lambda path: load_network(path.parent), path, path.read_bytes(), 150, 7, 1200,
                           "train/draft/")
     assert refused > 50
