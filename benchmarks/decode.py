@@ -11,6 +11,7 @@ from typing import Any
 
 from common import console, show, write
 
+from gemmule.compiler.ideal import ideal
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sim.roofline import roofline_cycles
@@ -33,11 +34,11 @@ def main() -> None:
             ledger = Ledger(config)
             target.charging(ledger).forward(Rows.chain(list(range(2, 2 + count)), position))
             one = one or ledger.device_cycles
+            least = ideal(target.program.graph, count, position, wanted=count, tokens=True)
             rows.append({
                 "context": position, "rows": count, "cycles": ledger.device_cycles,
                 "over 1 row": ledger.device_cycles / one, "DRAM bus busy": ledger.dram_bound,
-                "of roofline": roofline_cycles(target.program.roofline_bytes(count, position), config)
-                / ledger.device_cycles,
+                "of roofline": roofline_cycles(least.bytes, config) / ledger.device_cycles,
             })
     show(f"one pass of the bundled target on {config.name}", rows)
     worst = max(row["over 1 row"] for row in rows if row["rows"] == 8)

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from common import show, write
 
-from gemmule.compiler import compile_decoder
 from gemmule.compiler.encoder_reference import EncoderLayer, EncoderShape, encode, random_layer
 from gemmule.compiler.encoder_stack import compile_encoder_stack
-from gemmule.compiler.greedy_loop import compile_greedy_loop
+from gemmule.compiler.greedy import compile_greedy
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.quantize import to_mult_shift
 from gemmule.compiler.ragged_attention import compile_ragged_attention, ragged_attention
 from gemmule.config import Config, load_config
@@ -93,22 +95,25 @@ def contexts(config: Config, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def greedy(config: Config, args: argparse.Namespace) -> list[dict[str, Any]]:
     """One launch, and a launch a token, from the same cache."""
-    model = bundled_model("draft")
-    loop, single = compile_greedy_loop(model, config), compile_decoder(model, config, tokens=True, max_rows=1)
-    cache = np.random.default_rng(args.seed).integers(0, 256, single.symbols["kv"][1], dtype=np.uint8)
-    found = []
+    network = bundled_model("draft").network
+    loop = compile_greedy(network, config)
+    single, dram, found = loop.single, loop.fill(network), []
+    loop.put(dram, CACHE, np.random.default_rng(args.seed).integers(0, 256, loop.symbols[CACHE][1], dtype=np.uint8))
+
+    def run(device: Simulator, program: Program, step: Step) -> int:
+        for address, content in step.inputs:
+            device.write_dram(address, content)
+        device.load(program.launch("launch", NO_DRAM, step.registers))
+        return int(device.run().cycles)
+
     for position in (0, 64, loop.max_positions - args.steps):
-        device, dram, tokens, apart = Simulator(config, dram_bytes=loop.size), single.dram.copy(), [77], 0
-        single.put(dram, "kv", cache)
-        device.load(single.launch("single", dram, single.registers(tokens, position)))
+        device, tokens, apart = Simulator(config, dram_bytes=loop.size), [77], 0
+        device.write_dram(0, dram)
         for i in range(args.steps):
-            device.bases[:], device.limits[:], device.lengths[:] = single.registers(tokens[-1:], position + i)
-            apart += device.run().cycles
+            apart += run(device, single, single.step(Rows.chain(tokens[-1:], position + i), 1))
             tokens += single.read_tokens(device.read_dram, 1)
-        dram = loop.dram.copy()
-        loop.put(dram, "kv", cache)
-        device.load(loop.launch("loop", dram, loop.registers([77], position, steps=args.steps)))
-        cycles = device.run().cycles
+        device.write_dram(0, dram)
+        cycles = run(device, loop, loop.step(77, position, args.steps))
         if loop.read_tokens(device.read_dram, args.steps) != tokens[1:]:
             raise SystemExit(f"position {position}: the tokens differ")
         host, step = config.host.launch_cycles, config.host.step_cycles

@@ -34,6 +34,8 @@ class Notes:
     tried: list[Tried] = field(default_factory=list)
     mapping: Cut | None = None
     apart: bool = True
+    rows: dict[Buffer, int] = field(default_factory=dict)
+    """First row of every buffer."""
     passes: dict[str, str] = field(default_factory=dict)
 
     def begin(self, graph: Graph, operators: Sequence[Operator]) -> None:
@@ -46,7 +48,7 @@ class Notes:
     def chosen(self, mapping: Cut, lowered: Lowered, items: Sequence[Item], rows: Mapping[Buffer, int],
                apart: bool) -> None:
         """What map, lower, schedule and allocate made."""
-        self.mapping, self.apart = mapping, apart
+        self.mapping, self.apart, self.rows = mapping, apart, dict(rows)
         self.passes["map"] = "".join(f"{name} = {value}\n" for name, value in described(mapping).items())
         parts = [("before the layers", lowered.before), *((f"layer {i}", items) for i, items in
                  enumerate(lowered.layers)), ("behind the layers", lowered.behind)]

@@ -9,13 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from gemmule.compiler.commit import CommitProgram
 from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
-from gemmule.compiler.program import Program, ReadDram, Registers, Step
+from gemmule.compiler.program import Program, Step
 from gemmule.compiler.quantize.scale import pair
-from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sw.answers import Collected
 from gemmule.sw.device import Device
@@ -25,51 +23,21 @@ from gemmule.sw.pieces import Piece, pieces
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want
 
-__all__ = ["Caches", "Runner", "StepProgram", "append_rows", "forward_rows"]
+__all__ = ["Caches", "Runner", "append_rows", "forward_rows"]
 
 Caches = KV | Sequence[KV]
 """Of a single sequence, or of each of a batch."""
-
-
-class StepProgram(Protocol):
-    """A compiled decoder: one program for passes over 1 .. ``max_rows`` new rows of each sequence at any position."""
-
-    @property
-    def base_address(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def max_rows(self) -> int: ...
-
-    @property
-    def batch(self) -> int: ...
-
-    @property
-    def max_positions(self) -> int: ...
-
-    @property
-    def commit(self) -> CommitProgram | None:
-        """Keeps a path of a tree in the cache; None: rows must be a chain."""
-
-    def step(self, rows: Rows, wanted: int, cached: Sequence[int] | None = None,
-             places: np.ndarray | None = None) -> Step: ...
-
-    def launch(self, name: str, dram: np.ndarray, registers: Registers) -> Launch: ...
-
-    def read_tokens(self, read_dram: ReadDram, wanted: int) -> list[int]: ...
 
 
 class Runner(Protocol):
     """A model on a device that runs launches."""
 
     name: str
-    program: StepProgram
+    program: ModelProgram
     device: Device
     slots: HiddenSlots | None
 
-    def run(self, program: StepProgram | Program, step: Step) -> Result: ...
+    def run(self, program: ModelProgram | Program, step: Step) -> Result: ...
 
 
 def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
@@ -126,18 +94,18 @@ def _answered(rows: Rows, want: Want) -> np.ndarray:
     return found
 
 
-def _places(program: StepProgram, piece: Piece, answered: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def _places(program: ModelProgram, piece: Piece, answered: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Of a launch: its answered rows in the pass, where their answers stand, and how many answers there are."""
     inside = (piece.index >= 0) & answered[piece.index]
     index = piece.index[inside]
-    if program.batch == 1 or not len(index) or not isinstance(program, ModelProgram):
+    if program.batch == 1 or not len(index):
         return index, np.arange(len(index)), len(index)
     return index, program.slots(piece.rows)[inside], program.batch * program.max_rows
 
 
 def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
     """Rows of the pool for the cached and ``new`` positions, where they go by list."""
-    pool = isinstance(model.program, ModelProgram) and model.program.pool > 0
+    pool = model.program.pool > 0
     cache = _several(kv)[0]
     if pool is not isinstance(cache, PagedKV):
         raise ValueError(f"{model.name}: a {'paged' if pool else 'contiguous'} program takes caches of its own kind: "
@@ -164,7 +132,7 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
              layers: Sequence[LayerRange] | None) -> Forward:
     """Whatever is wanted, by the general program: a launch for each range of layers."""
     program, slots = model.program, model.slots
-    if not isinstance(program, ModelProgram) or program.general is None or slots is None:
+    if program.general is None or slots is None:
         raise ValueError(f"{model.name}: hidden rows, ranges of layers and other answers than tokens need the general "
                          "program: compile with general=True")
     general, graph, temperature = program.general, program.graph, want.temperature

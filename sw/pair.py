@@ -15,16 +15,15 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kept import compile_kept
 from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
-from gemmule.compiler.passes.map import default_rows
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
 from gemmule.sw import text
-from gemmule.sw.bundled import bundled_file
+from gemmule.sw.bundled import FILES
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
-from gemmule.sw.programs import bundled_program
-from gemmule.sw.runtime import StepProgram
+from gemmule.sw.limits import MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.tokens import parse_tokenizer
 
 __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
@@ -34,7 +33,7 @@ __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
 class Placed:
     """A compiled model, and what stands in DRAM from its ``base_address`` on (uint8)."""
 
-    program: StepProgram
+    program: ModelProgram
     dram: np.ndarray
 
 
@@ -66,13 +65,6 @@ class Pair:
     draft: Place | None
 
 
-def _place_bundled(name: str, pair: str, config: Config, base: int, general: bool = False) -> Placed:
-    if general:
-        raise InputError(f"the bundled pair {pair} has one program, of tokens through all layers: use {DEFAULT}")
-    program = bundled_program(name, config, base, pair)
-    return Placed(program, program.dram)
-
-
 @cache
 def bundled_pair(name: str = SMALL) -> Pair:
     """A bundled pair (:data:`gemmule.sw.limits.MODELS`).
@@ -81,21 +73,9 @@ def bundled_pair(name: str = SMALL) -> Pair:
         CompileError: a file is missing or damaged.
     """
     pair = resolve_pair(name)
-    if pair == DEFAULT:
-        return _network_pair(pair)
-    return Pair(
-        name=pair, positions=text.bundled_model("target", pair).shape.max_positions, ends=frozenset({text.EOS}),
-        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
-        target=partial(_place_bundled, "target", pair), draft=partial(_place_bundled, "draft", pair))
-
-
-def _network_pair(pair: str) -> Pair:
-    """A bundled pair that was quantised as imported models are."""
-    files = {role: bundled_file(MODELS_FOLDER / pair, role) for role in ("target", "draft")}
-    models = {role: load_model(path) for role, path in files.items()}
-    for role, model in models.items():
-        text.check_vocab(model.network.graph.vocab, role, pair)
-    target, draft = (_Imported(files[role], models[role], bundled=role) for role in ("target", "draft"))
+    models = {role: text.bundled_model(role, pair) for role in ("target", "draft")}
+    target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, bundled=role)
+                     for role, model in models.items())
     return Pair(
         name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
         encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair), target=target, draft=draft)
@@ -149,17 +129,25 @@ class _Imported:
     def __call__(self, config: Config, base: int, general: bool = False) -> Placed:
         if (config, base, general) not in self.kept:
             network = self.file.network
+            graph, rows = network.graph, default_rows(network.graph, config)
+            try:
+                if not choices(graph, config, rows=rows, batch=1, context=graph.whole_positions, tokens=True):
+                    raise CompileError(f"no mapping of {rows} rows a launch fits")  # before it is announced
+            except CompileError as error:
+                raise self._refused(config, error) from None
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
-                    program = compile_kept(network, self.file.sha256, config, rows=default_rows(network.graph, config),
-                                           effort=default_effort(network.graph), tokens=True, base_address=base,
-                                           general=general)
+                    program = compile_kept(network, self.file.sha256, config, rows=rows, effort=default_effort(graph),
+                                           tokens=True, base_address=base, general=general)
                 except CompileError as error:
-                    what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)
-                    mend = ": use --config base or edge" if self.bundled else ""
-                    raise InputError(f"{what} does not run on config {config.name!r}{mend} ({error})") from None
+                    raise self._refused(config, error) from None
                 self.kept[config, base, general] = Placed(program, program.fill(network))
         return self.kept[config, base, general]
+
+    def _refused(self, config: Config, why: object) -> InputError:
+        what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)
+        mend = ": use --config base or edge" if self.bundled else ""
+        return InputError(f"{what} does not run on config {config.name!r}{mend} ({why})")
 
 
 def open_pair(model: str, draft: Path | None = None) -> Pair:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from gemmule.compiler.decoder import compile_decoder
-from gemmule.compiler.decoder_plan import plan_decoder
-from gemmule.compiler.decoder_program import DecoderProgram
-from gemmule.compiler.errors import CompileError
 from gemmule.compiler.gemm import INT8, GemmProgram, compile_gemm
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention import CACHE
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
-from gemmule.io.progress import working
 from gemmule.numerics import requant, requant_store
 from gemmule.sim.launch import Launch
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SMALL
-from gemmule.sw.text import bundled_model
+from gemmule.sw.pair import Placed, bundled_pair
 from gemmule.timing import ceil_div
 
 __all__ = ["Product", "bundled_program", "decode_launch", "product"]
@@ -60,21 +56,15 @@ def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: Weigh
     return Product(program, case, expected)
 
 
-@cache
-def bundled_program(name: str, config: Config, base_address: int = 0, pair: str = SMALL) -> DecoderProgram:
+def bundled_program(name: str, config: Config, base_address: int = 0, pair: str = SMALL) -> Placed:
     """The compiled program of a bundled model, placed from ``base_address`` of the DRAM.
 
     Raises:
         InputError: it does not fit the configuration.
     """
-    model = bundled_model(name, pair)
-    try:
-        plan_decoder(model.shape, config)
-    except CompileError as error:
-        raise InputError(f"the bundled model {name} does not run on config {config.name!r}: use --config base or edge "
-                         f"({error})") from None
-    with working(f"compiling {name} for {config.name}", least=1.0):
-        return compile_decoder(model, config, base_address=base_address, tokens=True)
+    bundled = bundled_pair(pair)
+    place = bundled.draft if name == "draft" and bundled.draft else bundled.target
+    return place(config, base_address)
 
 
 def decode_launch(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:
@@ -83,15 +73,17 @@ def decode_launch(name: str, config: Config, rows: int, position: int, seed: int
     Raises:
         InputError: the rows do not fit.
     """
-    program = bundled_program(name, config)
+    placed = bundled_program(name, config)
+    program = placed.program
     if not 1 <= rows <= program.max_rows or not 0 <= position <= program.max_positions - rows:
         raise InputError(
             f"--rows must be from 1 to {program.max_rows} and --position from 0 to "
             f"{program.max_positions} - rows, not {rows} and {position}")
     rng = np.random.default_rng(seed)
-    dram = program.dram.copy()
-    kv = program.symbols["kv"][1]
-    program.put(dram, "kv", rng.integers(0, 256, kv, dtype=np.uint8))
-    tokens = [int(t) for t in rng.integers(2, program.shape.vocab, rows)]
-    return program.launch(
-        f"{name} rows {rows} position {position}", dram, program.registers(tokens, position), seed=seed)
+    dram = placed.dram.copy()
+    program.put(dram, CACHE, rng.integers(0, 256, program.symbols[CACHE][1], dtype=np.uint8))
+    tokens = [int(t) for t in rng.integers(2, program.graph.vocab, rows)]
+    step = program.step(Rows.chain(tokens, position), rows)
+    for address, content in step.inputs:
+        dram[address:address + content.size] = content
+    return program.launch(f"{name} rows {rows} position {position}", dram, step.registers, seed=seed)

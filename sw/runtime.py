@@ -14,14 +14,14 @@ from gemmule.compiler.moves import Moves
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
-from gemmule.sw.forward import Caches, StepProgram, append_rows, forward_rows
+from gemmule.sw.forward import Caches, append_rows, forward_rows
 from gemmule.sw.kv import ContiguousKV
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.paged import PagedKV, PagePool
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want
 
-__all__ = ["PAGE", "Forward", "LoadedModel", "StepProgram"]
+__all__ = ["PAGE", "Forward", "LoadedModel"]
 
 PAGE = 32
 """Rows of a page."""
@@ -34,16 +34,16 @@ class LoadedModel:
     nothing but a smaller length. Of a tree, :meth:`commit` moves the accepted path together.
     """
 
-    def __init__(self, name: str, program: StepProgram, dram: np.ndarray, device: Device) -> None:
+    def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on."""
         self.name = name
         self.program = program
         self.device = device
         self.ledger: Ledger | None = None
-        general = program.general if isinstance(program, ModelProgram) else None
+        general = program.general
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         """Shared by all copies."""
-        pool = program.pool if isinstance(program, ModelProgram) else 0
+        pool = program.pool
         self.pages = PagePool(pool, min(PAGE, pool)) if pool else None
         """Shared by all copies, and by all sequences."""
         device.write_dram(program.base_address, dram.tobytes())
@@ -122,7 +122,7 @@ class LoadedModel:
         return self._cost(self.run(gather, gather.step(sequence, slots)))
 
     def _moves(self) -> Moves:
-        moves = self.program.moves if isinstance(self.program, ModelProgram) else None
+        moves = self.program.moves
         if moves is None:
             raise ValueError(f"{self.name}: copies and gathers of cached rows need their programs: compile with "
                              "general=True")
@@ -133,7 +133,7 @@ class LoadedModel:
     def _cost(self, result: Result) -> int:
         return int(result.cycles) + self.device.config.host.launch_cycles
 
-    def run(self, program: StepProgram | Program, step: Step) -> Result:
+    def run(self, program: Program, step: Step) -> Result:
         """One launch: the only place where any is charged."""
         for address, content in step.inputs:
             self.device.write_dram(address, content.tobytes())

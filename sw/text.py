@@ -7,19 +7,17 @@ from functools import cache
 from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.qmodel import QuantModel
+from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.io.reading import shown
 from gemmule.sw.bundled import FILES, bundled_file
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.training.tokenizer import load_tokenizer
 
-__all__ = ["EOS", "bundled_model", "check_vocab", "decode", "encode", "token_ids"]
+__all__ = ["bundled_model", "check_vocab", "decode", "encode", "token_ids"]
 
 MODELS = MODELS_FOLDER
 """A folder for each pair of target and draft, with their tokenizer."""
-EOS = 1
-"""End of a file in the training text; stops generation."""
 
 
 @cache
@@ -61,16 +59,15 @@ def decode(ids: list[int], pair: str = SMALL) -> str:
     return str(_tokenizer(resolve_pair(pair, MODELS)).decode(ids, skip_special_tokens=True))
 
 
-@cache
-def bundled_model(name: str, pair: str = SMALL) -> QuantModel:
-    """The quantised model ``target`` or ``draft`` of the bundled small pair.
+def bundled_model(name: str, pair: str = SMALL) -> ModelFile:
+    """The quantised model ``target`` or ``draft`` of a bundled pair.
 
     Raises:
         CompileError: a file is missing, damaged, or not for this tokenizer.
     """
     pair = resolve_pair(pair, MODELS)
-    model = QuantModel.load(bundled_file(MODELS / pair, name))
-    check_vocab(model.shape.vocab, name, pair)
+    model = load_model(bundled_file(MODELS / pair, name))
+    check_vocab(model.network.graph.vocab, name, pair)
     return model
 
 

@@ -104,7 +104,8 @@ import gemmule
 from gemmule.hw.flow.verilog import verilog
 from gemmule.config import load_config
 from gemmule.sw.text import bundled_model, decode, encode
-print(gemmule.__file__, decode(encode("import os")), bundled_model("draft").shape.layers, load_config("edge").dim)
+print(gemmule.__file__, decode(encode("import os")),
+      len(bundled_model("draft").network.graph.attentions), load_config("edge").dim)
 """
     (tmp_path / "work").mkdir()
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path / "work", capture_output=True, text=True,

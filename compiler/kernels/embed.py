@@ -53,12 +53,24 @@ def embed(b: Builder, node: Embedding, position: Position | None, residual: At, 
     for first in range(0, groups, most):
         count = min(most, groups - first)
         acc = At(Buffer("positions", count * b.rows, Bank.ACCUMULATOR))
-        b.add(Unit.LOAD, "positions", region="position", offset=offset + 4 * dim * first, stride=size,
-              bytes=4 * dim * count, row=acc, row_stride=1, block_stride=b.rows, rows=b.m, list=b.rows,
-              flags={MoveFlag.INDEXED, MoveFlag.ACCUMULATOR}, last_index=position.positions - (0 if slots else 1))
+        _load_rows(b, "position", position.positions - (0 if slots else 1), size, {MoveFlag.ACCUMULATOR},
+                   offset=offset + 4 * dim * first, length=4 * dim * count, row=acc, row_stride=1, block_stride=b.rows)
         b.add(Unit.VECTOR, "add positions", op=VOp.REQUANT, flags={RequantFlag.RESIDUAL}, src0=acc, src0_stride=b.rows,
               dst=residual + 2 * first * b.rows, dst_stride=2 * b.rows, mult=1, shift=0, m=b.m,
               n=min(count * dim, node.columns - first * dim))
+
+
+def _load_rows(b: Builder, region: str, last: int, size: int, flags: set[MoveFlag], *, offset: int, length: int,
+               row: At, row_stride: int, block_stride: int) -> None:
+    """Rows of ``size`` bytes by position: by the list, in a turn of a loop the one that the displacement tells."""
+    if b.looped:
+        b.moved[region] = size
+        b.add(Unit.LOAD, f"{region} of the turn", region=region, rows=1, flags=flags, offset=offset, bytes=length,
+              row=row, row_stride=row_stride, block_stride=block_stride)
+        return
+    b.add(Unit.LOAD, "positions" if region == "position" else region, region=region, offset=offset, stride=size,
+          bytes=length, row=row, row_stride=row_stride, block_stride=block_stride, rows=b.m, list=b.rows,
+          flags=flags | {MoveFlag.INDEXED}, last_index=last)
 
 
 def _more_rows(b: Builder, region: str, size: int) -> None:
@@ -74,6 +86,6 @@ def load_angles(b: Builder, node: Rope) -> At:
     content = AngleRows.of(node, dim)
     offset, size = b.constant("angles", content), 4 * groups * dim
     angles = At(Buffer("angles", step * b.rows, Bank.STATE))
-    b.add(Unit.LOAD, "angles", region="angles", offset=offset, stride=size, bytes=size, row=angles, row_stride=step,
-          block_stride=1, rows=b.m, flags={MoveFlag.INDEXED}, list=b.rows, last_index=node.positions - 1)
+    _load_rows(b, "angles", node.positions - 1, size, set(), offset=offset, length=size, row=angles,
+               row_stride=step, block_stride=1)
     return angles

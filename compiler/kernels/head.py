@@ -8,14 +8,15 @@ from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.epilogue import store
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, Tile, linear_tiles
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
 from gemmule.isa import ArgmaxFlag, Dyn, Length, RequantFlag, SOp, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["ANSWERS", "logits", "tokens"]
+__all__ = ["ANSWERS", "TOKEN_BYTES", "logits", "tokens"]
 
 ANSWERS = "answers"
 """Region of what a launch gives back."""
+TOKEN_BYTES = 2
 
 
 def _tiles(b: Builder, ring: Ring, node: Linear, x: Span) -> Iterator[tuple[Tile, At, int]]:
@@ -48,5 +49,7 @@ def tokens(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
               first=tile.first * dim, m=wanted, n=columns, flags={ArgmaxFlag.CONTINUE} if tile.first else ())
     best = At(Buffer("tokens", rows, Bank.STATE))
     b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted)
-    b.add(Unit.STORE, "tokens", region=ANSWERS, bytes=2 * b.rows, row=best, block_stride=1,
+    b.add(Unit.STORE, "tokens", region=ANSWERS, bytes=TOKEN_BYTES * b.rows, row=best, block_stride=1,
           rows=Length(1, Registers.WANTED))
+    if b.looped:
+        b.control(SetDisplacement(ANSWERS, TOKEN_BYTES, further=True))

@@ -176,6 +176,8 @@ class Registers:
     HIDDEN_ROWS = 12
     COLUMN = 13
     """First column of a loop over columns; :data:`LEFT` columns are left."""
+    STEPS = 8
+    """Of a greedy loop: its turns, until the first one begins."""
     KEYS = 8
     """Columns that are left and largest ones so far."""
     SCALE = 14
@@ -197,6 +199,10 @@ class Builder:
     """By region: (offset, content)."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes by region."""
+    looped: bool = False
+    """Of a greedy loop: a turn is a pass over one row, whose position displacements tell."""
+    moved: dict[str, int] = field(default_factory=dict)
+    """By region: bytes by which a turn of a loop displaces it."""
 
     @property
     def each(self) -> int:

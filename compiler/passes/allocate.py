@@ -44,21 +44,22 @@ def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
             begin[buffer] = min(begin.get(buffer, first), first)
             end[buffer] = max(end.get(buffer, last), last)
 
-    at, outside, turns = 0, set[Buffer](), list[tuple[Loop, int, int]]()
-    for item in items:
-        if isinstance(item, Loop) and item.local:
-            first = at
-            for inner in item.body:
-                touch(inner.buffers if isinstance(inner, Step | Loop) else (), at, at)
+    turns: list[tuple[Loop, int, int]] = []
+
+    def walk(items: Sequence[Item], at: int) -> int:
+        """The number behind the last item, the first one's being ``at``."""
+        for item in items:
+            if isinstance(item, Loop) and item.local:
+                first, at = at, walk(item.body, at)
+                turns.append((item, first, at - 1))  # inner ones before those around them
+            else:
+                touch(item.buffers if isinstance(item, Step | Loop) else (), at, at)
                 at += 1
-            turns.append((item, first, at - 1))
-        else:
-            buffers = item.buffers if isinstance(item, Step | Loop) else ()
-            touch(buffers, at, at)
-            outside.update(buffers)
-            at += 1
+        return at
+
+    walk(items, 0)
     for loop, first, last in turns:
-        touch([buffer for buffer in loop.buffers if buffer in outside], first, last)
+        touch([buffer for buffer in set(loop.buffers) if begin[buffer] < first or end[buffer] > last], first, last)
     return [Lifetime(buffer, begin[buffer], end[buffer]) for buffer in sorted(begin, key=lambda b: begin[b])]
 
 

@@ -17,6 +17,7 @@ from gemmule.compiler.kernels.block_attention import BlockAttention, BlockMappin
 from gemmule.compiler.kernels.cache_list import list_cache_rows
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
 from gemmule.compiler.kernels.exponents import exponent_sums
+from gemmule.compiler.kernels.greedy import next_turn
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
@@ -38,6 +39,8 @@ class Lowered:
     before: list[Item]
     layers: list[list[Item]]
     behind: list[Item]
+    once: list[Item]
+    """Of a greedy loop, before the first turn."""
     rolled: bool
     """Equal layers become one body."""
     builder: Builder
@@ -45,9 +48,12 @@ class Lowered:
 
 
 def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping,
-          general: General | None = None) -> Lowered:
-    """Commands on virtual buffers for every operator; ``general``: of the general program."""
-    return _Lowering(network, config, mapping, general).run(operators)
+          general: General | None = None, looped: bool = False) -> Lowered:
+    """Commands on virtual buffers for every operator.
+
+    ``general``: of the general program. ``looped``: of a turn of a greedy loop.
+    """
+    return _Lowering(network, config, mapping, general, looped).run(operators)
 
 
 def _layer(operator: Operator) -> int | None:
@@ -55,8 +61,10 @@ def _layer(operator: Operator) -> int | None:
 
 
 class _Lowering:
-    def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None) -> None:
-        self.b = Builder(config, network, mapping.rows, mapping.batch)
+    def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None,
+                 looped: bool) -> None:
+        self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped)
+        self.once: list[Item] = []
         self.general = general
         self.mapping, self.config = mapping, config
         self.ring = Ring(mapping.ring_slots, mapping.ring_rows, config.preload, mapping.acc_rows,
@@ -83,11 +91,16 @@ class _Lowering:
                     self._operator(operator)
             parts.append((layer, self.b.items))
             self.b.items = []
+        if self.b.looped:
+            whole = isinstance(self.mapping.attention, WholeMapping)
+            next_turn(self.b, self.mapping.attention.layout(
+                self.b.network.graph, self.config, self.b.batch, self.b.each).row, whole=whole)
+            parts.insert(1 + max(i for i, (layer, _) in enumerate(parts) if layer is not None), (None, self.b.items))
         layers = [items for layer, items in parts if layer is not None]
         first = next((i for i, (layer, _) in enumerate(parts) if layer is not None), len(parts))
         return Lowered(
             before=[item for _, items in parts[:first] for item in items], layers=layers,
-            behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b,
+            behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b, once=self.once,
             rolled=self.mapping.rolled)
 
     def _operator(self, operator: Operator) -> None:
@@ -132,13 +145,15 @@ class _Lowering:
         rows = attention_rows(attends[0].attention, self.b.rows) if attends else 0
         if attends and isinstance(self.mapping.attention, BlockMapping):
             self.nobody = load_nobody(self.b, rows)  # runs alone, so it comes first
-        embed.lists(self.b, positions=bool(ropes) or learned)
+        embed.lists(self.b, positions=(bool(ropes) or learned) and not self.b.looped)
         if attends:
             node = attends[0].attention
             self.masks = load_masks(self.b, rows)
             if self.mapping.attention.pool:
                 list_cache_rows(self.b, self.mapping.attention.context)
             self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
+        if self.b.looped:
+            self.once, self.b.items = self.b.items, []
         if ropes:
             self.angles = embed.load_angles(self.b, ropes[0])
 

@@ -53,7 +53,7 @@ def _compiled(program: str, device: Config) -> Sequence[Command]:
     from gemmule.sw.programs import bundled_program
 
     if program in ("target", "draft"):
-        return bundled_program(program, device).commands
+        return bundled_program(program, device).program.commands
     sizes = parse_shape(program, "PROGRAM")
     cost = estimate(device, sizes, WeightFormat(), "ws")
     cost.announce(program, "a smaller shape is quicker")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gemmule.compiler.kernels.virtual import Bank
+from gemmule.compiler.mapping.search import compile_best, default_effort
+from gemmule.compiler.notes import Notes
+from gemmule.compiler.passes.map import default_rows
 from gemmule.config import Config, load_config
+from gemmule.operands import Memory
 from gemmule.sw.pages.svg import Drawing
-from gemmule.sw.programs import bundled_program
+from gemmule.sw.text import bundled_model
 
 __all__ = ["Layout", "layout", "memory_svg"]
 
@@ -16,40 +21,51 @@ class Layout:
     """Where a compiled decoder lives."""
 
     config: Config
-    banks: dict[str, int]
-    """Scratchpad banks by purpose, from the first on."""
+    banks: list[str]
+    """What each scratchpad bank is for, classes of buffers."""
     regions: dict[str, tuple[int, int]]
     """DRAM regions: (address, bytes)."""
-    layers: int
     positions: int
     width: int
-    """Columns of a layer's keys."""
+    """Bytes of a position of a run of the cache."""
+    runs: int
+    """Of the cache: keys or values of a head, or keys and values of several heads, of a layer."""
 
 
 def layout() -> Layout:
     """Of the bundled target on ``base``; the one place here that looks into a compiled program."""
     config = load_config("base")
-    program = bundled_program("target", config)
-    starts = [0, *(program.plan.row[name] // config.spm_bank_rows for name in ("kv", "normed", "residual"))]
-    counts = (end - start for start, end in zip(starts, [*starts[1:], config.spm_banks]))
-    banks = dict(zip(("ring", "kv", "activations", "state"), counts))
-    return Layout(config, banks, dict(program.symbols), program.shape.layers, program.max_positions,
-                  program.shape.width)
+    network, notes = bundled_model("target").network, Notes()
+    program = compile_best(network, config, effort=default_effort(network.graph),
+                           rows=default_rows(network.graph, config), tokens=True, notes=notes)
+    banks: list[str] = []
+    for bank in range(config.spm_banks):
+        first, end = bank * config.spm_bank_rows, (bank + 1) * config.spm_bank_rows
+        there = {buffer.bank for buffer, row in notes.rows.items()
+                 if buffer.memory is Memory.SPM and row < end and row + buffer.rows > first}
+        banks.append(" + ".join(kind.value for kind in Bank if kind in there))
+    layout = program.layout
+    return Layout(config, banks, dict(program.symbols), program.max_positions, layout.row, layout.runs)
 
 
 _CONTENT = {
     "program": "commands, 32 bytes each, in order",
-    "static": "weights, parameters, as they stream",
+    "commit": "the program that keeps a path of a tree",
+    "path": "which of the new rows it keeps",
+    "weights": "int8 tiles, as they stream",
+    "static": "parameters, gamma, tables",
     "embedding": "a row of int16 planes for every token",
     "angles": "cosine and sine for every position",
-    "kv": "keys and values",
-    "logits": "greedy tokens, or logits, of the last rows",
+    "tokens": "new tokens, from the host",
+    "positions": "their positions",
+    "masks": "which new rows each one sees",
+    "cache": "keys and values",
+    "answers": "greedy tokens, or logits, of the last rows",
 }
 _PURPOSE = {
-    "ring": "weight chunks, streamed", "kv": "keys and values of one layer", "activations": "A of products, results",
-    "state": "residual, parameters, logits",
+    "stream": "weights, keys and values", "operand": "A of products, results", "state": "residual, parameters, logits",
 }
-_KINDS = {"ring": "bus", "kv": "list", "activations": "unit", "state": "memory"}
+_KINDS = {"stream": "bus", "operand": "unit", "state": "memory"}
 
 
 def _banks(d: Drawing, found: Layout) -> None:
@@ -57,10 +73,9 @@ def _banks(d: Drawing, found: Layout) -> None:
     config = found.config
     d.text(20, 28, f"On chip: {config.name}", "h")
     d.text(20, 52, f"scratchpad: {config.spm_rows:,} rows of {config.dim} int8", "s l")
-    use = [purpose for purpose, count in found.banks.items() for _ in range(count)]
     x, y, width, height = 84, 62, 176, 32
     for b in range(config.spm_banks):
-        purpose = use[b] if b < len(use) else ""
+        purpose = found.banks[b]
         d.box(x, y + b * height, width, height, _KINDS.get(purpose, "plain"), radius=0)
         d.text(x + width / 2, y + b * height + 14, f"bank {b}: {purpose}", "s")
         d.text(x + width / 2, y + b * height + 26, _PURPOSE.get(purpose, ""), "t")
@@ -111,16 +126,16 @@ def _planes(d: Drawing, found: Layout) -> None:
 
 def _dram(d: Drawing, found: Layout) -> None:
     """Right: the regions of a program in DRAM, heights not to scale."""
-    x, y, width, height = 740, 62, 230, 38
+    x, y, width, height = 740, 62, 230, 34
     d.text(660, 28, "DRAM: regions of the bundled target", "h")
     for i, (name, (address, size)) in enumerate(found.regions.items()):
-        d.box(x, y + height * i, width, height, "list" if name == "kv" else "bus", radius=0, name=f"region-{name}")
+        d.box(x, y + height * i, width, height, "list" if name == "cache" else "bus", radius=0, name=f"region-{name}")
         d.text(x + width / 2, y + height * i + 16, f"{name}: {size:,} bytes", "s")
         d.text(x + width / 2, y + height * i + 30, _CONTENT.get(name, ""), "t")
         d.text(x - 6, y + height * i + 11, f"0x{address:06x}", "t r")
     y += height * len(found.regions) + 34
-    d.text(660, y, f"kv: [layer][position][keys | values], {2 * found.width} bytes a position", "s l")
-    shown = min(3, found.layers)
+    d.text(660, y, f"cache: [run][position], {found.width} bytes a position", "s l")
+    shown = min(2, found.runs)
     cell, y = 62, y + 12
     for layer in range(shown):
         for position in range(4):
@@ -128,13 +143,12 @@ def _dram(d: Drawing, found: Layout) -> None:
             d.box(x + position * cell, y + layer * 34, cell, 30, "list", radius=0)
             d.text(x + position * cell + cell / 2, y + layer * 34 + 12, label, "t")
             d.text(x + position * cell + cell / 2, y + layer * 34 + 24, "K | V", "t")
-        d.text(x - 6, y + layer * 34 + 19, f"layer {layer}", "t r")
+        d.text(x - 6, y + layer * 34 + 19, f"run {layer}", "t r")
     y += shown * 34 + 18
     for i, line in enumerate((
-            f"and so on for {found.layers} layers. Base registers point at",
-            "the regions, at the new rows' position in kv and",
-            "angles, and at each new token's embedding row:",
-            "appending a token changes registers only.",
+            f"and so on, {found.runs} runs. Base registers point at the",
+            "regions and at the new rows' position in the cache:",
+            "appending a token changes registers and two lists.",
             "Regions begin at burst boundaries.")):
         d.text(660, y + 15 * i, line, "s l")
 
@@ -142,7 +156,7 @@ def _dram(d: Drawing, found: Layout) -> None:
 def memory_svg() -> str:
     """The figure."""
     found = layout()
-    d = Drawing(1000, 540, "Memory map: scratchpad, accumulator, planes, DRAM regions")
+    d = Drawing(1000, 680, "Memory map: scratchpad, accumulator, planes, DRAM regions")
     _banks(d, found)
     _planes(d, found)
     _dram(d, found)

@@ -56,11 +56,12 @@ def options(bits: Literal[4, 8], method: Literal["nearest", "second-order"], see
 def write_networks(tokenizer: Tokenizer, networks: dict[str, Network], out: Path, calibration: Tokens,
                    seed: int) -> None:
     """Quantise to int8 on ``calibration`` [windows, tokens]; write both files, the tokenizer and their manifest."""
-    out.mkdir(parents=True, exist_ok=True)
     how = options(8, "second-order", seed)
     made = Made(version=__version__, bits=how.bits, group=how.group, method=how.method, smooth=how.smooth, seed=seed,
                 calibration_sha256=hashlib.sha256(calibration.astype("<i8").tobytes()).hexdigest())
-    for name, network in networks.items():
-        save_model(out / FILES[name], quantize_network(network, calibration, how).network, made, None, (EOS_ID,))
+    integers = {name: quantize_network(network, calibration, how).network for name, network in networks.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, network in integers.items():
+        save_model(out / FILES[name], network, made, None, (EOS_ID,))
     save_tokenizer(tokenizer, out / FILES["tokenizer"])
     write_manifest(out)

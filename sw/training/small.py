@@ -21,12 +21,11 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gemmule.compiler.quality import bits_per_byte
 from gemmule.sw.training.corpus import Corpus, load_corpus
 from gemmule.sw.training.export import SMALL_DRAFT, SMALL_TARGET, save_checkpoint, write_json
 from gemmule.sw.training.model import LanguageModel, generate, predictor
 from gemmule.sw.training.tokenizer import draw_windows, load_tokenizer, save_tokenizer, token_stream, train_tokenizer
-from gemmule.sw.training.yardstick import agreement, distinct_share
+from gemmule.sw.training.yardstick import agreement, bits_per_byte, distinct_share
 
 BATCH, CONTEXT = 16, 256
 PEAK_RATE, FINAL_FRACTION = 3e-3, 0.01

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "CONTEXT", "Floats", "Predictor", "Tokens", "accepted_runs", "acceptance_by_place", "agreement", "by_position",
-    "distinct_share", "matches", "token_nats", "tokens_per_step",
+    "CONTEXT", "Floats", "Predictor", "Tokens", "accepted_runs", "acceptance_by_place", "agreement", "bits_per_byte",
+    "by_position", "distinct_share", "matches", "token_nats", "tokens_per_step",
 ]
 
 Tokens = NDArray[np.int64]
@@ -38,6 +38,13 @@ def token_nats(predict: Predictor, stream: Tokens, window: int) -> Floats:
         wanted = np.take_along_axis(logits, part[1:, None], -1)[:, 0]
         found.append(np.log(np.exp(logits).sum(-1)) - wanted)
     return np.concatenate(found)
+
+
+def bits_per_byte(predict: Predictor, stream: Tokens, byte_count: int, *, window: int = CONTEXT) -> float:
+    """Code length of a token stream in bits over its bytes of text."""
+    if byte_count < 1 or len(stream) < 2:
+        raise ValueError(f"quality needs at least 2 tokens and 1 byte, not {len(stream)} and {byte_count}")
+    return float(token_nats(predict, stream, window).sum() / np.log(2) / byte_count)
 
 
 def by_position(nats: Floats, window: int) -> list[tuple[int, int, float]]:

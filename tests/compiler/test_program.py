@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmule.compiler import CompileError, compile_decoder
-from gemmule.compiler import decoder as decoder_module
+from gemmule.compiler import CompileError
 from gemmule.compiler import gemm as gemm_module
 from gemmule.compiler import hoist as hoist_module
 from gemmule.compiler.attention import compile_attention
+from gemmule.compiler.compile import compile_network
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_reference import EncoderShape, random_layer
 from gemmule.compiler.gemm import compile_gemm
@@ -23,6 +23,7 @@ from gemmule.config import Config, load_config
 from gemmule.isa import MAX_LENGTH, Command
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import ProgramError
+from tests.compiler.integer_networks import Sizes, random_network
 
 TINY, BASE = load_config("tiny"), load_config("base")
 SCALE = np.array([[1, 0]])
@@ -54,19 +55,15 @@ def test_a_race_ends_a_compilation(name: str, monkeypatch: pytest.MonkeyPatch) -
         COMPILERS[name](TINY)
 
 
-def test_a_race_ends_the_compilation_of_a_decoder(make_model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder_module, "place_waits", _no_waits)
-    with pytest.raises(ProgramError, match="may run before"):
-        compile_decoder(make_model(), BASE)
-
-
-def test_extremes_of_a_decoder(make_model) -> None:
-    program = compile_decoder(make_model(), BASE)
+def test_extremes_of_a_decoder() -> None:
+    network = random_network(Sizes(family="llama", positions=32), 1)
+    program = compile_network(network, BASE, rows=16)
     seen = {tuple(registers.lengths[1:6].tolist()) for registers in program.extremes()}
-    # rows, positions before them, their sum, rows with logits, the first of these
+    # rows, positions before them, rows with logits, the first of these, all positions
     assert seen == {
-        (16, 0, 16, 16, 0), (16, 0, 16, 0, 15), (16, 16, 32, 16, 0), (16, 16, 32, 0, 15), (1, 31, 32, 1, 0),
-        (1, 31, 32, 0, 0)}
+        (16, 0, 16, 0, 16), (16, 0, 0, 15, 16), (16, 1, 16, 0, 17), (16, 1, 0, 15, 17), (16, 16, 16, 0, 32),
+        (16, 16, 0, 15, 32), (1, 0, 1, 0, 1), (1, 0, 0, 0, 1), (1, 1, 1, 0, 2), (1, 1, 0, 0, 2), (1, 31, 1, 0, 32),
+        (1, 31, 0, 0, 32)}
 
 
 def test_registers_and_launch() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmule.compiler import CompileError, compile_decoder
+from gemmule.compiler import CompileError
+from gemmule.compiler.compile import compile_network
 from gemmule.compiler.footprints import footprints
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import load_config
@@ -16,14 +17,16 @@ from gemmule.operands import Memory
 from gemmule.resolve import resolve
 from gemmule.sim.verify.access import accesses
 from gemmule.sim.verify.verify import ProgramError, verify
+from tests.compiler.integer_networks import Sizes, random_network
 
 BASE = load_config("base")
 
 
-def test_every_wait_of_a_decoder_is_needed(make_model) -> None:
+def test_every_wait_of_a_decoder_is_needed() -> None:
     """Leaving out any one wait is a race that the verifier finds, at some launch."""
-    program = compile_decoder(make_model(seed=31, layers=3, inner=700), BASE)
-    launches = [program.registers([1] * rows, position) for rows, position in ((16, 5), (1, 31))]
+    network = random_network(Sizes(family="llama", layers=1, inner=700, positions=32), 31)
+    program = compile_network(network, BASE, rows=16)
+    launches = [program.registers(rows, position) for rows, position in ((16, 5), (1, 31))]
     for registers in launches:
         verify(program.commands, BASE, *registers)
     commands, removed, idle = list(program.commands), 0, []
@@ -94,13 +97,14 @@ def test_errors() -> None:
         place_waits([_load(16384, 1)], BASE, {})
 
 
-def test_footprints_agree_with_the_verifier(make_model) -> None:
+def test_footprints_agree_with_the_verifier() -> None:
     """At fixed registers, every row that the verifier sees is in the static footprint."""
-    program = compile_decoder(make_model(seed=32, gated=True, activation="silu"), BASE)
-    bounds = {1: (1, 16), 2: (0, 31), 3: (1, 32), 4: (0, 16), 5: (0, 15)}
+    network = random_network(Sizes(family="llama", layers=1, positions=32), 32)
+    program = compile_network(network, BASE, rows=16)
+    bounds = {1: (1, 16), 2: (0, 31), 3: (0, 16), 4: (0, 15), 5: (0, 32), 6: (0, 31)}
     table = decode_table(program.image)
     for rows, position in ((16, 16), (3, 7)):
-        resolved = resolve(table, *program.registers([1] * rows, position), BASE)
+        resolved = resolve(table, *program.registers(rows, position), BASE)
         for command, row, out in zip(program.commands, table, resolved):
             static = {(part.memory, part.write): set() for part in footprints(command, BASE, bounds)}
             for part in footprints(command, BASE, bounds):

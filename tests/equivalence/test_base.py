@@ -1,9 +1,8 @@
 """The `base` device as RTL: the main job token for token and cycle for cycle, and random programs."""
 
-import numpy as np
 import pytest
 
-from gemmule.compiler.greedy_loop import compile_greedy_loop
+from gemmule.compiler.greedy import compile_greedy
 from gemmule.config import load_config
 from gemmule.sim.fuzz.run import fuzz
 from gemmule.sim.rtl.cosim import cosim
@@ -12,6 +11,7 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.programs import product
 from gemmule.sw.session import Session
 from gemmule.sw.text import bundled_model, encode
+from tests.compiler.test_greedy import filled, looped
 from tests.compiler.test_ragged_attention import check_on_rtl
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
@@ -38,12 +38,11 @@ def test_product() -> None:
 
 def test_contexts_and_a_greedy_loop() -> None:
     """Programs of control commands: any context from one program, eight tokens of the draft in one launch."""
-    loop = compile_greedy_loop(bundled_model("draft"), BASE)
-    dram = loop.dram.copy()
-    loop.put(dram, "kv", np.random.default_rng(2).integers(0, 256, loop.symbols["kv"][1], dtype=np.uint8))
+    network = bundled_model("draft").network
+    loop = compile_greedy(network, BASE)
     model = Simulator(BASE, dram_bytes=1 << 22)
     with RtlDevice(BASE) as rtl:
-        report = cosim(loop.launch("loop", dram, loop.registers([77], 40, steps=8)), model, rtl)
+        report = cosim(looped(loop, filled(loop, network, 2), 77, 40, 8), model, rtl)
         assert report.ok, report.text
         assert loop.read_tokens(rtl.read_dram, 8) == loop.read_tokens(model.read_dram, 8)
         check_on_rtl(BASE, rtl, (0, 1, 63, 64, 65, 333, 4096))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.compiler.checkpoint import load_checkpoint
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.qmodel import load_quantized
+from gemmule.compiler.importers import load_network
+from gemmule.compiler.model_file import load_model
 from gemmule.config import PRESETS, ConfigError, load_config
 from gemmule.sw.bundled import FILES, bundled_file
 from gemmule.sw.training.tokenizer import load_tokenizer
@@ -77,7 +77,7 @@ def test_configurations(tmp_path: Path, source: Path) -> None:
 def test_quantised_models(tmp_path: Path, window: int | None, count: int) -> None:
     """The header's length, the header, the whole file: there a bit of a weight shows in the manifest's hash alone."""
     original = (MODELS / FILES["draft"]).read_bytes()
-    _, refused = outcomes(load_quantized, tmp_path / "mutant.safetensors", original, count, 2, window)
+    _, refused = outcomes(load_model, tmp_path / "mutant.safetensors", original, count, 2, window)
     assert refused > count // 3
 
 
@@ -115,6 +115,6 @@ def test_tokenizers(tmp_path: Path) -> None:
 def test_checkpoints(tmp_path: Path, name: str) -> None:
     checkpoint_cases.write(tmp_path / "train")
     path = tmp_path / "train" / "draft" / name
-    _, refused = outcomes(lambda path: load_checkpoint(path.parent), path, path.read_bytes(), 150, 7, 1200,
+    _, refused = outcomes(lambda path: load_network(path.parent), path, path.read_bytes(), 150, 7, 1200,
                           "train/draft/")
     assert refused > 50

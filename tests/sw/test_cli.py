@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmule import __version__
-from gemmule.compiler.decoder_plan import MAX_ROWS
+from gemmule.compiler.passes.map import MOST_ROWS
 from gemmule.compiler.tile import DATAFLOWS
 from gemmule.config import PRESETS
 from gemmule.hw.flow.target import TARGETS
@@ -133,7 +133,7 @@ def test_table_of_commands() -> None:
     assert tuple(TARGETS) == limits.TARGETS
     for pair in dict.fromkeys(map(limits.resolve_pair, limits.MODELS)):
         assert bundled_pair(pair).positions == limits.CONTEXTS[pair]
-    assert limits.DRAFTS.high == limits.ROWS.high - 1 == MAX_ROWS - 1
+    assert limits.DRAFTS.high == limits.ROWS.high - 1 == MOST_ROWS - 1
     for name, command in commands().items():
         assert examples(command), name
         assert all(parameter.help for parameter in command.params if parameter.name != "help"), name

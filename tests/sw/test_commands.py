@@ -24,7 +24,8 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.estimate import Estimate, announce_tokens, estimate
 from gemmule.sw.pages.command_line import OUTPUTS, commands, examples
 from gemmule.sw.session import Session
-from gemmule.sw.text import EOS, encode
+from gemmule.sw.text import encode
+from gemmule.sw.training.tokenizer import EOS_ID as EOS
 
 from .test_cli import run
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw import limits
@@ -214,11 +213,13 @@ def test_what_is_no_tree(parent: list[int], message: str) -> None:
         Tree(list(range(max(2, len(parent)))), parent)
 
 
-def test_programs_that_see_rows_in_order_refuse_trees() -> None:
-    """They would show a second branch the first one."""
+def test_the_small_pair_takes_trees() -> None:
+    """Two branches from each pending token; the tokens are those without any."""
+    config = load_config("edge")
     drafter = TreeDrafter(lambda ids: Tree([ids[-1], 5, 6], [-1, 0, 0]))
-    with Session(load_config("edge")) as session, pytest.raises(CompileError, match="must be a chain, not a tree"):
-        generate(session.target, drafter, [3, 1, 4], 4, Ledger(load_config("edge")))
+    with Session(config) as session:
+        expected = generate(session.target, Autoregressive(), [3, 1, 4], 8, Ledger(config)).tokens
+        assert generate(session.target, drafter, [3, 1, 4], 8, Ledger(config)).tokens == expected
 
 
 def test_a_chain_written_as_a_tree_is_taken() -> None:

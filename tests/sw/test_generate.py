@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmule.compiler.interpreter import Interpreter, KvCache
-from gemmule.compiler.ir import Rows
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
+from gemmule.compiler.kernels.attention import CACHE
 from gemmule.config import load_config
 from gemmule.sw.session import Session
 from gemmule.sw.text import bundled_model, decode, encode
@@ -46,12 +46,12 @@ def test_prompt_lookup_equals_autoregressive(session: Session, prompt: str) -> N
 
 def test_autoregressive_equals_the_interpreter(session: Session) -> None:
     """The compiled program on the device against the golden integer network."""
-    model = bundled_model("target")
-    interpreter, cache = Interpreter(model), KvCache(model)
+    network = bundled_model("target").network
+    interpreter, cache = IntegerInterpreter(network), Cache(network.graph)
     ids = encode(PROMPTS[1])
     expected, rows, position = [], ids, 0
     for _ in range(16):
-        logits = interpreter.forward(np.array(rows), position, cache)
+        logits = interpreter.forward(Rows.chain(rows, position), cache)
         position += len(rows)
         rows = [int(np.argmax(logits[-1]))]
         expected += rows
@@ -61,15 +61,14 @@ def test_autoregressive_equals_the_interpreter(session: Session) -> None:
 def test_rollback_leaves_the_same_cache(session: Session) -> None:
     """KV bytes of the committed rows equal those of an autoregressive run, bit for bit."""
     program = session.target.program
-    address, _ = program.symbols["kv"]
-    row = program.kv_row_bytes
+    address, layout = program.symbols[CACHE][0], program.layout
     ids = encode(PROMPTS[0])
 
     def cache(method: str) -> list[bytes]:
         run = session.generate(method, ids, 24, 5)
         rows = len(ids) + len(run.tokens) - 1
-        return [session.device.read_dram(address + layer * program.max_positions * row, rows * row)
-                for layer in range(program.shape.layers)]
+        return [session.device.read_dram(address + run * layout.pitch, rows * layout.row)
+                for run in range(layout.runs)]
 
     assert cache("draft") == cache("ar")
 

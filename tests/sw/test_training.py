@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import tokenizers
 
-from gemmule.compiler.qmodel import load_quantized
-from gemmule.compiler.quality import bits_per_byte
+from gemmule.compiler.model_file import load_model
 from gemmule.sw import bundled
-from gemmule.sw.training import bundle, corpus, export, tokenizer, yardstick
+from gemmule.sw.training import bundle, corpus, export, networks, tokenizer, yardstick
 
 TINY_TEXT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n" * 20
 
@@ -198,7 +197,7 @@ def test_windows_follow_their_key() -> None:
 @pytest.mark.parametrize("tokens", [2, 256, 257, 258, 5000])
 def test_uniform_model_costs_log2_of_the_vocabulary(tokens: int) -> None:
     stream = np.random.default_rng(1).integers(0, 1024, tokens)
-    bits = bits_per_byte(lambda ids: np.zeros((*ids.shape, 1024), np.float32), stream, tokens - 1)
+    bits = yardstick.bits_per_byte(lambda ids: np.zeros((*ids.shape, 1024), np.float32), stream, tokens - 1)
     assert bits == pytest.approx(10.0)
 
 
@@ -212,7 +211,7 @@ def test_bits_per_byte_aligns_logits_with_the_next_token() -> None:
         np.put_along_axis(logits, wanted[..., None], 100.0, -1)
         return logits
 
-    assert bits_per_byte(oracle, stream, 999) == pytest.approx(0.0, abs=1e-9)
+    assert yardstick.bits_per_byte(oracle, stream, 999) == pytest.approx(0.0, abs=1e-9)
     assert yardstick.agreement(oracle, stream[None], 10) == 1.0
 
 
@@ -226,19 +225,19 @@ def test_bundle_writes_what_is_loaded(tiny: "tokenizers.Tokenizer", tmp_path: Pa
     shape = export.ModelShape(hidden_size=8, intermediate_size=16, num_layers=1, num_heads=2, head_dim=4,
                               vocab_size=tiny.get_vocab_size())
     weights = np.random.default_rng(5)
-    for name in bundle.MODELS:
+    for name in networks.NETWORKS:
         export.save_checkpoint(tmp_path / "train" / name, shape, {
             key: weights.standard_normal(size).astype(np.float32) for key, size in shape.weight_shapes().items()})
     tokenizer.save_tokenizer(tiny, tmp_path / "train" / "tokenizer.json")
     text = corpus.Corpus(*([(f"{split}.py", TINY_TEXT * 4)] for split in corpus.SPLITS))
     kept = []
     for _ in range(2):
-        loaded, checkpoints = bundle.load_trained(tmp_path / "train")
-        numbers = bundle.bundle(loaded, checkpoints, tmp_path / "out", text, windows=2, eval_tokens=300, seed=1)
+        loaded, trained = networks.load_networks(tmp_path / "train")
+        numbers = bundle.bundle(loaded, trained, tmp_path / "out", text, windows=2, eval_tokens=300, seed=1)
         assert numbers["held_out_tokens"] == 300
         for role in bundled.FILES:
             path = bundled.bundled_file(tmp_path / "out", role)
-            assert role == "tokenizer" or load_quantized(path).shape.vocab == loaded.get_vocab_size()
+            assert role == "tokenizer" or load_model(path).network.graph.vocab == loaded.get_vocab_size()
         kept.append({path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()})
     assert kept[0] == kept[1]
     assert sorted(kept[0]) == sorted([*bundled.FILES.values(), bundled.MANIFEST])

@@ -15,7 +15,8 @@ from gemmule.compiler.model_file import load_model
 from gemmule.config import load_config
 from gemmule.sw import bundled, pair, text
 from gemmule.sw.session import Session
-from gemmule.sw.training import bundle, corpus, cycles, export, measure, networks, report, tokenizer
+from gemmule.sw.training import corpus, cycles, export, measure, networks, report, tokenizer
+from gemmule.sw.training.tokenizer import EOS_ID
 
 SEED = 20261124
 TEXT = "def f(value):\n    return value + 1\n\n\nclass A:\n    pass\n" * 6
@@ -67,8 +68,8 @@ def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words:
     monkeypatch.setattr(text, "MODELS", default.parent)
     text._tokenizer.cache_clear()
     try:
-        found = pair._network_pair("default")
-        assert (found.name, found.positions, found.ends) == ("default", 96, {text.EOS})
+        found = pair.bundled_pair.__wrapped__("default")
+        assert (found.name, found.positions, found.ends) == ("default", 96, {EOS_ID})
         ids = found.encode("class A:\n    pass\n")
         expected = measure.greedy(load_model(default / "target.safetensors").network, ids, 20)
         with Session(load_config("edge"), pair=found) as session:
@@ -129,9 +130,3 @@ def test_random_passes_cost_more_with_more_of_everything() -> None:
     near, far = (cycles.measure_passes(shape, config, (1, 8), context).cycles for context in (8, 100))
     assert near[1] < near[8] < far[8]
     assert near[1] < far[1]
-
-
-def test_bundle_of_the_small_pair_is_another_format(train: Path) -> None:
-    """Both loaders read what training writes."""
-    small, default = (load(train)[1]["target"] for load in (bundle.load_trained, networks.load_networks))
-    assert small.shape.layers == default.graph.layers == 2

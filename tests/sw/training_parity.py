@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from gemmule.compiler.checkpoint import load_checkpoint
-from gemmule.compiler.reference import float_forward
+from gemmule.compiler.importers import load_network
+from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.sw.training import draft, encoder, export, model, recipe, running, target, tokenizer
 from gemmule.sw.training.prepare import Arrays
 
@@ -55,7 +55,7 @@ def test_torch_and_numpy_agree(tmp_path: Path, activation: str) -> None:
     export.save_checkpoint(tmp_path, shape, {
         name: weight.detach().numpy() for name, weight in network.named_parameters()})
     tokens = np.random.default_rng(3).integers(0, 64, (2, 2 * model.CHUNK + 17))
-    wanted = float_forward(load_checkpoint(tmp_path), tokens)
+    wanted = predictor(load_network(tmp_path))(tokens)
     found = model.predictor(network)(tokens)
     assert np.abs(found - wanted).max() < 2e-3 * np.abs(wanted).max()
     with torch.no_grad():
@@ -128,7 +128,7 @@ def test_drafts_learn_the_target(tmp_path: Path, small: recipe.Recipe, monkeypat
     target.train_target(small, tmp_path, PLACE)
     record = draft.train_drafts(small, tmp_path, PLACE)
     assert record["chosen"] == "b"
-    assert load_checkpoint(tmp_path / "draft").shape.layers == 1
+    assert len(load_network(tmp_path / "draft").graph.attentions) == 1
     first = (tmp_path / "draft" / "model.safetensors").read_bytes()
     (tmp_path / "drafts.pt").unlink()
     draft.train_drafts(small, tmp_path, PLACE)

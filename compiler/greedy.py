@@ -1,0 +1,171 @@
+"""Greedy decoding of several tokens in one launch: a pass over one row is the body, its token the next one's input.
+
+The device takes the token as an index of the embedding (``ARGMAX`` leaves it in entry 0 of the index list), so no host
+stands between two tokens. A stop token does not end the launch; the host cuts what follows it. The loop is compiled by
+the passes of the compiler, with the mapping, weights and cache of a program of single launches, which stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
+from gemmule.compiler.kernels.greedy import TURN_REGION
+from gemmule.compiler.kernels.head import ANSWERS, TOKEN_BYTES
+from gemmule.compiler.kernels.virtual import Buffer, Item
+from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.layout import Regions
+from gemmule.compiler.mapping.search import compile_best
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.notes import Notes
+from gemmule.compiler.passes.allocate import allocate
+from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
+from gemmule.compiler.passes.fuse import fuse
+from gemmule.compiler.passes.lower import lower
+from gemmule.compiler.passes.roll import LAYER_REGION
+from gemmule.compiler.passes.schedule import schedule_greedy
+from gemmule.compiler.place import round_up
+from gemmule.compiler.program import NO_DRAM, Program, ReadDram, Registers, Step
+from gemmule.compiler.turns import place_turn_waits
+from gemmule.config import Config
+from gemmule.isa import Command, MoveFlag, Unit, encode_program
+from gemmule.sim.simulator import Simulator
+
+__all__ = ["GreedyLoop", "compile_greedy"]
+
+JUDGED = 8
+"""Steps of the launches whose cycles choose between loops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyLoop(Program):
+    """Passes over one row each, every one of which goes on with the token of the last.
+
+    It stands behind a program of single passes, from which it has weights and cache.
+    """
+
+    single: ModelProgram
+    registers_of: Mapping[str, int]
+    """Base register by region."""
+    moved: Mapping[str, int]
+    """Bytes of a row by region of which each position has one: angles, learned positions."""
+
+    @property
+    def max_positions(self) -> int:
+        return self.single.max_positions
+
+    def registers(self, position: int, steps: int) -> Registers:
+        """Registers of a launch of ``steps`` steps behind ``position`` cached rows.
+
+        Raises:
+            CompileError: no step, or more than positions.
+        """
+        if steps < 1 or position < 0 or position + steps > self.max_positions:
+            raise CompileError(f"position + steps must be from 1 to {self.max_positions}, not {position} + {steps}: "
+                               "shorten the context")
+        moved = {NEW: position * self.single.layout.row}
+        moved |= {region: position * size for region, size in self.moved.items()}
+        windows = {}
+        for region, by in moved.items():
+            address, size = self.symbols[CACHE if region == NEW else region]
+            windows[self.registers_of[region]] = (address + by, size - by)
+        return self.place(windows=windows, lengths={
+            Length.ROWS: 1, Length.CONTEXT: position, Length.TOTAL: position + 1, Length.ROW: position,
+            Length.WANTED: 1, Length.STEPS: steps})
+
+    def step(self, token: int, position: int, steps: int) -> Step:
+        """A launch of ``steps`` steps that begins with ``token`` at ``position``.
+
+        Raises:
+            CompileError: as of :meth:`registers`; an unknown token.
+        """
+        registers = self.registers(position, steps)
+        return Step(registers, tuple(self.single.inputs(Rows.chain([token], position))))
+
+    def read_tokens(self, read_dram: ReadDram, steps: int) -> list[int]:
+        """The greedy token of each step."""
+        return self.read(read_dram, ANSWERS, 0, TOKEN_BYTES * steps).view("<u2").tolist()
+
+    def fill(self, network: Network) -> np.ndarray:
+        """DRAM content (uint8, from ``base_address`` on) of a network with this graph, for both programs."""
+        dram = np.zeros(self.size, dtype=np.uint8)
+        dram[:self.single.size] = self.single.fill(network)
+        self.put(dram, "program", np.frombuffer(self.image, dtype=np.uint8))
+        return dram
+
+    def extremes(self) -> list[Registers]:
+        """Registers of launches at the ends of what they may hold."""
+        few = min(4, self.max_positions)
+        return [self.registers(position, steps) for position, steps in (
+            (0, 1), (0, few), (self.max_positions - 1, 1), (self.max_positions - few, few))]
+
+
+def compile_greedy(network: Network, config: Config, *, effort: int = 4, base_address: int = 0) -> GreedyLoop:
+    """Compile a quantised decoder to one program that takes any number of greedy steps.
+
+    ``effort``: mappings that are compared by the cycles of single passes. The gather of a step's token holds back the
+    loads behind it, so how many stand before it is chosen by the cycles of launches; then
+    the DRAM bank in which the image begins, as its commands come while weights do.
+
+    Raises:
+        CompileError: it does not fit the configuration; the message says what to change.
+    """
+    notes = Notes()
+    single = compile_best(network, config, effort=effort, rows=1, tokens=True, notes=notes, base_address=base_address)
+    mapping, most = notes.mapping, single.max_positions
+    if mapping is None:
+        raise CompileError("a loop needs a mapping: the compiler is wrong")
+    lowered = lower(network, config, fuse(network.graph), mapping, looped=True)
+    bounds: Bounds = {
+        Length.ROWS: (1, 1), Length.CONTEXT: (0, most - 1), Length.WANTED: (1, 1), Length.FIRST_WANTED: (0, 0),
+        Length.LEFT: (0, most), Length.ROW: (0, mapping.attention.moved(network.graph.attentions[0], config.dim, 1))}
+    orders = list(schedule_greedy(lowered, config))
+    bases = base_registers(orders[0])
+    found = [with_straight_waits(emit(items, _placed(items, config, notes.apart), bases), config, bounds)
+             for items in orders]
+    regions = Regions(config)
+    regions.reserve("program", len(encode_program(found[0])))
+    regions.reserve(ANSWERS, TOKEN_BYTES * most)
+    aligned = round_up(single.size, config.dram.banks * config.dram.row_bytes)
+    held = (LAYER_REGION, TURN_REGION)
+    names = {register: CACHE if region.startswith((NEW, OLD)) else region for region, register in bases.items()
+             if not region.endswith(held)}
+
+    def program(commands: Sequence[Command], bank: int) -> GreedyLoop:
+        behind = aligned + bank * config.dram.row_bytes
+        symbols = single.symbols | regions.symbols(base_address + behind)
+        return GreedyLoop(
+            config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
+            size=behind + regions.size, symbols=symbols, bases=names, single=single, registers_of=bases,
+            moved=dict(lowered.builder.moved))
+
+    launches = program(found[0], 0).extremes()
+    loops = [place_turn_waits(commands, config, launches) for commands in found]
+    best = min((program(commands, 0) for commands in loops), key=_cost)
+    best = min((program(best.commands, bank) for bank in range(config.dram.banks)), key=_cost)
+    return best.verified(*best.extremes())
+
+
+def _cost(loop: GreedyLoop) -> int:
+    """Cycles of launches of several steps, at both ends of the context and between."""
+    device, cycles = Simulator(loop.config, dram_bytes=1), 0
+    gathered = {place: np.zeros(1, dtype=np.int64) for place, command in enumerate(loop.commands)
+                if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags}
+    steps = min(JUDGED, loop.max_positions)
+    for position in (0, (loop.max_positions - steps) // 2, loop.max_positions - steps):
+        device.load(loop.launch("", NO_DRAM, loop.registers(position, steps)))
+        cycles += int(device.run(timing_only=True, indices=gathered).cycles)
+    return cycles
+
+
+def _placed(items: Sequence[Item], config: Config, apart: bool) -> dict[Buffer, int]:
+    try:
+        return dict(allocate(items, config, apart=apart))
+    except CompileError:
+        return dict(allocate(items, config, apart=False))
