@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.hw.flow.floorplan import assigned, fix
-from gemmule.hw.flow.synth import FREQUENCY, HARNESS, WHEELS, Area, Synthesis
+from gemmule.hw.flow.paths import Pair, delays_of, slowest
+from gemmule.hw.flow.synth import FREQUENCY, HARNESS, WHEELS, Area, Synthesis, owner_of
 from gemmule.hw.flow.target import Target
 from gemmule.hw.flow.tools import Progress, SynthError, Tools
 
-__all__ = ["Route", "route", "route_of"]
+__all__ = ["PAIRS", "Route", "route", "route_of"]
 
+PAIRS = 10
+"""Pairs of units that are kept."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Route:
     """Resource to used and available, harness included."""
     path: Mapping[str, Any]
     """The slowest path: ``start``, ``end``, ``cells`` on it, ``logic_ns`` and ``routing_ns``."""
+    pairs: Sequence[Pair] = ()
+    """The slowest path of each of the ten slowest pairs of units, see :mod:`gemmule.hw.flow.paths`."""
     by_seed: Mapping[str, float] = field(default_factory=dict)
     """Fmax by the placer's seed, if there was more than one: this is the route of the median."""
 
@@ -62,21 +67,22 @@ class _Steps:
     seed: int
     progress: Progress
 
-    def run(self, name: str, before: str, arguments: Sequence[str], result: str) -> str:
-        """Run a step unless ``result`` is there already; returns its stamp, ``before`` being that of its input."""
+    def run(self, name: str, before: str, arguments: Sequence[str], *results: str) -> str:
+        """Run a step unless ``results`` are there already; returns its stamp, ``before`` being that of its input."""
         arguments = [*self.target.options, *arguments, "--freq", str(FREQUENCY), "--timing-allow-fail",
                      "--lpf-allow-unconstrained", "--seed", str(self.seed), "--log", f"{name}.log", "-q"]
         key = hashlib.sha256(f"{before} {self.tools.version('nextpnr')} {arguments}".encode()).hexdigest()
         stamp = self.folder / f"{name}_key"
-        if not ((self.folder / result).is_file() and stamp.is_file() and stamp.read_text() == key):
+        there = all((self.folder / result).is_file() for result in (*results, stamp.name))
+        if not (there and stamp.read_text() == key):
             stamp.unlink(missing_ok=True)
             self.tools.run("nextpnr", arguments, self.folder, f"{name}.log", self.progress)
             stamp.write_text(key)
         return key
 
-    def place(self, name: str, before: str, netlist: str) -> str:
-        """Place for short wires; ``name``.json is the result."""
-        return self.run(name, before, ["--json", netlist, "--placer", "static", "--no-tmdriv", "--no-route",
+    def place(self, name: str, before: str, netlist: str, *options: str) -> str:
+        """Place; ``name``.json is the result."""
+        return self.run(name, before, ["--json", netlist, "--placer", "static", "--no-route", *options,
                                        "--write", f"{name}.json"], f"{name}.json")
 
 
@@ -96,22 +102,27 @@ def route(synthesis: Synthesis, target: Target, *, seeds: int = 1, tools: Tools 
         if needed > there:
             raise SynthError(f"synth: the design does not fit {target.part}: it needs {needed} {resource.upper()} "
                              f"of {there}; use a smaller configuration")
-    routes = {seed: _route(synthesis.folder, _Steps(synthesis.folder, tools, target, seed, progress))
+    routes = {seed: _route(synthesis, _Steps(synthesis.folder, tools, target, seed, progress))
               for seed in range(1, seeds + 1)}
     by_fmax = sorted(routes.values(), key=lambda found: found.fmax_mhz)
     by_seed = {str(seed): found.fmax_mhz for seed, found in routes.items()} if seeds > 1 else {}
     return replace(by_fmax[(seeds - 1) // 2], by_seed=by_seed)
 
 
-def _route(folder: Path, steps: _Steps) -> Route:
+def _route(synthesis: Synthesis, steps: _Steps) -> Route:
+    folder = synthesis.folder
     more = f"_{steps.seed}" if steps.seed > 1 else ""  # files of their own
-    first, fixed, second, report = (f"{name}{more}" for name in ("first", "fixed", "second", "report"))
-    placed = steps.place(first, (folder / "key").read_text(), "netlist.json")
+    first, fixed, second, report, delays = (f"{name}{more}" for name in (
+        "first", "fixed", "second", "report", "delays"))
+    placed = steps.place(first, (folder / "key").read_text(), "netlist.json", "--no-tmdriv")  # for short wires
     netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", f"{first}.json"))
     fix(netlist, HARNESS, assigned(sites, steps.target.sites))
     text = json.dumps(netlist)
     (folder / f"{fixed}.json").write_text(text)
     again = steps.place(second, hashlib.sha256(text.encode()).hexdigest() + placed, f"{fixed}.json")
     steps.run(f"route{more}", again, ["--json", f"{second}.json", "--no-pack", "--no-place", "--router", "router1",
-                                      "--report", f"{report}.json"], f"{report}.json")
-    return route_of(json.loads((folder / f"{report}.json").read_text()))
+                                      "--report", f"{report}.json", "--sdf", f"{delays}.sdf"],
+              f"{report}.json", f"{delays}.sdf")
+    with (folder / f"{delays}.sdf").open() as lines:
+        pairs = slowest(delays_of(lines), lambda cell: owner_of(cell, synthesis.unit))
+    return replace(route_of(json.loads((folder / f"{report}.json").read_text())), pairs=tuple(pairs[:PAIRS]))

@@ -25,7 +25,7 @@ from gemmule.hw.flow.tools import Progress, Tools
 from gemmule.hw.flow.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
 
-__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "synthesize", "unit_of"]
+__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "owner_of", "synthesize", "unit_of"]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
 ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
@@ -68,6 +68,7 @@ class Synthesis:
     total: Area
     parts: Mapping[str, Area]
     folder: Path
+    unit: str = TOP
 
 
 class Harness(Component):
@@ -107,6 +108,15 @@ def unit_of(module: str) -> str | None:
     name = re.sub(r"\$\d+$", "", module).split(".")[-1]
     name = ALIASES.get(name, name)
     return name if name in UNITS else None
+
+
+def owner_of(cell: str, unit: str) -> str:
+    """Unit that a cell of ``unit`` in its harness belongs to, by its path; as in :func:`area_of`."""
+    device, *folders = cell.split(".")[:-1] or [""]
+    if device != "device":
+        return HARNESS
+    rest = GLUE if unit == TOP else unit
+    return next((name for folder in reversed(folders) if (name := unit_of(folder))), rest)
 
 
 def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
@@ -183,4 +193,4 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
         tools.run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
         stamp.write_text(key)
     parts, total = area_of(json.loads(stat.read_text()), unit)
-    return Synthesis(total, parts, folder)
+    return Synthesis(total, parts, folder, unit)

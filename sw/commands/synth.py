@@ -145,8 +145,23 @@ class _Flow:
             self.out.print(f"Fmax {_fmax(routed)} MHz; placed with its harness: {used}")
             self.out.print("slowest path: {start} to {end}, {cells} cells, {logic_ns} ns in cells, {routing_ns} ns "
                            "in wires".format(**routed.path))
+            self.pairs(routed)
             record["route"] = asdict(routed)
         return record
+
+    def pairs(self, routed: Route) -> None:
+        """The slowest pairs of units."""
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for name in ("slowest path from", "to"):
+            table.add_column(name)
+        for name in ("ns", "MHz", "cells", "in wires"):
+            table.add_column(name, justify="right")
+        for pair in routed.pairs:
+            table.add_row(pair.start_unit, pair.end_unit, f"{pair.ns:.1f}", f"{pair.mhz:.1f}", f"{pair.cells}",
+                          f"{pair.routing_ns / pair.ns:.0%}")
+        self.out.console.print(table)
 
     def show(self, title: str, areas: Mapping[str, Area], total: Area | None, fmax: Mapping[str, str]) -> None:
         from rich.table import Table

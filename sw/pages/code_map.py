@@ -46,7 +46,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("hw/memory", ("scratchpad", "accumulator")),
         Folder("hw/device", ("top", "csr", "control", "core", "units", "read_arbiter", "counters", "watchdog")),
         Folder("hw/flow", ("verilog", "combinational", "names", "export", "verilator", "lint", "rtlil", "synth",
-                           "floorplan", "route", "target", "mutate", "cells", "live", "equal", "tools")),
+                           "floorplan", "route", "paths", "target", "mutate", "cells", "live", "equal", "tools")),
         Folder("hw/tb"),
     ),
     "The exact model": (

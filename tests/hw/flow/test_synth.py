@@ -19,14 +19,17 @@ from gemmule.config import load_config
 from gemmule.hw.flow import route as routing
 from gemmule.hw.flow import synth
 from gemmule.hw.flow import tools as synth_tools
+from gemmule.hw.flow.paths import Pair
 from gemmule.hw.flow.route import Route, route, route_of
 from gemmule.hw.flow.rtlil import allow_collisions, split_ports
-from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, synthesize
+from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, owner_of, synthesize
 from gemmule.hw.flow.target import TARGETS
 from gemmule.hw.flow.tools import SynthError, Tools
 from gemmule.hw.flow.verilog import UNITS
 from gemmule.hw.interfaces import FREE
 from gemmule.sw.cli import main
+from gemmule.sw.commands.common import Output
+from gemmule.sw.commands.synth import _Flow
 
 TINY = load_config("tiny")
 TARGET = TARGETS["ecp5-85k"]
@@ -83,6 +86,17 @@ def test_a_unit_alone_owns_what_is_in_it(name: str) -> None:
     parts, total = area_of(stat, "matrix")
     assert parts == {"matrix": Area(lut4=12, dsp=16)}
     assert total == parts["matrix"]
+
+
+@pytest.mark.parametrize(("cell", "unit", "owner"), [
+    ("device.core.units.load.bursts.left[27]_TRELLIS_FF_Q", "gemmule", "load"),
+    ("device.core.issue.claims.load_w.entry_0_TRELLIS_FF_Q", "gemmule", "claims"),
+    ("device.core.arbiter.locked_TRELLIS_FF_Q", "gemmule", "read_arbiter"),
+    ("device.reset_TRELLIS_FF_Q", "gemmule", "glue"), ("device.writer.row_TRELLIS_FF_Q", "load", "load"),
+    ("device.resolve.full_TRELLIS_FF_Q", "dispatch", "resolve"), ("port__irq_TRELLIS_FF_Q", "gemmule", "harness"),
+])
+def test_a_cell_belongs_to_the_innermost_unit(cell: str, unit: str, owner: str) -> None:
+    assert owner_of(cell, unit) == owner
 
 
 def test_route_report() -> None:
@@ -323,7 +337,15 @@ def test_native_tools_are_those_on_path(fake_tools: Path, monkeypatch: pytest.Mo
     (1, 50.0, {}), (3, 60.0, {"1": 50.0, "2": 70.0, "3": 60.0}), (2, 50.0, {"1": 50.0, "2": 70.0}),
 ])
 def test_of_several_seeds_the_median(monkeypatch, seeds: int, fmax: float, by_seed: dict[str, float]) -> None:
-    monkeypatch.setattr(routing, "_route", lambda folder, steps: Route({1: 50.0, 2: 70.0, 3: 60.0}[steps.seed], {}, {}))
+    routes = {seed: Route(mhz, {}, {}) for seed, mhz in ((1, 50.0), (2, 70.0), (3, 60.0))}
+    monkeypatch.setattr(routing, "_route", lambda synthesis, steps: routes[steps.seed])
     tools = SimpleNamespace(check=lambda *_: None)
     found = route(Synthesis(Area(), {}, Path()), TARGET, seeds=seeds, tools=tools)
     assert (found.fmax_mhz, found.by_seed) == (fmax, by_seed)
+
+
+def test_pairs_of_units_are_a_table(capsys) -> None:
+    pair = Pair("matrix", "load", 23.0, 43.5, 53, 17.25, "a", "b")
+    flow = _Flow(Output(None), TINY, TARGET, False, 1, Tools())
+    flow.pairs(Route(43.5, {}, {}, (pair,)))
+    assert "matrix load 23.0 43.5 53 75%" in " ".join(capsys.readouterr().out.split())
