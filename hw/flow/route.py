@@ -80,9 +80,9 @@ class _Steps:
             stamp.write_text(key)
         return key
 
-    def place(self, name: str, before: str, netlist: str, *options: str) -> str:
-        """Place; ``name``.json is the result."""
-        return self.run(name, before, ["--json", netlist, "--placer", "static", "--no-route", *options,
+    def place(self, name: str, before: str, netlist: str) -> str:
+        """Place for short wires; ``name``.json is the result."""
+        return self.run(name, before, ["--json", netlist, "--placer", "static", "--no-tmdriv", "--no-route",
                                        "--write", f"{name}.json"], f"{name}.json")
 
 
@@ -114,7 +114,7 @@ def _route(synthesis: Synthesis, steps: _Steps) -> Route:
     more = f"_{steps.seed}" if steps.seed > 1 else ""  # files of their own
     first, fixed, second, report, delays = (f"{name}{more}" for name in (
         "first", "fixed", "second", "report", "delays"))
-    placed = steps.place(first, (folder / "key").read_text(), "netlist.json", "--no-tmdriv")  # for short wires
+    placed = steps.place(first, (folder / "key").read_text(), "netlist.json")
     netlist, sites = (json.loads((folder / name).read_text()) for name in ("netlist.json", f"{first}.json"))
     fix(netlist, HARNESS, assigned(sites, steps.target.sites))
     text = json.dumps(netlist)
