@@ -55,8 +55,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
-                                            tokens=tokens, pool=pool, among=among,
-                                            notes=notes)
+                                            tokens=tokens, pool=pool, among=among, notes=notes)
     layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),

@@ -2,7 +2,8 @@
 
 The new rows' keys and values go to the cache and come back with the cached ones, so that a head is one piece: scores,
 maxima, probabilities, contexts, each one command. Rows of the cache hold keys and values of several heads, so that
-stores and loads are few. The scores of a head are computed before the contexts of the one before it.
+stores and loads are few. Where one buffer takes all heads nothing has to come back: cached rows are loaded before the
+layer's products, and new ones are computed to where they belong behind them.
 """
 
 from __future__ import annotations
