@@ -11,7 +11,7 @@ __all__ = [
     "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
     "METHODS",
     "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
-    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
+    "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
     "new_tokens", "resolve_pair",
 ]
 
@@ -19,6 +19,7 @@ PRESETS = ("tiny", "edge", "base")
 METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
+SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 METHODS_OF_ROUNDING = ("nearest", "second-order")
