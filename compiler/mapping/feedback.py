@@ -16,7 +16,7 @@ __all__ = ["search"]
 
 MOST = 96
 """Points that are costed where nobody says how many."""
-ASKED = 8
+ASKED = 4
 """Proposals for each of them at most: some are known, or hopeless by their bound."""
 SEED = 1
 
