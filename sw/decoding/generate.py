@@ -8,9 +8,10 @@ from typing import Literal
 
 from gemmule.compiler.ir import Rows
 from gemmule.sw.decoding.tree import Drafter
-from gemmule.sw.decoding.verify import cut_at_stop, greedy
+from gemmule.sw.decoding.verify import GREEDY, Rule, cut_at_stop
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.step import Want
 
 __all__ = ["Generation", "generate"]
 
@@ -57,8 +58,9 @@ def generate(
     ledger: Ledger,
     stop: frozenset[int] = frozenset(),
     progress: Callable[[list[int]], None] | None = None,
+    rule: Rule = GREEDY,
 ) -> Generation:
-    """Generate up to ``max_new_tokens`` after ``prompt``; greedy, lossless for every drafter.
+    """Generate up to ``max_new_tokens`` after ``prompt``, tokens chosen by ``rule``; lossless for every drafter.
 
     Invariant after every step: the target's KV cache holds ``len(ids) - 1`` rows; the last committed
     token is pending. A rollback is a shorter cache length, since the next pass overwrites the slots.
@@ -77,7 +79,7 @@ def generate(
     ids = list(prompt)
     run = Generation([], ledger)
     if len(ids) > 1:
-        target.forward(Rows.chain(ids[:-1]), 0)
+        target.forward(Rows.chain(ids[:-1]), Want(last=0))
     drafter.begin(ids)
     run.prefill_cycles = ledger.cycles
     stopped = False
@@ -85,8 +87,8 @@ def generate(
         budget = min(
             max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
         tree = drafter.propose(ids, budget)
-        out = target.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1))
-        path, new = greedy(tree, out.argmax)
+        out = target.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1), rule.want())
+        path, new = rule.verify(tree, out, target.logit_scale, len(ids))
         target.commit(len(ids) - 1, path)
         run.steps.append((len(tree.tokens) - 1, len(path) - 1))
         new, stopped = cut_at_stop(new, stop)
