@@ -57,6 +57,10 @@ class Ledger:
         """Charge the host's work of one decoding step (accept, bookkeeping)."""
         self.host_cycles += self.config.host.step_cycles
 
+    def cycles_of(self, model: str) -> int:
+        """A model's launches, the host's work for each included."""
+        return self.by_model.get(model, 0) + self.launches.get(model, 0) * self.config.host.launch_cycles
+
     @property
     def cycles(self) -> int:
         """Device and host cycles; the host does not overlap the device."""

@@ -11,8 +11,8 @@ __all__ = [
     "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
     "METHODS",
     "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
-    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
-    "new_tokens", "resolve_pair",
+    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS",
+    "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -22,6 +22,8 @@ DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 METHODS_OF_ROUNDING = ("nearest", "second-order")
+VERIFY = ("match", "rejection")
+TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
@@ -72,6 +74,7 @@ MINUTES = Range(1, 10**4, "minutes")
 PROGRAMS = Range(1, 10**6, "programs")
 SEEDS = Range(1, 9, "times")
 COMMANDS = Range(40, 1000, "commands")
+TOP_K = Range(1, 1 << 16, "tokens")
 SIZE = Range(1, 1 << 20, "rows or columns")
 
 

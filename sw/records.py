@@ -33,6 +33,10 @@ class Generate(Record):
     backend: Literal["model", "rtl"]
     seed: int
     num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
+    temperature: float = Field(description="0: greedy")
+    top_k: int | None
+    top_p: float | None
+    verify: Literal["greedy", "match", "rejection"]
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")
@@ -53,6 +57,7 @@ class Generate(Record):
     tokens_per_step: float
     drafted_tokens: int
     acceptance: float = Field(description="accepted over drafted tokens")
+    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
     accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
     target_passes: int
     draft_passes: int
@@ -63,7 +68,10 @@ class Generate(Record):
     bound: Literal["memory", "compute"] = Field(description="the busier of DRAM bus and matrix unit")
     distinct_4grams: float
     speedup_over_ar: float | None = Field(description="null without a baseline")
-    same_tokens_as_ar: bool | None = Field(description="null without a baseline")
+    same_tokens_as_ar: bool | None = Field(description="null without a baseline, and where only the law is the same")
+    draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
+    theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
+    decode_speedup: float | None = Field(description="measured, without the prompt")
 
 
 class RunGemm(Record):

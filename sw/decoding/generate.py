@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,15 +25,18 @@ class Generation:
         tokens: new tokens, a stop token included.
         steps: per decoding step (drafted, accepted) counts.
         ledger: cycles of everything, prefill included.
-        prefill_cycles: the share of ``ledger.cycles`` before the first decoding step.
+        prefill: the ledger as it was before the first decoding step.
         finish_reason: why the text ended: ``length`` (``max_new_tokens``), ``stop`` (a stop token), ``context`` (full).
     """
 
     tokens: list[int]
     ledger: Ledger
     steps: list[tuple[int, int]] = field(default_factory=list)
-    prefill_cycles: int = 0
+    prefill: Ledger = field(init=False)
     finish_reason: Literal["length", "stop", "context"] = "length"
+
+    def __post_init__(self) -> None:
+        self.prefill = copy.deepcopy(self.ledger)
 
     @property
     def tokens_per_step(self) -> float:
@@ -81,7 +85,7 @@ def generate(
     if len(ids) > 1:
         target.forward(Rows.chain(ids[:-1]), Want(last=0))
     drafter.begin(ids)
-    run.prefill_cycles = ledger.cycles
+    run.prefill = copy.deepcopy(ledger)
     stopped = False
     while len(run.tokens) < max_new_tokens and len(ids) < context and not stopped:
         budget = min(
