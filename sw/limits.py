@@ -8,9 +8,9 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
-    "METHODS",
-    "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
+    "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
+    "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES",
+    "POSITION", "PRESETS", "PROGRAMS",
     "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS",
     "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
@@ -25,6 +25,7 @@ METHODS_OF_ROUNDING = ("nearest", "second-order")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")
+CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""

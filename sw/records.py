@@ -74,6 +74,57 @@ class Generate(Record):
     decode_speedup: float | None = Field(description="measured, without the prompt")
 
 
+class BenchRow(BaseModel):
+    """One way to decode, on the prompts of a category (`all`: of all)."""
+
+    method: Literal["ar", "draft", "pld", "always", "never"]
+    category: str
+    temperature: float
+    num_speculative_tokens: int
+    verify: Literal["greedy", "match", "rejection"]
+    prompts: int
+    equal_to_ar: int | None = Field(description="texts equal token by token; null where only the law is the same")
+    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides")
+    speedup_median: float
+    speedup_min: float
+    speedup_max: float
+    slower_than_ar: float = Field(description="share of prompts")
+    speedup_by_launch_cycles: dict[str, float] = Field(description="by the host's cycles a launch")
+    tokens: int
+    cycles_per_token: float
+    tokens_per_step: float
+    acceptance: float = Field(description="accepted over drafted tokens")
+    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
+    target_calls: int
+    draft_calls: int
+    extra_parameters: int = Field(description="weights of the draft model")
+    distinct_4grams: float = Field(description="mean over prompts")
+    draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
+    theoretical_speedup: float | None = Field(description="mean over prompts, without their prefill")
+    decode_speedup: float | None = Field(description="measured, like it")
+
+
+class BenchPrompt(BaseModel):
+    """A prompt that was decoded."""
+
+    category: str
+    name: str
+    tokens: int
+
+
+class Bench(Record):
+    """`gemmule bench`: decoding methods side by side."""
+
+    model: str
+    backend: Literal["model", "rtl"]
+    seed: int
+    max_new_tokens: int
+    top_k: int | None
+    top_p: float | None
+    rows: list[BenchRow]
+    prompts: list[BenchPrompt]
+
+
 class RunGemm(Record):
     """`gemmule run gemm`: one product."""
 
@@ -332,9 +383,9 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "import": Import, "compile": CompileModel, "run-gemm": RunGemm, "run-model": RunModel,
-    "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
-    "cache-show": CacheShow, "cache-clear": CacheClear,
+    "generate": Generate, "bench": Bench, "import": Import, "compile": CompileModel, "run-gemm": RunGemm,
+    "run-model": RunModel, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth,
+    "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

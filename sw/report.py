@@ -16,7 +16,7 @@ from gemmule.sw.decoding.generate import Generation
 from gemmule.sw.decoding.theory import acceptance_by_position, theory
 from gemmule.sw.pair import Pair
 
-__all__ = ["counters_table", "generation_json", "print_generation"]
+__all__ = ["counters_table", "distinct", "generation_json", "print_generation"]
 
 ENDED = {
     "length": "ended at --max-new-tokens", "stop": "ended at a token that ends a text",
@@ -63,7 +63,7 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "dram_bytes_by_purpose": ledger.dram_bytes,
         "dram_bound": ledger.dram_bound,
         "bound": "memory" if ledger.dram_bound >= matrix else "compute",
-        "distinct_4grams": _distinct(run.tokens, 4),
+        "distinct_4grams": distinct(run.tokens, 4),
         "speedup_over_ar": _speedup(run, reference) if reference else None,
         "same_tokens_as_ar": reference.tokens == run.tokens if reference and same_text else None,
         "draft_cost": expected.draft_cost if expected else None,
@@ -84,7 +84,7 @@ def _histogram(run: Generation) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: int(item[0])))
 
 
-def _distinct(tokens: list[int], n: int) -> float:
+def distinct(tokens: list[int], n: int) -> float:
     """Share of distinct n-grams: repeated text flatters every drafter."""
     grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
     return len(set(grams)) / max(1, len(grams))

@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "app", "command_of"]
 
 COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
+    "bench": "Decode held-out prompts by several methods; compare.",
     "import": "Quantise a Hugging Face checkpoint for the device.",
     "compile": "Compile an imported model; say what every pass made.",
     "run": "Run a workload on the device.",

@@ -31,16 +31,16 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.files import write_atomically
+from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.prompts import choose
 from gemmule.sw.prompts.choose import LICENCE, Prompt, digest
 from gemmule.sw.training.copies import FILE as COPIES
 from gemmule.sw.training.copies import load_copies
 from gemmule.sw.training.corpus import Corpus, Document, load_corpus
 
-__all__ = ["CALIBRATION", "CATEGORIES", "choose_categories", "load_categories"]
+__all__ = ["CALIBRATION", "choose_categories", "load_categories"]
 
 FILE = Path(__file__).with_name("categories.json")
-CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 CALIBRATION = "calibration"
 LEAST, COUNT, MOST_A_FILE, MOST_CHARS = 10, 20, 6, 1000
 LEAST_LINES, MOST_LINES = 4, 24
