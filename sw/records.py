@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gemmule import __version__
 from gemmule.config import Config
+from gemmule.sw.errors import InputError
 
-__all__ = ["RECORDS", "Record", "complete"]
+__all__ = ["RECORDS", "Record", "check", "complete"]
 
 
 class Record(BaseModel):
@@ -22,6 +23,20 @@ class Record(BaseModel):
     config: str | None = Field(description="name of the configuration; null where none plays a part")
     config_sha256: str | None = Field(
         description="SHA-256 of the configuration as JSON with all fields, keys sorted, without spaces")
+
+
+class Baseline(BaseModel):
+    """Autoregressive decoding of the same prompt, for comparison."""
+
+    new_tokens: int
+    cycles: int
+    prefill_cycles: int
+    cycles_per_token: float
+    tokens_per_second: float
+    host_cycles: int
+    cycles_by_model: dict[str, int]
+    cycles_by_unit: dict[str, int]
+    dram_bytes: int
 
 
 class Generate(Record):
@@ -69,6 +84,7 @@ class Generate(Record):
     distinct_4grams: float
     speedup_over_ar: float | None = Field(description="null without a baseline")
     same_tokens_as_ar: bool | None = Field(description="null without a baseline, and where only the law is the same")
+    ar: Baseline | None = Field(description="null without a baseline, and with method ar")
     draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
     theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
     decode_speedup: float | None = Field(description="measured, without the prompt")
@@ -398,3 +414,21 @@ def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dic
         "config": config.name if config else None,
         "config_sha256": config.sha256 if config else None, **fields})
     return record.model_dump(by_alias=True, exclude_unset=True)
+
+
+def check(record: dict[str, Any], where: str) -> None:
+    """Refuse what no command of this version wrote.
+
+    Raises:
+        InputError: the schema is not known, or the record does not follow it; the first place is named.
+    """
+    name = str(record.get("schema", ""))
+    command = name.removeprefix("gemmule/").removesuffix(f"/{VERSION}")
+    if name != f"gemmule/{command}/{VERSION}" or command not in RECORDS:
+        raise InputError(f"{where} must be what --json of a command of this version wrote, not of schema {name!r}")
+    try:
+        RECORDS[command].model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: {place} does not follow {name} ({first['msg']}): write the file again") from None

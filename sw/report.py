@@ -66,10 +66,22 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "distinct_4grams": distinct(run.tokens, 4),
         "speedup_over_ar": _speedup(run, reference) if reference else None,
         "same_tokens_as_ar": reference.tokens == run.tokens if reference and same_text else None,
+        "ar": _baseline(reference) if reference and reference is not run else None,
         "draft_cost": expected.draft_cost if expected else None,
         "theoretical_speedup": expected.speedup if expected else None,
         "decode_speedup": expected.measured if expected else None,
     }
+
+
+def _baseline(run: Generation) -> dict[str, Any]:
+    """What a report compares with."""
+    ledger = run.ledger
+    return {
+        "new_tokens": len(run.tokens), "cycles": ledger.cycles, "prefill_cycles": run.prefill.cycles,
+        "cycles_per_token": ledger.cycles / max(1, len(run.tokens)),
+        "tokens_per_second": len(run.tokens) * ledger.config.host.clock_mhz * 1e6 / ledger.cycles,
+        "host_cycles": ledger.host_cycles, "cycles_by_model": ledger.by_model,
+        "cycles_by_unit": ledger.units | {"host": ledger.host_cycles}, "dram_bytes": sum(ledger.dram_bytes.values())}
 
 
 def _speedup(run: Generation, reference: Generation) -> float:

@@ -147,5 +147,5 @@ class LoadedModel:
         if result.fault:
             raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")
         if self.ledger:
-            self.ledger.launch(self.name, result)
+            self.ledger.launch(self.name, result, program.commands)
         return result

@@ -15,6 +15,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.limits import check_choice
 from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.reports.trace import Timeline
 from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Session"]
@@ -45,7 +46,7 @@ class Session:
     def generate(
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
         stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
-        rule: Rule = GREEDY,
+        rule: Rule = GREEDY, timeline: Timeline | None = None,
     ) -> Generation:
         """Generate with ``method``, from an empty KV cache.
 
@@ -56,6 +57,7 @@ class Session:
             num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
             stop: tokens that end the text.
             progress: called with each step's new tokens.
+            timeline: gets every launch and step, for a trace.
             rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
 
         Raises:
@@ -63,7 +65,7 @@ class Session:
         """
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config)
+        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
         drafter = METHODS[method].make(Request(self.draft and self.draft.charging(ledger), count, stop, rule))
         try:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)

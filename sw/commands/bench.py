@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    choice,
+    conditions,
+    read_config,
+    write_file,
+)
+from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import TopKOption, TopPOption, VerifyOption, make_rule, rule_name
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
@@ -90,6 +100,8 @@ def bench(
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Also write the table as a page with figures.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -116,6 +128,7 @@ def bench(
     from gemmule.io.progress import counting, say
     from gemmule.sw.bench import Finished, measure, rows_of
     from gemmule.sw.pair import open_pair
+    from gemmule.sw.records import complete
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model)
@@ -146,10 +159,13 @@ def bench(
     rows = rows_of(results, drafting)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
     _print(out, rows)
-    out.write("bench", device, {
+    record = {
         "model": pair.name, "backend": backend, "seed": seed, "max_new_tokens": max_new_tokens, "top_k": top_k,
         "top_p": top_p, "rows": rows,
-        "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]})
+        "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
+    out.write("bench", device, record)
+    if html:
+        write_file(html, html_page(complete("bench", device, record)), "--html")
     if any(result["equal"] is False for result in results):
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    choice,
+    conditions,
+    read_config,
+    write_file,
+)
+from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
     TemperatureOption,
     TopKOption,
@@ -38,6 +48,7 @@ from gemmule.sw.limits import (
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generate import Generation
     from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.reports.trace import Timeline
     from gemmule.sw.session import Session
 
 __all__ = ["generate"]
@@ -97,6 +108,11 @@ def generate(
     )] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", show_default=False,
+        help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -111,6 +127,7 @@ def generate(
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
       gemmule generate --method pld --prompt-lookup-num-tokens 7
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
+      gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
     if method is None:
@@ -129,7 +146,9 @@ def generate(
 
     from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.pair import open_pair
+    from gemmule.sw.records import complete
     from gemmule.sw.report import generation_json, print_generation
+    from gemmule.sw.reports.trace import trace_bytes
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model)
@@ -141,9 +160,10 @@ def generate(
     drafts = num_speculative_tokens or prompt_lookup_num_tokens
     stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
+    timeline: Timeline | None = [] if trace else None
     arguments, sampled = (ids, max_new_tokens, drafts, stop, rule), temperature > 0
     with Session(device_config, backend, pair, general=sampled) as session:
-        run, seconds = _run(session, f"{method} on {backend}", method, *arguments)
+        run, seconds = _run(session, f"{method} on {backend}", method, *arguments, timeline)
     reference = run if method == "ar" else None
     if baseline is not False and method != "ar":
         with Session(device_config, pair=pair, general=sampled) as session:
@@ -156,6 +176,10 @@ def generate(
         "top_k": top_k, "top_p": top_p, "verify": name, "simulation_seconds": round(seconds, 3),
     }
     out.write("generate", device_config, record)
+    if html:
+        write_file(html, html_page(complete("generate", device_config, record)), "--html")
+    if timeline is not None and trace:
+        write_file(trace, trace_bytes(timeline, device_config, compressed=trace.suffix == ".gz"), "--trace")
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
@@ -193,7 +217,8 @@ def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
 
 
 def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int | None, stop: frozenset[int], rule: Rule) -> tuple[Generation, float]:
+         num_speculative_tokens: int | None, stop: frozenset[int], rule: Rule,
+         timeline: Timeline | None = None) -> tuple[Generation, float]:
     """The generation, and the seconds that simulating it took."""
     from gemmule.io.progress import counting, say
 
@@ -206,7 +231,7 @@ def _run(session: Session, label: str, method: str, prompt: list[int], max_new_t
         tell(done, "")
 
     with counting(label, max_new_tokens, lines=False) as tell:
-        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, rule)
+        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, rule, timeline)
     seconds = time.perf_counter() - begin
     say(f"{label}: simulated in {seconds:.1f} s")
     return run, seconds

@@ -26,6 +26,7 @@ COMMANDS = {
     "verilog": "Write the device, or one unit, as Verilog.",
     "synth": "Synthesise the RTL for an FPGA, place and route it.",
     "disasm": "List a compiled program or a program image.",
+    "report": "Make a page with figures of what --json wrote.",
     "cache": "Show or clear what is kept.",
 }
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer

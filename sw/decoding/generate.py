@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -36,7 +35,7 @@ class Generation:
     finish_reason: Literal["length", "stop", "context"] = "length"
 
     def __post_init__(self) -> None:
-        self.prefill = copy.deepcopy(self.ledger)
+        self.prefill = self.ledger.so_far()
 
     @property
     def tokens_per_step(self) -> float:
@@ -85,7 +84,7 @@ def generate(
     if len(ids) > 1:
         target.forward(Rows.chain(ids[:-1]), Want(last=0))
     drafter.begin(ids)
-    run.prefill = copy.deepcopy(ledger)
+    run.prefill = ledger.so_far()
     stopped = False
     while len(run.tokens) < max_new_tokens and len(ids) < context and not stopped:
         budget = min(
