@@ -64,8 +64,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("tensors", "compile", "general", "kept", "notes", "model_program", "general_program",
-                            "commit", "moves", "model_file", "ideal", "layout", "place", "tile", "encoder", "attention",
-                            "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
+                            "commit", "moves", "model_file", "ideal", "layout", "place", "product", "encoder",
+                            "attention", "online_attention", "footprints", "hoist", "schedule", "turns", "roll",
                             "encoder_stack", "ragged_attention", "greedy", "program",
                             "listing", "exposed", "encoder_reference", "errors")),
         Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "gpt2", "opt",
@@ -75,9 +75,9 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("compiler/kernels", ("virtual", "batch", "layout", "constants", "linear", "epilogue", "embed", "norm",
                                     "attention", "block_attention", "whole_attention", "mlp", "head", "cache_list",
                                     "launch_words", "answers", "top", "exponents", "commit", "greedy",
-                                    "moves")),
+                                    "moves", "product")),
         Folder("compiler/passes", ("fuse", "map", "lower", "join", "hoist", "roll", "schedule", "allocate", "emit")),
-        Folder("compiler/mapping", ("cost", "search")),
+        Folder("compiler/mapping", ("cost", "search", "product_formula")),
         Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy")),
     ),
     "Software": (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmule import __version__
+from gemmule.compiler.kernels.product import DATAFLOWS
 from gemmule.compiler.passes.map import MOST_ROWS
-from gemmule.compiler.tile import DATAFLOWS
 from gemmule.config import PRESETS
 from gemmule.hw.flow.target import TARGETS
 from gemmule.sw import limits
