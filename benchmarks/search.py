@@ -23,8 +23,8 @@ from gemmule.config import Config, load_config
 
 PROBLEMS = [
     ("tiny", 1, "20x33x17", 8, 0), ("tiny", 1, "16x64x64", 8, 0), ("tiny", 1, "1x64x128", 8, 0),
-    ("tiny", 1, "33x40x50", 4, 0), ("tiny", 4, "40x64x64", 8, 0), ("edge", 1, "16x128x256", 8, 0),
-    ("edge", 1, "1x256x512", 8, 0), ("edge", 1, "64x96x96", 8, 0), ("base", 1, "64x128x256", 8, 0),
+    ("tiny", 4, "12x32x48", 8, 0), ("tiny", 4, "40x64x64", 8, 0), ("edge", 1, "16x64x128", 8, 0),
+    ("edge", 1, "16x128x256", 8, 0), ("edge", 1, "1x256x512", 8, 0), ("base", 1, "32x64x128", 8, 0),
     ("base", 1, "1x256x1024", 8, 0), ("base", 1, "16x256x256", 4, 64), ("base", 8, "64x128x128", 8, 0),
 ]
 """Preset, cycles of a beat of its DRAM, shape, bits of weights and the depth that shares a scale."""
@@ -36,7 +36,7 @@ def device(preset: str, beat: int) -> Config:
     if beat == config.dram.beat_cycles:
         return config
     return Config(**(config.model_dump() | {
-        "name": f"{preset}, a beat in {beat} cycles", "dram": config.dram.model_dump() | {"beat_cycles": beat}}))
+        "name": f"{preset}-beat{beat}", "dram": config.dram.model_dump() | {"beat_cycles": beat}}))
 
 
 def measure(config: Config, size: str, bits: int, group: int, most: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from gemmule.sw.errors import InputError
 __all__ = [
     "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
     "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES",
-    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
-    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
+    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS",
+    "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.mapping.mapper import Choice, Run
+from gemmule.compiler.mapping.mapper import Choice, Run, Space
 from gemmule.timing import ceil_div
 
 __all__ = ["Modelled", "search"]
@@ -25,7 +25,7 @@ SEED = 1
 
 
 @runtime_checkable
-class Modelled(Protocol):
+class Modelled(Space[Any], Protocol):
     """A space that CP-SAT can reason about."""
 
     @property
@@ -48,26 +48,28 @@ def search(run: Run[Any]) -> None:
         from ortools.sat.python import cp_model
     except ImportError:
         raise CompileError("the search cp-sat needs the extra search: pip install 'gemmule[search]'") from None
-    if not isinstance(run.space, Modelled):
+    space = run.space
+    if not isinstance(space, Modelled):
         raise CompileError(
-            f"the search cp-sat needs a space with a model, not {type(run.space).__name__}: use exhaustive")
+            f"the search cp-sat needs a space with a model, not {type(space).__name__}: use exhaustive")
     most = MOST if run.most is None else run.most
     chosen: dict[Any, Choice] = {}
-    complete = _solutions(run, cp_model, ceil_div(most, 2), chosen)
-    run.certified = _around(run, most, chosen) and complete
+    complete = _solutions(run, space, cp_model, ceil_div(most, 2), chosen)
+    run.certified = _around(run, space, most, chosen) and complete
 
 
-def _solutions(run: Run[Any], cp_model: Any, most: int, chosen: dict[Any, Choice]) -> bool:
+def _solutions(run: Run[Any], space: Modelled, cp_model: Any, most: int,
+               chosen: dict[Any, Choice]) -> bool:
     """Cost the best solution, the best of others, and so on; whether no other can be better than the best cost.
 
     ``chosen`` gets the values of each by its point.
     """
-    model, choices, bound = run.space.model()
+    model, choices, bound = space.model()
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1  # the same on every computer
     solver.parameters.random_seed = SEED
     solver.parameters.max_deterministic_time = SECONDS
-    axes, coarse, proven = run.space.axes, run.space.coarse, True
+    axes, coarse, proven = space.axes, space.coarse, True
     while run.fitting < most:
         status = solver.solve(model)
         if status == cp_model.INFEASIBLE:
@@ -79,7 +81,7 @@ def _solutions(run: Run[Any], cp_model: Any, most: int, chosen: dict[Any, Choice
             return True
         taken = {name: solver.value(variable) for name, variable in choices.items()}
         choice = {name: axes[name][at] for name, at in taken.items()}
-        point = run.space.point(choice)
+        point = space.point(choice)
         if point is not None and not run.hopeless(point):
             run.ask(point)
             chosen[point] = choice
@@ -87,14 +89,14 @@ def _solutions(run: Run[Any], cp_model: Any, most: int, chosen: dict[Any, Choice
     return False
 
 
-def _around(run: Run[Any], most: int, chosen: Mapping[Any, Choice]) -> bool:
+def _around(run: Run[Any], space: Modelled, most: int, chosen: Mapping[Any, Choice]) -> bool:
     """Cost what differs from the solutions on the other axes, the best first; whether there was time for all."""
-    axes = run.space.axes
-    fine = [name for name in axes if name not in run.space.coarse]
-    costed = {point: run.trials[point].cycles for point in chosen}
-    for point in sorted((point for point in costed if costed[point] is not None), key=lambda point: costed[point]):
+    axes = space.axes
+    fine = [name for name in axes if name not in space.coarse]
+    fitting = [(cycles, i, point) for i, point in enumerate(chosen) if (cycles := run.trials[point].cycles) is not None]
+    for _, _, point in sorted(fitting):
         for values in product(*(axes[name] for name in fine)):
-            near = run.space.point({**chosen[point], **dict(zip(fine, values))})
+            near = space.point({**chosen[point], **dict(zip(fine, values))})
             if near is not None and not run.hopeless(near):
                 if run.fitting >= most and near not in run.trials:
                     return False
