@@ -52,6 +52,7 @@ class Generate(Record):
     top_k: int | None
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
+    draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")

@@ -8,6 +8,7 @@ from types import TracebackType
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import METHODS, Request
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
@@ -45,8 +46,8 @@ class Session:
 
     def generate(
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
-        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
-        rule: Rule = GREEDY, timeline: Timeline | None = None,
+        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
     ) -> Generation:
         """Generate with ``method``, from an empty KV cache.
 
@@ -57,6 +58,7 @@ class Session:
             num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
             stop: tokens that end the text.
             progress: called with each step's new tokens.
+            lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
             timeline: gets every launch and step, for a trace.
             rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
 
@@ -66,7 +68,8 @@ class Session:
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
         count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
-        drafter = METHODS[method].make(Request(self.draft and self.draft.charging(ledger), count, stop, rule))
+        drafter = METHODS[method].make(Request(
+            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stop, rule, self.config.host))
         try:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)
         except ValueError as error:

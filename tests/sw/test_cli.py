@@ -52,6 +52,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["generate", "--method", "ar", "--num-speculative-tokens", "3"], "tokens needs --method draft, not ar"),
     (["generate", "--method", "ar", "--no-baseline"], "--no-baseline needs --method draft or pld, not ar"),
     (["generate", "--method", "ar", "--baseline"], "--baseline needs --method draft or pld, not ar"),
+    (["generate", "--method", "ar", "--draft-lengths", "cost"], "--draft-lengths cost needs --method draft or pld"),
+    (["generate", "--draft-lengths", "long"], "--draft-lengths must be one of constant, heuristic, confidence, cost"),
     (["generate", "--top-k", "3"], "--top-k 3 needs --temperature above 0"),
     (["generate", "--verify", "match"], "--verify match needs --temperature above 0"),
     (["generate", "--verify", "typical"], "--verify must be one of match, rejection, not 'typical'"),
