@@ -53,6 +53,7 @@ class Generate(Record):
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
     draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")
@@ -136,6 +137,7 @@ class Bench(Record):
     backend: Literal["model", "rtl"]
     seed: int
     max_new_tokens: int
+    launch: Literal["pass", "step"]
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]

@@ -31,18 +31,22 @@ class Session:
     """
 
     def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
-                 general: bool = False) -> None:
-        """``general``: models also take hidden rows, run some of their layers and give other answers than tokens."""
+                 general: bool = False, looped: bool = False) -> None:
+        """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
+
+        ``looped``: the draft model takes the greedy steps of a draft in one launch; not with ``general``.
+        """
         pair = pair or bundled_pair()
         target = pair.target(config, 0, general)
         size = round_up(target.program.size, ALIGN)
-        draft = pair.draft(config, size, general) if pair.draft else None
+        draft = pair.draft(config, size, general, looped) if pair.draft else None
         if draft:
-            size = round_up(size + draft.program.size, ALIGN)
+            size = round_up(size + len(draft.dram), ALIGN)
         self.config = config
         self.device: Device = open_device(backend, config, size)
         self.target = LoadedModel("target", target.program, target.dram, self.device)
-        self.draft = LoadedModel("draft", draft.program, draft.dram, self.device) if draft else None
+        self.draft = LoadedModel(
+            "draft", draft.program, draft.dram, self.device, draft.loop) if draft else None
 
     def generate(
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,

@@ -22,10 +22,12 @@ from gemmule.sw.commands.common import (
 )
 from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
+    LaunchOption,
     TemperatureOption,
     TopKOption,
     TopPOption,
     VerifyOption,
+    check_launch,
     make_rule,
     rule_name,
 )
@@ -106,6 +108,7 @@ def generate(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     verify: VerifyOption = None,
+    launch: LaunchOption = "pass",
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
@@ -145,6 +148,7 @@ def generate(
                              + ", or give --draft-model" * (method == "ar" and "draft" in needed))
     if draft_lengths != "constant" and method == "ar":
         raise InputError(f"--draft-lengths {draft_lengths} needs --method draft or pld, not ar: drop one of the two")
+    check_launch(launch, temperature > 0, draft_lengths)
     name = rule_name(method, temperature, verify)
     rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
@@ -170,7 +174,8 @@ def generate(
     announce_tokens(max_new_tokens, backend)
     timeline: Timeline | None = [] if trace else None
     arguments, sampled = (ids, max_new_tokens, drafts, stop), temperature > 0
-    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence") as session:
+    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
+                 looped=launch == "step" and method == "draft") as session:
         run, seconds = _run(session, f"{method} on {backend}", method, *arguments, rule=rule, lengths=draft_lengths,
                             timeline=timeline)
     reference = run if method == "ar" else None
@@ -182,7 +187,7 @@ def generate(
     record = generation_json(run, reference, pair, same_text=rule.same_text) | {
         "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
         "seed": seed, "num_speculative_tokens": session.drafts(method, drafts), "temperature": temperature,
-        "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
+        "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths, "launch": launch,
         "simulation_seconds": round(seconds, 3),
     }
     out.write("generate", device_config, record)
