@@ -84,7 +84,11 @@ class Embedding(Node):
 
 
 class Position(Node):
-    """Row ``position`` of a learned table [positions, columns], in integers as int16."""
+    """Row ``position`` of a learned table [positions, columns], in integers as int16.
+
+    With token types (BERT) the table has a part of the graph's positions for each type, in order: a row of type t at
+    position p reads ``table[t * graph.positions + p]``.
+    """
 
     op: Literal["position"] = "position"
     positions: Size
@@ -104,6 +108,10 @@ class Norm(Node):
 
     float: ``gamma`` [columns], ``beta`` [columns] (LayerNorm only). Integers: int16 x; ``gamma`` int16, ``beta`` int32,
     ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``.
+
+    Behind a sum (post-norm, BERT) a norm is read at two widths: as int8 by linears and as int16, on the residual's
+    scale, by the next sum. Those are two nodes of one input, ``NAME`` and ``NAME.wide``, that share gamma and beta and
+    in integers differ in the shift alone: the int8 step is the residual's times a power of two.
     """
 
     op: Literal["norm"] = "norm"
@@ -150,7 +158,9 @@ class Rope(Node):
 class Attention(Node):
     """``softmax(scale * q k^T) v`` by head over the sequence's cached rows and the new ones that a row sees.
 
-    The new rows' k and v are appended to the cache of its layer. Head h reads KV head ``h // (heads / kv_heads)``.
+    The new rows' k and v are appended to the cache of its layer; where it is not ``causal`` (BERT) a row sees all rows
+    of its sequence, which are those of the pass, and nothing is cached. Head h reads KV head
+    ``h // (heads / kv_heads)``.
     Integers: int8 q, k, v with a scale a head; ``score`` and ``context`` int32 [heads, 2]: mult and shift of a head's
     scores (to base-2 exponent units, Q13.10) and of its context rows.
     """

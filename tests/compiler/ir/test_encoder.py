@@ -1,0 +1,116 @@
+"""Encoders in both interpreters: rows see their whole sequence, norms leave at two widths, token types choose rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from gemmule import numerics
+from gemmule.compiler import CompileError, encoder_reference
+from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
+from gemmule.compiler.ir import Cache, Graph, IntegerInterpreter, Network, Rows, layer_part
+
+from ..integer_encoders import EncoderSizes, random_encoder
+
+
+def drawn(seed: int, count: int, vocab: int = 61) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(0, vocab, count)]
+
+
+def values(network: Network, rows: Rows) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    IntegerInterpreter(network).forward(rows, Cache(network.graph), found.__setitem__)
+    return found
+
+
+def reference_layer(network: Network, i: int, rows: int) -> EncoderLayer:
+    """Layer i as the layer reference takes it."""
+    nodes, tensors = network.graph.by_name, network.tensor
+
+    def linear(name: str) -> BiasedLinear:
+        return BiasedLinear(**{role: tensors(nodes[f"{i}.{name}"], role) for role in (
+            "weight", "bias", "mult", "shift")})
+
+    def norm(name: str) -> LayerNorm:
+        narrow, wide = nodes[f"{i}.{name}"], nodes[f"{i}.{name}.wide"]
+        shift, mult, eps_shift = map(int, tensors(narrow, "scalars"))
+        assert all(narrow.tensors[role] == wide.tensors[role] for role in ("gamma", "beta"))
+        return LayerNorm(gamma=tensors(narrow, "gamma"), beta=tensors(narrow, "beta").astype(np.int64), shift=shift,
+                         wide_shift=int(tensors(wide, "scalars")[0]), eps_mult=mult, eps_shift=eps_shift)
+
+    attention = next(node for node in network.graph.attentions if node.layer == i)
+    return EncoderLayer(
+        shape=EncoderShape(sequence=rows, heads=attention.heads, head_dim=attention.head_dim,
+                           inner=nodes[f"{i}.up"].columns),
+        q=linear("query"), k=linear("key"), v=linear("value"), score=tensors(attention, "score"),
+        context=tensors(attention, "context"), o=linear("output"), attention_norm=norm("attention_norm"),
+        up=linear("up"), table=tensors(nodes[f"{i}.activation"], "table"), down=linear("down"),
+        output_norm=norm("output_norm"))
+
+
+def test_layers_are_those_of_the_layer_reference() -> None:
+    network = random_encoder(EncoderSizes(), 3)
+    found = values(network, Rows.chain(drawn(1, 17)))
+    narrow, wide = found["norm"], found["norm.wide"]
+    assert narrow.std() > 20
+    for i in range(network.graph.layers):
+        narrow, wide = encoder_reference.encode(reference_layer(network, i, 17), narrow, wide)
+        assert np.array_equal(narrow, found[f"{i}.output_norm"])
+        assert np.array_equal(wide, found[f"{i}.output_norm.wide"])
+    assert network.graph.output == "1.output_norm.wide"
+
+
+def test_every_row_sees_its_whole_sequence_and_no_other() -> None:
+    network, parts = random_encoder(EncoderSizes(), 4), [drawn(2, 9), drawn(3, 1), drawn(4, 14)]
+    interpreter, cache = IntegerInterpreter(network), Cache(network.graph)
+    together = interpreter.forward(Rows.ragged(parts, [0, 0, 0]), cache)
+    again = interpreter.forward(Rows.ragged(parts, [0, 0, 0]), cache)
+    assert np.array_equal(together, again)  # nothing is kept between passes
+    alone = [interpreter.forward(Rows.chain(part), Cache(network.graph)) for part in parts]
+    assert np.array_equal(together, np.concatenate(alone))
+    other = interpreter.forward(Rows.chain([*parts[0][:-1], (parts[0][-1] + 1) % 61]), Cache(network.graph))
+    assert (other[0] != alone[0][0]).any()  # the first row sees the last
+
+
+def test_types_choose_parts_of_the_table() -> None:
+    network = random_encoder(EncoderSizes(types=3, positions=20), 5)
+    table = network.weights["positions.table"]
+    assert network.graph.types == 3
+    rows = Rows.chain(drawn(1, 5)).typed([0, 2, 1, 0, 2])
+    assert np.array_equal(values(network, rows)["positions"], table[[0, 41, 22, 3, 44]])
+    assert np.array_equal(values(network, Rows.chain(drawn(1, 5)))["positions"], table[:5])
+    assert rows.take(np.array([1, 3])).table_rows(20).tolist() == [41, 3]
+    with pytest.raises(CompileError, match="token types must be from 0 to 2, not 3"):
+        values(network, Rows.chain([1]).typed([3]))
+
+
+@pytest.mark.parametrize("types", [[0], [0, -1], [0, 0, 0]], ids=str)
+def test_types_of_rows_refused(types: list[int]) -> None:
+    with pytest.raises(CompileError, match="each of 2 rows must have a type of at least 0"):
+        Rows.chain([1, 2]).typed(types)
+
+
+def test_classifier() -> None:
+    network = random_encoder(EncoderSizes(labels=3), 6)
+    found = values(network, Rows.chain(drawn(1, 11)))
+    assert found[network.graph.output].shape == (11, 3)
+    assert np.array_equal(found["pooled"], numerics.lookup(found["pooler"], network.weights["pooled.table"]))
+
+
+def changed(network: Network, name: str, **fields: Any) -> Graph:
+    nodes = [node.model_dump() | (fields if node.name == name else {}) for node in network.graph.nodes]
+    return Graph.model_validate(network.graph.model_dump() | {"nodes": nodes})
+
+
+def test_refused() -> None:
+    network = random_encoder(EncoderSizes(), 1)
+    assert network.graph.encoder
+    with pytest.raises(ValidationError, match="attentions must all be causal, or none"):
+        changed(network, "1.attention", causal=True)
+    with pytest.raises(ValidationError, match="'1.attention' must be causal to have a window, not 5"):
+        changed(network, "1.attention", window=5)
+    with pytest.raises(CompileError, match="layers of an encoder cannot be run apart"):
+        layer_part(network, 0, 1)
