@@ -10,7 +10,20 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gemmule.compiler.ir.nodes import AnyNode, Attention, DType, Embedding, Linear, Name, Node, Position, Rope, Size
+from gemmule.compiler.ir.nodes import (
+    Activation,
+    AnyNode,
+    Attention,
+    DType,
+    Embedding,
+    Linear,
+    Name,
+    Node,
+    Norm,
+    Position,
+    Rope,
+    Size,
+)
 from gemmule.compiler.ir.signature import Tensor, signature
 
 __all__ = ["Graph", "Network", "listing"]
@@ -59,6 +72,27 @@ class Graph(BaseModel):
     def encoder(self) -> bool:
         """Whether its rows see all rows of their sequence and nothing is cached."""
         return any(not node.causal for node in self.attentions)
+
+    @cached_property
+    def wide_norms(self) -> Mapping[str, str]:
+        """Norms that stand in the residual stream, each with its twin before it, which linears read: ``NAME.wide``."""
+        firsts: dict[tuple[str, str], str] = {}
+        found = {}
+        for node in self.nodes:
+            if isinstance(node, Norm) and (first := firsts.setdefault((node.x, node.tensors["gamma"]), node.name)
+                                           ) != node.name:
+                found[node.name] = first
+        return found
+
+    @cached_property
+    def heads(self) -> frozenset[str]:
+        """Values behind an encoder's layers, pooler and classifier: the first row of each sequence counts, no other."""
+        found: set[str] = set()
+        name = self.output if self.encoder else ""
+        while isinstance(node := self.by_name.get(name), Linear | Activation) and node.layer is None:
+            found.add(name)
+            name = node.x
+        return frozenset(found)
 
     @property
     def types(self) -> int:

@@ -1,4 +1,4 @@
-"""How far a network in integers is from the float one it stands for: by node, by layer, in perplexity."""
+"""How far a network in integers is from the float one it stands for: by node, by layer, in perplexity or cosines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gemmule.compiler.ir import (
 )
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.quantize.network import Quantized
-from gemmule.compiler.quantize.taps import passes
+from gemmule.compiler.quantize.taps import counting, passes
 from gemmule.numerics import saturate
 
 __all__ = ["Errors", "layer_outputs", "measure_errors", "perplexity", "predictor"]
@@ -38,17 +38,24 @@ class Errors:
     """Of each node, computed from the float network's values."""
     layers: list[float]
     """Of each layer's output, computed from the float network's value before it."""
-    logits: float
-    """Of the output, everything computed in integers."""
+    output: float
+    """Of the output (logits, an encoder's hidden rows), everything computed in integers."""
+    cosines: np.ndarray
+    """Between each row of the output in float and in integers  # float64 [rows]."""
 
 
 def layer_outputs(network: Network) -> list[str]:
-    """Names of the values that leave the layers: each one's last sum."""
-    found: dict[int, str] = {}
-    for node in network.graph.nodes:
-        if isinstance(node, Add) and node.layer is not None:
+    """Names of the values that leave the layers: each one's last sum, or the norm behind it."""
+    graph, found = network.graph, dict[int, str]()
+    for node in graph.nodes:
+        if node.layer is not None and (isinstance(node, Add) or node.name in graph.wide_norms):
             found[node.layer] = node.name
     return [found[layer] for layer in sorted(found)]
+
+
+def _between(graph: Graph) -> set[str]:
+    """Values that go from one layer to another."""
+    return {name for node in graph.nodes for name in node.inputs if graph.by_name[name].layer != node.layer}
 
 
 def _scale(node: Node, type_: Type) -> np.ndarray:
@@ -76,13 +83,13 @@ class _Sums:
         return float(np.sqrt(self.error[name] / (self.power[name] or 1.0)))
 
 
-def _comparing(graph: Graph, sums: _Sums, wanted: Mapping[str, np.ndarray]) -> Observer:
+def _comparing(graph: Graph, rows: Rows, sums: _Sums, wanted: Mapping[str, np.ndarray]) -> Observer:
     """Adds up how far values are from those wanted."""
     def observe(name: str, value: np.ndarray) -> None:
         node = graph.by_name[name]
         sums.add(name, value * _scale(node, node.type), wanted[name])
 
-    return observe
+    return counting(graph, rows, observe)
 
 
 def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
@@ -92,19 +99,33 @@ def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
     if not len(windows):
         raise CompileError("errors need at least one window of tokens")
     integer, real = IntegerInterpreter(network), FloatInterpreter(reference)
-    ends, nodes, layers, logits = layer_outputs(network), _Sums(), _Sums(), _Sums()
-    fed = [*ends, *(node.name for node in graph.nodes
-                    if node.layer is None and node.type.dtype is DType.INT16 and node.name != graph.output)]
+    ends, nodes, layers, output = layer_outputs(network), _Sums(), _Sums(), _Sums()
+    last, cosines = graph.by_name[graph.output], []
     for rows in passes(windows):
         wanted: dict[str, np.ndarray] = {}
         real.forward(rows, Cache(reference.graph), wanted.__setitem__)
         codes = {node.name: _codes(node, wanted[node.name]) for node in graph.nodes}
+        counted: dict[str, np.ndarray] = {}
+        observe = counting(graph, rows, counted.__setitem__)
+        for name, value in wanted.items():
+            observe(name, value)
 
-        integer.forward(rows, Cache(graph), _comparing(graph, nodes, wanted), codes)
-        integer.forward(rows, Cache(graph), _comparing(graph, layers, wanted), {name: codes[name] for name in fed})
-        integer.forward(rows, Cache(graph), _comparing(graph, logits, wanted))
+        integer.forward(rows, Cache(graph), _comparing(graph, rows, nodes, counted), codes)
+        integer.forward(rows, Cache(graph), _comparing(graph, rows, layers, counted),
+                        {name: codes[name] for name in _between(graph)})
+        found: dict[str, np.ndarray] = {}
+        integer.forward(rows, Cache(graph), counting(graph, rows, found.__setitem__))
+        value = found[last.name] * _scale(last, last.type)
+        output.add(last.name, value, counted[last.name])
+        cosines.append(_cosines(value, counted[last.name]))
     return Errors({node.name: nodes.ratio(node.name) for node in graph.nodes},
-                  [layers.ratio(name) for name in ends], logits.ratio(graph.output))
+                  [layers.ratio(name) for name in ends], output.ratio(last.name), np.concatenate(cosines))
+
+
+def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of the angle between rows of two matrices; 1 where both are 0."""
+    sizes = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return np.where(sizes == 0, 1.0, (a * b).sum(axis=1) / np.where(sizes == 0, 1.0, sizes))
 
 
 def predictor(network: Network) -> Callable[[np.ndarray], np.ndarray]:

@@ -1,7 +1,8 @@
 """A float network in integers: every constant that the device uses is fixed here.
 
 Scales are static: activations by calibration, weights by column or group, keys, values and queries by KV head, the
-residual stream one for all.
+residual stream one for all. Where norms stand in that stream (post-norm) their int8 values have a power of two of its
+step, so that both widths come from one set of factors.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from gemmule.compiler.ir import (
 )
 from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
 from gemmule.compiler.quantize.smooth import smooth
-from gemmule.compiler.quantize.steps import activation_step, head_steps, int8_step
+from gemmule.compiler.quantize.steps import activation_step, doublings, head_steps, int8_step
 from gemmule.compiler.quantize.taps import Taps, observe
 from gemmule.compiler.quantize.weights import codes
 from gemmule.numerics import saturate
@@ -94,15 +95,19 @@ class _Quantizer:
         self.progress = progress
         self.nodes: list[Node] = []
         self.weights: dict[str, np.ndarray] = {}
-        stream = [node.name for node in self.graph.nodes if isinstance(node, Embedding | Position | Add)]
+        self.stream = {node.name for node in self.graph.nodes if isinstance(node, Embedding | Position | Add)}
+        """Values on the residual's scale."""
+        self.stream |= self.graph.wide_norms.keys()
         tables = [float(np.abs(network.tensor(node, "table")).max()) for node in self.graph.nodes
                   if isinstance(node, Embedding | Position)]
         # Every token's embedding counts, seen in calibration or not.
-        self.residual = RESIDUAL_ROOM * max([*tables, *(taps.peak(name) for name in stream)]) / INT16_MAX
+        self.residual = RESIDUAL_ROOM * max([*tables, *(taps.peak(name) for name in self.stream)]) / INT16_MAX
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
         self.angles: dict[tuple[float, int, int], str] = {}
         """The first rotation by its base, positions and columns of a head."""
+        self.doubled: dict[str, int] = {}
+        """For each norm with a wide twin: its step is the residual's, doubled so often."""
         self.types = self._types()
 
     def run(self) -> Network:
@@ -121,8 +126,12 @@ class _Quantizer:
         """The type of every value."""
         found: dict[str, Type] = {}
         for node in self.graph.nodes:
-            if isinstance(node, Embedding | Position | Add):
+            if node.name in self.stream:
                 found[node.name] = Type(dtype=DType.INT16, scale=self.residual)
+            elif node.name in self.graph.wide_norms.values():
+                count = doublings(self.taps.sample(node.name).reshape(-1), self.taps.peak(node.name), self.residual)
+                self.doubled[node.name] = count
+                found[node.name] = Type(dtype=DType.INT8, scale=self.residual * 2.0 ** count)
             elif isinstance(node, Norm | Attention | Product | Activation):
                 found[node.name] = self._int8(node.name)
         for node in self.graph.nodes:
@@ -211,7 +220,8 @@ class _Quantizer:
                          for role, part in (("cosine", np.cos(angle)), ("sine", np.sin(angle)))})
 
     def _norm(self, node: Norm) -> None:
-        step = _one(self.types[node.name])
+        doubled = self.doubled.get(node.name, 0)
+        step = _one(self.types[node.name]) / 2 ** doubled
         gamma = self.network.tensor(node, "gamma").astype(np.float64) / step
         beta = self.network.tensor(node, "beta").astype(np.float64) / step if node.mean else np.zeros(1)
         # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes ten more of.
@@ -223,10 +233,14 @@ class _Quantizer:
         if eps_shift > 40:
             raise CompileError(f"{node.name}: eps must be small beside the residual's scale {self.residual:.3g}, "
                                f"not {node.eps}")
-        tensors = {"gamma": saturate(np.rint(gamma * 2.0 ** bits).astype(np.int64), 16).astype(np.int16),
-                   "scalars": np.array([10 + bits, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
-        if node.mean:
-            tensors["beta"] = np.rint(beta * 2.0 ** (10 + bits)).astype(np.int32)
+        tensors: dict[str, Any] = {"scalars": np.array(
+            [10 + bits + doubled, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
+        if twin := self.graph.wide_norms.get(node.name):
+            tensors |= {role: f"{twin}.{role}" for role in ("gamma", "beta")}
+        else:
+            tensors["gamma"] = saturate(np.rint(gamma * 2.0 ** bits).astype(np.int64), 16).astype(np.int16)
+            if node.mean:
+                tensors["beta"] = np.rint(beta * 2.0 ** (10 + bits)).astype(np.int32)
         self._put(node, tensors)
 
     def _linear(self, node: Linear) -> None:

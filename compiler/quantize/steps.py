@@ -6,7 +6,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Function, activate
 
-__all__ = ["activation_step", "head_steps", "int8_step"]
+__all__ = ["activation_step", "doublings", "head_steps", "int8_step"]
 
 CLIPS = np.linspace(0.3, 1.0, 36)
 CODES = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
@@ -17,12 +17,20 @@ def int8_step(values: np.ndarray, peak: float) -> float:
     """The step of int8 numbers for a sample; ``peak`` is the largest magnitude of all."""
     if peak == 0:
         return 1.0
+    return float(peak * min(CLIPS, key=lambda clip: _error(values, peak * clip / 127)) / 127)
 
-    def error(clip: float) -> float:
-        step = peak * clip / 127
-        return float(((np.clip(np.rint(values / step), -128, 127) * step - values) ** 2).sum())
 
-    return float(peak * min(CLIPS, key=error) / 127)
+def _error(values: np.ndarray, step: float) -> float:
+    """Squared error of a sample as int8 numbers."""
+    return float(((np.clip(np.rint(values / step), -128, 127) * step - values) ** 2).sum())
+
+
+def doublings(values: np.ndarray, peak: float, unit: float) -> int:
+    """How often ``unit`` is doubled for the best step of int8 numbers among its powers of two."""
+    if peak == 0:
+        return 0
+    most = int(np.ceil(np.log2(peak / 127 / unit)))
+    return max(0, min((most - 2, most - 1, most), key=lambda count: _error(values, unit * 2.0 ** count)))
 
 
 def head_steps(sample: np.ndarray, largest: np.ndarray, head_dim: int, share: int) -> np.ndarray:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemmule.compiler.ir import Cache, FloatInterpreter, Linear, Network, Rows
+from gemmule.compiler.ir import Cache, FloatInterpreter, Graph, Linear, Network, Rows
+from gemmule.compiler.ir.float_interpreter import Observer
 
-__all__ = ["Taps", "observe", "passes"]
+__all__ = ["Taps", "counting", "observe", "passes"]
 
 SAMPLES = 1 << 14
 """Numbers kept of a value in each pass."""
@@ -64,10 +65,20 @@ def passes(windows: np.ndarray) -> Iterator[Rows]:
         yield Rows.ragged([window.tolist() for window in part], [0] * len(part))
 
 
+def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
+    """Gives an observer the rows that count: of an encoder's pooler and classifier the first of each sequence."""
+    firsts = np.unique(rows.sequences, return_index=True)[1]
+
+    def observe(name: str, value: np.ndarray) -> None:
+        observer(name, value[firsts] if name in graph.heads else value)
+
+    return observe
+
+
 def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False) -> Taps:
     """Statistics of a float network over windows of tokens [windows, length]."""
     taps, interpreter = Taps(network, seed, grams=grams), FloatInterpreter(network)
     for rows in passes(windows):
-        interpreter.forward(rows, Cache(network.graph), taps)
+        interpreter.forward(rows, Cache(network.graph), counting(network.graph, rows, taps))
         taps.rows += len(rows)
     return taps

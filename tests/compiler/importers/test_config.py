@@ -10,6 +10,7 @@ import pytest
 
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import FAMILIES, load_network
+from gemmule.compiler.importers.bert import BertKeys
 from gemmule.compiler.importers.config import ACTIVATIONS, HARMLESS, ActivationName, Keys
 from gemmule.compiler.importers.gpt2 import Gpt2Keys
 from gemmule.compiler.importers.llama import LlamaKeys, MistralKeys
@@ -17,7 +18,8 @@ from gemmule.compiler.importers.opt import OptKeys
 
 from ..families import make, write
 
-RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys}
+RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys,
+                               "bert": BertKeys}
 ABSENT = object()
 
 
@@ -37,18 +39,18 @@ def refused(folder: Path, family: str, **keys: Any) -> str:
 
 RULES: list[tuple[str, dict[str, Any], str]] = [
     # which family
-    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: gemmule, gpt2, llama, mistral, opt"),
-    ("llama", {"model_type": ABSENT}, "model_type is missing; supported: gemmule, gpt2"),
+    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: bert, gemmule, gpt2, llama, mistral, opt"),
+    ("llama", {"model_type": ABSENT}, "model_type is missing; supported: bert, gemmule, gpt2"),
     ("llama", {"model_type": ["llama"]}, "model_type is ['llama']"),
     ("llama", {"architectures": ["LlamaForSequenceClassification"]},
      "architectures names 'LlamaForSequenceClassification'; supported of model_type llama: LlamaForCausalLM"),
     ("gpt2", {"architectures": "GPT2LMHeadModel"}, "architectures must be a list of names, not 'GPT2LMHeadModel'"),
     ("gpt2", {"architectures": [1]}, "architectures must be a list of names"),
     # what changes the arithmetic
-    ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, not true: only decoders are supported"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, not true: an encoder that a decoder"),
     ("gpt2", {"is_encoder_decoder": True}, "is_encoder_decoder must be false, not true"),
     ("gpt2", {"activation_function": "quick_gelu"}, "activation_function must be 'gelu', "),
-    ("opt", {"cross_attention_hidden_size": 72}, "cross_attention_hidden_size must be null or absent, not 72: only"),
+    ("opt", {"cross_attention_hidden_size": 72}, "cross_attention_hidden_size must be null or absent, not 72: an enc"),
     ("gpt2", {"pruned_heads": {"1": [2]}}, "pruned_heads must be empty, not {'1': [2]}: heads that differ"),
     ("gpt2", {"quantization_config": {"bits": 4}}, "quantization_config must be null or absent, not {'bits': 4}: quan"),
     ("gpt2", {"auto_map": {"AutoModel": "x.Y"}}, "auto_map must be null or absent"),
@@ -125,13 +127,15 @@ def test_harmless_keys_are_not_used_ones() -> None:
     """A key is used, must have one value, or changes nothing: never two of them."""
     for record in RECORDS.values():
         fields = {field.alias or name for name, field in record.model_fields.items()}
-        assert not fields & (HARMLESS | record.HARMLESS)
+        assert not fields & record.HARMLESS
         assert not HARMLESS & record.HARMLESS
+        assert fields & HARMLESS == ({"is_decoder", "id2label", "num_labels"} if record is BertKeys else set())
 
 
 def test_each_harmless_key_may_hold_anything(tmp_path: Path) -> None:
     for family, record in RECORDS.items():
-        keys = dict.fromkeys(HARMLESS | record.HARMLESS, ["anything", {"at": None}])
+        harmless = (HARMLESS | record.HARMLESS) - record.model_fields.keys()
+        keys = dict.fromkeys(harmless, ["anything", {"at": None}])
         assert load_network(write(tmp_path, make(family, layers=1, vocab=40, **keys))).graph.layers == 1
 
 
