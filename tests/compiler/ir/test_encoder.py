@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gemmule import numerics
 from gemmule.compiler import CompileError, encoder_reference
 from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
-from gemmule.compiler.ir import Cache, Graph, IntegerInterpreter, Network, Rows, layer_part
+from gemmule.compiler.ir import Cache, Graph, IntegerInterpreter, Network, Norm, Rows, layer_part
 
 from ..integer_encoders import EncoderSizes, random_encoder
 
@@ -61,6 +61,26 @@ def test_layers_are_those_of_the_layer_reference() -> None:
         assert np.array_equal(narrow, found[f"{i}.output_norm"])
         assert np.array_equal(wide, found[f"{i}.output_norm.wide"])
     assert network.graph.output == "1.output_norm.wide"
+
+
+def test_factors_of_their_own() -> None:
+    """Each width is its own norm of the same sum."""
+    network = random_encoder(EncoderSizes(shared=False), 3)
+    graph = network.graph
+    assert graph.wide_norms == random_encoder(EncoderSizes(), 3).graph.wide_norms
+    assert len(graph.wide_norms) == 5
+    found = values(network, Rows.chain(drawn(1, 9)))
+    for wide, narrow in graph.wide_norms.items():
+        for name, bits in ((narrow, 8), (wide, 16)):
+            node = graph.by_name[name]
+            assert isinstance(node, Norm)
+            gamma, beta, (shift, mult, eps_shift) = (
+                network.tensor(node, role).astype(np.int64) for role in ("gamma", "beta", "scalars"))
+            x = found[node.x]
+            statistic = numerics.norm_statistic(x, int(mult), int(eps_shift), mean=True)
+            wanted = numerics.normalize(x, *statistic, gamma, int(shift), beta=beta, bits=bits)
+            assert np.array_equal(found[name], wanted)
+        assert not np.array_equal(found[narrow], np.clip(found[wide] + 64 >> 7, -128, 127))  # other factors
 
 
 def test_every_row_sees_its_whole_sequence_and_no_other() -> None:
