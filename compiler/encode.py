@@ -1,0 +1,120 @@
+"""From a quantised encoder to a program for one device: fuse, map, lower, schedule, allocate, emit, waits, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from gemmule.compiler.encoder_program import EncoderProgram
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.ir import Linear, Network
+from gemmule.compiler.kernels.row_blocks import stored
+from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step, leaves
+from gemmule.compiler.layout import Regions
+from gemmule.compiler.passes.allocate import allocate
+from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
+from gemmule.compiler.passes.fuse import fuse
+from gemmule.compiler.passes.lower_encoder import EncoderMapping, EncoderOperators, EncoderPhases, split_operators
+from gemmule.compiler.passes.map_encoder import BlockMapping, attention_mappings, block_mappings, check_sequence
+from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
+from gemmule.compiler.turns import place_turn_waits
+from gemmule.config import Config
+from gemmule.isa import Command, encode_program
+
+__all__ = ["compile_encoder", "map_encoder"]
+
+M = TypeVar("M")
+
+
+def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
+                    mapping: EncoderMapping | None = None, checked: bool = True) -> EncoderProgram:
+    """Compile a quantised encoder for sequences of up to ``sequence`` rows, one a launch.
+
+    ``mapping``: by default the first that fits. Without ``checked`` the program is only good for timing.
+
+    Raises:
+        CompileError: it does not fit the configuration; the message says what to change.
+    """
+    operators = split_operators(fuse(network.graph))
+    mapping = mapping or map_encoder(network, config, operators, sequence)
+    phases = EncoderPhases(network, config, sequence)
+    before = [phases.embedding(operators, mapping.output.rows, mapping.output.norm_rows)]
+    layers = [[
+        phases.project_heads(layer.attend, mapping.heads), phases.attention(layer.attend, mapping.attention),
+        phases.project_contexts(layer, mapping.output), phases.mlp(layer, mapping.mlp)] for layer in operators.layers]
+    behind = [phases.classify(operators, mapping.output)] if operators.classifier else []
+    before, *layers, behind = ([schedule_phase(part, config) for part in group]
+                               for group in (before, *layers, behind))
+    body, rolled = schedule_layers(layers, config)
+    placed: dict[Buffer, int] = {}
+    for part in (*before, *(part for layer in (layers[:1] if rolled else layers) for part in layer), *behind):
+        placed |= _place(part, config)
+    items = [*(item for part in before for item in part), *body, *(item for part in behind for item in part)]
+    bases = base_registers(items)
+    turn = mapping.attention.queries * mapping.attention.flight
+    bounds: Bounds = {Registers.ROWS: (1, sequence), Registers.LEFT: (0, sequence),
+                      Registers.ROW: (0, (mapping.attention.turns(sequence) - 1) * turn)}
+    commands = with_straight_waits(emit(items, placed, bases), config, bounds)
+    builder = phases.b
+    regions = Regions(config)
+    for name, size in builder.sizes.items():
+        regions.reserve(name, size)
+    names = {register: region.removesuffix(stored("")) for region, register in bases.items()
+             if region.removesuffix(stored("")) in builder.sizes}
+
+    def program(commands: Sequence[Command]) -> EncoderProgram:
+        image = encode_program(commands)
+        return EncoderProgram(
+            config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
+            symbols=regions.symbols(base_address), bases=names, graph=network.graph, mapping=mapping,
+            constants={region: tuple(parts) for region, parts in builder.constants.items()})
+
+    regions.reserve("program", len(encode_program(commands)))
+    made = program(commands)
+    if not checked:
+        return made
+    return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+
+
+def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int) -> EncoderMapping:
+    """The first mapping of each phase whose buffers fit.
+
+    Raises:
+        CompileError: a phase has none.
+    """
+    check_sequence(network.graph, config, sequence)
+    layer, embed = operators.layers[0], operators.embed.embedding
+
+    def fitting(kind: str, candidates: Iterable[M], write: Callable[[EncoderPhases, M], list[Item]]) -> M:
+        reason: CompileError | None = None
+        for candidate in candidates:
+            try:
+                _place(schedule_phase(write(EncoderPhases(network, config, sequence), candidate), config), config)
+                return candidate
+            except CompileError as error:
+                reason = reason or error
+        raise reason or CompileError(f"{kind} of {embed.columns} columns must fit {config.name}: use a shorter sequence")
+
+    def blocks(*linears: Linear) -> Iterable[BlockMapping]:
+        return block_mappings(list(linears), config, sequence)
+
+    attend = layer.attend
+    return EncoderMapping(
+        sequence=sequence,
+        heads=fitting("queries, keys and values", blocks(attend.query, attend.key, attend.value),
+                      lambda phases, one: phases.project_heads(attend, one)),
+        attention=fitting("attention", attention_mappings(attend.attention, config, sequence),
+                          lambda phases, one: phases.attention(attend, one)),
+        output=fitting("attention's output", blocks(layer.output.linear),
+                       lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),
+                                            *phases.project_contexts(layer, one)]),
+        mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear), lambda phases, one: phases.mlp(layer, one)))
+
+
+def _place(items: Sequence[Item], config: Config) -> dict[Buffer, int]:
+    """Rows of a phase's buffers, if possible classes in banks of their own."""
+    try:
+        return dict(allocate(items, config, apart=True))
+    except CompileError:
+        return dict(allocate(items, config, apart=False))
