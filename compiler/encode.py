@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import TypeVar
 
 from gemmule.compiler.encoder_program import EncoderProgram
@@ -16,7 +17,7 @@ from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.lower_encoder import EncoderMapping, EncoderOperators, EncoderPhases, split_operators
-from gemmule.compiler.passes.map_encoder import BlockMapping, attention_mappings, block_mappings, check_sequence
+from gemmule.compiler.passes.map_encoder import MOST_ROWS, BlockMapping, attention_mappings, block_mappings, check_sequence
 from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
@@ -88,16 +89,18 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
 
     def fitting(kind: str, candidates: Iterable[M], write: Callable[[EncoderPhases, M], list[Item]]) -> M:
         reason: CompileError | None = None
-        for candidate in candidates:
+        tried = list(candidates)
+        for apart, candidate in product((True, False), tried):
             try:
-                _place(schedule_phase(write(EncoderPhases(network, config, sequence), candidate), config), config)
+                allocate(schedule_phase(write(EncoderPhases(network, config, sequence), candidate), config), config,
+                         apart=apart)
                 return candidate
             except CompileError as error:
                 reason = reason or error
         raise reason or CompileError(f"{kind} of {embed.columns} columns must fit {config.name}: use a shorter sequence")
 
-    def blocks(*linears: Linear) -> Iterable[BlockMapping]:
-        return block_mappings(list(linears), config, sequence)
+    def blocks(*linears: Linear, rows: int = MOST_ROWS, together: tuple[int, ...] = (2, 1)) -> Iterable[BlockMapping]:
+        return block_mappings(list(linears), config, sequence, rows=rows, together=together)
 
     attend = layer.attend
     return EncoderMapping(
@@ -106,10 +109,11 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
                       lambda phases, one: phases.project_heads(attend, one)),
         attention=fitting("attention", attention_mappings(attend.attention, config, sequence),
                           lambda phases, one: phases.attention(attend, one)),
-        output=fitting("attention's output", blocks(layer.output.linear),
+        output=fitting("attention's output", blocks(layer.output.linear, rows=2 * config.dim),
                        lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),
                                             *phases.project_contexts(layer, one)]),
-        mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear), lambda phases, one: phases.mlp(layer, one)))
+        mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear, rows=2 * config.dim, together=(1,)),
+                    lambda phases, one: phases.mlp(layer, one)))
 
 
 def _place(items: Sequence[Item], config: Config) -> dict[Buffer, int]:

@@ -6,7 +6,7 @@ that accumulate. Each chunk is one load, so loads are long and commands few.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,8 @@ from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["Ring", "Tile", "linear_tiles"]
+__all__ = ["Ring", "Tile", "halfway", "linear_tiles"]
+
 
 class Ring:
     """Buffers of equal size through which all weights stream, one after another."""
@@ -99,6 +100,18 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
             for number, piece in enumerate(pieces):
                 _multiply(b, ring, node, form, piece, columns, acc, number > 0, b.m if m is None else m, dyn)
             yield Tile(acc, b.rows, first, count, At(parameters, at * rows))
+
+
+def halfway(tiles: Iterable[Tile], node: Linear, write: Callable[[], None], dim: int) -> Iterator[Tile]:
+    """The tiles of a product; ``write`` is called once, behind the first half of them.
+
+    Loads for what follows go there: early enough, and late enough not to keep weights waiting until rows are free.
+    """
+    left = ceil_div(ceil_div(node.columns, dim), 2)
+    for tile in tiles:
+        yield tile
+        if left > 0 and (left := left - tile.groups) <= 0:
+            write()
 
 
 def _device_group(node: Linear, spans: Sequence[Span], dim: int) -> int:

@@ -6,7 +6,7 @@ many rows there are, a register says; a block beyond them touches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,16 +36,18 @@ def stored(region: str) -> str:
 
 @contextmanager
 def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mapping[str, int],
-               note: str) -> Iterator[list[RowBlock]]:
+               note: str, begin: Callable[[RowBlock], None] | None = None) -> Iterator[list[RowBlock]]:
     """What is appended inside is for each turn of ``together`` blocks of ``rows`` rows, of up to ``sequence`` in all.
 
-    ``moved``: regions that the turns go through, with the bytes of a row. The builder's rows become those of a block.
+    ``moved``: regions that the turns go through, with the bytes of a row. ``begin`` writes, of the first block, what comes
+    before the first turn. The builder's rows become those of a block.
     """
-    turn, before = rows * together, b.rows
-    b.rows = rows
+    turn, b.rows = rows * together, rows
     blocks = [RowBlock(i * rows, rows) for i in range(together)]
     b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, note="rows that are left"),
               *(SetDisplacement(region, 0) for region in moved))
+    if begin:
+        begin(blocks[0])
     if turn >= sequence:
         yield blocks
     else:
@@ -53,7 +55,7 @@ def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mappi
             yield blocks
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-turn),
                       *(SetDisplacement(region, turn * size, further=True) for region, size in moved.items()))
-    b.rows, b.block, b.loaded = before, None, Length(1)
+    b.block, b.loaded = None, Length(1)
 
 
 def _move(b: Builder, unit: Unit, note: str, region: str, size: int, at: At, block: RowBlock, stride: int, first: int,

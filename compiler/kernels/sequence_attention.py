@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, Registers, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, RequantFlag, Source, Unit, VOp
@@ -81,7 +81,6 @@ def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, seque
         for other in heads[number + mapping.ahead:number + mapping.ahead + 1]:
             other.load()
         head.attend()
-        head.store()
 
 
 class _Head:
@@ -103,10 +102,10 @@ class _Head:
         self.parts = (At(Buffer(f"{self.name}: keys", keys, Bank.STREAM, align)),
                       At(Buffer(f"{self.name}: values", keys, Bank.STREAM, align)),
                       At(Buffer(f"{self.name}: queries", queries, Bank.OPERAND)))
-        self.context = At(Buffer(f"{self.name}: contexts", queries, Bank.STATE))
         self.scores, self.sums = (buffers(name, rows, Bank.ACCUMULATOR) for name, rows in (
             ("scores", scored), ("sums", layout.groups * mapping.queries)))
         self.probabilities = buffers("probabilities", scored, Bank.OPERAND)
+        self.contexts = buffers("contexts", layout.groups * mapping.queries, Bank.STATE)
         self.scaling, self.scale = (
             {"mult": int(pair[0]), "shift": int(pair[1])} for pair in (
                 np.asarray(b.network.tensor(node, role))[number] for role in ("score", "context")))
@@ -118,13 +117,6 @@ class _Head:
                                                strict=True)):
             self.b.add(Unit.LOAD, f"{self.name}: {PARTS[part]}", region=HEADS, offset=self.layout.offset(
                 part, self.number), stride=row, bytes=row, row=at, row_stride=1, block_stride=pitch, rows=self.all)
-
-    def store(self) -> None:
-        """The contexts."""
-        row = self.layout.row
-        self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT), offset=self.number * row,
-                   stride=self.layout.heads * row, bytes=row, row=self.context, row_stride=1,
-                   block_stride=self.query_pitch, rows=self.all)
 
     def attend(self) -> None:
         """Block by block."""
@@ -138,6 +130,8 @@ class _Head:
                 self._contexts(i)
             for i in blocks:
                 self._normalise(i)
+            for i in blocks:
+                self._store(i)
 
     @contextmanager
     def _loop(self) -> Iterator[None]:
@@ -147,22 +141,20 @@ class _Head:
         if self.turns == 1:
             yield
             return
-        b.control(set_length(Registers.ROW))
+        b.control(set_length(Registers.ROW), SetDisplacement(stored(CONTEXT), 0))
         with b.loop(Length(MAX_LENGTH, Registers.LEFT), turn.bit_length() - 1, f"queries of head {self.number}",
                     local=True):
             yield
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-turn),
-                      set_length(Registers.ROW, Source.LENGTH, Registers.ROW, amount=turn))
+                      set_length(Registers.ROW, Source.LENGTH, Registers.ROW, amount=turn),
+                      SetDisplacement(stored(CONTEXT), turn * self.layout.heads * self.layout.row, further=True))
 
     def _m(self, i: int) -> Length:
         return Length(self.mapping.queries, Registers.LEFT, i * self.mapping.queries)
 
-    def _moved(self, which: Dyn) -> tuple[Dyn, int, int]:
-        return (which, Registers.ROW, 1) if self.turns > 1 else NO_DYN
-
     def _scores(self, i: int) -> None:
         m = self.mapping.queries
-        self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=self._moved(Dyn.SRC0),
+        self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=(Dyn.SRC0, Registers.ROW, 1) if self.turns > 1 else NO_DYN,
                    a_row=self.parts[2] + i * m, a_stride=self.query_pitch, b_row=self.parts[0],
                    b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self._m(i), n=self.all,
                    k=self.node.head_dim)
@@ -183,6 +175,11 @@ class _Head:
 
     def _normalise(self, i: int) -> None:
         m = self.mapping.queries
-        self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW},
-                   dyn=self._moved(Dyn.DST), src0=self.sums[i], src0_stride=m, dst=self.context + i * m,
-                   dst_stride=self.query_pitch, m=self._m(i), n=self.node.head_dim, context=i, **self.scale)
+        self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums[i],
+                   src0_stride=m, dst=self.contexts[i], dst_stride=m, m=self._m(i), n=self.node.head_dim, context=i,
+                   **self.scale)
+
+    def _store(self, i: int) -> None:
+        m, row, every = self.mapping.queries, self.layout.row, self.layout.heads * self.layout.row
+        self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT), offset=self.number * row + i * m * every,
+                   stride=every, bytes=row, row=self.contexts[i], row_stride=1, block_stride=m, rows=self._m(i))

@@ -13,7 +13,7 @@ from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
 from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
-from gemmule.compiler.kernels.linear import Ring, linear_tiles
+from gemmule.compiler.kernels.linear import Ring, halfway, linear_tiles
 from gemmule.compiler.kernels.norm import RowNorm
 from gemmule.compiler.kernels.row_blocks import RowBlock, load_rows, row_blocks, store_rows, stored
 from gemmule.compiler.kernels.sequence_attention import (
@@ -163,15 +163,18 @@ class EncoderPhases:
         lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
         with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
                 NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values") as blocks:
-            spans = [self._loaded(NARROW, depth, block) for block in blocks]
-            for block, span in zip(blocks, spans, strict=True):
+            spans = [self._operand(NARROW, len(in_order(depth, dim)), block) for block in blocks]
+            self._load(NARROW, spans[0], blocks[0])
+            for number, (block, span) in enumerate(zip(blocks, spans, strict=True)):
                 self._enter(block)
                 for part, linear in enumerate((operator.key, operator.value, operator.query)):
+                    if part == 1 and number + 1 < len(blocks):  # earlier it would keep weights waiting for its rows
+                        self._load(NARROW, spans[number + 1], blocks[number + 1])
                     buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
                                for h in range(node.heads)]
                     heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
                     done = 0
-                    for tile in linear_tiles(b, ring, linear, [span], lanes):
+                    for tile in linear_tiles(b, ring, linear, [Span(span, b.rows, in_order(depth, dim))], lanes):
                         store_heads(b, linear, tile, heads, None, None)
                         while done < (tile.first + tile.groups) // layout.groups:
                             b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
@@ -192,38 +195,53 @@ class EncoderPhases:
         """The output projection, added to the rows, and the norm behind it."""
         b, linear, node, ring = self.b, layer.output.linear, layer.attend.attention, self._ring(mapping)
         lanes = by_heads(np.arange(node.heads), node.head_dim, self.config.dim)
-        narrow = self._row(linear.columns)
+        narrow, order = self._row(linear.columns), in_order(linear.columns, self.config.dim)
         self._reserve(INNER_NARROW, narrow)
         self._reserve(INNER_WIDE, 2 * narrow)
         with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
                 CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
                 f"{linear.name}") as blocks:
             norm = RowNorm.load(b, layer.attention_norm.norm)
-            spans = [self._loaded(CONTEXT, node.columns, block, lanes) for block in blocks]
-            for block, span in zip(blocks, spans, strict=True):
+            spans = [self._operand(CONTEXT, len(lanes), block) for block in blocks]
+            residuals = [embed.new_residual(b, linear.columns) for _ in blocks]
+
+            def load(number: int) -> None:
+                self._load(CONTEXT, spans[number], blocks[number])
+                load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], blocks[number])
+
+            load(0)
+            for number, (block, span, residual) in enumerate(zip(blocks, spans, residuals, strict=True)):
                 self._enter(block)
-                residual = self._residual(WIDE, linear.columns, block)
-                for tile in linear_tiles(b, ring, linear, [span], in_order(linear.columns, self.config.dim)):
+                tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
+                for tile in halfway(tiles, linear, lambda: load(number + 1) if number + 1 < len(blocks) else None,
+                                    self.config.dim):
                     add_to_residual(b, linear, tile, residual)
                 self._norm(layer.attention_norm, norm, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
         return self._done()
 
     def mlp(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
-        """Both products of the MLP, added to the rows, and the norm behind them."""
-        b, inner, down, ring = self.b, layer.inner, layer.down.linear, self._ring(mapping)
-        narrow = self._row(down.columns)
-        with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
+        """Both products of the MLP, added to the rows, and the norm behind them, a block a turn.
+
+        What it begins with is loaded in the turn before, once the mesh needs it no more.
+        """
+        b, up, down, ring = self.b, layer.inner.up, layer.down.linear, self._ring(mapping)
+        narrow, lanes = self._row(down.columns), in_order(up.depth, self.config.dim)
+        b.rows = mapping.rows
+        at = self._operand(INNER_NARROW, len(lanes), RowBlock(0, mapping.rows))
+        norm = RowNorm.load(b, layer.output_norm.norm)
+        mlp.load_table(b, layer.inner.activation)
+        with row_blocks(b, self.sequence, mapping.rows, 1, {
                 INNER_NARROW: narrow, INNER_WIDE: 2 * narrow, stored(NARROW): narrow, stored(WIDE): 2 * narrow},
-                f"{inner.up.name} and {down.name}") as blocks:
-            norm = RowNorm.load(b, layer.output_norm.norm)
-            spans = [self._loaded(INNER_NARROW, inner.up.depth, block) for block in blocks]
-            for block, span in zip(blocks, spans, strict=True):
-                self._enter(block)
-                rows = mlp.inner_rows(b, ring, span, inner.up, inner.activation, None, None)
-                residual = self._residual(INNER_WIDE, down.columns, block)
-                for tile in linear_tiles(b, ring, down, [rows], in_order(down.columns, self.config.dim)):
-                    add_to_residual(b, down, tile, residual)
-                self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
+                f"{up.name} and {down.name}", lambda block: self._load(INNER_NARROW, at, block)) as (block,):
+            self._enter(block)
+            residual = embed.new_residual(b, down.columns)
+            inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, lambda: load_rows(
+                b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block))
+            following = RowBlock(mapping.rows, mapping.rows)
+            for tile in halfway(linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim)),
+                                down, lambda: self._load(INNER_NARROW, at, following), self.config.dim):
+                add_to_residual(b, down, tile, residual)
+            self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
         return self._done()
 
     def classify(self, operators: EncoderOperators, mapping: BlockMapping) -> list[Item]:
@@ -234,8 +252,10 @@ class EncoderPhases:
         ring, block = self._ring(mapping), RowBlock(0, 1)
         b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS))
         b.rows, b.block = 1, Length(1)
-        span = self._loaded(NARROW, pooler.up.depth, block)
-        pooled = mlp.inner_rows(b, ring, span, pooler.up, pooler.activation, None, None)
+        lanes = in_order(pooler.up.depth, self.config.dim)
+        at = self._operand(NARROW, len(lanes), block)
+        self._load(NARROW, at, block)
+        pooled = mlp.inner_rows(b, ring, Span(at, 1, lanes), pooler.up, pooler.activation, None, None)
         groups = self._groups(head.columns)
         b.reserve(ANSWERS, 2 * groups * self.config.dim)
         planes = At(Buffer(f"{head.name} logits", 2 * groups, Bank.STATE))
@@ -252,18 +272,14 @@ class EncoderPhases:
         """What follows is of this block's rows."""
         self.b.block, self.b.loaded = block.part(0, block.rows), block.part(0, 1)
 
-    def _loaded(self, region: str, columns: int, block: RowBlock, lanes: np.ndarray | None = None) -> Span:
-        """A block's int8 rows, for the mesh."""
-        lanes = in_order(columns, self.config.dim) if lanes is None else lanes
-        at = At(Buffer(f"{region} {block.first}", len(lanes) // self.config.dim * self.b.rows, Bank.OPERAND))
-        load_rows(self.b, f"{region}: rows", region, len(lanes), at, block)
-        return Span(at, self.b.rows, lanes)
+    def _operand(self, region: str, lanes: int, block: RowBlock) -> At:
+        """Room for a block's int8 rows, for the mesh."""
+        return At(Buffer(f"{region} {block.first}", lanes // self.config.dim * self.b.rows, Bank.OPERAND))
 
-    def _residual(self, region: str, columns: int, block: RowBlock) -> At:
-        """A block's int16 planes, to which a product is added."""
-        at = embed.new_residual(self.b, columns)
-        load_rows(self.b, f"{region}: rows", region, 2 * self._row(columns), at, block)
-        return at
+    def _load(self, region: str, at: At, block: RowBlock) -> None:
+        """Load a block's int8 rows."""
+        size = at.buffer.rows // self.b.rows * self.config.dim
+        load_rows(self.b, f"{region}: rows", region, size, at, block)
 
     def _norm(self, norms: Normalize, norm: RowNorm, residual: At, block: RowBlock, step: int, narrow: str, wide: str,
               first: int = 0) -> None:

@@ -17,7 +17,7 @@ from gemmule.compiler.kernels.sequence_attention import SequenceMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["BlockMapping", "attention_mappings", "block_mappings", "check_sequence"]
+__all__ = ["MOST_ROWS", "BlockMapping", "attention_mappings", "block_mappings", "check_sequence"]
 
 MOST_TURN = 128
 """Rows of a turn at most: offsets of length registers reach no further than 255."""
@@ -76,20 +76,21 @@ def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterat
         queries //= 2
 
 
-def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iterator[BlockMapping]:
-    """Larger blocks first, then two in a turn, then longer rings."""
-    dim, most = config.dim, min(config.stat_rows, config.acc_rows // QUARTERS, MOST_ROWS)
+def block_mappings(linears: list[Linear], config: Config, sequence: int, *, rows: int = MOST_ROWS,
+                   together: tuple[int, ...] = (2, 1)) -> Iterator[BlockMapping]:
+    """Larger blocks first, of up to ``rows`` rows, then more in a turn, then longer rings."""
+    dim, most = config.dim, min(config.stat_rows, config.acc_rows // QUARTERS, rows)
     depth = min(ceil_div(node.depth, dim) * dim * node.bits // 8 for node in linears)
     rows = 1 << most.bit_length() - 1
     sizes = []
     while rows >= 1:
         sizes.append(min(rows, sequence))
         rows //= 2
-    for size, together, (slots, parts) in product(dict.fromkeys(sizes), (2, 1), (
-            (8, 1), (6, 1), (4, 1), (6, 2), (5, 2), (4, 2), (3, 1), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))):
-        if size * together >= 2 * sequence and together > 1:
+    for size, count, (slots, parts) in product(dict.fromkeys(sizes), together, (
+            (8, 1), (6, 1), (4, 1), (8, 2), (5, 2), (4, 2), (3, 1), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))):
+        if count > 1 and size >= sequence:
             continue
         ring = ceil_div(ceil_div(depth // dim, parts) * dim, config.preload) * config.preload
         yield BlockMapping(
-            rows=size, together=together, ring_slots=slots, ring_rows=max(ring, dim), norm_rows=min(size, dim),
+            rows=size, together=count, ring_slots=slots, ring_rows=max(ring, dim), norm_rows=min(size, 32),
             acc_rows=max(size, config.acc_rows // 8), parameter_rows=min(512, config.spm_rows // 64))
