@@ -13,11 +13,17 @@ from gemmule.compiler.ir import Linear, Network
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step, leaves
 from gemmule.compiler.layout import Regions
-from gemmule.compiler.passes.allocate import allocate
+from gemmule.compiler.passes.allocate import Past, allocate, past
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.lower_encoder import EncoderMapping, EncoderOperators, EncoderPhases, split_operators
-from gemmule.compiler.passes.map_encoder import MOST_ROWS, BlockMapping, attention_mappings, block_mappings, check_sequence
+from gemmule.compiler.passes.map_encoder import (
+    MOST_ROWS,
+    BlockMapping,
+    attention_mappings,
+    block_mappings,
+    check_sequence,
+)
 from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
@@ -48,9 +54,8 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     before, *layers, behind = ([schedule_phase(part, config) for part in group]
                                for group in (before, *layers, behind))
     body, rolled = schedule_layers(layers, config)
-    placed: dict[Buffer, int] = {}
-    for part in (*before, *(part for layer in (layers[:1] if rolled else layers) for part in layer), *behind):
-        placed |= _place(part, config)
+    placed = _place_all([*before, *(part for layer in (layers[:1] if rolled else layers) for part in layer), *behind],
+                        config, len(layers[0]) if rolled else 0)
     items = [*(item for part in before for item in part), *body, *(item for part in behind for item in part)]
     bases = base_registers(items)
     turn = mapping.attention.queries * mapping.attention.flight
@@ -116,9 +121,19 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
                     lambda phases, one: phases.mlp(layer, one)))
 
 
-def _place(items: Sequence[Item], config: Config) -> dict[Buffer, int]:
+def _place_all(phases: Sequence[Sequence[Item]], config: Config, turn: int) -> dict[Buffer, int]:
+    """Rows of the buffers of phases, of which those behind the first, ``turn`` of them, come again and again."""
+    found: dict[Buffer, int] = {}
+    order = [*phases[:1 + turn], *phases[1:]]  # so that the second time the first of a turn knows the last
+    for number, part in enumerate(order):
+        earlier = order[number - 1] if number else ()
+        found |= _place(part, config, past(earlier, found))
+    return found
+
+
+def _place(items: Sequence[Item], config: Config, before: Past) -> dict[Buffer, int]:
     """Rows of a phase's buffers, if possible classes in banks of their own."""
     try:
-        return dict(allocate(items, config, apart=True))
+        return dict(allocate(items, config, apart=True, before=before))
     except CompileError:
-        return dict(allocate(items, config, apart=False))
+        return dict(allocate(items, config, apart=False, before=before))

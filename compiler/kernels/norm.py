@@ -19,19 +19,22 @@ __all__ = ["RowNorm", "normalize_rows"]
 
 @dataclass(frozen=True)
 class RowNorm:
-    """A norm whose factors are loaded, of rows of the residual planes that stand ``b.rows`` apart."""
+    """A norm of rows of the residual planes, which stand ``b.rows`` apart; its factors are loaded first."""
 
     b: Builder
     node: Norm
     gamma: At
 
     @staticmethod
-    def load(b: Builder, node: Norm) -> RowNorm:
-        """Load its factors."""
-        gamma = At(Buffer(f"{node.name} gamma", GammaRows.rows(node) * ceil_div(node.columns, b.config.dim),
-                          Bank.STATE))
-        b.load_constants(STATIC, [GammaRows.of(node, b.config.dim)], gamma, f"{node.name}: gamma")
-        return RowNorm(b, node, gamma)
+    def of(b: Builder, node: Norm) -> RowNorm:
+        """With a buffer for the factors."""
+        rows = GammaRows.rows(node) * ceil_div(node.columns, b.config.dim)
+        return RowNorm(b, node, At(Buffer(f"{node.name} gamma", rows, Bank.STATE)))
+
+    def load(self) -> None:
+        """Load the factors."""
+        self.b.load_constants(STATIC, [GammaRows.of(self.node, self.b.config.dim)], self.gamma,
+                              f"{self.node.name}: gamma")
 
     def sums(self, rows: At, m: Length) -> None:
         """The rows' statistics."""
@@ -57,7 +60,8 @@ class RowNorm:
 def normalize_rows(b: Builder, node: Norm, residual: At) -> Span:
     """int8 rows of a norm of the residual planes."""
     normed = At(Buffer(node.name, ceil_div(node.columns, b.config.dim) * b.rows, Bank.OPERAND))
-    norm = RowNorm.load(b, node)
+    norm = RowNorm.of(b, node)
+    norm.load()
     norm.sums(residual, b.m)
     norm.scale(residual, b.m, normed, b.rows)
     return Span(normed, b.rows, in_order(node.columns, b.config.dim))

@@ -12,11 +12,15 @@ from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Lifetime", "allocate", "lifetimes", "peak", "scratchpad_peak"]
+__all__ = ["Lifetime", "Past", "allocate", "lifetimes", "past", "peak", "scratchpad_peak"]
 
 
 ORDER = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
 """Bank classes of the scratchpad, from its first row on."""
+Past = Iterable[tuple[int, int, int]]
+"""(first row, last row, item until which they were in use) of earlier items, whose numbers are negative."""
+FAR = 1 << 30
+"""Items: beyond any."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
 
@@ -70,14 +74,17 @@ class _Range:
     in different banks: whoever fills the next buffer does not keep the reader of this one out.
     """
 
-    def __init__(self, first: int, last: int, bank: int, *, spread: bool = False) -> None:
+    def __init__(self, first: int, last: int, bank: int, *, spread: bool = False, before: Past = ()) -> None:
         self.spread, self.bank_rows = spread, bank
         self.banks = range(ceil_div(first, bank) * bank, last, bank)
         self.taken: dict[int, int] = {}
         """By bank how many buffers had been placed when the last one went there."""
         self.count = 0
-        self.segments = [(first, last, -1)]
+        self.segments = [(first, last, -FAR if before else -1)]
         """(first row, last row, item until which they are in use), one behind the other."""
+        for low, high, end in before:
+            if max(low, first) < min(high, last):
+                self._take(max(low, first), min(high, last), end, -FAR)
 
     def place(self, life: Lifetime) -> int | None:
         """First row for a buffer, None when it does not fit."""
@@ -100,7 +107,7 @@ class _Range:
         self.count += 1
         for bank in range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1):
             self.taken[bank] = self.count
-        self._take(start, start + rows, life)
+        self._take(start, start + rows, life.end, life.begin - OLD)
         return start
 
     def _recent(self, start: int, rows: int) -> int:
@@ -110,20 +117,29 @@ class _Range:
         banks = range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1)
         return max(self.taken.get(bank, 0) for bank in banks)
 
-    def _take(self, begin: int, end: int, life: Lifetime) -> None:
+    def _take(self, begin: int, end: int, until: int, old: int) -> None:
+        """Rows ``begin .. end - 1`` are in use until item ``until``; ends before ``old`` no longer differ."""
         parts: list[tuple[int, int, int]] = []
         for low, high, used in self.segments:
             parts += [(low, min(high, begin), used)] if low < begin else []
-            parts += [(begin, end, life.end)] if low <= begin < high else []
+            parts += [(begin, end, until)] if low <= begin < high else []
             parts += [(max(low, end), high, used)] if high > end else []
         # What has been free for long is one piece: fewer places to look at.
-        old, found = life.begin - OLD, parts[:1]
+        found = parts[:1]
         for low, high, used in parts[1:]:
             if used < old and found[-1][2] < old:
                 found[-1] = (found[-1][0], high, max(used, found[-1][2]))
             else:
                 found.append((low, high, used))
         self.segments = found
+
+
+def past(items: Sequence[Item], placed: Mapping[Buffer, int]) -> list[tuple[int, int, int]]:
+    """Scratchpad rows that these items use, and until when, for :func:`allocate` of what comes behind them."""
+    lives = [life for life in lifetimes(items) if life.buffer.bank is not Bank.ACCUMULATOR]
+    last = 1 + max((life.end for life in lives), default=0)
+    return [(placed[life.buffer], placed[life.buffer] + life.buffer.rows, life.end - last)
+            for life in sorted(lives, key=lambda life: life.end)]
 
 
 def peak(lives: Iterable[Lifetime]) -> int:
@@ -145,8 +161,10 @@ def scratchpad_peak(items: Sequence[Item], config: Config, *, apart: bool) -> in
     return sum(ceil_div(peak(life for life in lives if life.buffer.bank is bank), unit) * unit for bank in ORDER)
 
 
-def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[Buffer, int]:
+def allocate(items: Sequence[Item], config: Config, *, apart: bool, before: Past = ()) -> Mapping[Buffer, int]:
     """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
+
+    ``before``: scratchpad rows that items before these used, which are rather taken late.
 
     Raises:
         CompileError: they do not fit; the message names the first that does not.
@@ -164,7 +182,7 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[B
             more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
             size = ceil_div(need + more, unit) * unit
             last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
-            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows))
+            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows, before=before))
             if isinstance(made, Lifetime):
                 break
             parts.update(made)
@@ -172,7 +190,7 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[B
         else:
             return found | parts
     whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
-                  _Range(0, config.spm_rows, config.spm_bank_rows))
+                  _Range(0, config.spm_rows, config.spm_bank_rows, before=before))
     if isinstance(whole, Lifetime) or apart:
         life = whole if isinstance(whole, Lifetime) else made
         assert isinstance(life, Lifetime)

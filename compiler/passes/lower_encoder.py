@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -130,7 +131,7 @@ class EncoderPhases:
 
     def _ring(self, mapping: BlockMapping) -> Ring:
         return Ring(mapping.ring_slots, mapping.ring_rows, self.config.preload, mapping.acc_rows,
-                    mapping.parameter_rows)
+                    mapping.parameter_rows, wide=True)
 
     def _reserve(self, region: str, size: int) -> None:
         self.b.reserve(region, self.sequence * size)
@@ -141,7 +142,8 @@ class EncoderPhases:
         """Tokens and positions to normalised rows; blocks one by one, since gathers tell their entries."""
         b, node = self.b, operators.embed.embedding
         embed.lists(b, positions=operators.embed.position is not None)
-        norm = RowNorm.load(b, operators.norm.norm)
+        norm = RowNorm.of(b, operators.norm.norm)
+        norm.load()
         b.rows, narrow = rows, self._row(node.columns)
         for first in range(0, self.sequence, rows):
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, amount=-first))
@@ -201,22 +203,29 @@ class EncoderPhases:
         with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
                 CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
                 f"{linear.name}") as blocks:
-            norm = RowNorm.load(b, layer.attention_norm.norm)
             spans = [self._operand(CONTEXT, len(lanes), block) for block in blocks]
             residuals = [embed.new_residual(b, linear.columns) for _ in blocks]
 
             def load(number: int) -> None:
-                self._load(CONTEXT, spans[number], blocks[number])
                 load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], blocks[number])
+                self._load(CONTEXT, spans[number], blocks[number])
 
             load(0)
+            factors = RowNorm.of(b, layer.attention_norm.norm)
+
+            def prepare(number: int) -> None:
+                """What comes behind the first half of a block's product."""
+                if number + 1 < len(blocks):
+                    load(number + 1)
+                if number == 0:
+                    factors.load()
+
             for number, (block, span, residual) in enumerate(zip(blocks, spans, residuals, strict=True)):
                 self._enter(block)
                 tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
-                for tile in halfway(tiles, linear, lambda: load(number + 1) if number + 1 < len(blocks) else None,
-                                    self.config.dim):
+                for tile in halfway(tiles, linear, partial(prepare, number), self.config.dim):
                     add_to_residual(b, linear, tile, residual)
-                self._norm(layer.attention_norm, norm, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
+                self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
         return self._done()
 
     def mlp(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
@@ -228,15 +237,19 @@ class EncoderPhases:
         narrow, lanes = self._row(down.columns), in_order(up.depth, self.config.dim)
         b.rows = mapping.rows
         at = self._operand(INNER_NARROW, len(lanes), RowBlock(0, mapping.rows))
-        norm = RowNorm.load(b, layer.output_norm.norm)
+        norm = RowNorm.of(b, layer.output_norm.norm)
         mlp.load_table(b, layer.inner.activation)
         with row_blocks(b, self.sequence, mapping.rows, 1, {
                 INNER_NARROW: narrow, INNER_WIDE: 2 * narrow, stored(NARROW): narrow, stored(WIDE): 2 * narrow},
                 f"{up.name} and {down.name}", lambda block: self._load(INNER_NARROW, at, block)) as (block,):
             self._enter(block)
             residual = embed.new_residual(b, down.columns)
-            inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, lambda: load_rows(
-                b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block))
+
+            def prepare() -> None:
+                load_rows(b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block)
+                norm.load()
+
+            inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, prepare)
             following = RowBlock(mapping.rows, mapping.rows)
             for tile in halfway(linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim)),
                                 down, lambda: self._load(INNER_NARROW, at, following), self.config.dim):
