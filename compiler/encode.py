@@ -32,6 +32,8 @@ from gemmule.isa import Command, encode_program
 __all__ = ["compile_encoder", "map_encoder"]
 
 M = TypeVar("M")
+EARLY = 12
+"""Items of a turn whose buffers are its own: they need not wait for the turn before."""
 
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
@@ -98,7 +100,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         for apart, candidate in product((True, False), tried):
             try:
                 allocate(schedule_phase(write(EncoderPhases(network, config, sequence), candidate), config), config,
-                         apart=apart)
+                         apart=apart, early=EARLY if apart else 0)
                 return candidate
             except CompileError as error:
                 reason = reason or error
@@ -134,6 +136,6 @@ def _place_all(phases: Sequence[Sequence[Item]], config: Config, turn: int) -> d
 def _place(items: Sequence[Item], config: Config, before: Past) -> dict[Buffer, int]:
     """Rows of a phase's buffers, if possible classes in banks of their own."""
     try:
-        return dict(allocate(items, config, apart=True, before=before))
+        return dict(allocate(items, config, apart=True, early=EARLY, before=before))
     except CompileError:
         return dict(allocate(items, config, apart=False, before=before))

@@ -24,6 +24,11 @@ class RowBlock:
     first: int
     rows: int
 
+    @property
+    def following(self) -> RowBlock:
+        """The block behind it, perhaps of the next turn."""
+        return RowBlock(self.first + self.rows, self.rows)
+
     def part(self, first: int, most: int) -> Length:
         """Those of the rows ``first`` .. ``first + most - 1`` that there are."""
         return Length(min(most, self.rows - first), Registers.LEFT, self.first + first)

@@ -21,6 +21,8 @@ Past = Iterable[tuple[int, int, int]]
 """(first row, last row, item until which they were in use) of earlier items, whose numbers are negative."""
 FAR = 1 << 30
 """Items: beyond any."""
+EARLY = 16
+"""Items at a beginning, which should not wait for what was before; later ones wait for nothing of it."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
 
@@ -34,8 +36,11 @@ class Lifetime:
     end: int
 
 
-def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
+def lifetimes(items: Sequence[Item], *, early: int = 0) -> list[Lifetime]:
     """Of every buffer, in the order in which they begin.
+
+    ``early``: what a turn touches among its first items lives through the loop, so that a turn need not wait for the
+    end of the one before.
 
     A loop is one place, but one whose turns are ``local`` is as long as its body; what is touched within it and outside
     lives through all of it.
@@ -63,7 +68,8 @@ def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
 
     walk(items, 0)
     for loop, first, last in turns:
-        touch([buffer for buffer in set(loop.buffers) if begin[buffer] < first or end[buffer] > last], first, last)
+        touch([buffer for buffer in set(loop.buffers)
+               if begin[buffer] < first + early or end[buffer] > last], first, last)
     return [Lifetime(buffer, begin[buffer], end[buffer]) for buffer in sorted(begin, key=lambda b: begin[b])]
 
 
@@ -94,7 +100,7 @@ class _Range:
             if start + rows > last:
                 break
             at = bisect_right(self.segments, start, key=itemgetter(0)) - 1
-            used = -1
+            used = -FAR if life.begin < EARLY else -1
             while at < len(self.segments) and self.segments[at][0] < start + rows and used < life.begin:
                 used = max(used, self.segments[at][2])
                 at += 1
@@ -161,15 +167,17 @@ def scratchpad_peak(items: Sequence[Item], config: Config, *, apart: bool) -> in
     return sum(ceil_div(peak(life for life in lives if life.buffer.bank is bank), unit) * unit for bank in ORDER)
 
 
-def allocate(items: Sequence[Item], config: Config, *, apart: bool, before: Past = ()) -> Mapping[Buffer, int]:
+def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int = 0,
+             before: Past = ()) -> Mapping[Buffer, int]:
     """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
 
-    ``before``: scratchpad rows that items before these used, which are rather taken late.
+    ``early``: as of :func:`lifetimes`. ``before``: scratchpad rows that items before these used, which are rather taken
+    late.
 
     Raises:
         CompileError: they do not fit; the message names the first that does not.
     """
-    lives = lifetimes(items)
+    lives = lifetimes(items, early=early)
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
     rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
@@ -182,7 +190,8 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, before: Past
             more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
             size = ceil_div(need + more, unit) * unit
             last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
-            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows, before=before))
+            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows,
+                                               before=before if bank is Bank.STATE else ()))
             if isinstance(made, Lifetime):
                 break
             parts.update(made)

@@ -163,20 +163,24 @@ class EncoderPhases:
         layout, ring, depth = HeadLayout.of(node, self.config, self.sequence), self._ring(mapping), operator.query.depth
         b.reserve(HEADS, layout.size)
         lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
-        with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
-                NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values") as blocks:
-            spans = [self._operand(NARROW, len(in_order(depth, dim)), block) for block in blocks]
-            self._load(NARROW, spans[0], blocks[0])
-            for number, (block, span) in enumerate(zip(blocks, spans, strict=True)):
+        b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
+        spans = [self._operand(NARROW, len(order), RowBlock(i, 1)) for i in range(count)]
+
+        def load(block: RowBlock) -> None:
+            self._load(NARROW, spans[block.first // mapping.rows % count], block)
+
+        with row_blocks(b, self.sequence, mapping.rows, count, {
+                NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
+            for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
                 for part, linear in enumerate((operator.key, operator.value, operator.query)):
-                    if part == 1 and number + 1 < len(blocks):  # earlier it would keep weights waiting for its rows
-                        self._load(NARROW, spans[number + 1], blocks[number + 1])
+                    if part == 1:  # earlier it would keep weights waiting for its rows
+                        load(block.following)
                     buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
                                for h in range(node.heads)]
                     heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
                     done = 0
-                    for tile in linear_tiles(b, ring, linear, [Span(span, b.rows, in_order(depth, dim))], lanes):
+                    for tile in linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes):
                         store_heads(b, linear, tile, heads, None, None)
                         while done < (tile.first + tile.groups) // layout.groups:
                             b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
@@ -200,30 +204,30 @@ class EncoderPhases:
         narrow, order = self._row(linear.columns), in_order(linear.columns, self.config.dim)
         self._reserve(INNER_NARROW, narrow)
         self._reserve(INNER_WIDE, 2 * narrow)
-        with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
+        b.rows, count = mapping.rows, mapping.together
+        spans = [self._operand(CONTEXT, len(lanes), RowBlock(i, 1)) for i in range(count)]
+        residuals = [embed.new_residual(b, linear.columns) for _ in spans]
+
+        def load(block: RowBlock) -> None:
+            number = block.first // mapping.rows % count
+            load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], block)
+            self._load(CONTEXT, spans[number], block)
+
+        with row_blocks(b, self.sequence, mapping.rows, count, {
                 CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
-                f"{linear.name}") as blocks:
-            spans = [self._operand(CONTEXT, len(lanes), block) for block in blocks]
-            residuals = [embed.new_residual(b, linear.columns) for _ in blocks]
-
-            def load(number: int) -> None:
-                load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], blocks[number])
-                self._load(CONTEXT, spans[number], blocks[number])
-
-            load(0)
+                f"{linear.name}", load) as blocks:
             factors = RowNorm.of(b, layer.attention_norm.norm)
 
-            def prepare(number: int) -> None:
+            def prepare(block: RowBlock) -> None:
                 """What comes behind the first half of a block's product."""
-                if number + 1 < len(blocks):
-                    load(number + 1)
-                if number == 0:
+                load(block.following)
+                if block.first == 0:
                     factors.load()
 
-            for number, (block, span, residual) in enumerate(zip(blocks, spans, residuals, strict=True)):
+            for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
                 tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
-                for tile in halfway(tiles, linear, partial(prepare, number), self.config.dim):
+                for tile in halfway(tiles, linear, partial(prepare, block), self.config.dim):
                     add_to_residual(b, linear, tile, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
         return self._done()
@@ -250,9 +254,8 @@ class EncoderPhases:
                 norm.load()
 
             inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, prepare)
-            following = RowBlock(mapping.rows, mapping.rows)
             for tile in halfway(linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim)),
-                                down, lambda: self._load(INNER_NARROW, at, following), self.config.dim):
+                                down, lambda: self._load(INNER_NARROW, at, block.following), self.config.dim):
                 add_to_residual(b, down, tile, residual)
             self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
         return self._done()
