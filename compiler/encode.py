@@ -18,7 +18,6 @@ from gemmule.compiler.passes.emit import base_registers, emit, with_straight_wai
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.lower_encoder import EncoderMapping, EncoderOperators, EncoderPhases, split_operators
 from gemmule.compiler.passes.map_encoder import (
-    MOST_ROWS,
     BlockMapping,
     attention_mappings,
     block_mappings,
@@ -106,8 +105,8 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
                 reason = reason or error
         raise reason or CompileError(f"{kind} of {embed.columns} columns must fit {config.name}: use a shorter sequence")
 
-    def blocks(*linears: Linear, rows: int = MOST_ROWS, together: tuple[int, ...] = (2, 1)) -> Iterable[BlockMapping]:
-        return block_mappings(list(linears), config, sequence, rows=rows, together=together)
+    def blocks(*linears: Linear) -> Iterable[BlockMapping]:
+        return block_mappings(list(linears), config, sequence)
 
     attend = layer.attend
     return EncoderMapping(
@@ -116,10 +115,10 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
                       lambda phases, one: phases.project_heads(attend, one)),
         attention=fitting("attention", attention_mappings(attend.attention, config, sequence),
                           lambda phases, one: phases.attention(attend, one)),
-        output=fitting("attention's output", blocks(layer.output.linear, rows=2 * config.dim),
+        output=fitting("attention's output", blocks(layer.output.linear),
                        lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),
                                             *phases.project_contexts(layer, one)]),
-        mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear, rows=2 * config.dim, together=(1,)),
+        mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear),
                     lambda phases, one: phases.mlp(layer, one)))
 
 

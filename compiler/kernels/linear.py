@@ -21,7 +21,7 @@ from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["Ring", "Tile", "halfway", "linear_tiles"]
+__all__ = ["Ring", "Tile", "between", "linear_tiles"]
 
 
 class Ring:
@@ -108,16 +108,20 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
             yield Tile(acc, b.rows, first, count, At(parameters, at * rows))
 
 
-def halfway(tiles: Iterable[Tile], node: Linear, write: Callable[[], None], dim: int) -> Iterator[Tile]:
-    """The tiles of a product; ``write`` is called once, behind the first half of them.
+def between(tiles: Iterable[Tile], columns: int, writes: Sequence[Callable[[], None]]) -> Iterator[Tile]:
+    """The tiles of a product of so many column groups; behind each of the second half one of ``writes`` is called.
 
-    Loads for what follows go there: early enough, and late enough not to keep weights waiting until rows are free.
+    Loads for what follows go there, piece by piece: early enough, late enough not to keep weights waiting until rows
+    are free, and with weights between them.
     """
-    left = ceil_div(ceil_div(node.columns, dim), 2)
+    left, waiting = ceil_div(columns, 2), list(writes)
     for tile in tiles:
         yield tile
-        if left > 0 and (left := left - tile.groups) <= 0:
-            write()
+        left -= tile.groups
+        if left <= 0 and waiting:
+            waiting.pop(0)()
+    for write in waiting:
+        write()
 
 
 def _device_group(node: Linear, spans: Sequence[Span], dim: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gemmule.compiler.ir.nodes import Activation
 from gemmule.compiler.kernels.constants import TableRows
 from gemmule.compiler.kernels.epilogue import store
 from gemmule.compiler.kernels.layout import Span, in_order
-from gemmule.compiler.kernels.linear import Ring, halfway, linear_tiles
+from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
 from gemmule.isa import RequantFlag, Unit, VOp
 from gemmule.timing import ceil_div
@@ -27,11 +27,11 @@ def load_table(b: Builder, node: Activation) -> None:
 
 
 def activated_rows(b: Builder, ring: Ring, x: Span, up: Linear,
-                   then: Callable[[], None] = lambda: None) -> Span:
-    """``activation(up(x))`` by the table that the vector unit has: int8 rows; ``then`` writes behind half of them."""
+                   writes: Sequence[Callable[[], None]] = ()) -> Span:
+    """``activation(up(x))`` by the table that the vector unit has: int8 rows; ``writes`` as :func:`between` has them."""
     lanes = in_order(up.columns, b.config.dim)
     inner = At(Buffer(f"{up.name} inner", len(lanes) // b.config.dim * b.rows, Bank.OPERAND))
-    for tile in halfway(linear_tiles(b, ring, up, [x], lanes), up, then, b.config.dim):
+    for tile in between(linear_tiles(b, ring, up, [x], lanes), len(lanes) // b.config.dim, writes):
         store(b, up, tile, inner, b.rows, RequantFlag.LOOKUP)
     return Span(inner, b.rows, lanes)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from gemmule.compiler.kernels.virtual import At, Builder, Registers, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, Source, Unit
+from gemmule.timing import ceil_div
 
 __all__ = ["RowBlock", "load_rows", "row_blocks", "store_rows", "stored"]
 
@@ -41,18 +43,18 @@ def stored(region: str) -> str:
 
 @contextmanager
 def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mapping[str, int],
-               note: str, begin: Callable[[RowBlock], None] | None = None) -> Iterator[list[RowBlock]]:
+               note: str, begin: Callable[[RowBlock], list[Callable[[], None]]]) -> Iterator[list[RowBlock]]:
     """What is appended inside is for each turn of ``together`` blocks of ``rows`` rows, of up to ``sequence`` in all.
 
-    ``moved``: regions that the turns go through, with the bytes of a row. ``begin`` writes, of the first block, what comes
-    before the first turn. The builder's rows become those of a block.
+    ``moved``: regions that the turns go through, with the bytes of a row. ``begin``: what loads the first block, before the first
+    turn. The builder's rows become those of a block.
     """
     turn, b.rows = rows * together, rows
     blocks = [RowBlock(i * rows, rows) for i in range(together)]
     b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, note="rows that are left"),
               *(SetDisplacement(region, 0) for region in moved))
-    if begin:
-        begin(blocks[0])
+    for write in begin(blocks[0]):
+        write()
     if turn >= sequence:
         yield blocks
     else:
@@ -63,18 +65,20 @@ def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mappi
     b.block, b.loaded = None, Length(1)
 
 
-def _move(b: Builder, unit: Unit, note: str, region: str, size: int, at: At, block: RowBlock, stride: int, first: int,
-          rows: int) -> None:
-    b.add(unit, note, region=region if unit is Unit.LOAD else stored(region), offset=(block.first + first) * size,
-          stride=size, bytes=size, row=at, row_stride=1, block_stride=stride, rows=block.part(first, rows))
+def load_rows(b: Builder, note: str, region: str, size: int, to: At, block: RowBlock,
+              pieces: int = 1) -> list[Callable[[], None]]:
+    """What loads a block's rows of ``size`` bytes in so many pieces; groups (int16: planes) stand ``b.rows`` apart."""
+    lines, step = size // b.config.dim, 2 * ceil_div(size // b.config.dim, 2 * pieces)
+
+    def load(first: int) -> None:
+        b.add(Unit.LOAD, note, region=region, offset=block.first * size + first * b.config.dim, stride=size,
+              bytes=min(step, lines - first) * b.config.dim, row=to + first * b.rows, row_stride=1, block_stride=b.rows,
+              rows=block.part(0, block.rows))
+
+    return [partial(load, first) for first in range(0, lines, step)]
 
 
-def load_rows(b: Builder, note: str, region: str, size: int, to: At, block: RowBlock) -> None:
-    """A block's rows of ``size`` bytes; groups (int16: planes) stand ``b.rows`` apart."""
-    _move(b, Unit.LOAD, note, region, size, to, block, b.rows, 0, block.rows)
-
-
-def store_rows(b: Builder, note: str, region: str, size: int, at: At, block: RowBlock, stride: int, first: int,
-               rows: int) -> None:
-    """Rows ``first`` .. ``first + rows - 1`` of a block from where they stand, groups or planes ``stride`` apart."""
-    _move(b, Unit.STORE, note, region, size, at, block, stride, first, rows)
+def store_rows(b: Builder, note: str, region: str, size: int, at: At, stride: int, first: int, rows: Length) -> None:
+    """Store rows of ``size`` bytes from row ``first`` of the turn on; groups or planes stand ``stride`` apart."""
+    b.add(Unit.STORE, note, region=stored(region), offset=first * size, stride=size, bytes=size, row=at, row_stride=1,
+          block_stride=stride, rows=rows)

@@ -198,6 +198,9 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
             at += size
         else:
             return found | parts
+    packed = _packed(classes, config, unit, list(before))
+    if packed:
+        return found | packed
     whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
                   _Range(0, config.spm_rows, config.spm_bank_rows, before=before))
     if isinstance(whole, Lifetime) or apart:
@@ -216,6 +219,43 @@ def _fill(lives: Sequence[Lifetime], room: _Range) -> dict[Buffer, int] | Lifeti
             return life
         found[life.buffer] = at
     return found
+
+
+def _packed(classes: Mapping[Bank, Sequence[Lifetime]], config: Config, unit: int,
+            before: Sequence[tuple[int, int, int]]) -> dict[Buffer, int] | None:
+    """Rows for all classes, each in units of its own, the largest buffers first; None when they do not fit.
+
+    Closer than one after another, but neighbours in time share rows. So what is touched early goes before all others,
+    as far up as rows have not been in use just before.
+    """
+    at, found = 0, dict[Buffer, int]()
+    recent = [(low, high) for low, high, until in before if until >= -OLD]
+    for bank in ORDER:
+        lives = classes[bank]
+        last = min(config.spm_rows, at + ceil_div(peak(lives), unit) * unit)
+        early = [life for life in lives if life.begin < EARLY] if bank is Bank.STATE else []
+        placed: list[tuple[int, Lifetime]] = []
+        for life in early:
+            rows = life.buffer.rows
+            free = [start for start in range(last - rows, at - 1, -1) if not start % life.buffer.align and not any(
+                low < start + rows and start < high
+                for low, high in (*recent, *((first, first + other.buffer.rows) for first, other in placed)))]
+            if free:
+                placed.append((free[0], life))
+        fixed = {life.buffer for _, life in placed}
+        for life in sorted((life for life in lives if life.buffer not in fixed), key=lambda life: -life.buffer.rows):
+            beside = sorted((start, other.buffer.rows) for start, other in placed
+                            if other.begin <= life.end and life.begin <= other.end)
+            align = life.buffer.align
+            start = ceil_div(at, align) * align
+            for other_start, rows in beside:
+                if start + life.buffer.rows <= other_start:
+                    break
+                start = max(start, ceil_div(other_start + rows, align) * align)
+            placed.append((start, life))
+        at = ceil_div(max((start + life.buffer.rows for start, life in placed), default=at), unit) * unit
+        found |= {life.buffer: start for start, life in placed}
+    return found if at <= config.spm_rows else None
 
 
 def _does_not_fit(life: Lifetime, rows: int, memory: str) -> CompileError:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
 from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
-from gemmule.compiler.kernels.linear import Ring, halfway, linear_tiles
+from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
 from gemmule.compiler.kernels.norm import RowNorm
 from gemmule.compiler.kernels.row_blocks import RowBlock, load_rows, row_blocks, store_rows, stored
 from gemmule.compiler.kernels.sequence_attention import (
@@ -38,6 +37,9 @@ NARROW, WIDE = "narrow", "wide"
 """Regions: the rows between layers, int8 and int16."""
 INNER_NARROW, INNER_WIDE = "inner narrow", "inner wide"
 """The same within a layer."""
+Writes = list[Callable[[], None]]
+PIECES = 4
+"""In which the int16 rows of a block come while another block is computed, with weights between them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,9 @@ class EncoderPhases:
             residual = embed.new_residual(b, node.columns)
             embed.embed(b, node, operators.embed.position, residual, entries=(first, self.sequence + first))
             self._norm(operators.norm, norm, residual, block, norm_rows, NARROW, WIDE, first)
+        # Layers are a loop: no turn's loads shall wait for as many stores as the first one's for these.
+        b.add(Unit.LOAD, "behind all stores", region=embed.TOKENS, bytes=self.config.dim, row=residual, block_stride=1,
+              rows=1)
         b.rows, b.block = self.sequence, None
         self._reserve(NARROW, narrow)
         self._reserve(WIDE, 2 * narrow)
@@ -166,21 +171,20 @@ class EncoderPhases:
         b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
         spans = [self._operand(NARROW, len(order), RowBlock(i, 1)) for i in range(count)]
 
-        def load(block: RowBlock) -> None:
-            self._load(NARROW, spans[block.first // mapping.rows % count], block)
+        def load(block: RowBlock) -> Writes:
+            return self._load(NARROW, spans[block.first // mapping.rows % count], block)
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
             for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
                 for part, linear in enumerate((operator.key, operator.value, operator.query)):
-                    if part == 1:  # earlier it would keep weights waiting for its rows
-                        load(block.following)
                     buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
                                for h in range(node.heads)]
                     heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
                     done = 0
-                    for tile in linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes):
+                    tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes)
+                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == 1 else ()):
                         store_heads(b, linear, tile, heads, None, None)
                         while done < (tile.first + tile.groups) // layout.groups:
                             b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
@@ -208,26 +212,21 @@ class EncoderPhases:
         spans = [self._operand(CONTEXT, len(lanes), RowBlock(i, 1)) for i in range(count)]
         residuals = [embed.new_residual(b, linear.columns) for _ in spans]
 
-        def load(block: RowBlock) -> None:
+        def load(block: RowBlock) -> Writes:
             number = block.first // mapping.rows % count
-            load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], block)
-            self._load(CONTEXT, spans[number], block)
+            return [*load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], block, PIECES),
+                    *self._load(CONTEXT, spans[number], block)]
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
                 f"{linear.name}", load) as blocks:
             factors = RowNorm.of(b, layer.attention_norm.norm)
 
-            def prepare(block: RowBlock) -> None:
-                """What comes behind the first half of a block's product."""
-                load(block.following)
-                if block.first == 0:
-                    factors.load()
-
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
                 tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
-                for tile in halfway(tiles, linear, partial(prepare, block), self.config.dim):
+                ahead = [*load(block.following), *([] if block.first else [factors.load])]
+                for tile in between(tiles, self._groups(linear.columns), ahead):
                     add_to_residual(b, linear, tile, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
         return self._done()
@@ -243,21 +242,19 @@ class EncoderPhases:
         at = self._operand(INNER_NARROW, len(lanes), RowBlock(0, mapping.rows))
         norm = RowNorm.of(b, layer.output_norm.norm)
         mlp.load_table(b, layer.inner.activation)
-        with row_blocks(b, self.sequence, mapping.rows, 1, {
+        with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
                 INNER_NARROW: narrow, INNER_WIDE: 2 * narrow, stored(NARROW): narrow, stored(WIDE): 2 * narrow},
-                f"{up.name} and {down.name}", lambda block: self._load(INNER_NARROW, at, block)) as (block,):
-            self._enter(block)
-            residual = embed.new_residual(b, down.columns)
-
-            def prepare() -> None:
-                load_rows(b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block)
-                norm.load()
-
-            inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, prepare)
-            for tile in halfway(linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim)),
-                                down, lambda: self._load(INNER_NARROW, at, block.following), self.config.dim):
-                add_to_residual(b, down, tile, residual)
-            self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
+                f"{up.name} and {down.name}", lambda block: self._load(INNER_NARROW, at, block)) as blocks:
+            for block in blocks:
+                self._enter(block)
+                residual = embed.new_residual(b, down.columns)
+                ahead = load_rows(b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block, PIECES)
+                inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, [
+                    *ahead, *([] if block.first else [norm.load])])
+                tiles = linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim))
+                for tile in between(tiles, self._groups(down.columns), self._load(INNER_NARROW, at, block.following)):
+                    add_to_residual(b, down, tile, residual)
+                self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
         return self._done()
 
     def classify(self, operators: EncoderOperators, mapping: BlockMapping) -> list[Item]:
@@ -270,7 +267,8 @@ class EncoderPhases:
         b.rows, b.block = 1, Length(1)
         lanes = in_order(pooler.up.depth, self.config.dim)
         at = self._operand(NARROW, len(lanes), block)
-        self._load(NARROW, at, block)
+        for load in self._load(NARROW, at, block):
+            load()
         pooled = mlp.inner_rows(b, ring, Span(at, 1, lanes), pooler.up, pooler.activation, None, None)
         groups = self._groups(head.columns)
         b.reserve(ANSWERS, 2 * groups * self.config.dim)
@@ -292,10 +290,10 @@ class EncoderPhases:
         """Room for a block's int8 rows, for the mesh."""
         return At(Buffer(f"{region} {block.first}", lanes // self.config.dim * self.b.rows, Bank.OPERAND))
 
-    def _load(self, region: str, at: At, block: RowBlock) -> None:
-        """Load a block's int8 rows."""
+    def _load(self, region: str, at: At, block: RowBlock) -> Writes:
+        """What loads a block's int8 rows."""
         size = at.buffer.rows // self.b.rows * self.config.dim
-        load_rows(self.b, f"{region}: rows", region, size, at, block)
+        return load_rows(self.b, f"{region}: rows", region, size, at, block, PIECES // 2)
 
     def _norm(self, norms: Normalize, norm: RowNorm, residual: At, block: RowBlock, step: int, narrow: str, wide: str,
               first: int = 0) -> None:
@@ -313,6 +311,5 @@ class EncoderPhases:
                 norm.scale(rows, m, rows, 2 * b.rows, norms.wide)
                 parts.append((wide, 2 * size, rows, b.rows))
             for region, bytes_, at, stride in parts:
-                b.add(Unit.STORE, f"{norms.norm.name}: {region} rows", region=stored(region),
-                      offset=(first + block.first + i) * bytes_, stride=bytes_, bytes=bytes_, row=at, row_stride=1,
-                      block_stride=stride, rows=m)
+                store_rows(b, f"{norms.norm.name}: {region} rows", region, bytes_, at, stride,
+                           first + block.first + i, m)

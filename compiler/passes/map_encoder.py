@@ -17,12 +17,10 @@ from gemmule.compiler.kernels.sequence_attention import SequenceMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["MOST_ROWS", "BlockMapping", "attention_mappings", "block_mappings", "check_sequence"]
+__all__ = ["BlockMapping", "attention_mappings", "block_mappings", "check_sequence"]
 
 MOST_TURN = 128
 """Rows of a turn at most: offsets of length registers reach no further than 255."""
-MOST_ROWS = 64
-"""Of a block: weights then take a quarter of the bus beside the products of a square mesh as wide as it."""
 QUARTERS = 4
 """Of the accumulator: two blocks of scores and two of contexts; tiles of a product in flight."""
 
@@ -76,17 +74,17 @@ def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterat
         queries //= 2
 
 
-def block_mappings(linears: list[Linear], config: Config, sequence: int, *, rows: int = MOST_ROWS,
-                   together: tuple[int, ...] = (2, 1)) -> Iterator[BlockMapping]:
-    """Larger blocks first, of up to ``rows`` rows, then more in a turn, then longer rings."""
-    dim, most = config.dim, min(config.stat_rows, config.acc_rows // QUARTERS, rows)
+def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iterator[BlockMapping]:
+    """Larger blocks first, then two in a turn, then longer rings."""
+    dim = config.dim
+    most = min(config.stat_rows, config.acc_rows // QUARTERS, 2 * dim * dim // config.bus_bytes)
     depth = min(ceil_div(node.depth, dim) * dim * node.bits // 8 for node in linears)
     rows = 1 << most.bit_length() - 1
     sizes = []
     while rows >= 1:
         sizes.append(min(rows, sequence))
         rows //= 2
-    for size, count, (slots, parts) in product(dict.fromkeys(sizes), together, (
+    for size, count, (slots, parts) in product(dict.fromkeys(sizes), (2, 1), (
             (8, 1), (6, 1), (4, 1), (8, 2), (5, 2), (4, 2), (3, 1), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))):
         if count > 1 and size >= sequence:
             continue
