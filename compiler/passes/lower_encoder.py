@@ -23,7 +23,7 @@ from gemmule.compiler.kernels.sequence_attention import (
     SequenceMapping,
     attend_sequence,
 )
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project
 from gemmule.compiler.passes.map_encoder import BlockMapping
 from gemmule.config import Config
@@ -263,7 +263,7 @@ class EncoderPhases:
         if pooler is None or head is None:
             return []
         ring, block = self._ring(mapping), RowBlock(0, 1)
-        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS))
+        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS), SetDisplacement(NARROW, 0))
         b.rows, b.block = 1, Length(1)
         lanes = in_order(pooler.up.depth, self.config.dim)
         at = self._operand(NARROW, len(lanes), block)
