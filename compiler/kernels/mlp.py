@@ -28,7 +28,7 @@ def load_table(b: Builder, node: Activation) -> None:
 
 def activated_rows(b: Builder, ring: Ring, x: Span, up: Linear,
                    writes: Sequence[Callable[[], None]] = ()) -> Span:
-    """``activation(up(x))`` by the table that the vector unit has: int8 rows; ``writes`` as :func:`between` has them."""
+    """``activation(up(x))`` by the table that the vector unit has: int8 rows; ``writes`` as of :func:`between`."""
     lanes = in_order(up.columns, b.config.dim)
     inner = At(Buffer(f"{up.name} inner", len(lanes) // b.config.dim * b.rows, Bank.OPERAND))
     for tile in between(linear_tiles(b, ring, up, [x], lanes), len(lanes) // b.config.dim, writes):

@@ -46,7 +46,8 @@ class RowNorm:
         """Normalised rows at ``to``, ``stride`` rows a group; of a ``twin`` with the same factors as int16 planes."""
         node = twin or self.node
         flags = ({NormFlag.MEAN, NormFlag.BIAS} if node.mean else set()) | ({NormFlag.WIDE} if twin else set())
-        self.b.add(Unit.VECTOR, f"{node.name}: scale", op=VOp.NORM_APPLY, shift=self._scalars(node)[0], src1=self.gamma,
+        name = f"{self.node.name}: scale" + (" to int16" if twin else "")
+        self.b.add(Unit.VECTOR, name, op=VOp.NORM_APPLY, shift=self._scalars(node)[0], src1=self.gamma,
                    dst=to, dst_stride=stride, flags=flags, **self._source(rows, m))
 
     def _scalars(self, node: Norm) -> tuple[int, int, int]:

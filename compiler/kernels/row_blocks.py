@@ -46,8 +46,8 @@ def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mappi
                note: str, begin: Callable[[RowBlock], list[Callable[[], None]]]) -> Iterator[list[RowBlock]]:
     """What is appended inside is for each turn of ``together`` blocks of ``rows`` rows, of up to ``sequence`` in all.
 
-    ``moved``: regions that the turns go through, with the bytes of a row. ``begin``: what loads the first block, before the first
-    turn. The builder's rows become those of a block.
+    ``moved``: regions that the turns go through, with the bytes of a row. ``begin``: what loads the first block, before
+    the first turn. The builder's rows become those of a block.
     """
     turn, b.rows = rows * together, rows
     blocks = [RowBlock(i * rows, rows) for i in range(together)]

@@ -6,8 +6,8 @@ the order scores, scores, contexts, contexts, so that the softmax of one hides b
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,8 @@ class _Head:
         dim, align = b.config.dim, b.config.preload
         self.b, self.node, self.mapping, self.layout, self.number = b, node, mapping, layout, number
         self.name, self.all = f"{node.name}: head {number}", Length(layout.sequence, Registers.ROWS)
+        self.scaling: dict[str, Any]
+        self.scale: dict[str, Any]
         self.turns = mapping.turns(layout.sequence)
         self.key_pitch = ceil_div(layout.sequence, align) * align
         self.query_pitch = self.turns * mapping.queries * mapping.flight
@@ -106,7 +108,7 @@ class _Head:
             ("scores", scored), ("sums", layout.groups * mapping.queries)))
         self.probabilities = buffers("probabilities", scored, Bank.OPERAND)
         self.contexts = buffers("contexts", layout.groups * mapping.queries, Bank.STATE)
-        self.scaling, self.scale = (
+        self.scaling, self.scale = (  # of the scores, of the contexts
             {"mult": int(pair[0]), "shift": int(pair[1])} for pair in (
                 np.asarray(b.network.tensor(node, role))[number] for role in ("score", "context")))
 
@@ -153,8 +155,8 @@ class _Head:
         return Length(self.mapping.queries, Registers.LEFT, i * self.mapping.queries)
 
     def _scores(self, i: int) -> None:
-        m = self.mapping.queries
-        self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=(Dyn.SRC0, Registers.ROW, 1) if self.turns > 1 else NO_DYN,
+        m, moved = self.mapping.queries, (Dyn.SRC0, Registers.ROW, 1) if self.turns > 1 else NO_DYN
+        self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=moved,
                    a_row=self.parts[2] + i * m, a_stride=self.query_pitch, b_row=self.parts[0],
                    b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self._m(i), n=self.all,
                    k=self.node.head_dim)
@@ -181,5 +183,6 @@ class _Head:
 
     def _store(self, i: int) -> None:
         m, row, every = self.mapping.queries, self.layout.row, self.layout.heads * self.layout.row
-        self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT), offset=self.number * row + i * m * every,
-                   stride=every, bytes=row, row=self.contexts[i], row_stride=1, block_stride=m, rows=self._m(i))
+        self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT),
+                   offset=self.number * row + i * m * every, stride=every, bytes=row, row=self.contexts[i],
+                   row_stride=1, block_stride=m, rows=self._m(i))

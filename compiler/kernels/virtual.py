@@ -210,7 +210,7 @@ class Builder:
     """By region: bytes by which a turn of a loop displaces it."""
     block: Length | None = None
     """The rows that are computed now, where a pass takes its rows block by block."""
-    loaded: Length = Length(1)  # noqa: RUF009
+    loaded: Length = Length(1)
     """1, or 0 for a launch that needs no constants now: its block is empty."""
     placed: dict[Hashable, int] = field(default_factory=dict)
     """By region and contents: where they are."""

@@ -155,8 +155,8 @@ class EncoderPhases:
             embed.embed(b, node, operators.embed.position, residual, entries=(first, self.sequence + first))
             self._norm(operators.norm, norm, residual, block, norm_rows, NARROW, WIDE, first)
         # Layers are a loop: no turn's loads shall wait for as many stores as the first one's for these.
-        b.add(Unit.LOAD, "behind all stores", region=embed.TOKENS, bytes=self.config.dim, row=residual, block_stride=1,
-              rows=1)
+        b.add(Unit.LOAD, f"{operators.norm.norm.name}: stores are done", region=embed.TOKENS, bytes=self.config.dim,
+              row=residual, block_stride=1, rows=1)
         b.rows, b.block = self.sequence, None
         self._reserve(NARROW, narrow)
         self._reserve(WIDE, 2 * narrow)
