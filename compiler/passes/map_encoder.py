@@ -84,11 +84,13 @@ def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iter
     while rows >= 1:
         sizes.append(min(rows, sequence))
         rows //= 2
-    for size, count, (slots, parts) in product(dict.fromkeys(sizes), (2, 1), (
-            (8, 1), (6, 1), (4, 1), (8, 2), (5, 2), (4, 2), (3, 1), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))):
+    rings = [(slots, depth * tiles) for slots, tiles in ((4, 2), (4, 1), (3, 1))]
+    rings += [(slots, ceil_div(depth // dim, parts) * dim) for slots, parts in (
+        (5, 2), (4, 2), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))]
+    for size, count, (slots, ring) in product(dict.fromkeys(sizes), (2, 1), rings):
         if count > 1 and size >= sequence:
             continue
-        ring = ceil_div(ceil_div(depth // dim, parts) * dim, config.preload) * config.preload
+        ring = ceil_div(ring, config.preload) * config.preload
         yield BlockMapping(
             rows=size, together=count, ring_slots=slots, ring_rows=max(ring, dim), norm_rows=min(size, 32),
             acc_rows=max(size, config.acc_rows // 8), parameter_rows=min(512, config.spm_rows // 64))
