@@ -94,7 +94,7 @@ def _utilisation() -> list[tuple[str, ...]]:
         ("512x768x3072", "ws", "int8"), ("1x768x3072", "ws", "int8"), ("16x768x3072", "ws", "int8"),
         ("1x768x3072", "ws", "int4")))
     resident, decode = load("matrix_base")["rows"], load("decode_base")["rows"]
-    encoder = {row["program"]: row for row in load("encoder_base")["rows"]}
+    encoder = load("encoder_base")["whole"]
     eight = max(row["over 1 row"] for row in decode if row["rows"] == 8)
     busy = [row["DRAM bus busy"] for row in decode if row["rows"] == 1]
     contexts = ", ".join(str(row["context"]) for row in decode if row["rows"] == 1)
@@ -122,10 +122,10 @@ def _utilisation() -> list[tuple[str, ...]]:
         ("cycles of a pass over 8 rows over those of 1 row", f"small target, contexts {contexts}, `base`",
          f"at most {eight:.3f}", passes),
         ("DRAM bus busy in a pass over 1 row", "the same", f"{min(busy):.1%} to {max(busy):.1%}", passes),
-        ("share of peak MACs, attention", "12 heads of 64, sequence 128, exact softmax, random data, `base`",
-         f"{encoder['attention']['share of peak']:.1%}", layer),
-        ("share of peak MACs, whole encoder layer", "BERT-base sizes, sequence 128, random data, `base`",
-         f"{encoder['encoder layer']['share of peak']:.1%}", layer),
+        *((f"share of peak MACs, {row['program']}", f"{row['layers']} layers by shape, from start to interrupt, `base`",
+           f"{row['share of peak']:.1%}", layer) for row in encoder),
+        ("the same, attention alone", "12 heads of 64, exact softmax",
+         ", ".join(f"{row['share of peak, attention']:.1%}" for row in encoder), layer),
     ]
 
 

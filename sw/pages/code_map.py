@@ -64,10 +64,9 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Compiler": (
         Folder("compiler", ("tensors", "compile", "general", "kept", "notes", "model_program", "general_program",
-                            "commit", "moves", "model_file", "ideal", "layout", "place", "tile", "encoder", "attention",
-                            "online_attention", "gemm", "footprints", "hoist", "schedule", "turns", "roll",
-                            "encoder_stack", "ragged_attention", "greedy", "program",
-                            "listing", "exposed", "encoder_reference", "errors")),
+                            "commit", "moves", "model_file", "ideal", "encoder", "encoder_program", "layout", "place", "tile",
+                            "attention_program", "online_attention", "gemm", "footprints", "hoist", "schedule",
+                            "turns", "greedy", "program", "listing", "exposed", "errors")),
         Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "gpt2", "opt",
                                       "llama")),
         Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "functions", "float_interpreter",
