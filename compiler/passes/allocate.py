@@ -15,8 +15,8 @@ from gemmule.timing import ceil_div
 __all__ = ["Lifetime", "Past", "allocate", "lifetimes", "past", "peak", "scratchpad_peak"]
 
 
-ORDER = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
-"""Bank classes of the scratchpad, from its first row on."""
+ORDER = (Bank.STREAM, Bank.OPERAND, Bank.RESULT, Bank.STATE)
+"""Bank classes of the scratchpad, from its first row on; the last takes what is left."""
 Past = Iterable[tuple[int, int, int]]
 """(first row, last row, item until which they were in use) of earlier items, whose numbers are negative."""
 FAR = 1 << 30

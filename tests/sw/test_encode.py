@@ -1,4 +1,4 @@
-"""`gemmule run model` of an encoder: a whole sequence, its output against the interpreter, one line for what it is not."""
+"""`gemmule run model` of an encoder: a whole sequence, its output against the interpreter, one line for refusals."""
 
 from __future__ import annotations
 
