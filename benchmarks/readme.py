@@ -1,4 +1,4 @@
-"""Fill pages from real output: README.md, drafting in docs/models.md, bodies in docs/bodies.md.
+"""Fill pages from real output: README.md, drafting in docs/models.md, docs/bodies.md, docs/encoders.md.
 
     python benchmarks/readme.py
 
@@ -192,8 +192,17 @@ def bodies() -> str:
     return "\n\n".join(tables)
 
 
+def sentences() -> str:
+    """The table of docs/encoders.md."""
+    found = load("sentences")
+    return table(("setting", "rank correlation", "largest difference of a similarity", "cosine with float, mean",
+                  "least"),
+                 [(row["setting"], f"{row['spearman']:.4f}", f"{row['largest_difference']:.3f}",
+                   f"{row['cosine_mean']:.4f}", f"{row['cosine_least']:.4f}") for row in found["rows"]])
+
+
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies}}
+         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies}, "docs/encoders.md": {"sentences": sentences}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

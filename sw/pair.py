@@ -89,6 +89,9 @@ def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
         raise InputError(f"{option} {path} is a directory: `gemmule import {path} --calibrate TEXTFILE --out FILE` "
                          "first, then give the FILE")
     file = load_model(path)
+    if file.network.graph.encoder:
+        raise InputError(f"{option} {path} must be a decoder, not an encoder, whose rows see what follows them: it "
+                         "gives hidden rows or labels, not text")
     if file.tokenizer is None:
         raise InputError(f"{option} {path} has no tokenizer: import it again from a directory with tokenizer.json")
     return file, parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)

@@ -247,10 +247,14 @@ class Import(Record):
     window: int = Field(description="tokens of a window")
     calibration_windows: int
     evaluation_windows: int
-    perplexity_float: float
-    perplexity_int: float
+    perplexity_float: float | None = Field(description="null for encoders")
+    perplexity_int: float | None
     layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
-    logits_error: float = Field(description="relative RMS of the logits, everything in integers")
+    logits_error: float = Field(
+        description="relative RMS of the output (logits, an encoder's hidden rows), everything in integers")
+    cosine_mean: float | None = Field(
+        description="of an encoder's output rows in float and in integers, on average; null for decoders")
+    cosine_least: float | None = Field(description="of the row that is farthest off")
     node_error: dict[str, float] = Field(description="relative RMS of each operation, from float values before it")
 
 

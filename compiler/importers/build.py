@@ -83,8 +83,15 @@ class Builder:
             tensors=self._tensors(name, {"gamma": gamma, "beta": beta})))
 
     def norms(self, name: str, x: str, gamma: Source, beta: Source, eps: float) -> tuple[str, str]:
-        """LayerNorm that is read at two widths: (``name`` by linears, ``name.wide`` by the next sum)."""
-        return self.norm(name, x, gamma, beta, eps), self.norm(f"{name}.wide", x, gamma, beta, eps)
+        """LayerNorm that is read at two widths: (``name`` by linears, ``name.wide`` by the next sum).
+
+        Each has tensors of its own, as the ranges of what linears read may be evened out.
+        """
+        narrow, wide = self.norm(name, x, gamma, beta, eps), self._named(f"{name}.wide")
+        tensors = {"gamma": f"{wide}.gamma", "beta": f"{wide}.beta"}
+        self.sources |= {tensors["gamma"]: gamma, tensors["beta"]: beta}
+        return narrow, self._add(Norm(
+            name=wide, columns=gamma.shape[0], layer=self.layer, x=x, mean=True, eps=eps, tensors=tensors))
 
     def linear(self, name: str, x: str, weight: Source, bias: Source | None = None) -> str:
         """``x @ weight.T + bias``, weight [columns, depth]."""

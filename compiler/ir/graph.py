@@ -76,13 +76,9 @@ class Graph(BaseModel):
     @cached_property
     def wide_norms(self) -> Mapping[str, str]:
         """Norms that stand in the residual stream, each with its twin before it, which linears read: ``NAME.wide``."""
-        firsts: dict[tuple[str, str], str] = {}
-        found = {}
-        for node in self.nodes:
-            if isinstance(node, Norm) and (first := firsts.setdefault((node.x, node.tensors["gamma"]), node.name)
-                                           ) != node.name:
-                found[node.name] = first
-        return found
+        firsts: dict[str, str] = {}
+        norms = [node for node in self.nodes if isinstance(node, Norm)]
+        return {node.name: first for node in norms if (first := firsts.setdefault(node.x, node.name)) != node.name}
 
     @cached_property
     def heads(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import (
+    Activation,
     Add,
     Cache,
     DType,
@@ -19,13 +20,14 @@ from gemmule.compiler.ir import (
     Node,
     Rows,
     Type,
+    activate,
 )
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.quantize.network import Quantized
 from gemmule.compiler.quantize.taps import counting, passes
 from gemmule.numerics import saturate
 
-__all__ = ["Errors", "layer_outputs", "measure_errors", "perplexity", "predictor"]
+__all__ = ["Errors", "cosines", "layer_outputs", "measure_errors", "perplexity", "predictor"]
 
 BITS = {DType.INT8: 8, DType.INT16: 16}
 
@@ -35,13 +37,11 @@ class Errors:
     """Relative root mean square errors: ``rms(integer - float) / rms(float)``."""
 
     nodes: dict[str, float]
-    """Of each node, computed from the float network's values."""
+    """Of each node, computed from the float network's values; of an activation function's input, behind it."""
     layers: list[float]
     """Of each layer's output, computed from the float network's value before it."""
     output: float
     """Of the output (logits, an encoder's hidden rows), everything computed in integers."""
-    cosines: np.ndarray
-    """Between each row of the output in float and in integers  # float64 [rows]."""
 
 
 def layer_outputs(network: Network) -> list[str]:
@@ -66,7 +66,7 @@ def _scale(node: Node, type_: Type) -> np.ndarray:
 
 def _codes(node: Node, value: np.ndarray) -> np.ndarray:
     """A float value in a node's type, to the nearest."""
-    found = np.rint(value / _scale(node, node.type)).astype(np.int64)
+    found = np.rint(value / _scale(node, node.type)).astype(np.int64) - node.type.zero
     return saturate(found, BITS[node.type.dtype]) if node.type.dtype in BITS else found
 
 
@@ -84,10 +84,16 @@ class _Sums:
 
 
 def _comparing(graph: Graph, rows: Rows, sums: _Sums, wanted: Mapping[str, np.ndarray]) -> Observer:
-    """Adds up how far values are from those wanted."""
+    """Adds up how far values are from those wanted; what an activation function reads, as seen behind it."""
+    before = {node.x: node.function for node in graph.nodes if isinstance(node, Activation)}
+
     def observe(name: str, value: np.ndarray) -> None:
         node = graph.by_name[name]
-        sums.add(name, value * _scale(node, node.type), wanted[name])
+        real = (value + node.type.zero) * _scale(node, node.type)
+        if name in before:
+            sums.add(name, *(activate(before[name], part) for part in (real, wanted[name])))
+        else:
+            sums.add(name, real, wanted[name])
 
     return counting(graph, rows, observe)
 
@@ -100,7 +106,6 @@ def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
         raise CompileError("errors need at least one window of tokens")
     integer, real = IntegerInterpreter(network), FloatInterpreter(reference)
     ends, nodes, layers, output = layer_outputs(network), _Sums(), _Sums(), _Sums()
-    last, cosines = graph.by_name[graph.output], []
     for rows in passes(windows):
         wanted: dict[str, np.ndarray] = {}
         real.forward(rows, Cache(reference.graph), wanted.__setitem__)
@@ -113,19 +118,26 @@ def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
         integer.forward(rows, Cache(graph), _comparing(graph, rows, nodes, counted), codes)
         integer.forward(rows, Cache(graph), _comparing(graph, rows, layers, counted),
                         {name: codes[name] for name in _between(graph)})
-        found: dict[str, np.ndarray] = {}
-        integer.forward(rows, Cache(graph), counting(graph, rows, found.__setitem__))
-        value = found[last.name] * _scale(last, last.type)
-        output.add(last.name, value, counted[last.name])
-        cosines.append(_cosines(value, counted[last.name]))
+        integer.forward(rows, Cache(graph), _comparing(graph, rows, output, counted))
     return Errors({node.name: nodes.ratio(node.name) for node in graph.nodes},
-                  [layers.ratio(name) for name in ends], output.ratio(last.name), np.concatenate(cosines))
+                  [layers.ratio(name) for name in ends], output.ratio(graph.output))
 
 
-def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of the angle between rows of two matrices; 1 where both are 0."""
-    sizes = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return np.where(sizes == 0, 1.0, (a * b).sum(axis=1) / np.where(sizes == 0, 1.0, sizes))
+def cosines(quantized: Quantized, windows: np.ndarray) -> np.ndarray:
+    """Of the angles between an encoder's output rows in float and in integers  # float64 [rows that count]."""
+    graph, parts = quantized.network.graph, []
+    node = graph.by_name[graph.output]
+    for rows in passes(windows):
+        pair: list[np.ndarray] = []
+        for interpreter in (FloatInterpreter(quantized.reference), IntegerInterpreter(quantized.network)):
+            found: dict[str, np.ndarray] = {}
+            interpreter.forward(rows, Cache(interpreter.network.graph), counting(graph, rows, found.__setitem__))
+            pair.append(found[graph.output] * _scale(node, node.type))
+        sizes = np.linalg.norm(pair[0], axis=1) * np.linalg.norm(pair[1], axis=1)
+        parts.append(np.where(sizes == 0, 1.0, (pair[0] * pair[1]).sum(axis=1) / np.where(sizes == 0, 1.0, sizes)))
+    if not parts:
+        raise CompileError("cosines need at least one window of tokens")
+    return np.concatenate(parts)
 
 
 def predictor(network: Network) -> Callable[[np.ndarray], np.ndarray]:

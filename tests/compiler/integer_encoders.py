@@ -30,7 +30,10 @@ NARROW, WIDE = 5, 12
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSizes:
-    """Of a random encoder; without ``labels`` its output are hidden rows."""
+    """Of a random encoder; without ``labels`` its output are hidden rows.
+
+    ``shared``: both widths of a norm have the same factors, as without evened ranges; else each its own.
+    """
 
     hidden: int = 24
     inner: int = 40
@@ -42,9 +45,10 @@ class EncoderSizes:
     labels: int = 0
     bits: int = 8
     group: int = 0
+    shared: bool = True
 
 
-def _norms(make: Maker, name: str, x: str, layer: int | None) -> tuple[str, str]:
+def _norms(make: Maker, name: str, x: str, layer: int | None, shared: bool) -> tuple[str, str]:
     """(int8, int16) of one norm."""
     columns = make.sizes.hidden
 
@@ -53,9 +57,13 @@ def _norms(make: Maker, name: str, x: str, layer: int | None) -> tuple[str, str]
         return make.add(Norm, name, tensors=tensors | scalars, shared=shared, columns=columns, type=type_, x=x,
                         mean=True, eps=1e-12, layer=layer)
 
-    factors = {"gamma": make.ints(5700, 10600, columns), "beta": make.ints(-1 << 20, 1 << 20, columns)}
-    narrow = norm(name, INT8, NARROW, factors, {})
-    return narrow, norm(f"{name}.wide", INT16, WIDE, {}, {role: f"{name}.{role}" for role in factors})
+    def factors() -> dict[str, np.ndarray]:
+        return {"gamma": make.ints(5700, 10600, columns), "beta": make.ints(-1 << 20, 1 << 20, columns)}
+
+    narrow = norm(name, INT8, NARROW, factors(), {})
+    if shared:
+        return narrow, norm(f"{name}.wide", INT16, WIDE, {}, {role: f"{name}.{role}" for role in ("gamma", "beta")})
+    return narrow, norm(f"{name}.wide", INT16, WIDE, factors(), {})
 
 
 def random_encoder(sizes: EncoderSizes, seed: int, *, weights: bool = True) -> Network:
@@ -74,7 +82,7 @@ def random_encoder(sizes: EncoderSizes, seed: int, *, weights: bool = True) -> N
     positions = make.add(Position, "positions", tensors={"table": make.ints(-9000, 9000, rows, hidden)},
                          columns=hidden, type=INT16, positions=rows)
     x = make.add(Add, "embed", tensors={}, columns=hidden, type=INT16, a=tokens, b=positions)
-    narrow, wide = _norms(make, "norm", x, None)
+    narrow, wide = _norms(make, "norm", x, None, sizes.shared)
     for i in range(sizes.layers):
         query, key, value = (make.linear(f"{i}.{name}", narrow, hidden, hidden, INT8, 40, True, layer=i)
                              for name in ("query", "key", "value"))
@@ -85,12 +93,12 @@ def random_encoder(sizes: EncoderSizes, seed: int, *, weights: bool = True) -> N
                      scale=(hidden // heads) ** -0.5, causal=False, layer=i)
         y = make.linear(f"{i}.output", y, hidden, hidden, INT32, 3000, True, layer=i)
         x = make.add(Add, f"{i}.attention_add", tensors={}, columns=hidden, type=INT16, a=wide, b=y, layer=i)
-        narrow, wide = _norms(make, f"{i}.attention_norm", x, i)
+        narrow, wide = _norms(make, f"{i}.attention_norm", x, i, sizes.shared)
         y = make.linear(f"{i}.up", narrow, hidden, sizes.inner, INT8, 40, True, layer=i)
         y = make.table(f"{i}.activation", y, sizes.inner, i)
         y = make.linear(f"{i}.down", y, sizes.inner, hidden, INT32, 3000, True, layer=i)
         x = make.add(Add, f"{i}.output_add", tensors={}, columns=hidden, type=INT16, a=wide, b=y, layer=i)
-        narrow, wide = _norms(make, f"{i}.output_norm", x, i)
+        narrow, wide = _norms(make, f"{i}.output_norm", x, i, sizes.shared)
     output = wide
     if sizes.labels:
         y = make.linear("pooler", narrow, hidden, hidden, INT8, 40, True)

@@ -72,7 +72,20 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("mistral", {"sliding_window": 0}, "sliding_window must be at least 1, not 0"),
     ("mistral", {"mlp_bias": True}, "mlp_bias must be false, not true"),
     ("mistral", {"attention_bias": True}, "attention_bias must be false, not true: Mistral has no biases"),
+    ("bert", {"position_embedding_type": "relative_key"},
+     "position_embedding_type must be 'absolute', not 'relative_key': only learned positions are supported"),
+    ("bert", {"is_decoder": True}, "is_decoder must be false, not true: only encoders have layers like these"),
+    ("bert", {"architectures": ["BertForMaskedLM"]}, "architectures names 'BertForMaskedLM'; supported of model_type "
+                                                     "bert: BertModel, BertForSequenceClassification"),
+    ("bert", {"architectures": ["BertForSequenceClassification"]}, "architectures must be ['BertModel'], of which the "
+                                                                   "tensors are those, not ['BertForSequenceClass"),
+    ("bert-classifier", {"architectures": ["BertModel"]}, "architectures must be ['BertForSequenceClassification'], o"),
+    ("bert-classifier", {"num_labels": 3}, "num_labels must be that of id2label, 5, not 3"),
+    ("bert-classifier", {"id2label": {}}, "id2label must name at least one label, not {}"),
+    ("bert-classifier", {"id2label": ["a", "b"]}, "id2label must hold fields of its own, not ['a', 'b']"),
     # unknown ones
+    ("bert", {"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon = 1e-05 is not known here and may change what the netw"),
+    ("bert", {"embedding_size": 36}, "embedding_size = 36 is not known here"),
     ("llama", {"logit_scale": 0.5}, "logit_scale = 0.5 is not known here and may change what the network computes; r"),
     ("llama", {"query_pre_attn_scalar": None}, "query_pre_attn_scalar = null is not known here"),
     ("llama", {"num_key_value_head": 3}, "num_key_value_head = 3 is not known here and may change what the network "
@@ -114,6 +127,11 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("gpt2", {"layer_norm_epsilon": 1.0}, "layer_norm_epsilon must be less than 1"),
     ("opt", {"num_attention_heads": 5}, "hidden_size must be a multiple of num_attention_heads = 5, not 72"),
     ("opt", {"ffn_dim": ABSENT}, "ffn_dim is missing"),
+    ("bert", {"num_attention_heads": 5}, "hidden_size must be a multiple of num_attention_heads = 5, not 72"),
+    ("bert", {"type_vocab_size": 0}, "type_vocab_size must be at least 1, not 0"),
+    ("bert", {"type_vocab_size": 9, "max_position_embeddings": 8192},
+     "type_vocab_size * max_position_embeddings must be at most 65,536, not 73,728"),
+    ("bert", {"layer_norm_eps": 0}, "layer_norm_eps must be greater than 0"),
 ]
 
 

@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from gemmule import numerics
-from gemmule.compiler import CompileError, encoder_reference
-from gemmule.compiler.encoder_reference import BiasedLinear, EncoderLayer, EncoderShape, LayerNorm
-from gemmule.compiler.ir import Cache, Graph, IntegerInterpreter, Network, Rows, layer_part
+from gemmule.compiler import CompileError
+from gemmule.compiler.ir import Cache, Graph, IntegerInterpreter, Network, Norm, Rows, layer_part
 
 from ..integer_encoders import EncoderSizes, random_encoder
 
@@ -26,41 +25,77 @@ def values(network: Network, rows: Rows) -> dict[str, np.ndarray]:
     return found
 
 
-def reference_layer(network: Network, i: int, rows: int) -> EncoderLayer:
-    """Layer i as the layer reference takes it."""
-    nodes, tensors = network.graph.by_name, network.tensor
+def heads(x: np.ndarray, count: int) -> np.ndarray:
+    return x.reshape(len(x), count, -1).transpose(1, 0, 2)  # [heads, rows, head_dim]
 
-    def linear(name: str) -> BiasedLinear:
-        return BiasedLinear(**{role: tensors(nodes[f"{i}.{name}"], role) for role in (
-            "weight", "bias", "mult", "shift")})
 
-    def norm(name: str) -> LayerNorm:
-        narrow, wide = nodes[f"{i}.{name}"], nodes[f"{i}.{name}.wide"]
-        shift, mult, eps_shift = map(int, tensors(narrow, "scalars"))
-        assert all(narrow.tensors[role] == wide.tensors[role] for role in ("gamma", "beta"))
-        return LayerNorm(gamma=tensors(narrow, "gamma"), beta=tensors(narrow, "beta").astype(np.int64), shift=shift,
-                         wide_shift=int(tensors(wide, "scalars")[0]), eps_mult=mult, eps_shift=eps_shift)
+def encoded(network: Network, i: int, narrow: np.ndarray, wide: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Layer i of one sequence from the device's arithmetic alone: its int8 and int16 rows."""
+    nodes, tensor = network.graph.by_name, network.tensor
+
+    def linear(name: str, x: np.ndarray) -> np.ndarray:
+        weight, bias, mult, shift = (tensor(nodes[f"{i}.{name}"], role).astype(np.int64)
+                                     for role in ("weight", "bias", "mult", "shift"))
+        return numerics.requant((x @ weight.T + bias).astype(np.int32), mult, shift)
+
+    def norm(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Twice from one statistic and one set of factors, with two shifts."""
+        first, second = nodes[f"{i}.{name}"], nodes[f"{i}.{name}.wide"]
+        assert all(first.tensors[role] == second.tensors[role] for role in ("gamma", "beta"))
+        gamma, beta, (shift, mult, eps_shift) = (tensor(first, role).astype(np.int64)
+                                                 for role in ("gamma", "beta", "scalars"))
+        statistic = numerics.norm_statistic(x, int(mult), int(eps_shift), mean=True)
+        shifts = (int(shift), 8), (int(tensor(second, "scalars")[0]), 16)
+        a, b = (numerics.normalize(x, *statistic, gamma, by, beta=beta, bits=bits) for by, bits in shifts)
+        return a, b
 
     attention = next(node for node in network.graph.attentions if node.layer == i)
-    return EncoderLayer(
-        shape=EncoderShape(sequence=rows, heads=attention.heads, head_dim=attention.head_dim,
-                           inner=nodes[f"{i}.up"].columns),
-        q=linear("query"), k=linear("key"), v=linear("value"), score=tensors(attention, "score"),
-        context=tensors(attention, "context"), o=linear("output"), attention_norm=norm("attention_norm"),
-        up=linear("up"), table=tensors(nodes[f"{i}.activation"], "table"), down=linear("down"),
-        output_norm=norm("output_norm"))
+    parts = [heads(numerics.requant_store(linear(name, narrow)), attention.heads) for name in ("query", "key", "value")]
+    score, context = (tensor(attention, role).astype(np.int64) for role in ("score", "context"))
+    seen, mixed = np.ones((len(narrow), len(narrow)), dtype=bool), []
+    for h, (q, k, v) in enumerate(zip(*parts, strict=True)):
+        t = numerics.scores(q @ k.T, *map(int, score[h]))
+        probabilities, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
+        reciprocal, length = numerics.softmax_reciprocal(total)
+        mixed.append(numerics.saturate(numerics.requant_row(
+            probabilities @ v, reciprocal, length, *map(int, context[h])), 8))
+    y = linear("output", np.stack(mixed, 1).reshape(len(narrow), -1))
+    narrow, wide = norm("attention_norm", numerics.requant_store(y, residual=wide))
+    table = tensor(nodes[f"{i}.activation"], "table")
+    inner = numerics.requant_store(linear("up", narrow), table=table)
+    return norm("output_norm", numerics.requant_store(linear("down", inner), residual=wide))
 
 
-def test_layers_are_those_of_the_layer_reference() -> None:
+def test_layers_by_the_arithmetic_alone() -> None:
     network = random_encoder(EncoderSizes(), 3)
     found = values(network, Rows.chain(drawn(1, 17)))
     narrow, wide = found["norm"], found["norm.wide"]
     assert narrow.std() > 20
     for i in range(network.graph.layers):
-        narrow, wide = encoder_reference.encode(reference_layer(network, i, 17), narrow, wide)
+        narrow, wide = encoded(network, i, narrow, wide)
         assert np.array_equal(narrow, found[f"{i}.output_norm"])
         assert np.array_equal(wide, found[f"{i}.output_norm.wide"])
     assert network.graph.output == "1.output_norm.wide"
+
+
+def test_factors_of_their_own() -> None:
+    """Each width is its own norm of the same sum."""
+    network = random_encoder(EncoderSizes(shared=False), 3)
+    graph = network.graph
+    assert graph.wide_norms == random_encoder(EncoderSizes(), 3).graph.wide_norms
+    assert len(graph.wide_norms) == 5
+    found = values(network, Rows.chain(drawn(1, 9)))
+    for wide, narrow in graph.wide_norms.items():
+        for name, bits in ((narrow, 8), (wide, 16)):
+            node = graph.by_name[name]
+            assert isinstance(node, Norm)
+            gamma, beta, (shift, mult, eps_shift) = (
+                network.tensor(node, role).astype(np.int64) for role in ("gamma", "beta", "scalars"))
+            x = found[node.x]
+            statistic = numerics.norm_statistic(x, int(mult), int(eps_shift), mean=True)
+            wanted = numerics.normalize(x, *statistic, gamma, int(shift), beta=beta, bits=bits)
+            assert np.array_equal(found[name], wanted)
+        assert not np.array_equal(found[narrow], np.clip(found[wide] + 64 >> 7, -128, 127))  # other factors
 
 
 def test_every_row_sees_its_whole_sequence_and_no_other() -> None:
