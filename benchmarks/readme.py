@@ -1,4 +1,4 @@
-"""Fill pages from real output: README.md, drafting in docs/models.md, docs/bodies.md, docs/encoders.md.
+"""Fill pages from real output: README.md, and parts of docs/models.md, bodies.md, compiler.md and encoders.md.
 
     python benchmarks/readme.py
 
@@ -184,12 +184,20 @@ def bodies() -> str:
     """The tables of docs/bodies.md."""
     found = load("repeat")
     tables = []
-    for name in ("layers", "contexts", "greedy"):
+    for name in ("layers", "greedy"):
         rows = found[name]
         tables.append(table(tuple(rows[0]), [tuple(
             f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
             for value in row.values()) for row in rows]))
     return "\n\n".join(tables)
+
+
+def encoder() -> str:
+    """The table of docs/compiler.md."""
+    return table(("sequence", "cycles", "share of peak MACs", "heads", "attention", "output", "MLP", "DRAM bytes"),
+                 [(row["program"].split()[-1], f"{row['cycles']:,}", f"{row['share of peak']:.2%}", *(
+                     f"{row[f'share of peak, {part}']:.2%}" for part in ("heads", "attention", "output", "mlp")),
+                   f"{row['DRAM bytes']:,}") for row in load("encoder_base")["whole"]])
 
 
 def sentences() -> str:
@@ -202,7 +210,8 @@ def sentences() -> str:
 
 
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies}, "docs/encoders.md": {"sentences": sentences}}
+         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies},
+         "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

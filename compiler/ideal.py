@@ -44,7 +44,10 @@ def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, b
             weights += ceil_div(node.depth * node.bits, 8) * node.columns + node.columns * (7 if node.bias else 3)
             weights += ceil_div(node.depth, node.group) * node.columns if node.group else 0
             macs += taken * node.depth * node.columns
-        elif isinstance(node, Norm) and node.name not in graph.wide_norms:
+        elif isinstance(node, Norm):
+            if (twin := graph.wide_norms.get(node.name)) and graph.by_name[twin].tensors["gamma"] == node.tensors[
+                    "gamma"]:
+                continue  # counted
             weights += node.columns * (6 if node.mean else 2)
         elif isinstance(node, Attention) and not node.causal:
             macs += 2 * node.columns * batch * rows * rows

@@ -23,17 +23,25 @@ class RowNorm:
 
     b: Builder
     node: Norm
+    twin: Norm | None
+    """The same at int16."""
     gamma: At
+    """The factors of both, one behind the other."""
 
     @staticmethod
-    def of(b: Builder, node: Norm) -> RowNorm:
+    def of(b: Builder, node: Norm, twin: Norm | None = None) -> RowNorm:
         """With a buffer for the factors."""
-        rows = GammaRows.rows(node) * ceil_div(node.columns, b.config.dim)
-        return RowNorm(b, node, At(Buffer(f"{node.name} gamma", rows, Bank.STATE)))
+        rows = (2 if twin else 1) * RowNorm._rows(b, node)
+        return RowNorm(b, node, twin, At(Buffer(f"{node.name} gamma", rows, Bank.STATE)))
+
+    @staticmethod
+    def _rows(b: Builder, node: Norm) -> int:
+        return GammaRows.rows(node) * ceil_div(node.columns, b.config.dim)
 
     def load(self) -> None:
         """Load the factors."""
-        self.b.load_constants(STATIC, [GammaRows.of(self.node, self.b.config.dim)], self.gamma,
+        nodes = [self.node, *([self.twin] if self.twin else [])]
+        self.b.load_constants(STATIC, [GammaRows.of(node, self.b.config.dim) for node in nodes], self.gamma,
                               f"{self.node.name}: gamma")
 
     def sums(self, rows: At, m: Length) -> None:
@@ -42,13 +50,21 @@ class RowNorm:
         self.b.add(Unit.VECTOR, f"{node.name}: sums", op=VOp.NORM_STAT, mult=eps_mult, shift=eps_shift,
                    flags={NormFlag.MEAN} if node.mean else (), **self._source(rows, m))
 
-    def scale(self, rows: At, m: Length, to: At, stride: int, twin: Norm | None = None) -> None:
-        """Normalised rows at ``to``, ``stride`` rows a group; of a ``twin`` with the same factors as int16 planes."""
-        node = twin or self.node
-        flags = ({NormFlag.MEAN, NormFlag.BIAS} if node.mean else set()) | ({NormFlag.WIDE} if twin else set())
-        name = f"{self.node.name}: scale" + (" to int16" if twin else "")
-        self.b.add(Unit.VECTOR, name, op=VOp.NORM_APPLY, shift=self._scalars(node)[0], src1=self.gamma,
-                   dst=to, dst_stride=stride, flags=flags, **self._source(rows, m))
+    def scale(self, rows: At, m: Length, to: At, stride: int) -> None:
+        """Normalised int8 rows at ``to``, ``stride`` rows a group."""
+        self._apply(self.node, f"{self.node.name}: scale", self.gamma, set(), rows, m, to, stride)
+
+    def scale_wide(self, rows: At, m: Length) -> None:
+        """The twin's int16 planes in the place of the rows."""
+        assert self.twin is not None
+        self._apply(self.twin, f"{self.node.name}: scale to int16", self.gamma + self._rows(self.b, self.node),
+                    {NormFlag.WIDE}, rows, m, rows, 2 * self.b.rows)
+
+    def _apply(self, node: Norm, note: str, gamma: At, flags: set[NormFlag], rows: At, m: Length, to: At,
+               stride: int) -> None:
+        flags = flags | ({NormFlag.MEAN, NormFlag.BIAS} if node.mean else set())
+        self.b.add(Unit.VECTOR, note, op=VOp.NORM_APPLY, shift=self._scalars(node)[0], src1=gamma, dst=to,
+                   dst_stride=stride, flags=flags, **self._source(rows, m))
 
     def _scalars(self, node: Norm) -> tuple[int, int, int]:
         shift, eps_mult, eps_shift = (int(v) for v in np.asarray(self.b.network.tensor(node, "scalars")))

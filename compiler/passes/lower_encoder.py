@@ -144,7 +144,7 @@ class EncoderPhases:
         """Tokens and positions to normalised rows; blocks one by one, since gathers tell their entries."""
         b, node = self.b, operators.embed.embedding
         embed.lists(b, positions=operators.embed.position is not None)
-        norm = RowNorm.of(b, operators.norm.norm)
+        norm = RowNorm.of(b, operators.norm.norm, operators.norm.wide)
         norm.load()
         b.rows, narrow = rows, self._row(node.columns)
         for first in range(0, self.sequence, rows):
@@ -220,7 +220,7 @@ class EncoderPhases:
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
                 f"{linear.name}", load) as blocks:
-            factors = RowNorm.of(b, layer.attention_norm.norm)
+            factors = RowNorm.of(b, layer.attention_norm.norm, layer.attention_norm.wide)
 
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
@@ -240,7 +240,7 @@ class EncoderPhases:
         narrow, lanes = self._row(down.columns), in_order(up.depth, self.config.dim)
         b.rows = mapping.rows
         at = self._operand(INNER_NARROW, len(lanes), RowBlock(0, mapping.rows))
-        norm = RowNorm.of(b, layer.output_norm.norm)
+        norm = RowNorm.of(b, layer.output_norm.norm, layer.output_norm.wide)
         mlp.load_table(b, layer.inner.activation)
         with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
                 INNER_NARROW: narrow, INNER_WIDE: 2 * narrow, stored(NARROW): narrow, stored(WIDE): 2 * narrow},
@@ -308,7 +308,7 @@ class EncoderPhases:
             norm.scale(rows, m, stage, count)
             parts = [(narrow, size, stage, count)]
             if norms.wide:
-                norm.scale(rows, m, rows, 2 * b.rows, norms.wide)
+                norm.scale_wide(rows, m)
                 parts.append((wide, 2 * size, rows, b.rows))
             for region, bytes_, at, stride in parts:
                 store_rows(b, f"{norms.norm.name}: {region} rows", region, bytes_, at, stride,

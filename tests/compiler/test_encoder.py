@@ -33,7 +33,7 @@ def _changed(preset: str, **changes: int) -> Config:
     (_changed("tiny", stat_contexts=1, acc_banks=1, spm_banks=1), EncoderSizes(), (2, 9)),
     (EDGE, EncoderSizes(hidden=36, inner=70, labels=5, positions=70), (1, 7, 8, 32, 33, 64, 65, 70)),
     (BASE, EncoderSizes(hidden=48, heads=2, inner=100, labels=3, positions=150), (1, 15, 16, 17, 64, 65, 128, 150)),
-    (BASE, EncoderSizes(hidden=60, inner=100, layers=3), (1, 32, 33)),
+    (BASE, EncoderSizes(hidden=60, inner=100, layers=3, shared=False), (1, 32, 33)),
 ])
 def test_every_length_equals_the_interpreter(config: Config, sizes: EncoderSizes, lengths: tuple[int, ...]) -> None:
     """Heads of whole and of broken groups, blocks of rows whole, begun and missing, hidden rows and logits."""
