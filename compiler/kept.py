@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gemmule
+from gemmule.compiler.encoder import compile_encoder
+from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network
 from gemmule.compiler.mapping.search import compile_best
@@ -20,7 +22,7 @@ from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_kept", "loop_kept"]
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept"]
 
 Kind = TypeVar("Kind", bound=Program)
 FOLDER = "programs"
@@ -65,6 +67,12 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
     options = {"effort": effort, "rows": rows, "base_address": base_address}
     return _kept(GreedyLoop, _path(sha256, config, {**options, "loop": True}),
                  lambda: compile_greedy(network, config, **options))
+
+
+def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int) -> EncoderProgram:
+    """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
+    return _kept(EncoderProgram, _path(sha256, config, {"sequence": sequence}),
+                 lambda: compile_encoder(network, config, sequence=sequence))
 
 
 def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:

@@ -189,8 +189,8 @@ class RunModel(Record):
     """`gemmule run model`: passes of an imported model."""
 
     file: str
-    phase: Literal["prefill", "decode"]
-    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    phase: Literal["prefill", "decode", "encode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
     backend: Literal["model", "rtl"]
