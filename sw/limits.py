@@ -11,7 +11,7 @@ __all__ = [
     "ADAPTIVE_MOST", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS",
     "DRAFTS_DEFAULT", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES",
     "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS",
-    "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
+    "SEARCHES",     "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
     "check_choice", "new_tokens", "resolve_pair",
 ]
 
@@ -19,6 +19,7 @@ PRESETS = ("tiny", "edge", "base")
 METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
+SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 METHODS_OF_ROUNDING = ("nearest", "second-order")
