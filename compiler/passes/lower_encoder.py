@@ -176,6 +176,7 @@ class EncoderPhases:
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
+            early = 1 if count > 1 else None  # the product behind whose tiles the next block's rows are loaded
             for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
                 for part, linear in enumerate((operator.key, operator.value, operator.query)):
@@ -184,7 +185,7 @@ class EncoderPhases:
                     heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
                     done = 0
                     tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes)
-                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == 1 else ()):
+                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == early else ()):
                         store_heads(b, linear, tile, heads, None, None)
                         while done < (tile.first + tile.groups) // layout.groups:
                             b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
@@ -192,6 +193,7 @@ class EncoderPhases:
                                   bytes=layout.row, row=buffers[done], row_stride=1, block_stride=b.rows,
                                   rows=block.part(0, block.rows))
                             done += 1
+                self._late(load(block.following) if early is None else [])
         return self._done()
 
     def attention(self, operator: Attend, mapping: SequenceMapping) -> list[Item]:
@@ -225,10 +227,11 @@ class EncoderPhases:
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
                 tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
-                ahead = [*load(block.following), *([] if block.first else [factors.load])]
+                ahead = [*(load(block.following) if count > 1 else []), *([] if block.first else [factors.load])]
                 for tile in between(tiles, self._groups(linear.columns), ahead):
                     add_to_residual(b, linear, tile, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
+                self._late(load(block.following) if count == 1 else [])
         return self._done()
 
     def mlp(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
@@ -267,8 +270,7 @@ class EncoderPhases:
         b.rows, b.block = 1, Length(1)
         lanes = in_order(pooler.up.depth, self.config.dim)
         at = self._operand(NARROW, len(lanes), block)
-        for load in self._load(NARROW, at, block):
-            load()
+        self._late(self._load(NARROW, at, block))
         pooled = mlp.inner_rows(b, ring, Span(at, 1, lanes), pooler.up, pooler.activation, None, None)
         groups = self._groups(head.columns)
         b.reserve(ANSWERS, 2 * groups * self.config.dim)
@@ -285,6 +287,12 @@ class EncoderPhases:
     def _enter(self, block: RowBlock) -> None:
         """What follows is of this block's rows."""
         self.b.block, self.b.loaded = block.part(0, block.rows), block.part(0, 1)
+
+    @staticmethod
+    def _late(writes: Writes) -> None:
+        """Loads into buffers that were in use until now: a block has those of the block before."""
+        for write in writes:
+            write()
 
     def _operand(self, region: str, lanes: int, block: RowBlock) -> At:
         """Room for a block's int8 rows, for the mesh."""
