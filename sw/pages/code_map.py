@@ -87,7 +87,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                       "passes", "tokens", "ledger", "report", "bench", "records", "cached")),
         Folder("sw/commands", ("group", "common", "generate", "sampling", "bench", "report", "import_", "compile_",
                                "run", "run_model", "cosim", "fuzz", "mutate", "verilog", "disasm", "synth", "cache")),
-        Folder("sw/decoding", ("generate", "tree", "verify", "sampling", "noise", "theory")),
+        Folder("sw/decoding", ("generate", "tree", "verify", "sampling", "noise", "lengths", "theory")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld")),
         Folder("sw/reports", ("page", "generation", "methods", "trace")),
         Folder("sw/prompts", ("choose", "categories")),
