@@ -18,7 +18,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity figures pages fuzz mutate synth route fourstate train train-small clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity figures screenshot pages fuzz mutate synth route fourstate train train-small clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -102,6 +102,12 @@ parity: setup  ## against torch and transformers: imported networks, what traini
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
 	$(BIN)/python benchmarks/numerics.py --out docs/results --plot docs/img/numerics.svg
+
+screenshot: setup  ## the picture of a report in docs (chromium)
+	@command -v chromium >/dev/null || { echo "screenshot: chromium is missing; install it (Debian: apt-get install chromium)"; exit 2; }
+	$(BIN)/gemmule generate --model small --max-new-tokens 32 --html $(BUILD)/report.html
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,1600 \
+	  --screenshot=docs/img/report.png file://$(abspath $(BUILD)/report.html)
 
 pages: setup  ## the generated pages and figures of docs/
 	$(BIN)/python -m gemmule.sw.pages

@@ -60,7 +60,8 @@ def _decoding() -> list[tuple[str, ...]]:
     found, command = load("lossless"), _by("make drafting", "lossless")
     conditions, summaries = found["conditions"], {s["draft_length"]: s for s in found["summaries"]}
     prompts = (f"{len(found['rows'])} prompts of 2 to 8 lines from files that the models did not see "
-               f"([prompts](benchmarks/prompts.json)), {conditions['new_tokens']} new tokens, `{conditions['config']}`")
+               f"([prompts](sw/prompts/completion.json)), {conditions['new_tokens']} new tokens, "
+               f"`{conditions['config']}`")
     lengths = ", ".join(map(str, conditions["lengths"]))
     rows = [("runs with tokens equal to autoregressive decoding", f"{prompts}; draft lengths {lengths}",
              f"{sum(s['equal'] for s in summaries.values())} of {sum(s['prompts'] for s in summaries.values())}",

@@ -8,11 +8,11 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
-    "METHODS",
-    "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
-    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
-    "new_tokens", "resolve_pair",
+    "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
+    "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES",
+    "POSITION", "PRESETS", "PROGRAMS",
+    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS",
+    "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -22,7 +22,10 @@ DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 METHODS_OF_ROUNDING = ("nearest", "second-order")
+VERIFY = ("match", "rejection")
+TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")
+CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
@@ -72,6 +75,7 @@ MINUTES = Range(1, 10**4, "minutes")
 PROGRAMS = Range(1, 10**6, "programs")
 SEEDS = Range(1, 9, "times")
 COMMANDS = Range(40, 1000, "commands")
+TOP_K = Range(1, 1 << 16, "tokens")
 SIZE = Range(1, 1 << 20, "rows or columns")
 
 

@@ -53,6 +53,7 @@ class Pair:
         ends: tokens that end a text.
         encode: token ids of a prompt.
         decode: text of token ids, special tokens left out.
+        digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
     """
 
@@ -61,6 +62,7 @@ class Pair:
     ends: frozenset[int]
     encode: Callable[[str], list[int]]
     decode: Callable[[list[int]], str]
+    digests: tuple[str, ...]
     target: Place
     draft: Place | None
 
@@ -78,7 +80,8 @@ def bundled_pair(name: str = SMALL) -> Pair:
                      for role, model in models.items())
     return Pair(
         name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
-        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair), target=target, draft=draft)
+        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
+        digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
 
 def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
@@ -116,7 +119,8 @@ def imported_pair(target: Path, draft: Path | None = None) -> Pair:
 
     return Pair(
         name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode, decode=decode,
-        target=_Imported(target, file), draft=_Imported(draft, other) if draft else None)
+        digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
+        draft=_Imported(draft, other) if draft else None)
 
 
 class _Imported:

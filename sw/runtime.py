@@ -14,7 +14,7 @@ from gemmule.compiler.moves import Moves
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
-from gemmule.sw.forward import Caches, append_rows, forward_rows
+from gemmule.sw.forward import Caches, append_rows, forward_rows, logit_scale
 from gemmule.sw.kv import ContiguousKV
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.paged import PagedKV, PagePool
@@ -59,6 +59,11 @@ class LoadedModel:
         if self.pages:
             return PagedKV(self.pages, self.program.max_positions)
         return ContiguousKV(self, self.program.max_positions, sequence)
+
+    @property
+    def logit_scale(self) -> float:
+        """``real = number * scale`` of its logits."""
+        return logit_scale(self.program.graph)
 
     # -- passes
 
@@ -142,5 +147,5 @@ class LoadedModel:
         if result.fault:
             raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")
         if self.ledger:
-            self.ledger.launch(self.name, result)
+            self.ledger.launch(self.name, result, program.commands)
         return result

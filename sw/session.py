@@ -9,11 +9,13 @@ from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.methods import METHODS, Request
+from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.limits import check_choice
 from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.reports.trace import Timeline
 from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Session"]
@@ -44,6 +46,7 @@ class Session:
     def generate(
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
         stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
+        rule: Rule = GREEDY, timeline: Timeline | None = None,
     ) -> Generation:
         """Generate with ``method``, from an empty KV cache.
 
@@ -54,16 +57,18 @@ class Session:
             num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
             stop: tokens that end the text.
             progress: called with each step's new tokens.
+            timeline: gets every launch and step, for a trace.
+            rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
 
         Raises:
             InputError: an option is outside its range.
         """
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config)
-        drafter = METHODS[method].make(Request(self.draft and self.draft.charging(ledger), count, stop))
+        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
+        drafter = METHODS[method].make(Request(self.draft and self.draft.charging(ledger), count, stop, rule))
         try:
-            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)
+            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)
         except ValueError as error:
             raise InputError(str(error)) from None
 

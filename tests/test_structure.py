@@ -132,7 +132,7 @@ def test_links() -> None:
         assert (ROOT / "gemmule" / name).resolve() == ROOT / name
 
 
-GENERATORS = {"attention", "encoder", "gemm", "online_attention", "ragged_attention", "roll"}
+GENERATORS = {"attention", "encoder", "online_attention", "ragged_attention", "roll"}
 """Files of ``compiler`` from before there were kernels; each goes when kernels do its work."""
 
 

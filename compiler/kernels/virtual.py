@@ -41,6 +41,8 @@ class Bank(Enum):
     """Written by the vector unit, read by the mesh as A (and the new keys and values as B)."""
     STATE = "state"
     """The residual stream, parameters and tables: read by the vector unit."""
+    RESULT = "result"
+    """Written by the vector unit, read by stores."""
     ACCUMULATOR = "accumulator"
 
 

@@ -15,8 +15,8 @@ from gemmule.timing import ceil_div
 __all__ = ["Lifetime", "allocate", "lifetimes", "peak", "scratchpad_peak"]
 
 
-ORDER = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
-"""Bank classes of the scratchpad, from its first row on."""
+ORDER = (Bank.STREAM, Bank.OPERAND, Bank.RESULT, Bank.STATE)
+"""Bank classes of the scratchpad, from its first row on; the last takes what is left."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
 

@@ -10,7 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    choice,
+    conditions,
+    read_config,
+    write_file,
+)
+from gemmule.sw.commands.report import html_page
+from gemmule.sw.commands.sampling import (
+    TemperatureOption,
+    TopKOption,
+    TopPOption,
+    VerifyOption,
+    make_rule,
+    rule_name,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
@@ -29,6 +47,8 @@ from gemmule.sw.limits import (
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generate import Generation
+    from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.reports.trace import Timeline
     from gemmule.sw.session import Session
 
 __all__ = ["generate"]
@@ -77,6 +97,10 @@ def generate(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
              "positions. An imported model has its own context.")] = 64,
+    temperature: TemperatureOption = 0.0,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    verify: VerifyOption = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
@@ -84,19 +108,26 @@ def generate(
     )] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", show_default=False,
+        help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
     """Generate text with a bundled or imported model and report where the cycles go.
 
-    Bundled ones run on base, edge and configurations with memories like theirs. Greedy decoding: the seed changes
-    nothing and is recorded for later methods. Exit code 1 if the text differs from that of autoregressive decoding.
+    Bundled ones run on base, edge and configurations with memories like theirs. With --temperature tokens are drawn
+    by --seed, in integers. Exit code 1 if the text differs from that of autoregressive decoding where it must not.
 
     \b
     Examples:
       gemmule generate --prompt "import os" --max-new-tokens 32
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
       gemmule generate --method pld --prompt-lookup-num-tokens 7
+      gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
+      gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
     if method is None:
@@ -107,13 +138,17 @@ def generate(
         if value is not None and method not in needed:
             raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
                              + ", or give --draft-model" * (method == "ar" and "draft" in needed))
+    name = rule_name(method, temperature, verify)
+    rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
 
     from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.pair import open_pair
+    from gemmule.sw.records import complete
     from gemmule.sw.report import generation_json, print_generation
+    from gemmule.sw.reports.trace import trace_bytes
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model)
@@ -125,21 +160,27 @@ def generate(
     drafts = num_speculative_tokens or prompt_lookup_num_tokens
     stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
-    arguments = (ids, max_new_tokens, drafts, stop)
-    with Session(device_config, backend, pair) as session:
-        run, seconds = _run(session, f"{method} on {backend}", method, *arguments)
+    timeline: Timeline | None = [] if trace else None
+    arguments, sampled = (ids, max_new_tokens, drafts, stop, rule), temperature > 0
+    with Session(device_config, backend, pair, general=sampled) as session:
+        run, seconds = _run(session, f"{method} on {backend}", method, *arguments, timeline)
     reference = run if method == "ar" else None
     if baseline is not False and method != "ar":
-        with Session(device_config, pair=pair) as session:
+        with Session(device_config, pair=pair, general=sampled) as session:
             reference, _ = _run(session, "ar on model", "ar", *arguments)
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
-    print_generation(out.console, words, ids, run, reference, method, backend, pair)
-    out.write("generate", device_config, generation_json(run, reference, pair) | {
+    print_generation(out.console, words, ids, run, reference, method, backend, pair, same_text=rule.same_text)
+    record = generation_json(run, reference, pair, same_text=rule.same_text) | {
         "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
-        "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
-        "simulation_seconds": round(seconds, 3),
-    })
-    if reference is not None and reference.tokens != run.tokens:
+        "seed": seed, "num_speculative_tokens": session.drafts(method, drafts), "temperature": temperature,
+        "top_k": top_k, "top_p": top_p, "verify": name, "simulation_seconds": round(seconds, 3),
+    }
+    out.write("generate", device_config, record)
+    if html:
+        write_file(html, html_page(complete("generate", device_config, record)), "--html")
+    if timeline is not None and trace:
+        write_file(trace, trace_bytes(timeline, device_config, compressed=trace.suffix == ".gz"), "--trace")
+    if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
 
@@ -176,7 +217,8 @@ def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
 
 
 def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int | None, stop: frozenset[int]) -> tuple[Generation, float]:
+         num_speculative_tokens: int | None, stop: frozenset[int], rule: Rule,
+         timeline: Timeline | None = None) -> tuple[Generation, float]:
     """The generation, and the seconds that simulating it took."""
     from gemmule.io.progress import counting, say
 
@@ -189,7 +231,7 @@ def _run(session: Session, label: str, method: str, prompt: list[int], max_new_t
         tell(done, "")
 
     with counting(label, max_new_tokens, lines=False) as tell:
-        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance)
+        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, rule, timeline)
     seconds = time.perf_counter() - begin
     say(f"{label}: simulated in {seconds:.1f} s")
     return run, seconds

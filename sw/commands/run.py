@@ -23,8 +23,8 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BACKENDS, DATAFLOWS, WEIGHTS
 
 if TYPE_CHECKING:
-    from gemmule.compiler.gemm import GemmProgram
     from gemmule.compiler.layout import WeightFormat
+    from gemmule.compiler.product import ProductProgram
     from gemmule.config import Config
     from gemmule.sim.result import Result
 
@@ -90,11 +90,11 @@ def gemm(
 
 
 def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, dataflow: str, backend: str,
-             timing_only: bool, seed: int) -> tuple[GemmProgram, Result, float, bool | None]:
+             timing_only: bool, seed: int) -> tuple[ProductProgram, Result, float, bool | None]:
     """The program, what the device reports, seconds of the simulation, and whether the data are right."""
     import numpy as np
 
-    from gemmule.compiler.gemm import compile_gemm
+    from gemmule.compiler.product import compile_product
     from gemmule.compiler.program import NO_DRAM
     from gemmule.io.progress import say
     from gemmule.resolve import FAULTS
@@ -108,7 +108,7 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
                   cost.simulating > cost.compiling else "a smaller shape is quicker")
     with patiently("compiling the product", cost.compiling):
         if timing_only:
-            program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
+            program = compile_product(device, *sizes, weights=form, dataflow=dataflow)
             case = program.launch("gemm", NO_DRAM, program.registers())
         else:
             work = product(device, *sizes, seed, weights=form, dataflow=dataflow)
@@ -134,7 +134,7 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
     return program, result, seconds, correct
 
 
-def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, Any]:
+def _record(device: Config, program: ProductProgram, result: Result) -> dict[str, Any]:
     """What the device and the program say, for ``--json``."""
     from gemmule.sim.roofline import roofline_cycles
 
@@ -142,7 +142,7 @@ def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, A
     moved = sum(result.dram_bytes.values()) // device.bus_bytes * device.dram.beat_cycles / result.cycles
     macs = program.utilization(result.cycles)
     return {
-        "commands": len(result.issue), "mapping": program.plan.describe(device.dim),
+        "commands": len(result.issue), "mapping": program.describe(),
         "clock_mhz": device.host.clock_mhz, "cycles": result.cycles,
         "milliseconds": result.cycles / device.host.clock_mhz / 1000,
         "utilization": macs, "dram_bytes": program.dram_bytes, "dram_bound": moved,
@@ -151,7 +151,7 @@ def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, A
     }
 
 
-def _print(out: Output, device: Config, program: GemmProgram, record: dict[str, Any]) -> None:
+def _print(out: Output, device: Config, program: ProductProgram, record: dict[str, Any]) -> None:
     from gemmule.sw.report import counters_table
 
     r = record

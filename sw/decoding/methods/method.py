@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Method", "Request"]
@@ -19,11 +20,13 @@ class Request:
         draft: a smaller model with the target's tokens, whose launches are charged; None where there is none.
         num_tokens: to draft a step.
         ends: tokens that end a text.
+        rule: how tokens are chosen.
     """
 
     draft: LoadedModel | None
     num_tokens: int
     ends: frozenset[int]
+    rule: Rule = GREEDY
 
 
 @dataclass(frozen=True, kw_only=True)
