@@ -52,6 +52,8 @@ class Generate(Record):
     top_k: int | None
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
+    draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")
@@ -135,6 +137,7 @@ class Bench(Record):
     backend: Literal["model", "rtl"]
     seed: int
     max_new_tokens: int
+    launch: Literal["pass", "step"]
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]
@@ -200,8 +203,8 @@ class RunModel(Record):
     """`gemmule run model`: passes of an imported model."""
 
     file: str
-    phase: Literal["prefill", "decode"]
-    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    phase: Literal["prefill", "decode", "encode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
     backend: Literal["model", "rtl"]
@@ -261,10 +264,14 @@ class Import(Record):
     window: int = Field(description="tokens of a window")
     calibration_windows: int
     evaluation_windows: int
-    perplexity_float: float
-    perplexity_int: float
+    perplexity_float: float | None = Field(description="null for encoders")
+    perplexity_int: float | None
     layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
-    logits_error: float = Field(description="relative RMS of the logits, everything in integers")
+    logits_error: float = Field(
+        description="relative RMS of the output (logits, an encoder's hidden rows), everything in integers")
+    cosine_mean: float | None = Field(
+        description="of an encoder's output rows in float and in integers, on average; null for decoders")
+    cosine_least: float | None = Field(description="of the row that is farthest off")
     node_error: dict[str, float] = Field(description="relative RMS of each operation, from float values before it")
 
 
