@@ -69,9 +69,9 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/short_rows.py --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
-	$(BIN)/python benchmarks/encoder.py --out docs/results
+	$(BIN)/python -m benchmarks.encoder --out docs/results
 	$(BIN)/python benchmarks/decode.py --out docs/results
-	$(BIN)/python benchmarks/repeat.py --out docs/results
+	$(BIN)/python -m benchmarks.repeat --out docs/results
 	$(BIN)/python -m benchmarks.gpt2 --out docs/results
 	$(BIN)/python -m benchmarks.general --out docs/results
 	$(BIN)/python -m benchmarks.pages --out docs/results
