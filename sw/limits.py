@@ -8,20 +8,25 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
-    "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES",
-    "POSITION", "PRESETS", "PROGRAMS",
-    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS",
-    "Range", "check_choice", "new_tokens", "resolve_pair",
+    "ADAPTIVE_MOST", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS",
+    "DRAFTS_DEFAULT", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES",
+    "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS",
+    "SEARCHES",     "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
+    "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
 METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
+SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 METHODS_OF_ROUNDING = ("nearest", "second-order")
+LENGTHS = ("constant", "heuristic", "confidence", "cost")
+ADAPTIVE_MOST = 8
+"""Tokens of a step at most where a schedule chooses and no option says how many."""
+LAUNCHES = ("pass", "step")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")

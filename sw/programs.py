@@ -8,6 +8,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.product import ProductMapping
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.product import INT8, ProductProgram, compile_product
 from gemmule.config import Config
@@ -31,13 +32,13 @@ class Product:
 
 
 def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: WeightFormat = INT8,
-            dataflow: str = "ws") -> Product:
-    """A product on random operands, requantised so that results fill the int8 range.
+            dataflow: str = "ws", mapping: ProductMapping | None = None) -> Product:
+    """A product on random operands, requantised so that results fill the int8 range; by default the formula's mapping.
 
     Raises:
         CompileError: the shape does not fit.
     """
-    program = compile_product(config, m, k, n, weights=weights, dataflow=dataflow)
+    program = compile_product(config, m, k, n, weights=weights, dataflow=dataflow, mapping=mapping)
     rng = np.random.default_rng(seed)
     a = rng.integers(-128, 128, (m, k), dtype=np.int8)
     half = 1 << weights.bits - 1

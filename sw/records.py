@@ -52,6 +52,8 @@ class Generate(Record):
     top_k: int | None
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
+    draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")
@@ -135,10 +137,24 @@ class Bench(Record):
     backend: Literal["model", "rtl"]
     seed: int
     max_new_tokens: int
+    launch: Literal["pass", "step"]
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]
     prompts: list[BenchPrompt]
+
+
+class SearchOfProduct(BaseModel):
+    """How the mapping of a product was found."""
+
+    method: Literal["exhaustive", "optuna", "cp-sat"]
+    cycles_formula: int = Field(description="of the formula's mapping, with which every search begins")
+    simulated: int = Field(description="mappings, the formula's among them")
+    pruned: int = Field(description="mappings that could not win by what the mesh and the bus must do at least")
+    certified: bool = Field(description="no mapping of the space takes fewer cycles")
+    search_seconds: float = Field(description="when the search was made; what it found is kept in the cache folder")
+    mapping: dict[str, Any] = Field(description="the one that won")
+    tried: list[dict[str, Any]] | None = Field(description="with --explain: mappings, and their cycles")
 
 
 class RunGemm(Record):
@@ -161,6 +177,7 @@ class RunGemm(Record):
     dram_bound: float = Field(description="share of cycles in which the DRAM bus moves data")
     roofline_fraction: float = Field(description="roofline_cycles over cycles")
     bound: Literal["memory", "compute"] = Field(description="what needs more cycles at its peak: DRAM bus or mesh")
+    search: SearchOfProduct | None = Field(description="null with --search formula")
     simulation_seconds: float
     correct: bool | None = Field(description="the result equals numpy's; null with --timing-only")
     counters: dict[str, dict[str, int]] = Field(description="by unit, cycles by cause (docs/registers.md)")
@@ -186,8 +203,8 @@ class RunModel(Record):
     """`gemmule run model`: passes of an imported model."""
 
     file: str
-    phase: Literal["prefill", "decode"]
-    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    phase: Literal["prefill", "decode", "encode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
     backend: Literal["model", "rtl"]
@@ -247,10 +264,14 @@ class Import(Record):
     window: int = Field(description="tokens of a window")
     calibration_windows: int
     evaluation_windows: int
-    perplexity_float: float
-    perplexity_int: float
+    perplexity_float: float | None = Field(description="null for encoders")
+    perplexity_int: float | None
     layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
-    logits_error: float = Field(description="relative RMS of the logits, everything in integers")
+    logits_error: float = Field(
+        description="relative RMS of the output (logits, an encoder's hidden rows), everything in integers")
+    cosine_mean: float | None = Field(
+        description="of an encoder's output rows in float and in integers, on average; null for decoders")
+    cosine_least: float | None = Field(description="of the row that is farthest off")
     node_error: dict[str, float] = Field(description="relative RMS of each operation, from float values before it")
 
 

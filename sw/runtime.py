@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import Moves
@@ -34,8 +35,10 @@ class LoadedModel:
     nothing but a smaller length. Of a tree, :meth:`commit` moves the accepted path together.
     """
 
-    def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device) -> None:
-        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on."""
+    def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
+                 loop: GreedyLoop | None = None) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop`` is in it too."""
+        self.loop = loop
         self.name = name
         self.program = program
         self.device = device
@@ -98,6 +101,18 @@ class LoadedModel:
         if self.slots is None:
             raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
         return self.slots.check(hidden)
+
+    def greedy(self, token: int, position: int, steps: int) -> Forward:
+        """The greedy tokens of so many steps from ``token`` at ``position`` on, in one launch.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            ValueError: the model has no such program, or the steps do not fit the context.
+        """
+        if self.loop is None:
+            raise ValueError(f"{self.name} takes one greedy step a launch: make the session with looped=True")
+        result = self.run(self.loop, self.loop.step(token, position, steps))
+        return Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
 
     # -- the cache
 

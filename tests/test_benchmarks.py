@@ -44,3 +44,24 @@ def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["parts"]["not looping"]["prompts"] == found["parts"]["middle"]["prompts"] == 2
     assert "definition" not in found["parts"]
     assert found["correlation_with_distinct_4grams"] < 0
+
+
+def test_the_sentence_encoder_ranks_as_float() -> None:
+    """The committed figures keep the bar, and are of the committed sentences."""
+    found = json.loads((ROOT / "docs" / "results" / "sentences.json").read_text())
+    folder = ROOT / "benchmarks"
+    lists = [(folder / f"{name}.txt").read_text().splitlines() for name in ("sentences", "sentences_unseen")]
+    assert len({*lists[0], *lists[1], *(folder / "calibration.txt").read_text().splitlines()}) == 2 * 64 + 50
+    assert found["sentences"] == {"seen": 64, "unseen": 64}
+    ranks = {(row["setting"], row["sentences"]): row["spearman"] for row in found["rows"]}
+    for side in ("seen", "unseen"):
+        assert min(ranks["int8", side], ranks["int8, second-order", side]) >= 0.99
+        assert ranks["int8, ranges not evened out", side] < ranks["int8", side]
+
+
+@pytest.mark.parametrize(("a", "b", "wanted"), [
+    ([1, 2, 3, 4], [10, 20, 30, 99], 1.0), ([1, 2, 3, 4], [4, 3, 2, 1], -1.0), ([1, 2, 3, 4], [2, 1, 4, 3], 0.6)])
+def test_rank_correlation(a: list[float], b: list[float], wanted: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    module = importlib.import_module("benchmarks.sentences")
+    assert module.spearman(a, b) == pytest.approx(wanted)

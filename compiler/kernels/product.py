@@ -22,7 +22,7 @@ from gemmule.timing import ceil_div
 
 __all__ = [
     "A", "B", "C", "COLUMNS", "DATAFLOWS", "LOADED", "ORDERS", "PARAMETERS", "ROWS", "ProductMapping", "ProductShape",
-    "banks_of", "check_product", "column_tiles", "product_items", "tile_offsets",
+    "banks_of", "check_product", "column_tiles", "panel_tiles", "product_items", "sums_slots", "tile_offsets",
 ]
 
 A, B, PARAMETERS, C = "a", "b", "parameters", "c"
@@ -126,10 +126,14 @@ def sums_slots(config: Config, rows: int) -> int:
     return max(DOUBLE, config.acc_banks // ceil_div(rows, config.acc_bank_rows))
 
 
+def panel_tiles(n: int, panel: int, wide: int) -> list[list[Cut]]:
+    """(first, count) of tiles of ``n`` column groups of ``wide``, panel by panel."""
+    return [[(start + first, count) for first, count in cut_off(groups, n)] for start, groups in cut_off(wide, panel)]
+
+
 def column_tiles(mapping: ProductMapping, wide: int) -> list[list[Cut]]:
-    """(first, count) of every column tile in groups of ``wide``, panel by panel."""
-    return [[(panel + first, count) for first, count in cut_off(groups, mapping.n)]
-            for panel, groups in cut_off(wide, mapping.panel)]
+    """The same of a mapping."""
+    return panel_tiles(mapping.n, mapping.panel, wide)
 
 
 def tile_offsets(config: Config, shape: ProductShape, mapping: ProductMapping) -> dict[tuple[int, int], int]:

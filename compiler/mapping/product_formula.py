@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.product import A, ProductMapping, ProductShape, check_product
@@ -79,12 +80,11 @@ def accumulator_rows(config: Config) -> int:
     return config.acc_rows // max(2, config.acc_banks)
 
 
-def _estimate(config: Config, shape: ProductShape, mapping: ProductMapping) -> float:
-    """Cycles: the larger of mesh and DRAM time, plus what does not overlap."""
+def _estimate(config: Config, shape: ProductShape, mapping: ProductMapping, slot: int) -> float:
+    """Cycles: the larger of mesh and DRAM time, plus what does not overlap; ``slot`` as of :func:`mesh_slot`."""
     dim, rate = config.dim, config.bus_bytes / config.dram.beat_cycles  # bytes a cycle
     m, k, n = shape.m, ceil_div(shape.k, dim), ceil_div(shape.n, dim)
     tm, tk, tn, kept = mapping.m, mapping.k, mapping.n, A in mapping.kept
-    slot = mesh_slot(config, shape, mapping.dataflow, tm)
     blocks, deep, wide = ceil_div(m, tm), ceil_div(k, tk), ceil_div(n, tn)
     mesh = blocks * k * n * slot
     a_times = ceil_div(n, mapping.panel) if kept else wide
@@ -106,7 +106,8 @@ def by_formula(config: Config, shape: ProductShape, dataflow: str) -> Estimated:
         CompileError: a size is out of range, or the product cannot run on the config.
     """
     check_product(config, shape, dataflow)
-    best = min((Estimated(mapping, _estimate(config, shape, mapping)) for room in _rooms(config)
+    slot = cache(partial(mesh_slot, config, shape, dataflow))
+    best = min((Estimated(mapping, _estimate(config, shape, mapping, slot(mapping.m))) for room in _rooms(config)
                 for mapping in _fitting(config, shape, dataflow, room)), key=lambda found: found.cycles, default=None)
     if best is None:
         raise CompileError(

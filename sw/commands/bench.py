@@ -21,7 +21,15 @@ from gemmule.sw.commands.common import (
     write_file,
 )
 from gemmule.sw.commands.report import html_page
-from gemmule.sw.commands.sampling import TopKOption, TopPOption, VerifyOption, make_rule, rule_name
+from gemmule.sw.commands.sampling import (
+    LaunchOption,
+    TopKOption,
+    TopPOption,
+    VerifyOption,
+    check_launch,
+    make_rule,
+    rule_name,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
@@ -85,6 +93,7 @@ def bench(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     verify: VerifyOption = None,
+    launch: LaunchOption = "pass",
     category: Annotated[str, typer.Option(
         "--category", metavar="C,..", help=f"Prompts between commas: {', '.join(CATEGORIES)}; calibration: others, on "
                                            "which to choose options.")] = ",".join(CATEGORIES),
@@ -137,9 +146,10 @@ def bench(
         cases = [case for case in cases if case.method != "draft"]
     every = _prompts(names, prompts, prompt_file, pair, max_new_tokens)
     general = any(case.temperature for case in cases)
+    check_launch(launch, general)
     begin = time.perf_counter()
     results: list[dict[str, Any]] = []
-    with Session(device, backend, pair, general=general) as session:
+    with Session(device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None) as session:
         most = session.target.program.max_rows - 1
         if not (cases := [case for case in cases if case.num_tokens <= most]):
             raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
@@ -147,7 +157,7 @@ def bench(
         kept = Finished(resume, [
             device.sha256, *pair.digests, *(
                 sha256(model.program.image).hexdigest() for model in (session.target, session.draft) if model),
-            max_new_tokens, top_k, top_p, seed, [str(case) for case in cases]])
+            max_new_tokens, top_k, top_p, seed, launch, [str(case) for case in cases]])
         with counting("prompts", len(every)) as tell:
             for done, (prompt, ids) in enumerate(every, 1):
                 found = kept.of(f"{prompt.kind} {prompt.name} {prompt.text}", lambda ids=ids: list(  # type: ignore[misc]
@@ -160,7 +170,8 @@ def bench(
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
     _print(out, rows)
     record = {
-        "model": pair.name, "backend": backend, "seed": seed, "max_new_tokens": max_new_tokens, "top_k": top_k,
+        "model": pair.name, "backend": backend, "seed": seed, "max_new_tokens": max_new_tokens, "launch": launch,
+        "top_k": top_k,
         "top_p": top_p, "rows": rows,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,20 +22,24 @@ from gemmule.sw.commands.common import (
 )
 from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
+    LaunchOption,
     TemperatureOption,
     TopKOption,
     TopPOption,
     VerifyOption,
+    check_launch,
     make_rule,
     rule_name,
 )
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
+    ADAPTIVE_MOST,
     BACKENDS,
     CONTEXTS,
     DEFAULT,
     DRAFTS,
     DRAFTS_DEFAULT,
+    LENGTHS,
     LOOKUP_DEFAULT,
     METHODS,
     MODELS,
@@ -47,7 +51,6 @@ from gemmule.sw.limits import (
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generate import Generation
-    from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.reports.trace import Timeline
     from gemmule.sw.session import Session
 
@@ -93,6 +96,10 @@ def generate(
         callback=lambda n: n if n is None else DRAFTS.check("--prompt-lookup-num-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method pld. Default: {LOOKUP_DEFAULT}, or as many as a "
              "pass verifies.")] = None,
+    draft_lengths: Annotated[str, choice(
+        "--draft-lengths", LENGTHS, "How many of those a step drafts: constant (all), heuristic (2 more where all were "
+        "accepted, else 1 fewer), confidence (on while the draft is 40 % sure), cost (most tokens a cycle by "
+        f"acceptance so far). But for constant at most {ADAPTIVE_MOST} where no number is given.")] = "constant",
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
@@ -101,6 +108,7 @@ def generate(
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     verify: VerifyOption = None,
+    launch: LaunchOption = "pass",
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
@@ -138,6 +146,9 @@ def generate(
         if value is not None and method not in needed:
             raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
                              + ", or give --draft-model" * (method == "ar" and "draft" in needed))
+    if draft_lengths != "constant" and method == "ar":
+        raise InputError(f"--draft-lengths {draft_lengths} needs --method draft or pld, not ar: drop one of the two")
+    check_launch(launch, temperature > 0, draft_lengths)
     name = rule_name(method, temperature, verify)
     rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
@@ -157,23 +168,27 @@ def generate(
     most = pair.positions - 1
     if len(ids) > most:
         raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
-    drafts = num_speculative_tokens or prompt_lookup_num_tokens
+    drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
+        None if draft_lengths == "constant" else ADAPTIVE_MOST)
     stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
     timeline: Timeline | None = [] if trace else None
-    arguments, sampled = (ids, max_new_tokens, drafts, stop, rule), temperature > 0
-    with Session(device_config, backend, pair, general=sampled) as session:
-        run, seconds = _run(session, f"{method} on {backend}", method, *arguments, timeline)
+    arguments, sampled = (ids, max_new_tokens, drafts, stop), temperature > 0
+    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
+                 looped=launch == "step" and method == "draft") as session:
+        run, seconds = _run(session, f"{method} on {backend}", method, *arguments, rule=rule, lengths=draft_lengths,
+                            timeline=timeline)
     reference = run if method == "ar" else None
     if baseline is not False and method != "ar":
         with Session(device_config, pair=pair, general=sampled) as session:
-            reference, _ = _run(session, "ar on model", "ar", *arguments)
+            reference, _ = _run(session, "ar on model", "ar", *arguments, rule=rule)
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
     print_generation(out.console, words, ids, run, reference, method, backend, pair, same_text=rule.same_text)
     record = generation_json(run, reference, pair, same_text=rule.same_text) | {
         "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
         "seed": seed, "num_speculative_tokens": session.drafts(method, drafts), "temperature": temperature,
-        "top_k": top_k, "top_p": top_p, "verify": name, "simulation_seconds": round(seconds, 3),
+        "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths, "launch": launch,
+        "simulation_seconds": round(seconds, 3),
     }
     out.write("generate", device_config, record)
     if html:
@@ -217,8 +232,7 @@ def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
 
 
 def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int | None, stop: frozenset[int], rule: Rule,
-         timeline: Timeline | None = None) -> tuple[Generation, float]:
+         num_speculative_tokens: int | None, stop: frozenset[int], **options: Any) -> tuple[Generation, float]:
     """The generation, and the seconds that simulating it took."""
     from gemmule.io.progress import counting, say
 
@@ -231,7 +245,7 @@ def _run(session: Session, label: str, method: str, prompt: list[int], max_new_t
         tell(done, "")
 
     with counting(label, max_new_tokens, lines=False) as tell:
-        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, rule, timeline)
+        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, **options)
     seconds = time.perf_counter() - begin
     say(f"{label}: simulated in {seconds:.1f} s")
     return run, seconds

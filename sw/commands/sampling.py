@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmule.sw.commands.common import choice
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import TEMPERATURE, TOP_K, VERIFY, check_choice
+from gemmule.sw.limits import LAUNCHES, TEMPERATURE, TOP_K, VERIFY, check_choice
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.verify import Rule
 
-__all__ = ["TemperatureOption", "TopKOption", "TopPOption", "VerifyOption", "make_rule", "rule_name"]
+__all__ = ["LaunchOption", "TemperatureOption", "TopKOption", "TopPOption", "VerifyOption", "check_launch", "make_rule",
+           "rule_name"]
 
 TemperatureOption = Annotated[float, typer.Option(
     "--temperature", metavar="T", callback=lambda value: _check_temperature(value),
@@ -31,6 +33,23 @@ VerifyOption = Annotated[str | None, typer.Option(
     callback=lambda value: value if value is None else check_choice("--verify", value, VERIFY),
     help="How drawn tokens are verified: match (the same text as ar with the same seed) or rejection (the same "
          "distribution; more drafts of a model are accepted). Default: rejection with --method draft, else match.")]
+
+
+LaunchOption = Annotated[str, choice(
+    "--launch", LAUNCHES, "Of a draft model: a launch for each pass, or all drafts of a step in one, whose greedy "
+    "tokens go from pass to pass on the device; with --temperature 0.")]
+
+
+def check_launch(launch: str, drawn: bool, lengths: str = "constant") -> None:
+    """Refuse a launch a step where the host chooses tokens.
+
+    Raises:
+        InputError: tokens are drawn, or the draft's confidence decides.
+    """
+    if launch == "step" and (drawn or lengths == "confidence"):
+        other = "--temperature above 0" if drawn else "--draft-lengths confidence"
+        raise InputError(f"--launch step does not go with {other}, where the host looks at every token: drop one of "
+                         "the two")
 
 
 def _check_temperature(value: float) -> float:

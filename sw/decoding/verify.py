@@ -25,10 +25,11 @@ __all__ = ["GREEDY", "Chosen", "Greedy", "Match", "Rejection", "Rule", "cut_at_s
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A draft's token, and the weights that it was drawn by; None: there was no chance in it."""
+    """A draft's token, the weights that it was drawn by (None: there was no chance in it), the most likely's chance."""
 
     token: int
     weights: np.ndarray | None = None
+    confidence: float = 1.0
 
 
 class Rule(Protocol):
@@ -37,8 +38,8 @@ class Rule(Protocol):
     same_text: bool
     """Whether the text is that of autoregressive decoding, token by token (else only its law is the same)."""
 
-    def want(self, last: int | None = None) -> Want:
-        """What a pass must give back of its last rows."""
+    def want(self, last: int | None = None, confidence: bool = False) -> Want:
+        """What a pass must give back of its last rows; ``confidence``: also how likely tokens are."""
 
     def verify(self, tree: Tree, out: Forward, scale: float, position: int) -> tuple[list[int], list[int]]:
         """The accepted node path, from node 0, and the committed tokens: one behind each of its nodes.
@@ -77,17 +78,20 @@ class Greedy:
 
     same_text = True
 
-    def want(self, last: int | None = None) -> Want:
-        return Want(last=last)
+    def want(self, last: int | None = None, confidence: bool = False) -> Want:
+        return Want(last=last, temperature=1.0 if confidence else None)
 
     def verify(self, tree: Tree, out: Forward, scale: float, position: int) -> tuple[list[int], list[int]]:
         return greedy(tree, out.argmax)
 
     def propose(self, out: Forward, scale: float, position: int) -> Chosen:
-        return Chosen(out.argmax[-1])
+        total = out.exponents.total[-1] if out.exponents else WIDE_MAX
+        return Chosen(out.argmax[-1], confidence=WIDE_MAX / int(total))
 
 
 GREEDY = Greedy()
+WIDE_MAX = 65535
+"""Weight of the most likely token."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class _Sampled:
     sampling: Sampling
     noise: Noise
 
-    def want(self, last: int | None = None) -> Want:
+    def want(self, last: int | None = None, confidence: bool = False) -> Want:
         return Want(last=last, logits=last != 0)
 
     def _weights(self, out: Forward, row: int, scale: float) -> np.ndarray:
@@ -114,7 +118,8 @@ class Match(_Sampled):
             self._weights(out, node, scale), self.noise, position + depth))
 
     def propose(self, out: Forward, scale: float, position: int) -> Chosen:
-        return Chosen(shared_draw(self._weights(out, -1, scale), self.noise, position))
+        weights = self._weights(out, -1, scale)
+        return Chosen(shared_draw(weights, self.noise, position), confidence=_largest(weights))
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,11 @@ class Rejection(_Sampled):
 
     def propose(self, out: Forward, scale: float, position: int) -> Chosen:
         weights = self._weights(out, -1, scale)
-        return Chosen(draw(weights, self.noise, position, Purpose.DRAFT), weights)
+        return Chosen(draw(weights, self.noise, position, Purpose.DRAFT), weights, _largest(weights))
+
+
+def _largest(weights: np.ndarray) -> float:
+    return float(weights.max() / weights.sum())
 
 
 def cut_at_stop(new: list[int], stop: frozenset[int]) -> tuple[list[int], bool]:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
+from gemmule.compiler import encoder as encoder_module
 from gemmule.compiler import hoist as hoist_module
-from gemmule.compiler.attention import compile_attention
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.encoder_reference import EncoderShape, random_layer
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.online_attention import compile_online_attention
 from gemmule.compiler.passes import emit as emit_module
@@ -23,25 +22,21 @@ from gemmule.config import Config, load_config
 from gemmule.isa import MAX_LENGTH, Command
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import ProgramError
+from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network
 
 TINY, BASE = load_config("tiny"), load_config("base")
 SCALE = np.array([[1, 0]])
 
 
-def _encoder(config: Config) -> Program:
-    return compile_encoder(random_layer(EncoderShape(sequence=9, heads=1, head_dim=4, inner=24), 0)[0], config)
-
-
 COMPILERS: dict[str, Callable[[Config], Program]] = {
     "product": lambda config: compile_product(config, 40, 40, 40),
-    "attention": lambda config: compile_attention(config, 1, 9, 13, 4, score=SCALE, scale=SCALE),
     "online attention": lambda config: compile_online_attention(config, 1, 16, 120, 8, score=SCALE, scale=SCALE),
-    "encoder": _encoder,
+    "encoder": lambda config: compile_encoder(random_encoder(EncoderSizes(layers=1), 0), config, sequence=9),
 }
 
 
-def _no_waits(commands: list[Command], *_: object) -> list[Command]:
+def _no_waits(commands: list[Command], *_: object, **__: object) -> list[Command]:
     return [replace(command, waits={}) for command in commands]
 
 
@@ -51,6 +46,7 @@ def test_a_race_ends_a_compilation(name: str, monkeypatch: pytest.MonkeyPatch) -
     COMPILERS[name](TINY)
     for module in (emit_module, hoist_module):
         monkeypatch.setattr(module, "place_waits", _no_waits)
+    monkeypatch.setattr(encoder_module, "place_turn_waits", _no_waits)
     with pytest.raises(ProgramError, match="may run before"):
         COMPILERS[name](TINY)
 

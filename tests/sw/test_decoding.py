@@ -53,6 +53,7 @@ class FakeModel:
         return self
 
     logit_scale: float = 1.0
+    loop: None = None
 
     def forward(self, rows: Rows, want: Want) -> Forward:
         position, tokens = int(rows.positions[0]), rows.tokens.tolist()

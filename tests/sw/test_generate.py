@@ -62,6 +62,23 @@ def test_autoregressive_equals_the_interpreter(session: Session) -> None:
     assert session.generate("ar", ids, 16).tokens == expected
 
 
+def test_drafts_of_a_step_in_one_launch(session: Session) -> None:
+    """The same tokens and steps, one launch of the draft a step and one for a row that its cache lacks."""
+    with Session(load_config("base"), looped=True) as together:
+        for count in (1, 4):
+            for prompt in PROMPTS[:2]:
+                ids = encode(prompt)
+                apart, run = (one.generate("draft", ids, 24, count) for one in (session, together))
+                assert run.tokens == apart.tokens
+                assert run.steps == apart.steps
+                drafting = sum(drafted > 0 for drafted, _ in run.steps)
+                whole = sum(drafted == accepted > 0 for drafted, accepted in run.steps)
+                launches = run.ledger.launches["draft"] - run.prefill.launches.get("draft", 0)
+                assert drafting <= launches <= drafting + whole
+    with pytest.raises(ValueError, match="one greedy step a launch"):
+        session.target.greedy(1, 0, 2)
+
+
 def test_drawn_tokens_are_those_of_the_interpreter() -> None:
     """By the logits of the golden network, whatever drafts."""
     network, ids = bundled_model("target").network, encode(PROMPTS[1])

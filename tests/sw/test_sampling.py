@@ -37,6 +37,7 @@ class Law:
     max_rows: int = 8
     name: str = "target"
     logit_scale: float = SCALE
+    loop: None = None
     cache: list[int] = field(default_factory=list)
 
     @property
