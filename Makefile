@@ -73,6 +73,7 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/decode.py --out docs/results
 	$(BIN)/python benchmarks/repeat.py --out docs/results
 	$(BIN)/python -m benchmarks.gpt2 --out docs/results
+	$(BIN)/python -m benchmarks.architectures --out docs/results
 	$(BIN)/python -m benchmarks.general --out docs/results
 	$(BIN)/python -m benchmarks.pages --out docs/results
 

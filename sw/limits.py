@@ -8,10 +8,10 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "LOOKUP_DEFAULT",
-    "METHODS",
+    "ARCHITECTURES", "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
+    "LOOKUP_DEFAULT", "METHODS",
     "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
-    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "WEIGHTS", "Range", "check_choice",
+    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "WEIGHTS", "Range", "check_choice",
     "new_tokens", "resolve_pair",
 ]
 
@@ -21,6 +21,11 @@ BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
+ARCHITECTURES = (
+    "gpt2", "gpt2-medium", "gpt2-xl", "opt-125m", "opt-1.3b", "opt-6.7b", "tinyllama-1.1b", "phi-1.3b",
+    "open-llama-7b", "llama-68m", "llama-2-7b", "mistral-7b")
+SWEPT = ("seq", "rows", "layers", "hidden")
+"""What `gemmule run arch --sweep` can change."""
 METHODS_OF_ROUNDING = ("nearest", "second-order")
 PHASES = ("prefill", "decode")
 TARGETS = ("ecp5-85k",)

@@ -102,6 +102,7 @@ class OperatorOfModel(BaseModel):
     """One operation, in all layers."""
 
     name: str
+    cycles: int = Field(description="from the end of the operation before to its own; they add up to all")
     matrix_cycles: int = Field(description="in which its matrix commands ran")
     vector_cycles: int
     weight_bytes: int = Field(description="of weights and parameters that it loaded")
@@ -134,6 +135,70 @@ class RunModel(Record):
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
+
+
+class OperatorByShape(OperatorOfModel):
+    """One operation, and what it needs."""
+
+    macs: int
+    network_bytes: int = Field(description="weights, KV, inputs and outputs once, from the network alone")
+
+
+class SweepPoint(BaseModel):
+    """One length of a sweep: what `gemmule run arch` says of it, in short."""
+
+    value: int
+    phase: Literal["prefill", "decode"]
+    cycles: int
+    milliseconds: float
+    macs: int
+    network_bytes: int
+    operations_per_byte: float = Field(description="two a multiply-accumulate, over network_bytes")
+    utilization: float
+    roofline_fraction: float
+    parameters: int
+    cycles_per_token: float
+    cycles_by_operator: dict[str, int]
+
+
+class RunArch(Record):
+    """`gemmule run arch`: passes of a known architecture, by shape alone."""
+
+    architecture: str
+    source: str = Field(description="where its config.json stands")
+    parameters: int = Field(description="numbers of all tensors that the network reads, a tied head once")
+    network_layers: int
+    phase: Literal["prefill", "decode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    rows: int = Field(description="new rows of a pass, of each sequence")
+    batch: int = Field(description="sequences of a pass")
+    bits: Literal["int8", "int4"]
+    head_bits: Literal["int8", "int4"]
+    group: int = Field(description="rows of depth that share an int4 scale; 0: none")
+    context: int = Field(description="most positions that the program takes")
+    effort: int
+    passes: int
+    commands: int = Field(description="that ran")
+    program_commands: int
+    program_bytes: int
+    compile_seconds: float
+    simulation_seconds: float = Field(description="of all passes, warm")
+    clock_mhz: int
+    cycles: int
+    host_cycles: int = Field(description="launches and steps of the host, beside cycles")
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    tokens_per_second: float = Field(description="new rows over cycles and host_cycles at clock_mhz")
+    macs: int
+    network_bytes: int = Field(description="weights, KV, inputs and outputs once, from the network alone")
+    utilization: float = Field(description="MACs over cycles times MACs a cycle")
+    roofline_cycles: float = Field(description="cycles of network_bytes at peak bandwidth outside refresh")
+    roofline_fraction: float
+    dram_bytes: int
+    dram_bytes_by_purpose: dict[str, int]
+    scores: Literal["kept", "computed twice"]
+    layers: list[LayerOfModel]
+    operators: list[OperatorByShape]
+    sweep: list[SweepPoint] | None = Field(description="with --sweep: decode and prefill of each value")
 
 
 class CompileModel(Record):
@@ -325,6 +390,7 @@ class CacheClear(Record):
 
 RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "import": Import, "compile": CompileModel, "run-gemm": RunGemm, "run-model": RunModel,
+    "run-arch": RunArch,
     "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
     "cache-show": CacheShow, "cache-clear": CacheClear,
 }

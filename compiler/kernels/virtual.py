@@ -20,14 +20,16 @@ from gemmule.isa import Command, Dyn, Length, Unit
 from gemmule.operands import Memory
 
 __all__ = [
-    "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop", "Registers",
-    "SetDisplacement", "Step", "Value", "leaves", "rotation",
+    "HEAD_WEIGHTS", "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop",
+    "Registers", "SetDisplacement", "Step", "Value", "leaves", "rotation",
 ]
 
 
 NO_DYN = (Dyn.NONE, 0, 0)
 WEIGHTS = "weights"
-"""Region of what streams."""
+"""Region of what streams: the layers' weights."""
+HEAD_WEIGHTS = "head weights"
+"""Region of the head's, where offsets of 32 bits do not reach beyond the layers'."""
 STATIC = "static"
 """Region of what is small and stays: column parameters, gamma, tables."""
 
@@ -239,11 +241,19 @@ class Builder:
 
     def constant(self, region: str, content: Constant) -> int:
         """Place content at the end of a region; returns its offset, aligned to a burst where it is large."""
-        align = self.config.dim if region == STATIC else max(self.config.burst_bytes, 64)
-        offset = -(-self.sizes.get(region, 0) // align) * align
+        offset = self._aligned(region, self.sizes.get(region, 0))
         self.sizes[region] = offset + content.size
         self.constants.setdefault(region, []).append((offset, content))
         return offset
+
+    def _aligned(self, region: str, size: int) -> int:
+        align = self.config.dim if region == STATIC else max(self.config.burst_bytes, 64)
+        return -(-size // align) * align
+
+    def leave_room(self, before: Mapping[str, int], copies: int) -> None:
+        """Let each region grow ``copies`` times more by what it has grown by since it had the sizes ``before``."""
+        for region, size in before.items():
+            self.sizes[region] += copies * (self._aligned(region, self.sizes[region]) - self._aligned(region, size))
 
     def reserve(self, region: str, size: int) -> None:
         """A region without content of the network."""

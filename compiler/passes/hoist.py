@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from gemmule.compiler.kernels.attention import CACHE, OLD
-from gemmule.compiler.kernels.virtual import STATIC, WEIGHTS, Buffer, Item, Loop, SetDisplacement, Step, leaves
+from gemmule.compiler.kernels.virtual import (
+    HEAD_WEIGHTS,
+    STATIC,
+    WEIGHTS,
+    Buffer,
+    Item,
+    Loop,
+    SetDisplacement,
+    Step,
+    leaves,
+)
 from gemmule.config import Config
 from gemmule.isa import MoveFlag, Unit
 
@@ -19,6 +29,7 @@ __all__ = ["hoist"]
 
 LATE = 1.5
 """Exponent by which loads between those of cached rows gather at the end: behind the last one most has to be hidden."""
+STREAMS = (WEIGHTS, HEAD_WEIGHTS)
 
 
 @dataclass
@@ -43,7 +54,7 @@ def hoist(items: Sequence[Item], config: Config) -> list[Item]:
 
 
 def _moves(item: Item) -> bool:
-    return isinstance(item, Step) and item.unit is Unit.LOAD and item.region in (WEIGHTS, STATIC, OLD)
+    return isinstance(item, Step) and item.unit is Unit.LOAD and item.region in (*STREAMS, STATIC, OLD)
 
 
 def _buffers(item: Item) -> tuple[Buffer, ...]:
@@ -58,7 +69,7 @@ def _earliest(items: Sequence[Item]) -> list[_Load]:
     latest = gathered = -1
     for i, item in enumerate(items):
         if isinstance(item, Step) and _moves(item):
-            latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region == WEIGHTS else -1,
+            latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region in STREAMS else -1,
                          *(touched.get(buffer, -1) for buffer in item.buffers))
             found.append(_Load(i, latest))
         elif isinstance(item, Step) and item.unit is Unit.LOAD and item.region != CACHE:

@@ -13,9 +13,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BACKENDS, PHASES
 
 if TYPE_CHECKING:
-    from gemmule.compiler.model_program import ModelProgram
     from gemmule.config import Config
-    from gemmule.sw.passes import Passes
 
 __all__ = ["model"]
 
@@ -82,7 +80,7 @@ def model(
                 passes.run(count, 1 if at + count == seq else 0)
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
-    record = _record(device, program, passes) | {
+    record = passes.record() | {
         "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend, "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
@@ -91,20 +89,6 @@ def model(
     out.write("run-model", device, record)
     if record["output_equals_interpreter"] is False:
         raise typer.Exit(1)
-
-
-def _record(device: Config, program: ModelProgram, passes: Passes) -> dict[str, Any]:
-    from gemmule.sim.roofline import roofline_cycles
-
-    ideal = roofline_cycles(passes.ideal_bytes, device)
-    return {
-        "passes": len(passes.results), "commands": sum(len(result.issue) for result in passes.results),
-        "program_commands": len(program.commands), "program_bytes": len(program.image), "cycles": passes.cycles,
-        "milliseconds": passes.cycles / device.host.clock_mhz / 1000,
-        "utilization": passes.macs / (passes.cycles * device.dim ** 2), "roofline_cycles": ideal,
-        "roofline_fraction": ideal / passes.cycles, "dram_bytes": sum(passes.moved.values()),
-        "dram_bytes_by_purpose": passes.moved, "layers": passes.layers(), "operators": passes.operators(),
-        "scores": "kept" if program.keeps_scores else "computed twice"}
 
 
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:

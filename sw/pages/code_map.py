@@ -102,6 +102,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("examples", ("tutorial",), "The tutorial as one file that runs."),
         Folder("examples/configs", (), "Configurations beside the presets, fuzzed like them."),
         Folder("examples/configs/unusual", (), "Odd ones, fuzzed now and then: `make fuzz FUZZ=`."),
+        Folder("examples/configs/large", (), "For models of billions of parameters, timed and not fuzzed."),
         Folder("tests", (), "Mirrors the folders above, bench helpers included; what the folders add:"),
     ),
 }
