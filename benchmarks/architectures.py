@@ -29,7 +29,7 @@ RUNS = (("gpt2", "base", "int8", 128), ("gpt2", "base", "int8", 512), ("gpt2", "
 REPEATS = 9
 KEPT = ("architecture", "config", "bits", "group", "seq", "cycles", "milliseconds", "tokens_per_second",
         "roofline_fraction", "network_bytes", "program_bytes", "commands", "simulation_seconds", "compile_seconds")
-PER_SECOND = {"GPUs' roof: 277 of 1,935 GB/s": 277 * 64 / 1935, "16 of 100 GB/s": 16 * 64 / 100}
+PER_SECOND = {"277 at 1,935 GB/s": 277 * 64 / 1935, "16 at 100 GB/s": 16 * 64 / 100}
 """Published tokens per second of Llama-2-7B scaled to 64 GB/s."""
 
 
@@ -46,7 +46,7 @@ def measure() -> dict[str, Any]:
         print(runs[-1], flush=True)
     gpt2 = {(run["bits"], run["seq"]): run["cycles"] for run in runs if run["architecture"] == "gpt2"}
     return {"schema": "gemmule/benchmark-architectures/1", "version": __version__, "load": os.getloadavg()[0],
-            "runs": runs, "int4_over_int8": {seq: gpt2["int4", seq] / gpt2["int8", seq] for seq in (128, 512)},
+            "repeats": REPEATS, "runs": runs, "int4_over_int8": {seq: gpt2["int4", seq] / gpt2["int8", seq] for seq in (128, 512)},
             "published_tokens_per_second": PER_SECOND}
 
 
