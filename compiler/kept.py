@@ -17,7 +17,7 @@ from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_kept"]
+__all__ = ["FOLDER", "compile_kept", "sources_sha256"]
 
 FOLDER = "programs"
 """Of the cache."""
@@ -26,7 +26,7 @@ SOURCES = ("*.py", "numerics/*.py", "compiler/**/*.py", "sim/verify/*.py", "sim/
 
 
 @cache
-def _sources() -> bytes:
+def sources_sha256() -> bytes:
     """SHA-256 of all sources that a program depends on."""
     package = Path(gemmule.__file__).resolve().parent
     files = sorted({path for pattern in SOURCES for path in package.glob(pattern)})
@@ -35,7 +35,7 @@ def _sources() -> bytes:
 
 def _path(sha256: str, config: Config, options: dict[str, Any]) -> Path:
     key = repr((sha256, config.sha256, sorted(options.items()))).encode()
-    return cache_root() / FOLDER / f"{config.name}-{hashlib.sha256(_sources() + key).hexdigest()[:16]}.pickle"
+    return cache_root() / FOLDER / f"{config.name}-{hashlib.sha256(sources_sha256() + key).hexdigest()[:16]}.pickle"
 
 
 def compile_kept(network: Network, sha256: str, config: Config, *, effort: int = 1, **options: Any) -> ModelProgram:

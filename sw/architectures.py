@@ -12,6 +12,7 @@ from gemmule.compiler.ideal import ideal_by_operation
 from gemmule.compiler.importers.architectures import Architecture
 from gemmule.compiler.ir import Graph, Network
 from gemmule.compiler.kept import compile_kept
+from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.passes.map import most_rows
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config
@@ -72,8 +73,8 @@ def _positions(graph: Graph, work: Work, rows: int) -> int:
     return work.context or (most if work.phase == "decode" else work.seq)
 
 
-def run_architecture(architecture: Architecture, config: Config, work: Work) -> dict[str, Any]:
-    """Compile and time; the record of `gemmule run arch` without its head.
+def run_architecture(architecture: Architecture, config: Config, work: Work, *, keep: bool = True) -> dict[str, Any]:
+    """Compile and time; the record of `gemmule run arch` without its head. ``keep``: the program, in the cache.
 
     Raises:
         CompileError: no importer knows the network, or it does not fit the device.
@@ -84,9 +85,13 @@ def run_architecture(architecture: Architecture, config: Config, work: Work) -> 
     graph = network.graph
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
     most = _positions(graph, work, rows)
-    name = hashlib.sha256(graph.model_dump_json().encode()).hexdigest()
-    program = compile_kept(network, f"by shape {name}", config, rows=rows, batch=work.batch, context=most, tokens=True,
-                           effort=work.effort)
+    options: dict[str, Any] = {
+        "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort}
+    if keep:
+        name = hashlib.sha256(graph.model_dump_json().encode()).hexdigest()
+        program = compile_kept(network, f"by shape {name}", config, **options)
+    else:
+        program = compile_best(network, config, **options)
     compiled = time.perf_counter()
     with Passes(program, network, "model", 0, True) as passes:
         _run(passes, rows, 0, 1)  # loads the compiled engine

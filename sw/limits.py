@@ -9,6 +9,7 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ARCHITECTURES", "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
+    "ENGINES",
     "LOOKUP_DEFAULT", "METHODS",
     "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
     "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "WEIGHTS", "Range", "check_choice",
@@ -24,6 +25,7 @@ BITS = WEIGHTS
 ARCHITECTURES = (
     "gpt2", "gpt2-medium", "gpt2-xl", "opt-125m", "opt-1.3b", "opt-6.7b", "tinyllama-1.1b", "phi-1.3b",
     "open-llama-7b", "llama-68m", "llama-2-7b", "mistral-7b")
+ENGINES = ("local", "ray", "dask")
 SWEPT = ("seq", "rows", "layers", "hidden")
 """What `gemmule run arch --sweep` can change."""
 METHODS_OF_ROUNDING = ("nearest", "second-order")

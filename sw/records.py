@@ -201,6 +201,80 @@ class RunArch(Record):
     sweep: list[SweepPoint] | None = Field(description="with --sweep: decode and prefill of each value")
 
 
+class SweepRow(BaseModel):
+    """One point; numbers are null where it has an error."""
+
+    run: str
+    config: dict[str, Any] = Field(description="fields that the sweep sets, and `config`, which has the others")
+    workload: dict[str, Any]
+    config_sha256: str | None = Field(description="of all fields; null where they break a rule")
+    name: str = Field(description="of the workload")
+    error: str | None
+    mesh: int | None = Field(description="multipliers")
+    memory_bits: int | None = Field(description="of scratchpad and accumulator")
+    cycles: int | None
+    milliseconds: float | None
+    utilization: float | None
+    roofline_fraction: float | None
+    dram_bytes: int | None
+    macs: int | None
+    seconds: float = Field(description="that the point took, compilation included")
+    version: str
+    finished: str = Field(description="UTC")
+    pareto: bool = Field(description="no other point of its workload beats it in cycles and cost")
+
+
+class SweepOutput(Record):
+    """`gemmule sweep`: a grid of configurations with workloads."""
+
+    file: str
+    db: str
+    run: str
+    engine: Literal["local", "ray", "dask"]
+    jobs: int
+    cost: Literal["mesh", "memory_bits"]
+    points: int
+    evaluated: int = Field(description="of them by this command; the others were there")
+    rows: list[SweepRow]
+    differing: list[dict[str, Any]] | None = Field(description="with --compare: points whose cycles or errors differ")
+
+
+class MemoryOfDevice(BaseModel):
+    """One memory."""
+
+    name: str
+    bytes: int
+    rows: int | None
+    banks: int
+    read_bytes_per_cycle: float = Field(description="all ports together")
+    write_bytes_per_cycle: float
+
+
+class NetworkThatFits(BaseModel):
+    """A known architecture on this device, int8."""
+
+    name: str
+    parameters: int
+    weight_bytes: int | None = Field(description="with column parameters; null: no importer reads it")
+    kv_bytes_per_position: int | None = Field(description="of the cache, heads padded to whole rows")
+    tokens_per_second_at_most: float | None = Field(description="the roofline's, behind no context")
+    context: int = Field(description="the longest; 0: it does not fit")
+    limit: str = Field(description="what the context is limited by, or why it does not fit")
+
+
+class Info(Record):
+    """`gemmule info`: a device's sizes."""
+
+    clock_mhz: int
+    macs_per_cycle: int
+    macs_per_second: float
+    dram_bytes_per_cycle: float = Field(description="outside refresh")
+    dram_bytes_per_second: float
+    ridge_macs_per_byte: float
+    memories: list[MemoryOfDevice]
+    networks: list[NetworkThatFits] | None = Field(description="null with --no-networks")
+
+
 class CompileModel(Record):
     """`gemmule compile`: an imported model as a program."""
 
@@ -390,7 +464,7 @@ class CacheClear(Record):
 
 RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "import": Import, "compile": CompileModel, "run-gemm": RunGemm, "run-model": RunModel,
-    "run-arch": RunArch,
+    "run-arch": RunArch, "sweep": SweepOutput, "info": Info,
     "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
     "cache-show": CacheShow, "cache-clear": CacheClear,
 }

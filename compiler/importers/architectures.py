@@ -23,6 +23,7 @@ _KEYS = {
     "layers": ("n_layer", "num_hidden_layers"), "hidden": ("n_embd", "hidden_size", "word_embed_proj_dim"),
     "inner": ("n_inner", "ffn_dim", "intermediate_size"), "heads": ("n_head", "num_attention_heads"),
     "kv_heads": ("num_key_value_heads",), "positions": ("n_positions", "max_position_embeddings"),
+    "vocab": ("vocab_size",),
 }
 """What can be changed, and how config.json of the families calls it."""
 
@@ -51,7 +52,7 @@ class Architecture:
 
     def resized(self, what: str, value: int) -> Architecture:
         """The same family with other ``layers``, ``hidden`` columns (heads and inner columns in proportion; the
-        columns of a head stay) or ``positions``.
+        columns of a head stay), ``positions`` or ``vocab``.
 
         Raises:
             CompileError: sizes that do not divide.
