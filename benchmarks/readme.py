@@ -1,4 +1,4 @@
-"""Fill pages from real output: README.md, drafting in docs/models.md, bodies in docs/bodies.md.
+"""Fill pages from real output: README.md, and parts of docs/models.md, bodies.md, compiler.md and encoders.md.
 
     python benchmarks/readme.py
 
@@ -60,7 +60,8 @@ def _decoding() -> list[tuple[str, ...]]:
     found, command = load("lossless"), _by("make drafting", "lossless")
     conditions, summaries = found["conditions"], {s["draft_length"]: s for s in found["summaries"]}
     prompts = (f"{len(found['rows'])} prompts of 2 to 8 lines from files that the models did not see "
-               f"([prompts](benchmarks/prompts.json)), {conditions['new_tokens']} new tokens, `{conditions['config']}`")
+               f"([prompts](sw/prompts/completion.json)), {conditions['new_tokens']} new tokens, "
+               f"`{conditions['config']}`")
     lengths = ", ".join(map(str, conditions["lengths"]))
     rows = [("runs with tokens equal to autoregressive decoding", f"{prompts}; draft lengths {lengths}",
              f"{sum(s['equal'] for s in summaries.values())} of {sum(s['prompts'] for s in summaries.values())}",
@@ -94,7 +95,7 @@ def _utilisation() -> list[tuple[str, ...]]:
         ("512x768x3072", "ws", "int8"), ("1x768x3072", "ws", "int8"), ("16x768x3072", "ws", "int8"),
         ("1x768x3072", "ws", "int4")))
     resident, decode = load("matrix_base")["rows"], load("decode_base")["rows"]
-    encoder = {row["program"]: row for row in load("encoder_base")["rows"]}
+    encoder = load("encoder_base")["whole"]
     eight = max(row["over 1 row"] for row in decode if row["rows"] == 8)
     busy = [row["DRAM bus busy"] for row in decode if row["rows"] == 1]
     contexts = ", ".join(str(row["context"]) for row in decode if row["rows"] == 1)
@@ -122,10 +123,10 @@ def _utilisation() -> list[tuple[str, ...]]:
         ("cycles of a pass over 8 rows over those of 1 row", f"small target, contexts {contexts}, `base`",
          f"at most {eight:.3f}", passes),
         ("DRAM bus busy in a pass over 1 row", "the same", f"{min(busy):.1%} to {max(busy):.1%}", passes),
-        ("share of peak MACs, attention", "12 heads of 64, sequence 128, exact softmax, random data, `base`",
-         f"{encoder['attention']['share of peak']:.1%}", layer),
-        ("share of peak MACs, whole encoder layer", "BERT-base sizes, sequence 128, random data, `base`",
-         f"{encoder['encoder layer']['share of peak']:.1%}", layer),
+        *((f"share of peak MACs, {row['program']}", f"{row['layers']} layers by shape, from start to interrupt, `base`",
+           f"{row['share of peak']:.1%}", layer) for row in encoder),
+        ("the same, attention alone", "12 heads of 64, exact softmax",
+         ", ".join(f"{row['share of peak, attention']:.1%}" for row in encoder), layer),
     ]
 
 
@@ -183,7 +184,7 @@ def bodies() -> str:
     """The tables of docs/bodies.md."""
     found = load("repeat")
     tables = []
-    for name in ("layers", "contexts", "greedy"):
+    for name in ("layers", "greedy"):
         rows = found[name]
         tables.append(table(tuple(rows[0]), [tuple(
             f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
@@ -191,8 +192,26 @@ def bodies() -> str:
     return "\n\n".join(tables)
 
 
+def encoder() -> str:
+    """The table of docs/compiler.md."""
+    return table(("sequence", "cycles", "share of peak MACs", "heads", "attention", "output", "MLP", "DRAM bytes"),
+                 [(row["program"].split()[-1], f"{row['cycles']:,}", f"{row['share of peak']:.2%}", *(
+                     f"{row[f'share of peak, {part}']:.2%}" for part in ("heads", "attention", "output", "mlp")),
+                   f"{row['DRAM bytes']:,}") for row in load("encoder_base")["whole"]])
+
+
+def sentences() -> str:
+    """The table of docs/encoders.md."""
+    found = load("sentences")
+    return table(("setting", "rank correlation", "largest difference of a similarity", "cosine with float, mean",
+                  "least"),
+                 [(row["setting"], f"{row['spearman']:.4f}", f"{row['largest_difference']:.3f}",
+                   f"{row['cosine_mean']:.4f}", f"{row['cosine_least']:.4f}") for row in found["rows"]])
+
+
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies}}
+         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies},
+         "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

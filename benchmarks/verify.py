@@ -13,7 +13,7 @@ from pathlib import Path
 from common import console, machine, write
 from rich.table import Table
 
-from gemmule.compiler.gemm import compile_gemm
+from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM
 from gemmule.config import load_config
 from gemmule.isa import COMMAND_BYTES
@@ -47,7 +47,7 @@ def main() -> None:
         "random, base, 1,000 commands": (generate(base, 1, 1000), "base"),
     }
     for m, k, n in ((512, 768, 3072), (2048, 3072, 768)):
-        program = compile_gemm(base, m, k, n)
+        program = compile_product(base, m, k, n)
         launches[f"product {m}x{k}x{n}"] = (program.launch("gemm", NO_DRAM, program.registers()), "base")
     table = Table("program", "commands", "commands per second, median", "best", box=None, pad_edge=False)
     record = {}

@@ -49,6 +49,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if pool and (batch > 1 or general):
         raise CompileError("cache rows by list (pool) are for a sequence alone and the plain program: compile with "
                            "batch=1 and without general=True")
+    if network.graph.encoder:
+        raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     operators = fuse(network.graph)
     if notes:
         notes.begin(network.graph, operators)

@@ -106,25 +106,28 @@ class GreedyLoop(Program):
             (0, 1), (0, few), (self.max_positions - 1, 1), (self.max_positions - few, few))]
 
 
-def compile_greedy(network: Network, config: Config, *, effort: int = 4, base_address: int = 0) -> GreedyLoop:
+def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: int = 1,
+                   base_address: int = 0) -> GreedyLoop:
     """Compile a quantised decoder to one program that takes any number of greedy steps.
 
-    ``effort``: mappings that are compared by the cycles of single passes. The gather of a step's token holds back the
-    loads behind it, so how many stand before it is chosen by the cycles of launches; then
-    the DRAM bank in which the image begins, as its commands come while weights do.
+    ``rows``: new rows of a single pass, whose program stands beside it. ``effort``: mappings that are compared by the
+    cycles of single passes. The gather of a step's token holds back the loads behind it, so how many stand before it
+    is chosen by the cycles of launches; then the DRAM bank in which the image begins, as its commands come while
+    weights do.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
     notes = Notes()
-    single = compile_best(network, config, effort=effort, rows=1, tokens=True, notes=notes, base_address=base_address)
+    single = compile_best(network, config, effort=effort, rows=rows, tokens=True, notes=notes,
+                          base_address=base_address)
     mapping, most = notes.mapping, single.max_positions
     if mapping is None:
         raise CompileError("a loop needs a mapping: the compiler is wrong")
     lowered = lower(network, config, fuse(network.graph), mapping, looped=True)
     bounds: Bounds = {
         Length.ROWS: (1, 1), Length.CONTEXT: (0, most - 1), Length.WANTED: (1, 1), Length.FIRST_WANTED: (0, 0),
-        Length.LEFT: (0, most), Length.ROW: (0, mapping.attention.moved(network.graph.attentions[0], config.dim, 1))}
+        Length.LEFT: (0, most), Length.ROW: (0, mapping.attention.moved(network.graph.attentions[0], config.dim, rows))}
     orders = list(schedule_greedy(lowered, config))
     bases = base_registers(orders[0])
     found = [with_straight_waits(emit(items, _placed(items, config, notes.apart), bases), config, bounds)

@@ -35,7 +35,8 @@ class Ideal:
 def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, batch: int = 1) -> Ideal:
     """A pass of ``rows`` new rows behind ``context`` cached ones; ``wanted`` rows give logits, or tokens.
 
-    Of each sequence of a batch as many.
+    Of each sequence of a batch as many. An encoder takes whole sequences: nothing is cached or left out, and behind its
+    layers only first rows count.
     """
     return sum(ideal_by_operation(graph, rows, context, wanted=wanted, tokens=tokens, batch=batch).values(), Ideal())
 
@@ -49,12 +50,14 @@ def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, to
     for node in graph.nodes:
         match node:
             case Linear():
-                head = node.name == graph.output
-                part = _linear(node, batch * wanted if head else every)
-                if head:
-                    part += Ideal(outputs=batch * wanted * 2 * (1 if tokens else graph.vocab))
+                part = _linear(node, batch if node.name in graph.heads else batch * wanted if node.name == graph.output
+                               else every)
+            case Norm() if _counted(graph, node):
+                part = Ideal()
             case Norm():
                 part = Ideal(weights=node.columns * (6 if node.mean else 2))
+            case Attention() if not node.causal:
+                part = Ideal(macs=2 * node.columns * batch * rows * rows)
             case Attention():
                 kv = 2 * node.kv_heads * node.head_dim * batch * (context + rows)
                 part = Ideal(kv=kv, macs=2 * node.columns * pairs)
@@ -64,9 +67,19 @@ def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, to
                 part = Ideal(inputs=4 * node.head_dim * every)
             case _:
                 part = Ideal()
+        if node.name == graph.output:
+            given = (batch if graph.heads else every) * node.columns if graph.encoder else batch * wanted * (
+                1 if tokens else graph.vocab)
+            part += Ideal(outputs=2 * given)
         name = node.name.rpartition(".")[2]
         found[name] = found.get(name, Ideal()) + part
     return found
+
+
+def _counted(graph: Graph, node: Norm) -> bool:
+    """Whether its factors are those of another norm, at another width."""
+    twin = graph.wide_norms.get(node.name)
+    return twin is not None and graph.by_name[twin].tensors["gamma"] == node.tensors["gamma"]
 
 
 def _linear(node: Linear, rows: int) -> Ideal:

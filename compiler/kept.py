@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import gemmule
+from gemmule.compiler.encoder import compile_encoder
+from gemmule.compiler.encoder_program import EncoderProgram
+from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.program import Program
+from gemmule.compiler.sources import sources
 from gemmule.config import Config
 from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_kept", "sources_sha256"]
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept"]
 
+Kind = TypeVar("Kind", bound=Program)
 FOLDER = "programs"
 """Of the cache."""
-SOURCES = ("*.py", "numerics/*.py", "compiler/**/*.py", "sim/verify/*.py", "sim/timing/*.py", "sim/*.py")
-"""What a program depends on, below the package."""
-
-
-@cache
-def sources_sha256() -> bytes:
-    """SHA-256 of all sources that a program depends on."""
-    package = Path(gemmule.__file__).resolve().parent
-    files = sorted({path for pattern in SOURCES for path in package.glob(pattern)})
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).digest()
-
 
 def _path(sha256: str, config: Config, options: dict[str, Any]) -> Path:
     key = repr((sha256, config.sha256, sorted(options.items()))).encode()
-    return cache_root() / FOLDER / f"{config.name}-{hashlib.sha256(sources_sha256() + key).hexdigest()[:16]}.pickle"
+    return cache_root() / FOLDER / f"{config.name}-{hashlib.sha256(sources() + key).hexdigest()[:16]}.pickle"
 
 
 def compile_kept(network: Network, sha256: str, config: Config, *, effort: int = 1, **options: Any) -> ModelProgram:
@@ -47,16 +41,38 @@ def compile_kept(network: Network, sha256: str, config: Config, *, effort: int =
     Raises:
         CompileError: it does not fit the configuration.
     """
-    path = _path(sha256, config, {**options, "effort": effort})
+    return _kept(ModelProgram, _path(sha256, config, {**options, "effort": effort}),
+                 lambda: compile_best(network, config, effort=effort, **options))
+
+
+def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, rows: int,
+              base_address: int) -> GreedyLoop:
+    """:func:`gemmule.compiler.greedy.compile_greedy`, likewise.
+
+    Raises:
+        CompileError: it does not fit the configuration.
+    """
+    options = {"effort": effort, "rows": rows, "base_address": base_address}
+    return _kept(GreedyLoop, _path(sha256, config, {**options, "loop": True}),
+                 lambda: compile_greedy(network, config, **options))
+
+
+def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int) -> EncoderProgram:
+    """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
+    return _kept(EncoderProgram, _path(sha256, config, {"sequence": sequence}),
+                 lambda: compile_encoder(network, config, sequence=sequence))
+
+
+def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:
     if path.is_file():
         try:
             found = pickle.loads(path.read_bytes())
         except Exception as error:  # whatever reading a pickle may raise
             say(f"the program in {path} is damaged ({type(error).__name__}): compiling it again")
         else:
-            if isinstance(found, ModelProgram):
+            if isinstance(found, kind):
                 return found
-    made = compile_best(network, config, effort=effort, **options)
+    made = make()
     try:
         write_atomically(path, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
     except OSError as error:

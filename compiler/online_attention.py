@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemmule import numerics
-from gemmule.compiler.attention import (
+from gemmule.compiler.attention_program import (
     OPERANDS,
     SLOTS,
     AttentionPlan,

@@ -353,7 +353,7 @@ def disassemble(command: Command) -> str:
         return _listed_control(command)
     known = OPERATIONS.get((command.unit, command.op))
     name = known.label if known else command.unit.label
-    values = dict(command.fields)
+    values = {name: command.fields[name] for name, _ in body_of(command.unit, command.op) if name in command.fields}
     parts = []
     for length in LENGTHS.get(command.unit, ()):
         reg, offset, cap = (values.pop(f"{length}_{part}", 0) for part in ("reg", "offset", "cap"))
@@ -367,5 +367,5 @@ def disassemble(command: Command) -> str:
     parts += [flag_name(command.unit, command.op, command.flags, bit) for bit in sorted(command.flags)]
     if command.waits:
         parts.append("waits " + ",".join(
-            f"{unit.label}:{distance}" for unit, distance in command.waits.items()))
+            f"{unit.label}:{distance}" for unit, distance in sorted(command.waits.items())))
     return f"{name:<20} {' '.join(parts)}" + (f"  # {command.note}" if command.note else "")

@@ -39,6 +39,10 @@ class Entry:
         return max(0.0, time.time() - self.used) / 86400
 
 
+KEPT = {"programs": "program", "mappings": "mapping"}
+"""Folders of files of the compiler, and what is in each."""
+
+
 def _size(path: Path) -> int:
     return sum(p.lstat().st_size for p in (path.rglob("*") if path.is_dir() else [path]) if not p.is_dir())
 
@@ -66,8 +70,8 @@ def _entry(path: Path) -> Entry | None:
     if path.parent.name == "compiled":
         times = [p.stat().st_mtime for p in path.glob("*.nb*")]
         return Entry(path, "compiled code", "", _size(path), max(times, default=path.stat().st_mtime))
-    if path.parent.name == "programs":
-        return Entry(path, "program", path.name.rpartition("-")[0], _size(path), path.stat().st_mtime)
+    if path.parent.name in KEPT:
+        return Entry(path, KEPT[path.parent.name], path.name.rpartition("-")[0], _size(path), path.stat().st_mtime)
     if not key:
         return None
     named, kind, built, partial = key.groups()
@@ -85,7 +89,7 @@ def entries() -> Iterator[Entry]:
     """All that is kept, without what dead processes left: that is removed."""
     sweep_builds()
     sweep_runs()
-    for folder in ("rtl", "compiled", "programs", "logs"):
+    for folder in ("rtl", "compiled", *KEPT, "logs"):
         for path in sorted((cache_root() / folder).glob("*")):
             try:
                 found = _entry(path)

@@ -6,9 +6,9 @@ import contextlib
 import os
 from dataclasses import dataclass
 
-from gemmule.compiler.gemm import check_size
+from gemmule.compiler.kernels.product import ProductShape
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.tile import plan_gemm
+from gemmule.compiler.mapping.product_formula import by_formula
 from gemmule.config import Config
 from gemmule.io.progress import say, working
 from gemmule.sw.device import RTL_DRAM_BYTES
@@ -65,15 +65,15 @@ def estimate(config: Config, shape: tuple[int, int, int], weights: WeightFormat,
         InputError: its data do not fit this computer's memory.
     """
     m, k, n = shape
-    check_size(config, m, k, n)
-    plan = plan_gemm(config, m, k, n, weights, dataflow)
-    tiles = ceil_div(m, plan.m) * ceil_div(k, plan.k * config.dim) * ceil_div(n, plan.n * config.dim)
+    found = by_formula(config, ProductShape(m=m, k=k, n=n, weights=weights), dataflow)
+    tile = found.mapping
+    tiles = ceil_div(m, tile.m) * ceil_div(k, tile.k * config.dim) * ceil_div(n, tile.n * config.dim)
     commands = round(COMMANDS_PER_TILE * tiles) + 8
     simulating = 0.0
     if backend is not None:
         simulating = commands / MODEL_COMMANDS if timing_only else m * k * n / MODEL_MACS
         if backend == "rtl":
-            simulating = plan.cycles / RTL_CYCLES
+            simulating = found.cycles / RTL_CYCLES
             if m * k + k * n + m * n > RTL_DRAM_BYTES:
                 raise InputError(f"--shape must fit the {RTL_DRAM_BYTES >> 20} MiB DRAM of --backend rtl, not "
                                  f"{m}x{k}x{n}: use --backend model or a smaller shape")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log2
 from typing import Protocol
 
 import numpy as np
 
 from gemmule.compiler.general_program import Answers
-from gemmule.compiler.ir import Rows
+from gemmule.compiler.ir import Graph, Rows
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import Program, Step
-from gemmule.compiler.quantize.scale import pair
 from gemmule.sim.result import Result
 from gemmule.sw.answers import Collected
 from gemmule.sw.device import Device
@@ -21,9 +19,9 @@ from gemmule.sw.kv import KV
 from gemmule.sw.paged import PagedKV
 from gemmule.sw.pieces import Piece, pieces
 from gemmule.sw.slots import HiddenSlots
-from gemmule.sw.step import Forward, Hidden, LayerRange, Want
+from gemmule.sw.step import Forward, Hidden, LayerRange, Want, exponent_scaling
 
-__all__ = ["Caches", "Runner", "append_rows", "forward_rows"]
+__all__ = ["Caches", "Runner", "append_rows", "forward_rows", "logit_scale"]
 
 Caches = KV | Sequence[KV]
 """Of a single sequence, or of each of a batch."""
@@ -140,9 +138,7 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
         raise ValueError(f"the largest logits of a row are at most {general.answers.top}, not {want.top}: take fewer, "
                          "or logits")
     ranges = _cut(layers or [LayerRange(first=0, count=graph.layers)], want.hidden)
-    scale = graph.by_name[graph.output].type.scale
-    assert isinstance(scale, float)
-    exponents = pair(scale / temperature * log2(np.e) * 1024) if temperature else None
+    exponents = exponent_scaling(logit_scale(graph), temperature) if temperature else None
     collected = Collected(want, answered, graph.vocab, exponents)
     hidden: dict[int, list[Hidden]] = {depth: [] for depth in want.hidden}
     stores = [part.end in hidden or number < len(ranges) - 1 for number, part in enumerate(ranges)]
@@ -169,6 +165,13 @@ def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached
         if count:
             collected.take(general, model.device.read_dram, index, to, count)
     return collected.forward(tuple(results), {depth: _joined(found) for depth, found in hidden.items()})
+
+
+def logit_scale(graph: Graph) -> float:
+    """``real = number * scale`` of a network's logits."""
+    scale = graph.by_name[graph.output].type.scale
+    assert isinstance(scale, float)
+    return scale
 
 
 def _cut(layers: Sequence[LayerRange], depths: Sequence[int]) -> list[LayerRange]:

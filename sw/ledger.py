@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Unit
+from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
+from gemmule.sw.reports.trace import LaunchRecord, StepRecord, Timeline
 
 __all__ = ["Ledger"]
 
@@ -39,9 +42,13 @@ class Ledger:
     units: dict[str, int] = field(default_factory=lambda: {u.label: 0 for u in Unit})
     dram_bytes: dict[str, int] = field(default_factory=dict)
     dram_busy_cycles: int = 0
+    timeline: Timeline | None = None
+    """Every launch and step, if a trace is wanted of them."""
 
-    def launch(self, model: str, result: Result) -> None:
-        """Charge one launch of ``model``."""
+    def launch(self, model: str, result: Result, commands: Sequence[Command] = ()) -> None:
+        """Charge one launch of ``model``, whose image has ``commands``."""
+        if self.timeline is not None:
+            self.timeline.append(LaunchRecord(self.cycles, model, result, commands))
         self.device_cycles += result.cycles
         self.host_cycles += self.config.host.launch_cycles
         self.launches[model] = self.launches.get(model, 0) + 1
@@ -55,7 +62,18 @@ class Ledger:
 
     def step(self) -> None:
         """Charge the host's work of one decoding step (accept, bookkeeping)."""
+        if self.timeline is not None:
+            self.timeline.append(StepRecord(self.cycles))
         self.host_cycles += self.config.host.step_cycles
+
+    def so_far(self) -> Self:
+        """A copy of the sums."""
+        return replace(self, launches=dict(self.launches), by_model=dict(self.by_model), units=dict(self.units),
+                       dram_bytes=dict(self.dram_bytes), timeline=None)
+
+    def cycles_of(self, model: str) -> int:
+        """A model's launches, the host's work for each included."""
+        return self.by_model.get(model, 0) + self.launches.get(model, 0) * self.config.host.launch_cycles
 
     @property
     def cycles(self) -> int:

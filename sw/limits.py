@@ -8,18 +8,18 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ARCHITECTURES", "BACKENDS", "BITS", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT",
-    "ENGINES",
-    "LOOKUP_DEFAULT", "METHODS",
-    "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS",
-    "PROMPT_BYTES", "ROWS", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "WEIGHTS", "Range", "check_choice",
-    "new_tokens", "resolve_pair",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT",
+    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
+    "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
+    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
 METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
+SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 ARCHITECTURES = (
@@ -29,7 +29,14 @@ ENGINES = ("local", "ray", "dask")
 SWEPT = ("seq", "rows", "layers", "hidden")
 """What `gemmule run arch --sweep` can change."""
 METHODS_OF_ROUNDING = ("nearest", "second-order")
+LENGTHS = ("constant", "heuristic", "confidence", "cost")
+ADAPTIVE_MOST = 8
+"""Tokens of a step at most where a schedule chooses and no option says how many."""
+LAUNCHES = ("pass", "step")
+VERIFY = ("match", "rejection")
+TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")
+CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 TARGETS = ("ecp5-85k",)
 DEFAULT, SMALL = MODELS = ("default", "small")
 """Bundled pairs of target and draft: one worth decoding, and one for RTL runs and quick tests."""
@@ -79,6 +86,7 @@ MINUTES = Range(1, 10**4, "minutes")
 PROGRAMS = Range(1, 10**6, "programs")
 SEEDS = Range(1, 9, "times")
 COMMANDS = Range(40, 1000, "commands")
+TOP_K = Range(1, 1 << 16, "tokens")
 SIZE = Range(1, 1 << 20, "rows or columns")
 
 

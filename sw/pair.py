@@ -12,7 +12,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kept import compile_kept
+from gemmule.compiler.greedy import GreedyLoop
+from gemmule.compiler.kept import compile_kept, loop_kept
 from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.compiler.model_program import ModelProgram
@@ -31,16 +32,20 @@ __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
 
 @dataclass(frozen=True)
 class Placed:
-    """A compiled model, and what stands in DRAM from its ``base_address`` on (uint8)."""
+    """A compiled model, what stands in DRAM from its ``base_address`` on (uint8), and its greedy loop if wanted."""
 
     program: ModelProgram
     dram: np.ndarray
+    loop: GreedyLoop | None = None
 
 
 class Place(Protocol):
-    """Compiles a model for a device, from an address of its DRAM on; ``general``: with the general program."""
+    """Compiles a model for a device, from an address of its DRAM on.
 
-    def __call__(self, config: Config, base: int, general: bool = False) -> Placed: ...
+    ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both.
+    """
+
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Pair:
         ends: tokens that end a text.
         encode: token ids of a prompt.
         decode: text of token ids, special tokens left out.
+        digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
     """
 
@@ -61,6 +67,7 @@ class Pair:
     ends: frozenset[int]
     encode: Callable[[str], list[int]]
     decode: Callable[[list[int]], str]
+    digests: tuple[str, ...]
     target: Place
     draft: Place | None
 
@@ -78,7 +85,8 @@ def bundled_pair(name: str = SMALL) -> Pair:
                      for role, model in models.items())
     return Pair(
         name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
-        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair), target=target, draft=draft)
+        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
+        digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
 
 def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
@@ -86,6 +94,9 @@ def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
         raise InputError(f"{option} {path} is a directory: `gemmule import {path} --calibrate TEXTFILE --out FILE` "
                          "first, then give the FILE")
     file = load_model(path)
+    if file.network.graph.encoder:
+        raise InputError(f"{option} {path} must be a decoder, not an encoder, whose rows see what follows them: it "
+                         "gives hidden rows or labels, not text")
     if file.tokenizer is None:
         raise InputError(f"{option} {path} has no tokenizer: import it again from a directory with tokenizer.json")
     return file, parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
@@ -116,7 +127,8 @@ def imported_pair(target: Path, draft: Path | None = None) -> Pair:
 
     return Pair(
         name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode, decode=decode,
-        target=_Imported(target, file), draft=_Imported(draft, other) if draft else None)
+        digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
+        draft=_Imported(draft, other) if draft else None)
 
 
 class _Imported:
@@ -124,10 +136,11 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
         self.path, self.file, self.bundled = path, file, bundled
-        self.kept: dict[tuple[Config, int, bool], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool], Placed] = {}
 
-    def __call__(self, config: Config, base: int, general: bool = False) -> Placed:
-        if (config, base, general) not in self.kept:
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False) -> Placed:
+        key = config, base, general, looped
+        if key not in self.kept:
             network = self.file.network
             graph, rows = network.graph, default_rows(network.graph, config)
             try:
@@ -137,12 +150,19 @@ class _Imported:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
-                    program = compile_kept(network, self.file.sha256, config, rows=rows, effort=default_effort(graph),
-                                           tokens=True, base_address=base, general=general)
+                    self.kept[key] = self._place(config, base, rows, general, looped)
                 except CompileError as error:
                     raise self._refused(config, error) from None
-                self.kept[config, base, general] = Placed(program, program.fill(network))
-        return self.kept[config, base, general]
+        return self.kept[key]
+
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool) -> Placed:
+        network, effort = self.file.network, default_effort(self.file.network.graph)
+        if looped:
+            loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
+            return Placed(loop.single, loop.fill(network), loop)
+        program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
+                               base_address=base, general=general)
+        return Placed(program, program.fill(network))
 
     def _refused(self, config: Config, why: object) -> InputError:
         what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from itertools import product
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from gemmule.compiler.ideal import ideal
+from gemmule.compiler.encoder_program import EncoderProgram
+from gemmule.compiler.ideal import Ideal, ideal
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.virtual import HEAD_WEIGHTS, STATIC, WEIGHTS
 from gemmule.compiler.model_program import ModelProgram
-from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.program import NO_DRAM, Step
 from gemmule.isa import CONTROL, Command, Unit
 from gemmule.resolve import FAULTS
 from gemmule.sim.result import Result
@@ -20,25 +22,122 @@ from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device import Device, DeviceError, open_device
 
-__all__ = ["Passes"]
+__all__ = ["EncoderPasses", "Passes", "Runs"]
 
 
-class Passes:
-    """Sequences of random tokens, as many as the program's batch, on one device.
+class Runs:
+    """Launches of a compiled network on a device, and what they took.
 
     A context manager: the RTL back end runs a process.
     """
 
-    def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
-        self.program, self.network, self.timing_only = program, network, timing_only
+    def __init__(self, program: ModelProgram | EncoderProgram, network: Network, backend: str, seed: int,
+                 timing_only: bool) -> None:
+        self.network, self.timing_only, self._program = network, timing_only, program
+        self._commands = program.commands
+        self._weights = {register for register, name in program.bases.items()
+                         if name in (WEIGHTS, HEAD_WEIGHTS, STATIC)}
         self.random = np.random.default_rng(seed)
         self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size)
-        self.cache, self.interpreter = Cache(network.graph), IntegerInterpreter(network)
-        self.cached, self.equal = 0, True
+        self.interpreter, self.equal = IntegerInterpreter(network), True
         self.results: list[Result] = []
         self.ideal_bytes = self.macs = 0
         if not timing_only:
             self.device.write_dram(program.base_address, program.fill(network).tobytes())
+
+    def _launch(self, program: ModelProgram | EncoderProgram, rows: Rows, step: Step, needed: Ideal) -> None:
+        """One pass.
+
+        Raises:
+            DeviceError: the device faulted.
+        """
+        device = self.device
+        if not self.timing_only:
+            for address, content in step.inputs:
+                device.write_dram(address, content.tobytes())
+        device.load(program.launch("pass", NO_DRAM, step.registers))
+        if isinstance(device, Simulator) and self.timing_only:
+            result = device.run(timing_only=True, indices=program.gathered(rows))
+        else:
+            result = device.run()
+        if result.fault:
+            raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+        self.ideal_bytes += needed.bytes
+        self.macs += needed.macs
+        self.results.append(result)
+
+    def layers(self) -> list[dict[str, int]]:
+        """Cycles of each layer, all passes together."""
+        raise NotImplementedError
+
+    @property
+    def cycles(self) -> int:
+        return sum(int(result.cycles) for result in self.results)
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """DRAM bytes of all passes: program, loads, stores."""
+        return {name: sum(result.dram_bytes[name] for result in self.results) for name in self.results[0].dram_bytes}
+
+    def operators(self) -> list[dict[str, Any]]:
+        """By operation of a layer, or of none: cycles, those in which its commands ran, bytes of weights.
+
+        ``cycles``: from the end of the operation before to its own, loads aside; they add up to all.
+        """
+        commands = self._commands
+        names = [_operation(command) for command in commands]
+        known = list(dict.fromkeys(name for name, command in zip(names, commands) if command.unit != CONTROL))
+        number = np.array([known.index(name) if name in known else 0 for name in names])
+        units = np.array([int(command.unit) for command in commands])
+        fixed = np.array([
+            command.fields["bytes"] * command.fields["rows_cap"]
+            if command.unit is Unit.LOAD and (
+                not command.fields.get("rows_reg", 0) or command.fields.get("base", 0) in self._weights)
+            else 0 for command in commands])
+        total = np.zeros((4, len(known)))
+        for result in self.results:
+            ran = (result.issue >= 0) & (units[result.places] != CONTROL)
+            places, took = result.places[ran], (result.finish - result.issue)[ran]
+            of, unit = number[places], units[places]
+            later = unit != Unit.LOAD
+            ends = np.maximum.accumulate(result.finish[ran][later])
+            ends[-1:] = result.cycles
+            spent = np.diff(ends, prepend=0)
+            moves = took > 1  # an empty block's does not
+            total += [np.bincount(of[chosen], weight, len(known)) for chosen, weight in (
+                (later, spent), (unit == Unit.MATRIX, took[unit == Unit.MATRIX]),
+                (unit == Unit.VECTOR, took[unit == Unit.VECTOR]), (moves, fixed[places][moves]))]
+        rows = total.astype(np.int64).T.tolist()
+        keys = ("cycles", "matrix_cycles", "vector_cycles", "weight_bytes")
+        return [{"name": name, **dict(zip(keys, row))} for name, row in zip(known, rows, strict=True) if any(row)]
+
+    def record(self) -> dict[str, Any]:
+        """What all passes took, for ``--json``."""
+        config, program = self._program.config, self._program
+        ideal_cycles = roofline_cycles(self.ideal_bytes, config)
+        return {
+            "passes": len(self.results), "commands": sum(len(result.issue) for result in self.results),
+            "program_commands": len(program.commands), "program_bytes": len(program.image), "cycles": self.cycles,
+            "milliseconds": self.cycles / config.host.clock_mhz / 1000,
+            "utilization": self.macs / (self.cycles * config.dim ** 2), "roofline_cycles": ideal_cycles,
+            "roofline_fraction": ideal_cycles / self.cycles, "dram_bytes": sum(self.moved.values()),
+            "dram_bytes_by_purpose": self.moved, "layers": self.layers(), "operators": self.operators(),
+            "scores": "kept" if getattr(program, "keeps_scores", True) else "computed twice"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.device.close()
+
+
+class Passes(Runs):
+    """Sequences of random tokens, as many as the program's batch, on one device."""
+
+    def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
+        super().__init__(program, network, backend, seed, timing_only)
+        self.program, self.cache, self.cached = program, Cache(network.graph), 0
 
     def fill_cache(self, length: int) -> None:
         """Random keys and values, as if ``length`` tokens of each sequence had been passed."""
@@ -63,37 +162,15 @@ class Passes:
         program, graph, device = self.program, self.network.graph, self.device
         batch = program.batch
         tokens = Rows.ragged(self.random.integers(0, graph.vocab, (batch, rows)).tolist(), [self.cached] * batch)
-        step = program.step(tokens, wanted)
-        if not self.timing_only:
-            for address, content in step.inputs:
-                device.write_dram(address, content.tobytes())
-        device.load(program.launch("pass", NO_DRAM, step.registers))
-        if isinstance(device, Simulator) and self.timing_only:
-            result = device.run(timing_only=True, indices=program.gathered(tokens))
-        else:
-            result = device.run()
-        if result.fault:
-            raise DeviceError(f"device fault {FAULTS[result.fault]} at command {result.fault_index}")
+        self._launch(program, tokens, program.step(tokens, wanted), ideal(
+            graph, rows, self.cached, wanted=wanted, tokens=program.tokens, batch=batch))
         if not self.timing_only:
             expected = self.interpreter.forward(tokens, self.cache).reshape(batch, rows, -1)[:, rows - wanted:]
             if wanted:
                 found = program.logits_of(device.read_dram, tokens, wanted if batch == 1 else len(tokens))
                 found = found.reshape(batch, -1, graph.vocab)
                 self.equal &= bool(np.array_equal(found[:, found.shape[1] - wanted:], expected))
-        needed = ideal(graph, rows, self.cached, wanted=wanted, tokens=program.tokens, batch=batch)
-        self.ideal_bytes += needed.bytes
-        self.macs += needed.macs
-        self.results.append(result)
         self.cached += rows
-
-    @property
-    def cycles(self) -> int:
-        return sum(int(result.cycles) for result in self.results)
-
-    @property
-    def moved(self) -> dict[str, int]:
-        """DRAM bytes of all passes: program, loads, stores."""
-        return {name: sum(result.dram_bytes[name] for result in self.results) for name in self.results[0].dram_bytes}
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first command to the next one's, all passes together."""
@@ -107,54 +184,41 @@ class Passes:
                 found[i] += end - begin
         return [{"layer": i, "cycles": cycles} for i, cycles in enumerate(found)]
 
-    def operators(self) -> list[dict[str, Any]]:
-        """By operation of a layer, or of none: cycles, those in which its commands ran, bytes of weights.
 
-        ``cycles``: from the end of the operation before to its own, loads aside; they add up to all.
+class EncoderPasses(Runs):
+    """Sequences of random tokens through an encoder, one after another."""
+
+    def __init__(self, program: EncoderProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
+        super().__init__(program, network, backend, seed, timing_only)
+        self.program = program
+
+    def run(self, length: int) -> None:
+        """A sequence of random tokens and token types; its output is compared.
+
+        Raises:
+            DeviceError: the device faulted.
         """
-        commands = self.program.commands
-        names = [_operation(command) for command in commands]
-        known = list(dict.fromkeys(name for name, command in zip(names, commands) if command.unit != CONTROL))
-        number = np.array([known.index(name) if name in known else 0 for name in names])
-        units = np.array([int(command.unit) for command in commands])
-        fixed = np.array([
-            command.fields["bytes"] * command.fields["rows_cap"]
-            if command.unit is Unit.LOAD and not command.fields.get("rows_reg", 0) else 0 for command in commands])
-        total = np.zeros((4, len(known)))
+        program, graph = self.program, self.network.graph
+        rows = Rows.chain(self.random.integers(0, graph.vocab, length).tolist()).typed(
+            self.random.integers(0, graph.types, length))
+        self._launch(program, rows, program.step(rows), ideal(graph, length, 0, wanted=0, tokens=False))
+        if not self.timing_only:
+            found = program.read_output(self.device.read_dram, length)
+            expected = self.interpreter.forward(rows, Cache(graph))
+            self.equal &= bool(np.array_equal(found, expected[:len(found)]))
+
+    def layers(self) -> list[dict[str, int]]:
+        """Cycles from each layer's first product to the next one's, all sequences together."""
+        found = np.zeros(self.network.graph.layers, dtype=np.int64)
         for result in self.results:
-            ran = (result.issue >= 0) & (units[result.places] != CONTROL)
-            places, took = result.places[ran], (result.finish - result.issue)[ran]
-            of, unit = number[places], units[places]
-            later = unit != Unit.LOAD
-            ends = np.maximum.accumulate(result.finish[ran][later])
-            ends[-1:] = result.cycles
-            spent = np.diff(ends, prepend=0)
-            total += [np.bincount(of[chosen], weight, len(known)) for chosen, weight in (
-                (later, spent), (unit == Unit.MATRIX, took[unit == Unit.MATRIX]),
-                (unit == Unit.VECTOR, took[unit == Unit.VECTOR]), (slice(None), fixed[places]))]
-        rows = total.astype(np.int64).T.tolist()
-        keys = ("cycles", "matrix_cycles", "vector_cycles", "weight_bytes")
-        return [{"name": name, **dict(zip(keys, row))} for name, row in zip(known, rows, strict=True) if any(row)]
-
-    def record(self) -> dict[str, Any]:
-        """What all passes took, for ``--json``."""
-        config, program = self.program.config, self.program
-        ideal_cycles = roofline_cycles(self.ideal_bytes, config)
-        return {
-            "passes": len(self.results), "commands": sum(len(result.issue) for result in self.results),
-            "program_commands": len(program.commands), "program_bytes": len(program.image), "cycles": self.cycles,
-            "milliseconds": self.cycles / config.host.clock_mhz / 1000,
-            "utilization": self.macs / (self.cycles * config.dim ** 2), "roofline_cycles": ideal_cycles,
-            "roofline_fraction": ideal_cycles / self.cycles, "dram_bytes": sum(self.moved.values()),
-            "dram_bytes_by_purpose": self.moved, "layers": self.layers(), "operators": self.operators(),
-            "scores": "kept" if program.keeps_scores else "computed twice"}
-
-    def __enter__(self) -> Passes:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.device.close()
+            begins, before = [], ""
+            for place, issue in zip(result.places, result.issue, strict=True):
+                if self._commands[place].unit is Unit.MATRIX and issue >= 0:
+                    name = _operation(self._commands[place])
+                    begins += [int(issue)] if name == "key" and before not in ("key", "value", "query") else []
+                    before = name
+            found += np.diff([*begins, int(result.cycles)])
+        return [{"layer": i, "cycles": int(cycles)} for i, cycles in enumerate(found)]
 
 
 def _operation(command: Command) -> str:

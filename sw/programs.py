@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule.compiler.gemm import INT8, GemmProgram, compile_gemm
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.product import ProductMapping
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.product import INT8, ProductProgram, compile_product
 from gemmule.config import Config
 from gemmule.numerics import requant, requant_store
 from gemmule.sim.launch import Launch
@@ -25,19 +26,19 @@ __all__ = ["Product", "bundled_program", "decode_launch", "product"]
 class Product:
     """A compiled product with random operands and its expected result (int8 ``[m, n]``)."""
 
-    program: GemmProgram
+    program: ProductProgram
     case: Launch
     expected: np.ndarray
 
 
 def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: WeightFormat = INT8,
-            dataflow: str = "ws") -> Product:
-    """A product on random operands, requantised so that results fill the int8 range.
+            dataflow: str = "ws", mapping: ProductMapping | None = None) -> Product:
+    """A product on random operands, requantised so that results fill the int8 range; by default the formula's mapping.
 
     Raises:
         CompileError: the shape does not fit.
     """
-    program = compile_gemm(config, m, k, n, weights=weights, dataflow=dataflow)
+    program = compile_product(config, m, k, n, weights=weights, dataflow=dataflow, mapping=mapping)
     rng = np.random.default_rng(seed)
     a = rng.integers(-128, 128, (m, k), dtype=np.int8)
     half = 1 << weights.bits - 1

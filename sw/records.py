@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gemmule import __version__
 from gemmule.config import Config
+from gemmule.sw.errors import InputError
 
-__all__ = ["RECORDS", "Record", "complete"]
+__all__ = ["RECORDS", "Record", "check", "complete"]
 
 
 class Record(BaseModel):
@@ -24,6 +25,20 @@ class Record(BaseModel):
         description="SHA-256 of the configuration as JSON with all fields, keys sorted, without spaces")
 
 
+class Baseline(BaseModel):
+    """Autoregressive decoding of the same prompt, for comparison."""
+
+    new_tokens: int
+    cycles: int
+    prefill_cycles: int
+    cycles_per_token: float
+    tokens_per_second: float
+    host_cycles: int
+    cycles_by_model: dict[str, int]
+    cycles_by_unit: dict[str, int]
+    dram_bytes: int
+
+
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
@@ -33,6 +48,12 @@ class Generate(Record):
     backend: Literal["model", "rtl"]
     seed: int
     num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
+    temperature: float = Field(description="0: greedy")
+    top_k: int | None
+    top_p: float | None
+    verify: Literal["greedy", "match", "rejection"]
+    draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens")
@@ -53,6 +74,7 @@ class Generate(Record):
     tokens_per_step: float
     drafted_tokens: int
     acceptance: float = Field(description="accepted over drafted tokens")
+    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
     accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
     target_passes: int
     draft_passes: int
@@ -63,7 +85,76 @@ class Generate(Record):
     bound: Literal["memory", "compute"] = Field(description="the busier of DRAM bus and matrix unit")
     distinct_4grams: float
     speedup_over_ar: float | None = Field(description="null without a baseline")
-    same_tokens_as_ar: bool | None = Field(description="null without a baseline")
+    same_tokens_as_ar: bool | None = Field(description="null without a baseline, and where only the law is the same")
+    ar: Baseline | None = Field(description="null without a baseline, and with method ar")
+    draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
+    theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
+    decode_speedup: float | None = Field(description="measured, without the prompt")
+
+
+class BenchRow(BaseModel):
+    """One way to decode, on the prompts of a category (`all`: of all)."""
+
+    method: Literal["ar", "draft", "pld", "always", "never"]
+    category: str
+    temperature: float
+    num_speculative_tokens: int
+    verify: Literal["greedy", "match", "rejection"]
+    prompts: int
+    equal_to_ar: int | None = Field(description="texts equal token by token; null where only the law is the same")
+    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides")
+    speedup_median: float
+    speedup_min: float
+    speedup_max: float
+    slower_than_ar: float = Field(description="share of prompts")
+    speedup_by_launch_cycles: dict[str, float] = Field(description="by the host's cycles a launch")
+    tokens: int
+    cycles_per_token: float
+    tokens_per_step: float
+    acceptance: float = Field(description="accepted over drafted tokens")
+    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
+    target_calls: int
+    draft_calls: int
+    extra_parameters: int = Field(description="weights of the draft model")
+    distinct_4grams: float = Field(description="mean over prompts")
+    draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
+    theoretical_speedup: float | None = Field(description="mean over prompts, without their prefill")
+    decode_speedup: float | None = Field(description="measured, like it")
+
+
+class BenchPrompt(BaseModel):
+    """A prompt that was decoded."""
+
+    category: str
+    name: str
+    tokens: int
+
+
+class Bench(Record):
+    """`gemmule bench`: decoding methods side by side."""
+
+    model: str
+    backend: Literal["model", "rtl"]
+    seed: int
+    max_new_tokens: int
+    launch: Literal["pass", "step"]
+    top_k: int | None
+    top_p: float | None
+    rows: list[BenchRow]
+    prompts: list[BenchPrompt]
+
+
+class SearchOfProduct(BaseModel):
+    """How the mapping of a product was found."""
+
+    method: Literal["exhaustive", "optuna", "cp-sat"]
+    cycles_formula: int = Field(description="of the formula's mapping, with which every search begins")
+    simulated: int = Field(description="mappings, the formula's among them")
+    pruned: int = Field(description="mappings that could not win by what the mesh and the bus must do at least")
+    certified: bool = Field(description="no mapping of the space takes fewer cycles")
+    search_seconds: float = Field(description="when the search was made; what it found is kept in the cache folder")
+    mapping: dict[str, Any] = Field(description="the one that won")
+    tried: list[dict[str, Any]] | None = Field(description="with --explain: mappings, and their cycles")
 
 
 class RunGemm(Record):
@@ -86,6 +177,7 @@ class RunGemm(Record):
     dram_bound: float = Field(description="share of cycles in which the DRAM bus moves data")
     roofline_fraction: float = Field(description="roofline_cycles over cycles")
     bound: Literal["memory", "compute"] = Field(description="what needs more cycles at its peak: DRAM bus or mesh")
+    search: SearchOfProduct | None = Field(description="null with --search formula")
     simulation_seconds: float
     correct: bool | None = Field(description="the result equals numpy's; null with --timing-only")
     counters: dict[str, dict[str, int]] = Field(description="by unit, cycles by cause (docs/registers.md)")
@@ -112,8 +204,8 @@ class RunModel(Record):
     """`gemmule run model`: passes of an imported model."""
 
     file: str
-    phase: Literal["prefill", "decode"]
-    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    phase: Literal["prefill", "decode", "encode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
     backend: Literal["model", "rtl"]
@@ -311,10 +403,14 @@ class Import(Record):
     window: int = Field(description="tokens of a window")
     calibration_windows: int
     evaluation_windows: int
-    perplexity_float: float
-    perplexity_int: float
+    perplexity_float: float | None = Field(description="null for encoders")
+    perplexity_int: float | None
     layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
-    logits_error: float = Field(description="relative RMS of the logits, everything in integers")
+    logits_error: float = Field(
+        description="relative RMS of the output (logits, an encoder's hidden rows), everything in integers")
+    cosine_mean: float | None = Field(
+        description="of an encoder's output rows in float and in integers, on average; null for decoders")
+    cosine_least: float | None = Field(description="of the row that is farthest off")
     node_error: dict[str, float] = Field(description="relative RMS of each operation, from float values before it")
 
 
@@ -463,10 +559,10 @@ class CacheClear(Record):
 
 
 RECORDS: dict[str, type[Record]] = {
-    "generate": Generate, "import": Import, "compile": CompileModel, "run-gemm": RunGemm, "run-model": RunModel,
-    "run-arch": RunArch, "sweep": SweepOutput, "info": Info,
-    "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
-    "cache-show": CacheShow, "cache-clear": CacheClear,
+    "generate": Generate, "bench": Bench, "import": Import, "compile": CompileModel, "run-gemm": RunGemm,
+    "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "info": Info, "cosim": Cosim, "fuzz": Fuzz,
+    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
+    "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1
@@ -479,3 +575,21 @@ def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dic
         "config": config.name if config else None,
         "config_sha256": config.sha256 if config else None, **fields})
     return record.model_dump(by_alias=True, exclude_unset=True)
+
+
+def check(record: dict[str, Any], where: str) -> None:
+    """Refuse what no command of this version wrote.
+
+    Raises:
+        InputError: the schema is not known, or the record does not follow it; the first place is named.
+    """
+    name = str(record.get("schema", ""))
+    command = name.removeprefix("gemmule/").removesuffix(f"/{VERSION}")
+    if name != f"gemmule/{command}/{VERSION}" or command not in RECORDS:
+        raise InputError(f"{where} must be what --json of a command of this version wrote, not of schema {name!r}")
+    try:
+        RECORDS[command].model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: {place} does not follow {name} ({first['msg']}): write the file again") from None

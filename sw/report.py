@@ -13,20 +13,27 @@ from rich.text import Text
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
 from gemmule.sw.decoding.generate import Generation
+from gemmule.sw.decoding.theory import acceptance_by_position, theory
 from gemmule.sw.pair import Pair
 
-__all__ = ["counters_table", "generation_json", "print_generation"]
+__all__ = ["counters_table", "distinct", "generation_json", "print_generation"]
 
 ENDED = {
     "length": "ended at --max-new-tokens", "stop": "ended at a token that ends a text",
     "context": "ended because the context is full",
 }
+MOST_POSITIONS = 7
 UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
-def generation_json(run: Generation, reference: Generation | None, pair: Pair) -> dict[str, Any]:
-    """The numbers of a run; ``speedup_over_ar`` is whole-run cycles of autoregressive decoding over
-    this run's, host and prefill counted on both sides (None without a reference)."""
+def generation_json(run: Generation, reference: Generation | None, pair: Pair, *,
+                    same_text: bool = True) -> dict[str, Any]:
+    """The numbers of a run.
+
+    ``speedup_over_ar``: cycles a token of autoregressive decoding over this run's, host and prefill counted on both
+    sides (None without a reference). ``same_text``: the rule says that both have the same tokens.
+    """
+    expected = theory(run, reference) if reference else None
     ledger = run.ledger
     clock = ledger.config.host.clock_mhz
     matrix = ledger.units[Unit.MATRIX.label] / max(1, ledger.device_cycles)
@@ -40,13 +47,14 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair) -
         "tokens_per_second": len(run.tokens) * clock * 1e6 / ledger.cycles,
         "device_cycles": ledger.device_cycles,
         "host_cycles": ledger.host_cycles,
-        "prefill_cycles": run.prefill_cycles,
+        "prefill_cycles": run.prefill.cycles,
         "cycles_per_token": ledger.cycles / max(1, len(run.tokens)),
         "cycles_by_model": ledger.by_model,
         "cycles_by_unit": ledger.units | {"host": ledger.host_cycles},
         "tokens_per_step": run.tokens_per_step,
         "drafted_tokens": run.drafted,
         "acceptance": run.acceptance,
+        "acceptance_by_position": acceptance_by_position(run.steps),
         "accept_histogram": _histogram(run),
         "target_passes": ledger.launches.get("target", 0),
         "draft_passes": ledger.launches.get("draft", 0),
@@ -55,10 +63,30 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair) -
         "dram_bytes_by_purpose": ledger.dram_bytes,
         "dram_bound": ledger.dram_bound,
         "bound": "memory" if ledger.dram_bound >= matrix else "compute",
-        "distinct_4grams": _distinct(run.tokens, 4),
-        "speedup_over_ar": reference.ledger.cycles / ledger.cycles if reference else None,
-        "same_tokens_as_ar": reference.tokens == run.tokens if reference else None,
+        "distinct_4grams": distinct(run.tokens, 4),
+        "speedup_over_ar": _speedup(run, reference) if reference else None,
+        "same_tokens_as_ar": reference.tokens == run.tokens if reference and same_text else None,
+        "ar": _baseline(reference) if reference and reference is not run else None,
+        "draft_cost": expected.draft_cost if expected else None,
+        "theoretical_speedup": expected.speedup if expected else None,
+        "decode_speedup": expected.measured if expected else None,
     }
+
+
+def _baseline(run: Generation) -> dict[str, Any]:
+    """What a report compares with."""
+    ledger = run.ledger
+    return {
+        "new_tokens": len(run.tokens), "cycles": ledger.cycles, "prefill_cycles": run.prefill.cycles,
+        "cycles_per_token": ledger.cycles / max(1, len(run.tokens)),
+        "tokens_per_second": len(run.tokens) * ledger.config.host.clock_mhz * 1e6 / ledger.cycles,
+        "host_cycles": ledger.host_cycles, "cycles_by_model": ledger.by_model,
+        "cycles_by_unit": ledger.units | {"host": ledger.host_cycles}, "dram_bytes": sum(ledger.dram_bytes.values())}
+
+
+def _speedup(run: Generation, reference: Generation) -> float:
+    """By cycles a token: sampled texts may end at different places."""
+    return reference.ledger.cycles * max(1, len(run.tokens)) / (run.ledger.cycles * max(1, len(reference.tokens)))
 
 
 def _histogram(run: Generation) -> dict[str, int]:
@@ -68,16 +96,16 @@ def _histogram(run: Generation) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: int(item[0])))
 
 
-def _distinct(tokens: list[int], n: int) -> float:
+def distinct(tokens: list[int], n: int) -> float:
     """Share of distinct n-grams: repeated text flatters every drafter."""
     grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
     return len(set(grams)) / max(1, len(grams))
 
 
 def print_generation(console: Console, prompt: str, ids: list[int], run: Generation, reference: Generation | None,
-                     method: str, backend: str, pair: Pair) -> None:
+                     method: str, backend: str, pair: Pair, *, same_text: bool = True) -> None:
     """Print the text and the table."""
-    record = generation_json(run, reference, pair)
+    record = generation_json(run, reference, pair, same_text=same_text)
     body = Text(_printable(prompt), style="dim")
     body.append(_printable(record["text"]), style="bold")
     console.print(Panel(body, title=f"{pair.name} model, {method} on {backend}: {len(ids)} prompt tokens, "
@@ -93,9 +121,10 @@ def print_generation(console: Console, prompt: str, ids: list[int], run: Generat
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")
     if reference is not None and reference is not run:
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
+        text = f"text {same}" if same_text else "text drawn by the law of"
         console.print(
             f"speed-up over autoregressive decoding on the same device, host counted: "
-            f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; text {same} autoregressive decoding")
+            f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; {text} autoregressive decoding")
 
 
 def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
@@ -113,6 +142,8 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
 
     row("tokens per step", lambda r: f"{r['tokens_per_step']:.2f}")
     row("acceptance", lambda r: f"{r['acceptance']:.1%}" if r["drafted_tokens"] else "-")
+    row("  by position, of those reached",
+        lambda r: " ".join(f"{share:.0%}" for share in r["acceptance_by_position"][:MOST_POSITIONS]) or "-")
     row("accepted per step (count: steps)",
         lambda r: " ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()))
     row("target / draft passes", lambda r: f"{r['target_passes']} / {r['draft_passes']}")
@@ -127,6 +158,9 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
     row("busy cycles per token by unit (they overlap)", lambda r: "")
     for unit in UNITS:
         row(f"  {unit.label}", per_token(lambda r, unit=unit: r["cycles_by_unit"][unit.label]))  # type: ignore[misc]
+    if any(record["theoretical_speedup"] for record in runs.values()):
+        row("speed-up behind the prompt / of theory", lambda r: f"{r['decode_speedup']:.2f}x / "
+            f"{r['theoretical_speedup']:.2f}x" if r["theoretical_speedup"] else "-")
     row("DRAM bytes per token", per_token(lambda r: r["dram_bytes"]))
     row("DRAM bus busy, of device cycles", lambda r: f"{r['dram_bound']:.1%}")
     return table

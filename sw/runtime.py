@@ -8,13 +8,14 @@ from typing import Self
 
 import numpy as np
 
+from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import Moves
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
-from gemmule.sw.forward import Caches, append_rows, forward_rows
+from gemmule.sw.forward import Caches, append_rows, forward_rows, logit_scale
 from gemmule.sw.kv import ContiguousKV
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.paged import PagedKV, PagePool
@@ -34,8 +35,10 @@ class LoadedModel:
     nothing but a smaller length. Of a tree, :meth:`commit` moves the accepted path together.
     """
 
-    def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device) -> None:
-        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on."""
+    def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
+                 loop: GreedyLoop | None = None) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop`` is in it too."""
+        self.loop = loop
         self.name = name
         self.program = program
         self.device = device
@@ -59,6 +62,11 @@ class LoadedModel:
         if self.pages:
             return PagedKV(self.pages, self.program.max_positions)
         return ContiguousKV(self, self.program.max_positions, sequence)
+
+    @property
+    def logit_scale(self) -> float:
+        """``real = number * scale`` of its logits."""
+        return logit_scale(self.program.graph)
 
     # -- passes
 
@@ -93,6 +101,18 @@ class LoadedModel:
         if self.slots is None:
             raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
         return self.slots.check(hidden)
+
+    def greedy(self, token: int, position: int, steps: int) -> Forward:
+        """The greedy tokens of so many steps from ``token`` at ``position`` on, in one launch.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            ValueError: the model has no such program, or the steps do not fit the context.
+        """
+        if self.loop is None:
+            raise ValueError(f"{self.name} takes one greedy step a launch: make the session with looped=True")
+        result = self.run(self.loop, self.loop.step(token, position, steps))
+        return Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
 
     # -- the cache
 
@@ -142,5 +162,5 @@ class LoadedModel:
         if result.fault:
             raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")
         if self.ledger:
-            self.ledger.launch(self.name, result)
+            self.ledger.launch(self.name, result, program.commands)
         return result

@@ -8,12 +8,15 @@ from types import TracebackType
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import METHODS, Request
+from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.limits import check_choice
 from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.reports.trace import Timeline
 from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Session"]
@@ -28,22 +31,27 @@ class Session:
     """
 
     def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
-                 general: bool = False) -> None:
-        """``general``: models also take hidden rows, run some of their layers and give other answers than tokens."""
+                 general: bool = False, looped: bool = False) -> None:
+        """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
+
+        ``looped``: the draft model takes the greedy steps of a draft in one launch; not with ``general``.
+        """
         pair = pair or bundled_pair()
         target = pair.target(config, 0, general)
         size = round_up(target.program.size, ALIGN)
-        draft = pair.draft(config, size, general) if pair.draft else None
+        draft = pair.draft(config, size, general, looped) if pair.draft else None
         if draft:
-            size = round_up(size + draft.program.size, ALIGN)
+            size = round_up(size + len(draft.dram), ALIGN)
         self.config = config
         self.device: Device = open_device(backend, config, size)
         self.target = LoadedModel("target", target.program, target.dram, self.device)
-        self.draft = LoadedModel("draft", draft.program, draft.dram, self.device) if draft else None
+        self.draft = LoadedModel(
+            "draft", draft.program, draft.dram, self.device, draft.loop) if draft else None
 
     def generate(
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
-        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None,
+        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
     ) -> Generation:
         """Generate with ``method``, from an empty KV cache.
 
@@ -54,16 +62,20 @@ class Session:
             num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
             stop: tokens that end the text.
             progress: called with each step's new tokens.
+            lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
+            timeline: gets every launch and step, for a trace.
+            rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
 
         Raises:
             InputError: an option is outside its range.
         """
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config)
-        drafter = METHODS[method].make(Request(self.draft and self.draft.charging(ledger), count, stop))
+        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
+        drafter = METHODS[method].make(Request(
+            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stop, rule, self.config.host))
         try:
-            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress)
+            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)
         except ValueError as error:
             raise InputError(str(error)) from None
 

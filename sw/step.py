@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import e, log2
 
 import numpy as np
 
+from gemmule.compiler.quantize.scale import pair
 from gemmule.sim.result import Result
 from gemmule.sw.kv import KV
 
-__all__ = ["Exponents", "Forward", "Hidden", "LayerRange", "TopK", "Want"]
+__all__ = ["Exponents", "Forward", "Hidden", "LayerRange", "TopK", "Want", "exponent_scaling"]
+
+
+def exponent_scaling(scale: float, temperature: float) -> tuple[int, int]:
+    """Multiplier and shift of logits, ``real = number * scale``, to base-2 exponents (Q13.10) at a temperature."""
+    return pair(scale / temperature * log2(e) * 1024)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gemmule import __version__
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kept import sources_sha256
+from gemmule.compiler.sources import sources
 from gemmule.config import PRESETS, ConfigError, load_config
 from gemmule.sw.errors import InputError
 from gemmule.sw.sweep_file import Sweep, Workload
@@ -65,7 +65,7 @@ def points(sweep: Sweep) -> list[Point]:
 
 def default_run() -> str:
     """The label of a run: version and sources, so that another compiler or model is another run."""
-    return f"{__version__}-{sources_sha256().hex()[:10]}"
+    return f"{__version__}-{sources().hex()[:10]}"
 
 
 def _device(point: Point) -> dict[str, Any]:

@@ -97,14 +97,14 @@ class Workload(BaseModel):
 
 
 def _product(device: Config, shape: str, bits: str) -> dict[str, Any]:
-    from gemmule.compiler.gemm import compile_gemm
     from gemmule.compiler.layout import WeightFormat
+    from gemmule.compiler.product import compile_product
     from gemmule.compiler.program import NO_DRAM
     from gemmule.sim.roofline import roofline_cycles
     from gemmule.sim.simulator import Simulator
 
     sizes = [int(part) for part in shape.split("x")]
-    program = compile_gemm(device, *sizes, weights=WeightFormat(int(bits.removeprefix("int"))))
+    program = compile_product(device, *sizes, weights=WeightFormat(int(bits.removeprefix("int"))))
     simulator = Simulator(device, dram_bytes=1)
     simulator.load(program.launch("gemm", NO_DRAM, program.registers()))
     result = simulator.run(timing_only=True)

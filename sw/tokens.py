@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from gemmule.io.reading import brief, named
 from gemmule.sw.errors import InputError
 
-__all__ = ["load_tokenizer", "parse_tokenizer", "token_windows"]
+__all__ = ["load_tokenizer", "parse_tokenizer", "sentence_windows", "token_windows"]
 
 
 def parse_tokenizer(text: str, source: str, vocab: int) -> Tokenizer:
@@ -26,6 +26,9 @@ def parse_tokenizer(text: str, source: str, vocab: int) -> Tokenizer:
     if (size := tokenizer.get_vocab_size()) > vocab:
         raise InputError(f"{source} must have at most the model's {vocab:,} tokens, not {size:,}: it belongs to "
                          "another model")
+    # Those of sentence encoders cut and pad every text to one length, where nothing else is said.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     return tokenizer
 
 
@@ -44,6 +47,25 @@ def load_tokenizer(folder: Path, vocab: int) -> tuple[Tokenizer, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{named(path)} cannot be read: {brief(str(error), 120)}") from None
     return parse_tokenizer(text, named(path), vocab), text
+
+
+def sentence_windows(tokenizer: Tokenizer, text: str, length: int, option: str) -> np.ndarray:
+    """The text as sequences of an encoder, int64 [windows, length], each within the tokenizer's special tokens.
+
+    Raises:
+        InputError: there is not one window of text.
+    """
+    special = tokenizer.num_special_tokens_to_add(is_pair=False)
+    if length <= special:
+        raise InputError(f"--window must be more than the {special} special tokens of a sequence, not {length}")
+    tokenizer.enable_truncation(length)
+    found = tokenizer.encode(text)
+    tokenizer.no_truncation()
+    ids = [part.ids for part in (found, *found.overflowing) if len(part.ids) == length]
+    if not ids:
+        raise InputError(f"{option} must hold at least {length} tokens, not {len(found.ids)}: give more text or a "
+                         "smaller --window")
+    return np.array(ids, dtype=np.int64)
 
 
 def token_windows(tokenizer: Tokenizer, text: str, length: int, option: str) -> np.ndarray:

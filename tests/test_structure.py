@@ -132,7 +132,7 @@ def test_links() -> None:
         assert (ROOT / "gemmule" / name).resolve() == ROOT / name
 
 
-GENERATORS = {"attention", "encoder", "gemm", "online_attention", "ragged_attention", "roll"}
+GENERATORS = {"online_attention"}
 """Files of ``compiler`` from before there were kernels; each goes when kernels do its work."""
 
 

@@ -82,6 +82,17 @@ class Builder:
             name=name, columns=gamma.shape[0], layer=self.layer, x=x, mean=beta is not None, eps=eps,
             tensors=self._tensors(name, {"gamma": gamma, "beta": beta})))
 
+    def norms(self, name: str, x: str, gamma: Source, beta: Source, eps: float) -> tuple[str, str]:
+        """LayerNorm that is read at two widths: (``name`` by linears, ``name.wide`` by the next sum).
+
+        Each has tensors of its own, as the ranges of what linears read may be evened out.
+        """
+        narrow, wide = self.norm(name, x, gamma, beta, eps), self._named(f"{name}.wide")
+        tensors = {"gamma": f"{wide}.gamma", "beta": f"{wide}.beta"}
+        self.sources |= {tensors["gamma"]: gamma, tensors["beta"]: beta}
+        return narrow, self._add(Norm(
+            name=wide, columns=gamma.shape[0], layer=self.layer, x=x, mean=True, eps=eps, tensors=tensors))
+
     def linear(self, name: str, x: str, weight: Source, bias: Source | None = None) -> str:
         """``x @ weight.T + bias``, weight [columns, depth]."""
         name = self._named(name)
@@ -96,12 +107,12 @@ class Builder:
             positions=positions))
 
     def attention(self, name: str, query: str, key: str, value: str, *, head_dim: int, scale: float,
-                  window: int | None = None) -> str:
-        """Causal attention; the numbers of heads come from the columns."""
+                  window: int | None = None, causal: bool = True) -> str:
+        """Attention; the numbers of heads come from the columns."""
         return self._add(Attention(
             name=self._named(name), columns=self._columns(query), layer=self.layer, query=query, key=key, value=value,
             heads=self._columns(query) // head_dim, kv_heads=self._columns(key) // head_dim, head_dim=head_dim,
-            scale=scale, window=window))
+            scale=scale, window=window, causal=causal))
 
     def activation(self, name: str, x: str, function: Function) -> str:
         """A function of each number."""

@@ -82,10 +82,13 @@ HARMLESS = frozenset({
     "output_attentions", "output_hidden_states", "return_dict", "use_return_dict", "tie_last_hidden_states",
     # training; is_decoder matters to families that can be encoders too
     "is_decoder", "initializer_range", "attention_dropout", "classifier_dropout", "tie_encoder_decoder",
-    # classification heads, which are not imported
+    # classification heads, which of decoders are not imported
     "id2label", "label2id", "num_labels", "problem_type", "finetuning_task",
 })
 """Keys of any family that change nothing in what a network computes from tokens to logits."""
+
+
+_ALONE = "an encoder that a decoder attends to is not supported"
 
 
 class Keys(BaseModel):
@@ -93,11 +96,11 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     HARMLESS: ClassVar[frozenset[str]] = frozenset()
-    """Further keys of the family that change nothing."""
+    """Further keys of the family that change nothing. A field that is a harmless key of other families is used."""
 
-    is_encoder_decoder: Literal[False] = Field(default=False, description="only decoders are supported")
-    add_cross_attention: Literal[False] = Field(default=False, description="only decoders are supported")
-    cross_attention_hidden_size: None = Field(default=None, description="only decoders are supported")
+    is_encoder_decoder: Literal[False] = Field(default=False, description=_ALONE)
+    add_cross_attention: Literal[False] = Field(default=False, description=_ALONE)
+    cross_attention_hidden_size: None = Field(default=None, description=_ALONE)
     pruned_heads: Annotated[dict[str, list[int]], Field(
         max_length=0, description="heads that differ in number by layer are not supported")] = {}
     quantization_config: None = Field(
@@ -183,7 +186,7 @@ def parse_keys(record: type[K], config: dict[str, Any]) -> K:
     Raises:
         CompileError: a key is missing, unknown, of the wrong type or out of range, or asks for what is not supported.
     """
-    harmless = HARMLESS | record.HARMLESS
+    harmless = (HARMLESS | record.HARMLESS) - record.model_fields.keys()
     try:
         return record.model_validate({key: value for key, value in config.items() if key not in harmless})
     except ValidationError as error:

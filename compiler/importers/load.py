@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers.bert import BERT
 from gemmule.compiler.importers.config import read_config
 from gemmule.compiler.importers.family import Blueprint, Family
 from gemmule.compiler.importers.gpt2 import GPT2
@@ -18,7 +19,7 @@ from gemmule.io.reading import named, shown
 
 __all__ = ["FAMILIES", "describe", "end_tokens", "load_network"]
 
-FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA)
+FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT)
 """Every importer; another family is one more file and its name here."""
 
 
@@ -83,10 +84,13 @@ def load_network(folder: str | Path) -> Network:
     shards = open_shards(folder)
     try:
         family, plan = describe(config, frozenset(shards.tensors))
+        if plan.architecture and plan.architecture not in (config.get("architectures") or [plan.architecture]):
+            raise CompileError(f"architectures must be [{plan.architecture!r}], of which the tensors are those, not "
+                               f"{shown(config['architectures'])}")
     except CompileError as error:
         raise CompileError(f"{named(at)}: {error}") from None
     beside = {copy: original for copy, original in plan.copies.items() if copy in shards.tensors}
-    shapes = {source.name: source.stored for source in plan.sources.values()}
+    shapes = {part.name: part.stored for source in plan.sources.values() for part in source.parts}
     shards.check(shapes | {copy: shapes[original] for copy, original in beside.items()}, family.harmless)
     for copy, original in beside.items():
         if not equal(shards, copy, original):

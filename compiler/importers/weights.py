@@ -27,6 +27,8 @@ class Source:
     shape: tuple[int, ...]
     """Shape of the result."""
     steps: tuple[Callable[[np.ndarray], np.ndarray], ...] = ()
+    added: Source | None = None
+    """Another one, each row of which is added to all rows of this one."""
 
     @classmethod
     def of(cls, name: str, *shape: int) -> Source:
@@ -53,8 +55,17 @@ class Source:
             return halves.swapaxes(1, 2).reshape(value.shape)
         return self._then(self.shape, step)
 
+    def for_each(self, other: Source) -> Source:
+        """All rows of this matrix for each row of another one, to which that is added, one after the other."""
+        return replace(self, shape=(other.shape[0] * self.shape[0], *self.shape[1:]), added=other)
+
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """Itself, and the one that is added."""
+        return (self,) if self.added is None else (self, *self.added.parts)
+
     def take(self, value: np.ndarray) -> np.ndarray:
-        """The result, in the type of the stored numbers."""
+        """The result of the steps, in the type of the stored numbers."""
         for step in self.steps:
             value = step(value)
         return value
@@ -85,16 +96,21 @@ class Weights(Mapping[str, np.ndarray]):
 
     def __init__(self, shards: Shards, sources: Mapping[str, Source]) -> None:
         self._shards, self._sources = shards, sources
-        self._finite: set[str] = set()
+        self._finite: set[Source] = set()
 
     def __getitem__(self, name: str) -> np.ndarray:
-        source = self._sources[name]
+        value = self._made(self._sources[name])
+        value.flags.writeable = False
+        return value
+
+    def _made(self, source: Source) -> np.ndarray:
         value = _float32(self._shards, source.name, source.take(self._shards.array(source.name)))
-        if name not in self._finite:
+        if source not in self._finite:
             if not np.isfinite(value).all():
                 raise CompileError(f"{self._shards.where(source.name)} must hold finite numbers, not NaN or infinity")
-            self._finite.add(name)
-        value.flags.writeable = False
+            self._finite.add(source)
+        if source.added is not None:
+            value = (self._made(source.added)[:, None] + value).reshape(source.shape)
         return value
 
     def __iter__(self) -> Iterator[str]:

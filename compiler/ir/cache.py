@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
+from gemmule.compiler.ir.nodes import Attention
 from gemmule.compiler.ir.rows import Rows
 
-__all__ = ["Cache"]
+__all__ = ["Attended", "Cache", "check_rows"]
 
 
 @dataclass
@@ -23,16 +24,30 @@ class _Sequence:
     values: dict[str, np.ndarray] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Attended:
+    """Of one sequence in one attention."""
+
+    own: np.ndarray
+    """Indices of its rows in the pass, int64 [new]."""
+    keys: np.ndarray
+    """Cached, then new  # [all, KV heads * head_dim]."""
+    values: np.ndarray
+    """The same of the values."""
+    seen: np.ndarray
+    """Which of them each row sees, bool [new, all]."""
+
+
 class Cache:
     """Cached rows of any number of sequences, in the order in which they came.
 
-    During a pass attention nodes :meth:`extend` it; :meth:`advance` ends the pass. Rejected candidates are then
-    dropped with :meth:`keep` or :meth:`truncate`.
+    During a pass attention nodes :meth:`attend` through it (those of an encoder keep nothing); :meth:`advance` ends the
+    pass. Rejected candidates are then dropped with :meth:`keep` or :meth:`truncate`.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.dtype = np.int8 if graph.integer else np.float32
-        self.width = {node.name: node.kv_heads * node.head_dim for node in graph.attentions}
+        self.width = {node.name: node.kv_heads * node.head_dim for node in graph.attentions if node.causal}
         self._sequences: dict[int, _Sequence] = {}
 
     def _at(self, sequence: int) -> _Sequence:
@@ -55,6 +70,16 @@ class Cache:
         at.keys[node] = np.concatenate([at.keys[node], keys.astype(self.dtype)])
         at.values[node] = np.concatenate([at.values[node], values.astype(self.dtype)])
         return at.keys[node], at.values[node]
+
+    def attend(self, node: Attention, rows: Rows, keys: np.ndarray, values: np.ndarray) -> Iterator[Attended]:
+        """What an attention's new rows read, sequence by sequence; their keys and values are cached if it is causal."""
+        for sequence in map(int, np.unique(rows.sequences)):
+            own = np.flatnonzero(rows.sequences == sequence)
+            if not node.causal:
+                yield Attended(own, keys[own], values[own], np.ones((len(own), len(own)), dtype=bool))
+                continue
+            found = self.extend(node.name, sequence, keys[own], values[own])
+            yield Attended(own, *found, rows.visible(own, self.positions(sequence), node.window))
 
     def advance(self, rows: Rows) -> None:
         """End a pass: its rows are cached in every attention node."""
@@ -90,3 +115,15 @@ class Cache:
         """Sequence ``new`` begins with what ``sequence`` has."""
         at = self._at(sequence)
         self._sequences[new] = _Sequence(at.positions, dict(at.keys), dict(at.values))
+
+
+def check_rows(rows: Rows, graph: Graph) -> None:
+    """Whether a network can compute rows.
+
+    Raises:
+        CompileError: a token, position or token type that it does not have.
+    """
+    for name, values, most in (("tokens", rows.tokens, graph.vocab), ("positions", rows.positions, graph.positions),
+                               ("token types", rows.types, graph.types)):
+        if values is not None and values.max() >= most:
+            raise CompileError(f"{name} must be from 0 to {most - 1}, not {values.max()}")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir.cache import Cache
+from gemmule.compiler.ir.cache import Cache, check_rows
 from gemmule.compiler.ir.functions import activate
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
@@ -76,14 +76,11 @@ class FloatInterpreter:
 
     def _check(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray]) -> None:
         graph = self.network.graph
-        if cache.dtype != np.float32 or cache.width != {at.name: at.kv_heads * at.head_dim for at in graph.attentions}:
+        if cache.dtype != np.float32 or cache.width != Cache(graph).width:
             raise CompileError("a pass must have a cache of its own network, not of another one")
         if rows.hidden is not None and not feed:
             raise CompileError("hidden rows are in a device's memory: feed them")
-        if rows.tokens.max() >= graph.vocab:
-            raise CompileError(f"tokens must be below {graph.vocab:,}, not {rows.tokens.max()}")
-        if rows.positions.max() >= graph.positions:
-            raise CompileError(f"positions must be below {graph.positions:,}, not {rows.positions.max()}")
+        check_rows(rows, graph)
         for name, value in feed.items():
             node = graph.by_name.get(name)
             if node is None:
@@ -98,7 +95,7 @@ class FloatInterpreter:
             case Embedding():
                 return tensor(node, "table")[rows.tokens]
             case Position():
-                return tensor(node, "table")[rows.positions]
+                return tensor(node, "table")[rows.table_rows(self.network.graph.positions)]
             case Add():
                 return inputs[0] + inputs[1]
             case Product():
@@ -139,18 +136,15 @@ def _attend(node: Attention, inputs: list[np.ndarray], rows: Rows, cache: Cache)
     query, key, value = inputs
     out = np.empty_like(query)
     group = node.heads // node.kv_heads
-    for sequence in map(int, np.unique(rows.sequences)):
-        own = np.flatnonzero(rows.sequences == sequence)
-        keys, values = cache.extend(node.name, sequence, key[own], value[own])
-        seen = rows.visible(own, cache.positions(sequence), node.window)  # [new, all]
-        heads = query[own].reshape(len(own), node.kv_heads, group, node.head_dim)
+    for part in cache.attend(node, rows, key, value):
+        heads = query[part.own].reshape(len(part.own), node.kv_heads, group, node.head_dim)
         context = np.empty_like(heads)
         for at in range(node.kv_heads):
-            part = slice(at * node.head_dim, (at + 1) * node.head_dim)
+            columns = slice(at * node.head_dim, (at + 1) * node.head_dim)
             q = heads[:, at].transpose(1, 0, 2)  # [group, new, head_dim]
-            scores = q @ keys[:, part].T * np.float32(node.scale)
-            scores = np.where(seen, scores, np.float32(-np.inf))  # [group, new, all]
+            scores = q @ part.keys[:, columns].T * np.float32(node.scale)
+            scores = np.where(part.seen, scores, np.float32(-np.inf))  # [group, new, all]
             powers = np.exp(scores - scores.max(-1, keepdims=True))
-            context[:, at] = (powers / powers.sum(-1, keepdims=True) @ values[:, part]).transpose(1, 0, 2)
-        out[own] = context.reshape(len(own), -1)
+            context[:, at] = (powers / powers.sum(-1, keepdims=True) @ part.values[:, columns]).transpose(1, 0, 2)
+        out[part.own] = context.reshape(len(part.own), -1)
     return out

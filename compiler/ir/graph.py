@@ -10,7 +10,20 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gemmule.compiler.ir.nodes import AnyNode, Attention, DType, Embedding, Linear, Name, Node, Position, Rope, Size
+from gemmule.compiler.ir.nodes import (
+    Activation,
+    AnyNode,
+    Attention,
+    DType,
+    Embedding,
+    Linear,
+    Name,
+    Node,
+    Norm,
+    Position,
+    Rope,
+    Size,
+)
 from gemmule.compiler.ir.signature import Tensor, signature
 
 __all__ = ["Graph", "Network", "listing"]
@@ -33,7 +46,7 @@ class Graph(BaseModel):
     """Most positions of a sequence."""
     nodes: tuple[AnyNode, ...] = Field(min_length=1, max_length=MOST_NODES)
     output: Name
-    """The value that a pass is for: a decoder's logits."""
+    """The value that a pass is for: logits, or an encoder's hidden rows."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -52,8 +65,35 @@ class Graph(BaseModel):
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
-        """Attention nodes, whose keys and values are cached, in order."""
+        """Attention nodes, in order."""
         return tuple(node for node in self.nodes if isinstance(node, Attention))
+
+    @property
+    def encoder(self) -> bool:
+        """Whether its rows see all rows of their sequence and nothing is cached."""
+        return any(not node.causal for node in self.attentions)
+
+    @cached_property
+    def wide_norms(self) -> Mapping[str, str]:
+        """Norms that stand in the residual stream, each with its twin before it, which linears read: ``NAME.wide``."""
+        firsts: dict[str, str] = {}
+        norms = [node for node in self.nodes if isinstance(node, Norm)]
+        return {node.name: first for node in norms if (first := firsts.setdefault(node.x, node.name)) != node.name}
+
+    @cached_property
+    def heads(self) -> frozenset[str]:
+        """Values behind an encoder's layers, pooler and classifier: the first row of each sequence counts, no other."""
+        found: set[str] = set()
+        name = self.output if self.encoder else ""
+        while isinstance(node := self.by_name.get(name), Linear | Activation) and node.layer is None:
+            found.add(name)
+            name = node.x
+        return frozenset(found)
+
+    @property
+    def types(self) -> int:
+        """Token types: parts of the table of positions."""
+        return next((node.positions // self.positions for node in self.nodes if isinstance(node, Position)), 1)
 
     @property
     def whole_positions(self) -> int:
@@ -90,6 +130,8 @@ class Graph(BaseModel):
             _check_tensors(node, shared)
             _check_tables(node, self)
             known[node.name] = node
+        if len({node.causal for node in self.attentions}) > 1:
+            raise ValueError("attentions must all be causal, or none")
         if self.output not in known:
             raise ValueError(f"output {self.output!r} must be a node")
         return self
@@ -113,6 +155,8 @@ def _wanted_columns(node: Node, values: list[Node]) -> tuple[int, ...]:
                     f"{node.name!r} must have heads = {node.heads} a multiple of kv_heads, not {node.kv_heads}")
             if node.columns != node.heads * node.head_dim:
                 raise ValueError(f"{node.name!r} must have heads * head_dim columns, not {node.columns}")
+            if node.window is not None and not node.causal:
+                raise ValueError(f"{node.name!r} must be causal to have a window, not {node.window}")
             return node.columns, node.kv_heads * node.head_dim, node.kv_heads * node.head_dim
         case Rope():
             if node.columns % node.head_dim:

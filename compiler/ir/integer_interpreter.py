@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule import numerics
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir.cache import Cache
+from gemmule.compiler.ir.cache import Attended, Cache, check_rows
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
@@ -62,15 +62,12 @@ class IntegerInterpreter:
         ``observe`` gets every computed value by its node's name; later nodes read what is in ``feed`` instead.
 
         Raises:
-            CompileError: a token or position that the network does not have.
+            CompileError: a token, position or token type that the network does not have.
         """
         graph, values = self.network.graph, dict[str, np.ndarray]()
         if rows.hidden is not None and not feed:
             raise CompileError("hidden rows are in a device's memory: feed them")
-        if rows.tokens.max() >= graph.vocab:
-            raise CompileError(f"tokens must be from 0 to {graph.vocab - 1}, not {rows.tokens.max()}")
-        if rows.positions.max() >= graph.positions:
-            raise CompileError(f"positions must be from 0 to {graph.positions - 1}, not {rows.positions.max()}")
+        check_rows(rows, graph)
         self._rows, self._cache, self._values = rows, cache, values
         for node in graph.nodes:
             value = self._value(node)
@@ -96,7 +93,8 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Position) -> np.ndarray:
-        return self.network.tensor(node, "table")[self._rows.positions].astype(np.int64)
+        rows = self._rows.table_rows(self.network.graph.positions)
+        return self.network.tensor(node, "table")[rows].astype(np.int64)
 
     @_value.register
     def _(self, node: Add) -> np.ndarray:
@@ -147,28 +145,23 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Attention) -> np.ndarray:
-        rows, found = self._rows, np.zeros((len(self._rows), node.columns), dtype=np.int64)
-        for sequence in np.unique(rows.sequences):
-            mine = np.flatnonzero(rows.sequences == sequence)
-            before = self._cache.positions(int(sequence))
-            keys, values = self._cache.extend(
-                node.name, int(sequence), self._values[node.key][mine], self._values[node.value][mine])
-            seen = rows.visible(mine, before, node.window)
-            found[mine] = self._attend(node, self._values[node.query][mine], keys, values, seen)
+        query, key, value = (self._values[name] for name in node.inputs)
+        found = np.zeros((len(query), node.columns), dtype=np.int64)
+        for part in self._cache.attend(node, self._rows, key, value):
+            found[part.own] = self._attend(node, query[part.own], part)
         return found
 
-    def _attend(self, node: Attention, query: np.ndarray, keys: np.ndarray, values: np.ndarray,
-                seen: np.ndarray) -> np.ndarray:
+    def _attend(self, node: Attention, query: np.ndarray, part: Attended) -> np.ndarray:
         """Contexts of one sequence's rows  # int64 [rows, heads * head_dim]."""
         score, context = self._tensor(node, "score"), self._tensor(node, "context")
-        size, found = node.head_dim, []
+        size, found, seen = node.head_dim, [], part.seen
         for head in range(node.heads):
             kv = head // (node.heads // node.kv_heads)
             cached, own = slice(kv * size, (kv + 1) * size), slice(head * size, (head + 1) * size)
-            t = numerics.scores(exact_matmul(query[:, own], keys[:, cached].T), *(int(v) for v in score[head]))
+            t = numerics.scores(exact_matmul(query[:, own], part.keys[:, cached].T), *(int(v) for v in score[head]))
             p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
             reciprocal, length = numerics.softmax_reciprocal(total)
-            mixed = exact_matmul(p, values[:, cached])
+            mixed = exact_matmul(p, part.values[:, cached])
             found.append(numerics.saturate(numerics.requant_row(
                 mixed, reciprocal, length, *(int(v) for v in context[head])), 8))
         return np.concatenate(found, axis=1)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
     "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Function", "Linear", "Node", "Norm",
@@ -36,18 +36,26 @@ class DType(StrEnum):
 
 
 class Type(BaseModel):
-    """Numbers of a value: ``real = number * scale``, with a scale for each head where there are several."""
+    """Numbers of a value: ``real = (number + zero) * scale``, with a scale for each head where there are several."""
 
     model_config = _FROZEN
 
     dtype: DType = DType.FLOAT32
     scale: float | tuple[float, ...] = 1.0
+    zero: int = Field(default=0, ge=-(1 << 15), le=1 << 15)
+    """Of int8 values around an activation function, whose ranges are lopsided; tables and biases hold what it does."""
 
     def __str__(self) -> str:
         if self.dtype is DType.FLOAT32:
             return self.dtype
         scales = (self.scale,) if isinstance(self.scale, float) else self.scale
-        return f"{self.dtype}*{scales[0]:.4g}" + (f".. ({len(scales)} scales)" if len(scales) > 1 else "")
+        return (f"{self.dtype}*{scales[0]:.4g}" + (f"{self.zero:+}" if self.zero else "")
+                + (f".. ({len(scales)} scales)" if len(scales) > 1 else ""))
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a zero of 0, which files of before do not tell."""
+        return {name: value for name, value in whole(self).items() if name != "zero" or value}
 
 
 class Node(BaseModel):
@@ -84,7 +92,11 @@ class Embedding(Node):
 
 
 class Position(Node):
-    """Row ``position`` of a learned table [positions, columns], in integers as int16."""
+    """Row ``position`` of a learned table [positions, columns], in integers as int16.
+
+    With token types (BERT) the table has a part of the graph's positions for each type, in order: a row of type t at
+    position p reads ``table[t * graph.positions + p]``.
+    """
 
     op: Literal["position"] = "position"
     positions: Size
@@ -104,6 +116,11 @@ class Norm(Node):
 
     float: ``gamma`` [columns], ``beta`` [columns] (LayerNorm only). Integers: int16 x; ``gamma`` int16, ``beta`` int32,
     ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``.
+
+    Behind a sum (post-norm, BERT) a norm is read at two widths: as int8 by linears and as int16, on the residual's
+    scale, by the next sum. Those are two nodes of one input, ``NAME`` and ``NAME.wide``. In integers they name the same
+    gamma and beta and differ in the shift alone, the int8 step being the residual's times a power of two; or, where the
+    ranges of what linears read were evened out, each has its own.
     """
 
     op: Literal["norm"] = "norm"
@@ -150,7 +167,9 @@ class Rope(Node):
 class Attention(Node):
     """``softmax(scale * q k^T) v`` by head over the sequence's cached rows and the new ones that a row sees.
 
-    The new rows' k and v are appended to the cache of its layer. Head h reads KV head ``h // (heads / kv_heads)``.
+    The new rows' k and v are appended to the cache of its layer; where it is not ``causal`` (BERT) a row sees all rows
+    of its sequence, which are those of the pass, and nothing is cached. Head h reads KV head
+    ``h // (heads / kv_heads)``.
     Integers: int8 q, k, v with a scale a head; ``score`` and ``context`` int32 [heads, 2]: mult and shift of a head's
     scores (to base-2 exponent units, Q13.10) and of its context rows.
     """

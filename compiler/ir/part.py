@@ -10,7 +10,13 @@ __all__ = ["layer_part", "residuals"]
 
 
 def residuals(graph: Graph) -> list[str]:
-    """Names of the residual stream's values: before the first layer, then behind each  # [layers + 1]."""
+    """Names of a decoder's residual stream: before the first layer, then behind each  # [layers + 1].
+
+    Raises:
+        CompileError: an encoder's, whose norms stand in the stream.
+    """
+    if graph.encoder:
+        raise CompileError("layers of an encoder cannot be run apart: give a decoder")
     firsts: dict[int | None, str] = {}
     for node in graph.nodes:
         if isinstance(node, Norm):

@@ -18,7 +18,7 @@ class Rows:
     """New rows, in the order in which their keys and values enter the cache.
 
     A row sees every cached position of its sequence (within a window where the network has one) and the new rows
-    that ``mask`` allows.
+    that ``mask`` allows. In an encoder it sees all rows of its sequence, whatever ``mask`` says.
     """
 
     tokens: np.ndarray
@@ -29,6 +29,8 @@ class Rows:
     """Number of each row's sequence, int64 [rows]."""
     mask: np.ndarray
     """bool [rows, rows]: row i sees new row j. Never another sequence's; always itself."""
+    types: np.ndarray | None = None
+    """Token type of each, int64 [rows] (BERT's first and second sentence); None: all 0."""
     hidden: np.ndarray | None = None
     """Slot of the hidden row that stands in the place of a token's embedding, int64 [rows]; -1: the token's."""
 
@@ -44,6 +46,8 @@ class Rows:
             raise CompileError("tokens and positions must be at least 0")
         if not self.mask.diagonal().all():
             raise CompileError(f"row {int(np.argmin(self.mask.diagonal()))} must see itself")
+        if self.types is not None and (len(self.types) != count or self.types.min() < 0):
+            raise CompileError(f"each of {count} rows must have a type of at least 0, not {self.types.tolist()}")
         if self.hidden is not None and (len(self.hidden) != count or self.hidden.min() < -1):
             raise CompileError(f"each of {count} rows must have a hidden row's slot, or -1, not {self.hidden.tolist()}")
         if (self.mask & (self.sequences[:, None] != self.sequences[None])).any():
@@ -51,6 +55,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def table_rows(self, positions: int) -> np.ndarray:
+        """Row of each in a table of ``positions`` rows for each token type: ``type * positions + position``."""
+        return self.positions if self.types is None else self.types * positions + self.positions
 
     def visible(self, own: np.ndarray, cached: np.ndarray, window: int | None) -> np.ndarray:
         """Which rows of one sequence each of its new rows sees: the cached ones, then the new ones.
@@ -73,11 +81,16 @@ class Rows:
         """Some of the rows, in this order  # int [taken]."""
         return type(self)(
             tokens=self.tokens[index], positions=self.positions[index], sequences=self.sequences[index],
-            mask=self.mask[np.ix_(index, index)], hidden=None if self.hidden is None else self.hidden[index])
+            mask=self.mask[np.ix_(index, index)], types=None if self.types is None else self.types[index],
+            hidden=None if self.hidden is None else self.hidden[index])
 
     def entering(self, hidden: np.ndarray) -> Self:
         """The same rows, each with the hidden row of a slot in the place of its token; -1: by its token."""
         return replace(self, hidden=np.asarray(hidden, dtype=np.int64))
+
+    def typed(self, types: Sequence[int] | np.ndarray) -> Self:
+        """The same rows with these token types."""
+        return replace(self, types=np.asarray(types, dtype=np.int64))
 
     @classmethod
     def ragged(cls, tokens: Sequence[Sequence[int]], first: Sequence[int]) -> Self:

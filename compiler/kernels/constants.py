@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,10 @@ class Weights:
     depth: np.ndarray
     format: WeightFormat
     size: int
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name, self.columns.tobytes(), self.depth.tobytes()
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         stored = network.tensor(self.node, "weight")
@@ -88,6 +93,10 @@ class ColumnRows:
         """Rows of a column group."""
         return COLUMN_ROWS + (BIAS_ROWS if node.bias else 0)
 
+    @property
+    def key(self) -> Hashable:
+        return self.node.name, "parameters", self.columns.tobytes()
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         mult, shift = (_pick(network.tensor(self.node, role), self.columns) for role in ("mult", "shift"))
         parts = [pack_columns(mult, shift, config.dim)]
@@ -112,6 +121,10 @@ class GammaRows:
         """Rows of a column group."""
         return GAMMA_ROWS + (BIAS_ROWS if node.mean else 0)
 
+    @property
+    def key(self) -> Hashable:
+        return self.node.name
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         parts = [pack_gamma(network.tensor(self.node, "gamma"), config.dim)]
         if self.node.mean:
@@ -125,6 +138,10 @@ class TableRows:
 
     node: Activation
     size: int = 256
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         return network.tensor(self.node, "table").view(np.uint8)
@@ -141,6 +158,10 @@ class EmbeddingRows:
     def of(node: Embedding, dim: int) -> EmbeddingRows:
         return EmbeddingRows(node, node.vocab * 2 * ceil_div(node.columns, dim) * dim)
 
+    @property
+    def key(self) -> Hashable:
+        return self.node.name
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         codes, mult, shift = (network.tensor(self.node, role).astype(np.int64) for role in ("codes", "mult", "shift"))
         return pack_planes(saturate(rshr(codes * mult[:, None], shift[:, None]), 16), config.dim).reshape(-1)
@@ -156,6 +177,10 @@ class PositionRows:
     @staticmethod
     def of(node: Position, dim: int) -> PositionRows:
         return PositionRows(node, node.positions * 4 * ceil_div(node.columns, dim) * dim)
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         table = network.tensor(self.node, "table").astype("<i4")
@@ -174,6 +199,10 @@ class AngleRows:
     @staticmethod
     def of(node: Rope, dim: int) -> AngleRows:
         return AngleRows(node, node.positions * 4 * ceil_div(node.head_dim, dim) * dim)
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         cosine, sine = (network.tensor(self.node, role) for role in ("cosine", "sine"))

@@ -30,19 +30,22 @@ def new_residual(b: Builder, columns: int) -> At:
     return At(Buffer("residual", 2 * b.rows * ceil_div(columns, b.config.dim), Bank.STATE))
 
 
-def embed(b: Builder, node: Embedding, position: Position | None, residual: At, slots: int = 0) -> None:
+def embed(b: Builder, node: Embedding, position: Position | None, residual: At, slots: int = 0,
+          entries: tuple[int, int] | None = None) -> None:
     """``sat16(embedding[token] + position[position])`` into the residual planes.
 
     ``slots``: rows of the residual stream that may be taken in place of embeddings; they stand behind the table, so
-    their numbers are those of further tokens, and their position is one more, whose row is 0.
+    their numbers are those of further tokens, and their position is one more, whose row is 0. ``entries``: first
+    entries of the list with the tokens and with the positions, by default those of :func:`lists` for as many rows.
     """
     dim, groups = b.config.dim, ceil_div(node.columns, b.config.dim)
+    first_token, first_position = entries or (0, b.rows)
     content = EmbeddingRows.of(node, dim)
     offset = b.constant("embedding", content)
     size = content.size // node.vocab
     _more_rows(b, "embedding", slots * size)
     b.add(Unit.LOAD, "embeddings", region="embedding", offset=offset, stride=size, bytes=size, row=residual,
-          row_stride=1, block_stride=b.rows, rows=b.m, flags={MoveFlag.INDEXED}, list=0,
+          row_stride=1, block_stride=b.rows, rows=b.m, flags={MoveFlag.INDEXED}, list=first_token,
           last_index=node.vocab + slots - 1)
     if position is None:
         return
@@ -54,22 +57,23 @@ def embed(b: Builder, node: Embedding, position: Position | None, residual: At, 
         count = min(most, groups - first)
         acc = At(Buffer("positions", count * b.rows, Bank.ACCUMULATOR))
         _load_rows(b, "position", position.positions - (0 if slots else 1), size, {MoveFlag.ACCUMULATOR},
-                   offset=offset + 4 * dim * first, length=4 * dim * count, row=acc, row_stride=1, block_stride=b.rows)
+                   entry=first_position, offset=offset + 4 * dim * first, length=4 * dim * count, row=acc,
+                   row_stride=1, block_stride=b.rows)
         b.add(Unit.VECTOR, "add positions", op=VOp.REQUANT, flags={RequantFlag.RESIDUAL}, src0=acc, src0_stride=b.rows,
               dst=residual + 2 * first * b.rows, dst_stride=2 * b.rows, mult=1, shift=0, m=b.m,
               n=min(count * dim, node.columns - first * dim))
 
 
-def _load_rows(b: Builder, region: str, last: int, size: int, flags: set[MoveFlag], *, offset: int, length: int,
-               row: At, row_stride: int, block_stride: int) -> None:
-    """Rows of ``size`` bytes by position: by the list, in a turn of a loop the one that the displacement tells."""
+def _load_rows(b: Builder, region: str, last: int, size: int, flags: set[MoveFlag], *, entry: int, offset: int,
+               length: int, row: At, row_stride: int, block_stride: int) -> None:
+    """Rows of ``size`` bytes by position: by the list from an entry on, in a loop's turn as the displacement tells."""
     if b.looped:
         b.moved[region] = size
         b.add(Unit.LOAD, f"{region} of the turn", region=region, rows=1, flags=flags, offset=offset, bytes=length,
               row=row, row_stride=row_stride, block_stride=block_stride)
         return
     b.add(Unit.LOAD, "positions" if region == "position" else region, region=region, offset=offset, stride=size,
-          bytes=length, row=row, row_stride=row_stride, block_stride=block_stride, rows=b.m, list=b.rows,
+          bytes=length, row=row, row_stride=row_stride, block_stride=block_stride, rows=b.m, list=entry,
           flags=flags | {MoveFlag.INDEXED}, last_index=last)
 
 
@@ -86,6 +90,6 @@ def load_angles(b: Builder, node: Rope) -> At:
     content = AngleRows.of(node, dim)
     offset, size = b.constant("angles", content), 4 * groups * dim
     angles = At(Buffer("angles", step * b.rows, Bank.STATE))
-    _load_rows(b, "angles", node.positions - 1, size, set(), offset=offset, length=size, row=angles,
+    _load_rows(b, "angles", node.positions - 1, size, set(), entry=b.rows, offset=offset, length=size, row=angles,
                row_stride=step, block_stride=1)
     return angles

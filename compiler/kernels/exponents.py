@@ -7,7 +7,7 @@ whose sums are products with ones. All of it is exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -33,6 +33,10 @@ class _Units:
     """Diagonals of 1 and of :data:`HIGH`, then a row of ones  # int8 [4 * dim + 1, dim]."""
 
     size: int
+
+    @property
+    def key(self) -> Hashable:
+        return "units"
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         one = np.eye(config.dim, dtype=np.int8)

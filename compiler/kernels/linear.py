@@ -6,7 +6,7 @@ that accumulate. Each chunk is one load, so loads are long and commands few.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,8 @@ from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["Ring", "Tile", "linear_tiles"]
+__all__ = ["Ring", "Tile", "between", "linear_tiles"]
+
 
 MOST_OFFSET = (1 << 32) - 1
 """Of a command's DRAM rows from where its base register points."""
@@ -40,9 +41,13 @@ MOST_OFFSET = (1 << 32) - 1
 class Ring:
     """Buffers of equal size through which all weights stream, one after another."""
 
-    def __init__(self, slots: int, rows: int, align: int, acc_rows: int, parameter_rows: int) -> None:
-        """``acc_rows``: accumulator rows that a tile may take; ``parameter_rows``: of parameters loaded together."""
-        self.rows, self.acc_rows, self.parameter_rows = rows, acc_rows, parameter_rows
+    def __init__(self, slots: int, rows: int, align: int, acc_rows: int, parameter_rows: int, *,
+                 wide: bool = False) -> None:
+        """``acc_rows``: accumulator rows that a tile may take; ``parameter_rows``: of parameters loaded together.
+
+        ``wide``: tiles are as wide as these rows allow, of several chunks; else each chunk is a tile.
+        """
+        self.rows, self.acc_rows, self.parameter_rows, self.wide = rows, acc_rows, parameter_rows, wide
         self.slots = tuple(Buffer(f"weights{i}", rows, Bank.STREAM, align) for i in range(slots))
         self._next = rotation(self.slots)
 
@@ -100,19 +105,37 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
         raise CompileError(
             f"{node.name}: a ring slot of {ring.rows} rows must hold one tile of weights, {form.rows(config, 1)} rows: "
             "use a larger scratchpad (spm_kib)")
-    rows = ColumnRows.rows(node)
-    for block_first, block in _blocks(total, groups, max(groups, ring.parameter_rows // rows)):
+    rows, tile = ColumnRows.rows(node), most if ring.wide else groups
+    for block_first, block in _blocks(total, tile, max(tile, ring.parameter_rows // rows)):
         parameters = Buffer(f"{node.name} parameters", rows * block, Bank.STATE)
         b.load_constants(STATIC, [ColumnRows.of(node, lanes[block_first * dim:(block_first + block) * dim])],
                          At(parameters), f"{node.name}: parameters")
         ends = last and block_first + block == total
-        for at, count in _tapered(block, groups) if ends else cut_evenly(block, ceil_div(block, groups)):
+        for at, count in _tapered(block, tile) if ends else cut_evenly(block, ceil_div(block, tile)):
             first = block_first + at
             acc = At(Buffer(f"{node.name} sums", count * b.rows, Bank.ACCUMULATOR))
-            columns = lanes[first * dim:(first + count) * dim]
-            for number, piece in enumerate(pieces):
-                _multiply(b, ring, node, form, piece, columns, acc, number > 0, b.m if m is None else m, dyn)
+            for begin in range(0, count, groups):
+                columns = lanes[(first + begin) * dim:(first + min(begin + groups, count)) * dim]
+                for number, piece in enumerate(pieces):
+                    _multiply(b, ring, node, form, piece, columns, acc + begin * b.rows, number > 0,
+                              b.m if m is None else m, dyn)
             yield Tile(acc, b.rows, first, count, At(parameters, at * rows))
+
+
+def between(tiles: Iterable[Tile], columns: int, writes: Sequence[Callable[[], None]]) -> Iterator[Tile]:
+    """The tiles of a product of so many column groups; behind each of the second half one of ``writes`` is called.
+
+    Loads for what follows go there, piece by piece: early enough, late enough not to keep weights waiting until rows
+    are free, and with weights between them.
+    """
+    left, waiting = ceil_div(columns, 2), list(writes)
+    for tile in tiles:
+        yield tile
+        left -= tile.groups
+        if left <= 0 and waiting:
+            waiting.pop(0)()
+    for write in waiting:
+        write()
 
 
 def _device_group(node: Linear, spans: Sequence[Span], dim: int) -> int:

@@ -6,7 +6,7 @@ never addresses. :mod:`gemmule.compiler.passes.allocate` gives rows, :mod:`gemmu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -43,6 +43,8 @@ class Bank(Enum):
     """Written by the vector unit, read by the mesh as A (and the new keys and values as B)."""
     STATE = "state"
     """The residual stream, parameters and tables: read by the vector unit."""
+    RESULT = "result"
+    """Written by the vector unit, read by stores."""
     ACCUMULATOR = "accumulator"
 
 
@@ -144,6 +146,11 @@ class Constant(Protocol):
         """Bytes."""
         ...
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal contents of one network."""
+        ...
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         """The bytes, uint8 [size]."""
         ...
@@ -205,6 +212,12 @@ class Builder:
     """Of a greedy loop: a turn is a pass over one row, whose position displacements tell."""
     moved: dict[str, int] = field(default_factory=dict)
     """By region: bytes by which a turn of a loop displaces it."""
+    block: Length | None = None
+    """The rows that are computed now, where a pass takes its rows block by block."""
+    loaded: Length = Length(1)
+    """1, or 0 for a launch that needs no constants now: its block is empty."""
+    placed: dict[Hashable, int] = field(default_factory=dict)
+    """By region and contents: where they are."""
 
     @property
     def each(self) -> int:
@@ -213,7 +226,9 @@ class Builder:
 
     @property
     def m(self) -> Length:
-        """The new rows of a launch; of a batch always all."""
+        """The new rows of a launch, or of the block; of a batch always all."""
+        if self.block is not None:
+            return self.block
         return Length(self.rows, Registers.ROWS) if self.batch == 1 else Length(self.rows)
 
     @property
@@ -239,12 +254,19 @@ class Builder:
         body, self.items = tuple(self.items), outer
         self.items.append(Loop(body=body, times=times, shift=shift, note=note, local=local))
 
-    def constant(self, region: str, content: Constant) -> int:
-        """Place content at the end of a region; returns its offset, aligned to a burst where it is large."""
-        offset = self._aligned(region, self.sizes.get(region, 0))
-        self.sizes[region] = offset + content.size
-        self.constants.setdefault(region, []).append((offset, content))
-        return offset
+    def constant(self, region: str, *contents: Constant) -> int:
+        """Place contents one behind the other at the end of a region, once.
+
+        Returns:
+            Their offset, aligned to a burst where they are large.
+        """
+        key = (region, *(content.key for content in contents))
+        if key not in self.placed:
+            at = self.placed[key] = self._aligned(region, self.sizes.get(region, 0))
+            for content in contents:
+                self.constants.setdefault(region, []).append((at, content))
+                at = self.sizes[region] = at + content.size
+        return self.placed[key]
 
     def _aligned(self, region: str, size: int) -> int:
         align = self.config.dim if region == STATIC else max(self.config.burst_bytes, 64)
@@ -261,12 +283,8 @@ class Builder:
 
     def load_constants(self, region: str, contents: Sequence[Constant], to: At, note: str) -> None:
         """Place contents one behind the other and load them into consecutive rows."""
-        offset = self.constant(region, contents[0])
-        for content in contents[1:]:
-            self.constants[region].append((self.sizes[region], content))
-            self.sizes[region] += content.size
-        self.add(Unit.LOAD, note, region=region, offset=offset, bytes=self.sizes[region] - offset, row=to,
-                 block_stride=1, rows=1)
+        self.add(Unit.LOAD, note, region=region, offset=self.constant(region, *contents),
+                 bytes=sum(content.size for content in contents), row=to, block_stride=1, rows=self.loaded)
 
 
 def rotation(buffers: Sequence[Buffer]) -> Iterator[Buffer]:

@@ -1,1 +1,1 @@
-"""Choosing among mappings: their space is in passes/map, their cost is the simulator's."""
+"""Choosing among mappings: their spaces, what they cost, and ways to search."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Linear, Network
+from gemmule.compiler.mapping import exhaustive
 from gemmule.compiler.mapping.cost import cost
+from gemmule.compiler.mapping.mapper import Choice as Values
+from gemmule.compiler.mapping.mapper import Mapper
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.notes import Notes, Tried
 from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.passes.map import Mapping as Cut
 from gemmule.config import Config
 
-__all__ = ["compile_best", "default_effort"]
+__all__ = ["DecoderSpace", "compile_best", "default_effort"]
 
 QUICK = 1 << 24
 """Multiply-accumulates a token up to which a compilation takes a second or so."""
@@ -42,30 +48,64 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
         return compile_network(network, config, notes=notes, **shared)
     graph = network.graph
     most = min(graph.whole_positions, context or graph.positions)
-    every = choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens, pool=options.get("pool", 0))
-    best: Choice | None = None
-    fewest, seen = 0, set[bytes]()
-    for choice in _turns(every):
-        if len(seen) == effort:
-            break
+    space = DecoderSpace(_turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
+                                        pool=options.get("pool", 0))))
+    costs = _DecoderCost(network, config, {**shared, "general": False})
+    found = Mapper(space, costs).find(exhaustive.search, effort)
+    for trial in found.trials if found and notes else ():
+        if trial.cycles is not None and notes:
+            notes.tried.append(Tried(costs.mappings[trial.point], trial.point.apart, f"{trial.cycles:,} cycles"))
+    best = [Choice((costs.mappings[found.best],), found.best.apart)] if found else None
+    return compile_network(network, config, among=best, notes=notes, **shared)
+
+
+@dataclass(frozen=True)
+class DecoderSpace:
+    """Choices of a decoder's mapping as they stand, by preference: one axis."""
+
+    choices: tuple[Choice, ...]
+
+    @property
+    def axes(self) -> dict[str, tuple[int, ...]]:
+        return {"choice": tuple(range(len(self.choices)))}
+
+    def point(self, choice: Values) -> Choice | None:
+        return self.choices[int(choice["choice"])]
+
+    near = point
+
+    def points(self) -> Iterator[Choice]:
+        yield from self.choices
+
+    def first(self) -> None:
+        """The first point may not fit."""
+
+    def bound(self, point: Choice) -> int:
+        """Nothing is known before a choice is lowered: the order of preference stands."""
+        return 0
+
+
+@dataclass
+class _DecoderCost:
+    """Cycles of the first mapping of a choice that fits; a program that another choice gave already does not count."""
+
+    network: Network
+    config: Config
+    options: dict[str, Any]
+    mappings: dict[Choice, Cut] = field(default_factory=dict)
+    images: set[bytes] = field(default_factory=set)
+
+    def __call__(self, choice: Choice) -> int:
         tried = Notes()
-        try:
-            program = compile_network(network, config, among=[choice], checked=False, notes=tried,
-                                      **{**shared, "general": False})
-        except CompileError:
-            continue
-        if program.image in seen or tried.mapping is None:
-            continue
-        seen.add(program.image)
-        cycles = cost(program)
-        if notes:
-            notes.tried.append(Tried(tried.mapping, choice.apart, f"{cycles:,} cycles"))
-        if best is None or cycles < fewest:
-            best, fewest = Choice((tried.mapping,), choice.apart), cycles
-    return compile_network(network, config, among=[best] if best else None, notes=notes, **shared)
+        program = compile_network(self.network, self.config, among=[choice], checked=False, notes=tried, **self.options)
+        if program.image in self.images or tried.mapping is None:
+            raise CompileError("the mapping gives the program of another one")
+        self.images.add(program.image)
+        self.mappings[choice] = tried.mapping
+        return cost(program)
 
 
-def _turns(every: list[Choice]) -> list[Choice]:
+def _turns(every: list[Choice]) -> tuple[Choice, ...]:
     """Banks by class and shared in turn."""
     half = len(every) // 2
-    return [choice for pair in zip(every[:half], every[half:], strict=True) for choice in pair]
+    return tuple(choice for pair in zip(every[:half], every[half:], strict=True) for choice in pair)

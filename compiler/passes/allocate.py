@@ -12,11 +12,17 @@ from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Lifetime", "allocate", "lifetimes", "peak", "scratchpad_peak"]
+__all__ = ["Lifetime", "Past", "allocate", "lifetimes", "past", "peak", "scratchpad_peak"]
 
 
-ORDER = (Bank.STREAM, Bank.OPERAND, Bank.STATE)
-"""Bank classes of the scratchpad, from its first row on."""
+ORDER = (Bank.STREAM, Bank.OPERAND, Bank.RESULT, Bank.STATE)
+"""Bank classes of the scratchpad, from its first row on; the last takes what is left."""
+Past = Iterable[tuple[int, int, int]]
+"""(first row, last row, item until which they were in use) of earlier items, whose numbers are negative."""
+FAR = 1 << 30
+"""Items: beyond any."""
+EARLY = 16
+"""Items at a beginning, which should not wait for what was before; later ones wait for nothing of it."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
 
@@ -30,8 +36,11 @@ class Lifetime:
     end: int
 
 
-def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
+def lifetimes(items: Sequence[Item], *, early: int = 0) -> list[Lifetime]:
     """Of every buffer, in the order in which they begin.
+
+    ``early``: what a turn touches among its first items lives through the loop, so that a turn need not wait for the
+    end of the one before.
 
     A loop is one place, but one whose turns are ``local`` is as long as its body; what is touched within it and outside
     lives through all of it.
@@ -59,7 +68,8 @@ def lifetimes(items: Sequence[Item]) -> list[Lifetime]:
 
     walk(items, 0)
     for loop, first, last in turns:
-        touch([buffer for buffer in set(loop.buffers) if begin[buffer] < first or end[buffer] > last], first, last)
+        touch([buffer for buffer in set(loop.buffers)
+               if begin[buffer] < first + early or end[buffer] > last], first, last)
     return [Lifetime(buffer, begin[buffer], end[buffer]) for buffer in sorted(begin, key=lambda b: begin[b])]
 
 
@@ -70,14 +80,17 @@ class _Range:
     in different banks: whoever fills the next buffer does not keep the reader of this one out.
     """
 
-    def __init__(self, first: int, last: int, bank: int, *, spread: bool = False) -> None:
+    def __init__(self, first: int, last: int, bank: int, *, spread: bool = False, before: Past = ()) -> None:
         self.spread, self.bank_rows = spread, bank
         self.banks = range(ceil_div(first, bank) * bank, last, bank)
         self.taken: dict[int, int] = {}
         """By bank how many buffers had been placed when the last one went there."""
         self.count = 0
-        self.segments = [(first, last, -1)]
+        self.segments = [(first, last, -FAR if before else -1)]
         """(first row, last row, item until which they are in use), one behind the other."""
+        for low, high, end in before:
+            if max(low, first) < min(high, last):
+                self._take(max(low, first), min(high, last), end, -FAR)
 
     def place(self, life: Lifetime) -> int | None:
         """First row for a buffer, None when it does not fit."""
@@ -87,7 +100,7 @@ class _Range:
             if start + rows > last:
                 break
             at = bisect_right(self.segments, start, key=itemgetter(0)) - 1
-            used = -1
+            used = -FAR if life.begin < EARLY else -1
             while at < len(self.segments) and self.segments[at][0] < start + rows and used < life.begin:
                 used = max(used, self.segments[at][2])
                 at += 1
@@ -100,7 +113,7 @@ class _Range:
         self.count += 1
         for bank in range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1):
             self.taken[bank] = self.count
-        self._take(start, start + rows, life)
+        self._take(start, start + rows, life.end, life.begin - OLD)
         return start
 
     def _recent(self, start: int, rows: int) -> int:
@@ -110,20 +123,29 @@ class _Range:
         banks = range(start // self.bank_rows, (start + rows - 1) // self.bank_rows + 1)
         return max(self.taken.get(bank, 0) for bank in banks)
 
-    def _take(self, begin: int, end: int, life: Lifetime) -> None:
+    def _take(self, begin: int, end: int, until: int, old: int) -> None:
+        """Rows ``begin .. end - 1`` are in use until item ``until``; ends before ``old`` no longer differ."""
         parts: list[tuple[int, int, int]] = []
         for low, high, used in self.segments:
             parts += [(low, min(high, begin), used)] if low < begin else []
-            parts += [(begin, end, life.end)] if low <= begin < high else []
+            parts += [(begin, end, until)] if low <= begin < high else []
             parts += [(max(low, end), high, used)] if high > end else []
         # What has been free for long is one piece: fewer places to look at.
-        old, found = life.begin - OLD, parts[:1]
+        found = parts[:1]
         for low, high, used in parts[1:]:
             if used < old and found[-1][2] < old:
                 found[-1] = (found[-1][0], high, max(used, found[-1][2]))
             else:
                 found.append((low, high, used))
         self.segments = found
+
+
+def past(items: Sequence[Item], placed: Mapping[Buffer, int]) -> list[tuple[int, int, int]]:
+    """Scratchpad rows that these items use, and until when, for :func:`allocate` of what comes behind them."""
+    lives = [life for life in lifetimes(items) if life.buffer.bank is not Bank.ACCUMULATOR]
+    last = 1 + max((life.end for life in lives), default=0)
+    return [(placed[life.buffer], placed[life.buffer] + life.buffer.rows, life.end - last)
+            for life in sorted(lives, key=lambda life: life.end)]
 
 
 def peak(lives: Iterable[Lifetime]) -> int:
@@ -145,13 +167,17 @@ def scratchpad_peak(items: Sequence[Item], config: Config, *, apart: bool) -> in
     return sum(ceil_div(peak(life for life in lives if life.buffer.bank is bank), unit) * unit for bank in ORDER)
 
 
-def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[Buffer, int]:
+def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int = 0,
+             before: Past = ()) -> Mapping[Buffer, int]:
     """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
+
+    ``early``: as of :func:`lifetimes`. ``before``: scratchpad rows that items before these used, which are rather taken
+    late.
 
     Raises:
         CompileError: they do not fit; the message names the first that does not.
     """
-    lives = lifetimes(items)
+    lives = lifetimes(items, early=early)
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
     rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
@@ -164,15 +190,19 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool) -> Mapping[B
             more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
             size = ceil_div(need + more, unit) * unit
             last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
-            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows))
+            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows,
+                                               before=before if bank is Bank.STATE else ()))
             if isinstance(made, Lifetime):
                 break
             parts.update(made)
             at += size
         else:
             return found | parts
+    packed = _packed(classes, config, unit, list(before))
+    if packed:
+        return found | packed
     whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
-                  _Range(0, config.spm_rows, config.spm_bank_rows))
+                  _Range(0, config.spm_rows, config.spm_bank_rows, before=before))
     if isinstance(whole, Lifetime) or apart:
         life = whole if isinstance(whole, Lifetime) else made
         assert isinstance(life, Lifetime)
@@ -189,6 +219,43 @@ def _fill(lives: Sequence[Lifetime], room: _Range) -> dict[Buffer, int] | Lifeti
             return life
         found[life.buffer] = at
     return found
+
+
+def _packed(classes: Mapping[Bank, Sequence[Lifetime]], config: Config, unit: int,
+            before: Sequence[tuple[int, int, int]]) -> dict[Buffer, int] | None:
+    """Rows for all classes, each in units of its own, the largest buffers first; None when they do not fit.
+
+    Closer than one after another, but neighbours in time share rows. So what is touched early goes before all others,
+    as far up as rows have not been in use just before.
+    """
+    at, found = 0, dict[Buffer, int]()
+    recent = [(low, high) for low, high, until in before if until >= -OLD]
+    for bank in ORDER:
+        lives = classes[bank]
+        last = min(config.spm_rows, at + ceil_div(peak(lives), unit) * unit)
+        early = [life for life in lives if life.begin < EARLY] if bank is Bank.STATE else []
+        placed: list[tuple[int, Lifetime]] = []
+        for life in early:
+            rows = life.buffer.rows
+            free = [start for start in range(last - rows, at - 1, -1) if not start % life.buffer.align and not any(
+                low < start + rows and start < high
+                for low, high in (*recent, *((first, first + other.buffer.rows) for first, other in placed)))]
+            if free:
+                placed.append((free[0], life))
+        fixed = {life.buffer for _, life in placed}
+        for life in sorted((life for life in lives if life.buffer not in fixed), key=lambda life: -life.buffer.rows):
+            beside = sorted((start, other.buffer.rows) for start, other in placed
+                            if other.begin <= life.end and life.begin <= other.end)
+            align = life.buffer.align
+            start = ceil_div(at, align) * align
+            for other_start, rows in beside:
+                if start + life.buffer.rows <= other_start:
+                    break
+                start = max(start, ceil_div(other_start + rows, align) * align)
+            placed.append((start, life))
+        at = ceil_div(max((start + life.buffer.rows for start, life in placed), default=at), unit) * unit
+        found |= {life.buffer: start for start, life in placed}
+    return found if at <= config.spm_rows else None
 
 
 def _does_not_fit(life: Lifetime, rows: int, memory: str) -> CompileError:

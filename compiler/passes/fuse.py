@@ -35,9 +35,10 @@ class Embed:
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize:
-    """A norm of the residual stream."""
+    """A norm of the residual stream; in post-norm layers its rows at both widths."""
 
     norm: Norm
+    wide: Norm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,10 @@ def _operators(graph: Graph) -> Iterator[Operator]:
             inner.add(up.name)
             yield Inner(up=up, activation=node, gate=first, product=product)
         elif isinstance(node, Norm):
-            yield Normalize(norm=node)
+            if node.name not in graph.wide_norms:
+                twins = [name for name, first in graph.wide_norms.items() if first == node.name]
+                wide = graph.by_name[twins[0]] if twins else None
+                yield Normalize(norm=node, wide=wide if isinstance(wide, Norm) else None)
         elif isinstance(node, Embedding):
             adds = [reader for reader in graph.readers(node.name) if isinstance(reader, Add)]
             other = graph.by_name[adds[0].b] if adds else None

@@ -25,11 +25,26 @@ from gemmule.compiler.kernels.virtual import (
 from gemmule.config import Config
 from gemmule.isa import MoveFlag, Unit
 
-__all__ = ["hoist"]
+__all__ = ["Rule", "hoist"]
 
 LATE = 1.5
 """Exponent by which loads between those of cached rows gather at the end: behind the last one most has to be hidden."""
 STREAMS = (WEIGHTS, HEAD_WEIGHTS)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which loads move, and how far; what it is by default is for decoders."""
+
+    regions: tuple[str, ...] = (*STREAMS, STATIC, OLD)
+    """Those of which no launch changes anything."""
+    ahead: int = 0
+    """Loads by which what needs one may stand further behind it than the unit's queue reaches."""
+    behind_stores: bool = False
+    """Stores that follow the last use of a buffer go before the load that fills it again."""
+
+
+DECODER = Rule()
 
 
 @dataclass
@@ -42,36 +57,32 @@ class _Load:
     """The item behind which it goes."""
 
 
-def hoist(items: Sequence[Item], config: Config) -> list[Item]:
-    """The items with every load of a constant behind the last item that touches its buffer.
+def hoist(items: Sequence[Item], config: Config, rule: Rule = DECODER) -> list[Item]:
+    """The items with every load that may move behind the last item that touches its buffer.
 
     Such loads keep their order among themselves, so none waits for one behind it; loops move as one item, and nothing
     moves into them.
     """
-    moving = _earliest(items)
+    moving = _earliest(items, rule)
     _spread(items, moving)
-    return _within_reach(items, moving, config.unit_queue + 1)
-
-
-def _moves(item: Item) -> bool:
-    return isinstance(item, Step) and item.unit is Unit.LOAD and item.region in (*STREAMS, STATIC, OLD)
+    return _within_reach(items, moving, config.unit_queue + 1 + rule.ahead)
 
 
 def _buffers(item: Item) -> tuple[Buffer, ...]:
     return item.buffers if isinstance(item, Step | Loop) else ()
 
 
-def _earliest(items: Sequence[Item]) -> list[_Load]:
+def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
     """Every moving load, behind what last touches its buffer, displaces its region, or loads what a launch changes."""
     touched: dict[Buffer, int] = {}
     displaced: dict[str, int] = {}
     found: list[_Load] = []
     latest = gathered = -1
     for i, item in enumerate(items):
-        if isinstance(item, Step) and _moves(item):
+        if isinstance(item, Step) and item.unit is Unit.LOAD and item.region in rule.regions:
             latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region in STREAMS else -1,
                          *(touched.get(buffer, -1) for buffer in item.buffers))
-            found.append(_Load(i, latest))
+            found.append(_Load(i, _behind_stores(items, latest) if rule.behind_stores else latest))
         elif isinstance(item, Step) and item.unit is Unit.LOAD and item.region != CACHE:
             if MoveFlag.INDEXED in item.flags:  # it waits for a list: small loads may use the time
                 gathered = i
@@ -80,6 +91,13 @@ def _earliest(items: Sequence[Item]) -> list[_Load]:
         touched.update(dict.fromkeys(_buffers(item), i))
         displaced.update({part.region: i for part in leaves([item]) if isinstance(part, SetDisplacement)})
     return found
+
+
+def _behind_stores(items: Sequence[Item], place: int) -> int:
+    """The last of the stores that directly follow an item, or itself."""
+    while place + 1 < len(items) and isinstance(store := items[place + 1], Step) and store.unit is Unit.STORE:
+        place += 1
+    return place
 
 
 def _spread(items: Sequence[Item], moving: Sequence[_Load]) -> None:
@@ -102,7 +120,7 @@ def _spread(items: Sequence[Item], moving: Sequence[_Load]) -> None:
 def _within_reach(items: Sequence[Item], moving: Sequence[_Load], reach: int) -> list[Item]:
     """Each load at its place, or as much later as keeps whatever needs a load at most ``reach`` loads behind it."""
     found: list[Item] = []
-    left = iter(moving)
+    left, moved = iter(moving), {load.index for load in moving}
     waiting = next(left, None)
     filled: dict[Buffer, int] = {}
     """By buffer how many loads there were with the one that filled it."""
@@ -116,7 +134,7 @@ def _within_reach(items: Sequence[Item], moving: Sequence[_Load], reach: int) ->
             filled.update(dict.fromkeys(item.buffers, loads))
 
     for i, item in enumerate(items):
-        if _moves(item):
+        if i in moved:
             while waiting and waiting.index <= i:  # it is needed now
                 emit(items[waiting.index])
                 waiting = next(left, None)

@@ -18,7 +18,7 @@ from gemmule.compiler.passes.roll import LayerStrides, roll, roll_ranges
 from gemmule.config import Config
 from gemmule.isa import CONTROL, MAX_LENGTH, Command, COp, Length, MoveFlag, Unit
 
-__all__ = ["schedule", "schedule_general", "schedule_greedy"]
+__all__ = ["schedule", "schedule_general", "schedule_greedy", "schedule_layers", "schedule_phase"]
 
 
 def schedule(lowered: Lowered, config: Config) -> list[Item]:
@@ -68,6 +68,18 @@ def schedule_general(lowered: Lowered, config: Config) -> tuple[list[Item], Laye
     behind = [_body(item, config) for item in lowered.behind]
     return [*contexts(config, [0] * batch), *launch_commands(config, batch, [], []),
             *hoist([*lowered.before, *layers, *behind], config)], ranges
+
+
+def schedule_phase(items: Sequence[Item], config: Config) -> list[Item]:
+    """A phase of an encoder, in the order in which it is dispatched; so its bodies."""
+    return hoist(join([_body(item, config) for item in items], config), config)
+
+
+def schedule_layers(layers: Sequence[Sequence[Sequence[Item]]], config: Config) -> tuple[list[Item], bool]:
+    """An encoder's layers, of phases that are scheduled, and whether they are one body."""
+    straight = [[item for phase in layer for item in phase] for layer in layers]
+    found = roll(straight, config)
+    return found, len(layers) == 1 or len(found) < len(layers) * len(straight[0])
 
 
 def _turns(body: Sequence[Item]) -> Iterator[list[Item]]:

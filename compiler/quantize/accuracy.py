@@ -1,4 +1,4 @@
-"""How far a network in integers is from the float one it stands for: by node, by layer, in perplexity."""
+"""How far a network in integers is from the float one it stands for: by node, by layer, in perplexity or cosines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import (
+    Activation,
     Add,
     Cache,
     DType,
@@ -19,13 +20,14 @@ from gemmule.compiler.ir import (
     Node,
     Rows,
     Type,
+    activate,
 )
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.quantize.network import Quantized
-from gemmule.compiler.quantize.taps import passes
+from gemmule.compiler.quantize.taps import counting, passes
 from gemmule.numerics import saturate
 
-__all__ = ["Errors", "layer_outputs", "measure_errors", "perplexity", "predictor"]
+__all__ = ["Errors", "cosines", "layer_outputs", "measure_errors", "perplexity", "predictor"]
 
 BITS = {DType.INT8: 8, DType.INT16: 16}
 
@@ -35,20 +37,25 @@ class Errors:
     """Relative root mean square errors: ``rms(integer - float) / rms(float)``."""
 
     nodes: dict[str, float]
-    """Of each node, computed from the float network's values."""
+    """Of each node, computed from the float network's values; of an activation function's input, behind it."""
     layers: list[float]
     """Of each layer's output, computed from the float network's value before it."""
-    logits: float
-    """Of the output, everything computed in integers."""
+    output: float
+    """Of the output (logits, an encoder's hidden rows), everything computed in integers."""
 
 
 def layer_outputs(network: Network) -> list[str]:
-    """Names of the values that leave the layers: each one's last sum."""
-    found: dict[int, str] = {}
-    for node in network.graph.nodes:
-        if isinstance(node, Add) and node.layer is not None:
+    """Names of the values that leave the layers: each one's last sum, or the norm behind it."""
+    graph, found = network.graph, dict[int, str]()
+    for node in graph.nodes:
+        if node.layer is not None and (isinstance(node, Add) or node.name in graph.wide_norms):
             found[node.layer] = node.name
     return [found[layer] for layer in sorted(found)]
+
+
+def _between(graph: Graph) -> set[str]:
+    """Values that go from one layer to another."""
+    return {name for node in graph.nodes for name in node.inputs if graph.by_name[name].layer != node.layer}
 
 
 def _scale(node: Node, type_: Type) -> np.ndarray:
@@ -59,7 +66,7 @@ def _scale(node: Node, type_: Type) -> np.ndarray:
 
 def _codes(node: Node, value: np.ndarray) -> np.ndarray:
     """A float value in a node's type, to the nearest."""
-    found = np.rint(value / _scale(node, node.type)).astype(np.int64)
+    found = np.rint(value / _scale(node, node.type)).astype(np.int64) - node.type.zero
     return saturate(found, BITS[node.type.dtype]) if node.type.dtype in BITS else found
 
 
@@ -76,13 +83,19 @@ class _Sums:
         return float(np.sqrt(self.error[name] / (self.power[name] or 1.0)))
 
 
-def _comparing(graph: Graph, sums: _Sums, wanted: Mapping[str, np.ndarray]) -> Observer:
-    """Adds up how far values are from those wanted."""
+def _comparing(graph: Graph, rows: Rows, sums: _Sums, wanted: Mapping[str, np.ndarray]) -> Observer:
+    """Adds up how far values are from those wanted; what an activation function reads, as seen behind it."""
+    before = {node.x: node.function for node in graph.nodes if isinstance(node, Activation)}
+
     def observe(name: str, value: np.ndarray) -> None:
         node = graph.by_name[name]
-        sums.add(name, value * _scale(node, node.type), wanted[name])
+        real = (value + node.type.zero) * _scale(node, node.type)
+        if name in before:
+            sums.add(name, *(activate(before[name], part) for part in (real, wanted[name])))
+        else:
+            sums.add(name, real, wanted[name])
 
-    return observe
+    return counting(graph, rows, observe)
 
 
 def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
@@ -92,19 +105,39 @@ def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
     if not len(windows):
         raise CompileError("errors need at least one window of tokens")
     integer, real = IntegerInterpreter(network), FloatInterpreter(reference)
-    ends, nodes, layers, logits = layer_outputs(network), _Sums(), _Sums(), _Sums()
-    fed = [*ends, *(node.name for node in graph.nodes
-                    if node.layer is None and node.type.dtype is DType.INT16 and node.name != graph.output)]
+    ends, nodes, layers, output = layer_outputs(network), _Sums(), _Sums(), _Sums()
     for rows in passes(windows):
         wanted: dict[str, np.ndarray] = {}
         real.forward(rows, Cache(reference.graph), wanted.__setitem__)
         codes = {node.name: _codes(node, wanted[node.name]) for node in graph.nodes}
+        counted: dict[str, np.ndarray] = {}
+        observe = counting(graph, rows, counted.__setitem__)
+        for name, value in wanted.items():
+            observe(name, value)
 
-        integer.forward(rows, Cache(graph), _comparing(graph, nodes, wanted), codes)
-        integer.forward(rows, Cache(graph), _comparing(graph, layers, wanted), {name: codes[name] for name in fed})
-        integer.forward(rows, Cache(graph), _comparing(graph, logits, wanted))
+        integer.forward(rows, Cache(graph), _comparing(graph, rows, nodes, counted), codes)
+        integer.forward(rows, Cache(graph), _comparing(graph, rows, layers, counted),
+                        {name: codes[name] for name in _between(graph)})
+        integer.forward(rows, Cache(graph), _comparing(graph, rows, output, counted))
     return Errors({node.name: nodes.ratio(node.name) for node in graph.nodes},
-                  [layers.ratio(name) for name in ends], logits.ratio(graph.output))
+                  [layers.ratio(name) for name in ends], output.ratio(graph.output))
+
+
+def cosines(quantized: Quantized, windows: np.ndarray) -> np.ndarray:
+    """Of the angles between an encoder's output rows in float and in integers  # float64 [rows that count]."""
+    graph, parts = quantized.network.graph, []
+    node = graph.by_name[graph.output]
+    for rows in passes(windows):
+        pair: list[np.ndarray] = []
+        for interpreter in (FloatInterpreter(quantized.reference), IntegerInterpreter(quantized.network)):
+            found: dict[str, np.ndarray] = {}
+            interpreter.forward(rows, Cache(interpreter.network.graph), counting(graph, rows, found.__setitem__))
+            pair.append(found[graph.output] * _scale(node, node.type))
+        sizes = np.linalg.norm(pair[0], axis=1) * np.linalg.norm(pair[1], axis=1)
+        parts.append(np.where(sizes == 0, 1.0, (pair[0] * pair[1]).sum(axis=1) / np.where(sizes == 0, 1.0, sizes)))
+    if not parts:
+        raise CompileError("cosines need at least one window of tokens")
+    return np.concatenate(parts)
 
 
 def predictor(network: Network) -> Callable[[np.ndarray], np.ndarray]:

@@ -1,7 +1,11 @@
 """A float network in integers: every constant that the device uses is fixed here.
 
 Scales are static: activations by calibration, weights by column or group, keys, values and queries by KV head, the
-residual stream one for all.
+residual stream one for all that sums join.
+
+Where norms stand in that stream (post-norm) what linears read of them has factors of its own if ranges were evened out;
+else a power of two of the stream's step, and both widths come from one set of factors. Ranges around an activation
+function are lopsided: they have zeros, which its table and the biases around it take up.
 """
 
 from __future__ import annotations
@@ -31,7 +35,14 @@ from gemmule.compiler.ir import (
 )
 from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
 from gemmule.compiler.quantize.smooth import smooth
-from gemmule.compiler.quantize.steps import activation_step, head_steps, int8_step
+from gemmule.compiler.quantize.steps import (
+    activation_step,
+    doublings,
+    head_steps,
+    int8_step,
+    lopsided_activation,
+    lopsided_step,
+)
 from gemmule.compiler.quantize.taps import Taps, observe
 from gemmule.compiler.quantize.weights import codes
 from gemmule.numerics import saturate
@@ -94,15 +105,13 @@ class _Quantizer:
         self.progress = progress
         self.nodes: list[Node] = []
         self.weights: dict[str, np.ndarray] = {}
-        stream = [node.name for node in self.graph.nodes if isinstance(node, Embedding | Position | Add)]
-        tables = [float(np.abs(network.tensor(node, "table")).max()) for node in self.graph.nodes
-                  if isinstance(node, Embedding | Position)]
-        # Every token's embedding counts, seen in calibration or not.
-        self.residual = RESIDUAL_ROOM * max([*tables, *(taps.peak(name) for name in stream)]) / INT16_MAX
+        self.stream = self._stream()
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
         self.angles: dict[tuple[float, int, int], str] = {}
         """The first rotation by its base, positions and columns of a head."""
+        self.doubled: dict[str, int] = {}
+        """Norms that share their factors with a wide twin: their step is the twin's, doubled so often."""
         self.types = self._types()
 
     def run(self) -> Network:
@@ -121,16 +130,18 @@ class _Quantizer:
         """The type of every value."""
         found: dict[str, Type] = {}
         for node in self.graph.nodes:
-            if isinstance(node, Embedding | Position | Add):
-                found[node.name] = Type(dtype=DType.INT16, scale=self.residual)
+            if node.name in self.stream:
+                found[node.name] = Type(dtype=DType.INT16, scale=self.stream[node.name])
+            elif isinstance(node, Activation) and self._lopsided(node):
+                step, zero = lopsided_step(self.taps.sample(node.name), *self.taps.ranges[node.name])
+                found[node.name] = Type(dtype=DType.INT8, scale=step, zero=zero)
             elif isinstance(node, Norm | Attention | Product | Activation):
                 found[node.name] = self._int8(node.name)
+        for wide, narrow in self.graph.wide_norms.items():
+            found[narrow] = Type(dtype=DType.INT8, scale=self._narrow_step(wide, narrow))
         for node in self.graph.nodes:
             if isinstance(node, Activation):
-                step, table = activation_step(
-                    node.function, self.taps.sample(node.x).reshape(-1), self.taps.peak(node.x),
-                    _one(found[node.name]))
-                found[node.x], self.tables[node.name] = Type(dtype=DType.INT8, scale=step), table
+                found[node.x] = self._before(node, found[node.name])
             elif isinstance(node, Attention):
                 share = node.heads // node.kv_heads
                 for name, heads in zip(node.inputs, (share, 1, 1), strict=True):
@@ -146,10 +157,59 @@ class _Quantizer:
                     found[node.name] = Type(
                         dtype=DType.INT16, scale=LOGIT_ROOM * (self.taps.peak(node.name) or 1.0) / INT16_MAX)
                 elif all(isinstance(reader, Add) for reader in readers):
-                    found[node.name] = Type(dtype=DType.INT32, scale=self.residual)
+                    found[node.name] = Type(dtype=DType.INT32, scale=self.stream[readers[0].name])
                 else:
                     found[node.name] = self._int8(node.name)
         return found
+
+    def _stream(self) -> dict[str, float]:
+        """The step of each value of the residual stream: one for all that sums join, so of a decoder's the whole.
+
+        A norm begins another one, on the scale of the sum that reads it: it divides by whatever its input's is.
+        """
+        joined: dict[str, set[str]] = {}
+        peaks: dict[str, float] = {}
+        for node in self.graph.nodes:
+            if isinstance(node, Embedding | Position | Add) or node.name in self.graph.wide_norms:
+                joined[node.name] = {node.name}
+                peaks[node.name] = self.taps.peak(node.name)
+            if isinstance(node, Embedding | Position):  # every token's counts, seen in calibration or not
+                peaks[node.name] = max(peaks[node.name], float(np.abs(self.network.tensor(node, "table")).max()))
+            if isinstance(node, Add):
+                joined[node.name] |= set().union(*(joined.get(name, set()) for name in node.inputs))
+                joined |= dict.fromkeys(joined[node.name], joined[node.name])
+        return {name: RESIDUAL_ROOM * max(peaks[other] for other in group) / INT16_MAX
+                for name, group in joined.items()}
+
+    def _narrow_step(self, wide: str, narrow: str) -> float:
+        """The int8 step of a norm that linears read, whose twin stands in the residual stream."""
+        sample, peak = self.taps.sample(narrow), self.taps.peak(narrow)
+        readers = [node for node in self.graph.readers(narrow) if isinstance(node, Linear)]
+        weights = [np.square(self.network.tensor(node, "weight"), dtype=np.float64).sum(axis=0) for node in readers]
+        columns = np.sum(weights, axis=0) if weights else 1.0  # what an error of a column does to the products
+        a, b = (self.graph.by_name[name] for name in (wide, narrow))
+        tensor = self.network.tensor
+        if all(np.array_equal(tensor(a, role), tensor(b, role)) for role in ("gamma", "beta")):
+            self.doubled[narrow] = doublings(sample, peak, self.stream[wide], columns)
+            return self.stream[wide] * 2.0 ** self.doubled[narrow]
+        return int8_step(sample, peak, columns)
+
+    def _lopsided(self, node: Activation) -> bool:
+        """Whether the ranges around an activation function may have zeros: biases before and behind take them."""
+        before, behind = self.graph.by_name[node.x], self.graph.readers(node.name)
+        return bool(behind) and len(self.graph.readers(node.x)) == 1 and all(
+            isinstance(linear, Linear) and linear.bias for linear in (before, *behind))
+
+    def _before(self, node: Activation, after: Type) -> Type:
+        """The type of an activation function's input; keeps its table."""
+        sample, zero = self.taps.sample(node.x), 0
+        if self._lopsided(node):
+            step, zero, table = lopsided_activation(
+                node.function, sample, *self.taps.ranges[node.x], _one(after), after.zero)
+        else:
+            step, table = activation_step(node.function, sample.reshape(-1), self.taps.peak(node.x), _one(after))
+        self.tables[node.name] = table
+        return Type(dtype=DType.INT8, scale=step, zero=zero)
 
     def _int8(self, name: str) -> Type:
         return Type(dtype=DType.INT8, scale=int8_step(self.taps.sample(name).reshape(-1), self.taps.peak(name)))
@@ -170,7 +230,7 @@ class _Quantizer:
             case Embedding():
                 self._embedding(node)
             case Position():
-                table = self.network.tensor(node, "table") / self.residual
+                table = self.network.tensor(node, "table") / self.stream[node.name]
                 self._put(node, {"table": saturate(np.rint(table).astype(np.int64), 16).astype(np.int16)})
             case Add():
                 self._put(node, {})
@@ -195,7 +255,7 @@ class _Quantizer:
         squares = self.taps.squares[head.x] if tied and isinstance(head, Linear) else np.ones(node.columns)
         gram = self.taps.gram.get(head.x) if tied and isinstance(head, Linear) else None
         found = codes(table, squares, gram, bits=8, group=0)
-        mult, shift = to_mult_shift(found.step / self.residual)
+        mult, shift = to_mult_shift(found.step / self.stream[node.name])
         self._put(node, {"codes": found.codes, "mult": mult.astype(np.uint16), "shift": shift.astype(np.uint8)})
         self.tied = (f"{node.name}.codes", found) if tied else None
 
@@ -211,22 +271,27 @@ class _Quantizer:
                          for role, part in (("cosine", np.cos(angle)), ("sine", np.sin(angle)))})
 
     def _norm(self, node: Norm) -> None:
-        step = _one(self.types[node.name])
+        doubled = self.doubled.get(node.name, 0)
+        step = _one(self.types[node.name]) / 2 ** doubled
         gamma = self.network.tensor(node, "gamma").astype(np.float64) / step
         beta = self.network.tensor(node, "beta").astype(np.float64) / step if node.mean else np.zeros(1)
         # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes ten more of.
         most = min(np.log2(INT16_MAX / (np.abs(gamma).max() or 1.0)),
                    np.log2(INT32_MAX / (np.abs(beta).max() or 1.0)) - 10)
         bits = int(np.clip(np.floor(most), -10, 30))
-        wanted = node.eps * node.columns ** 2 / self.residual ** 2  # epsilon in units of n * sum(x^2)
+        wanted = node.eps * node.columns ** 2 / self.stream[node.x] ** 2  # epsilon in units of n * sum(x^2)
         eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / MULT_MAX))))
         if eps_shift > 40:
-            raise CompileError(f"{node.name}: eps must be small beside the residual's scale {self.residual:.3g}, "
+            raise CompileError(f"{node.name}: eps must be small beside the residual's scale {self.stream[node.x]:.3g}, "
                                f"not {node.eps}")
-        tensors = {"gamma": saturate(np.rint(gamma * 2.0 ** bits).astype(np.int64), 16).astype(np.int16),
-                   "scalars": np.array([10 + bits, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
-        if node.mean:
-            tensors["beta"] = np.rint(beta * 2.0 ** (10 + bits)).astype(np.int32)
+        tensors: dict[str, Any] = {"scalars": np.array(
+            [10 + bits + doubled, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
+        if (twin := self.graph.wide_norms.get(node.name, "")) in self.doubled:
+            tensors |= {role: f"{twin}.{role}" for role in ("gamma", "beta")}
+        else:
+            tensors["gamma"] = saturate(np.rint(gamma * 2.0 ** bits).astype(np.int64), 16).astype(np.int16)
+            if node.mean:
+                tensors["beta"] = np.rint(beta * 2.0 ** (10 + bits)).astype(np.int32)
         self._put(node, tensors)
 
     def _linear(self, node: Linear) -> None:
@@ -243,10 +308,13 @@ class _Quantizer:
                 tensors["scales"] = found.scales
         in_step = _one(self.types[node.x])
         out = np.array(_all(self.types[node.name]))
-        mult, shift = to_mult_shift(found.step * in_step / np.repeat(out, node.columns // len(out)))
+        out = np.repeat(out, node.columns // len(out))
+        mult, shift = to_mult_shift(found.step * in_step / out)
         tensors |= {"mult": mult.astype(np.uint16), "shift": shift.astype(np.uint8)}
         if node.bias:
-            bias = np.rint(self.network.tensor(node, "bias") / (found.step * in_step))
+            given, zeros = self.types[node.x].zero, self.types[node.name].zero * out
+            bias = np.rint((self.network.tensor(node, "bias") - zeros) / (found.step * in_step))
+            bias = bias + given * found.sums(group)
             if np.abs(bias).max(initial=0) > INT32_MAX // 2:
                 raise CompileError(f"{node.name}: a bias must be below {INT32_MAX // 2} steps of its products, not "
                                    f"{np.abs(bias).max():.3g}")

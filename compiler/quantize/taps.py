@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gemmule.compiler.ir import Cache, FloatInterpreter, Linear, Network, Rows
+from gemmule.compiler.ir import Cache, FloatInterpreter, Graph, Linear, Network, Rows
+from gemmule.compiler.ir.float_interpreter import Observer
 
-__all__ = ["Taps", "observe", "passes"]
+__all__ = ["Taps", "counting", "observe", "passes"]
 
-SAMPLES = 1 << 14
-"""Numbers kept of a value in each pass."""
+SAMPLES = 1 << 18
+"""Numbers kept of a value."""
 ROWS = 1024
 """Tokens of a pass."""
 
@@ -19,17 +20,21 @@ ROWS = 1024
 class Taps:
     """Statistics of a network's float values by node."""
 
-    def __init__(self, network: Network, seed: int, *, grams: bool) -> None:
+    def __init__(self, network: Network, seed: int, *, passes: int, grams: bool) -> None:
         """``grams``: also sums of products of each two columns of linears' inputs."""
         graph = network.graph
         self.random = np.random.default_rng(seed)
         self.heads = {name: node.head_dim for node in graph.attentions for name in node.inputs}
         self.inputs = {node.x for node in graph.nodes if isinstance(node, Linear)}
         self.grams = grams
+        self.kept = SAMPLES // passes
+        """Numbers kept of a value of a pass."""
         self.rows = 0
         self._samples: dict[str, list[np.ndarray]] = {}
         self.largest: dict[str, np.ndarray] = {}
         """Largest magnitude of each column."""
+        self.ranges: dict[str, tuple[float, float]] = {}
+        """Least and largest number of a value, 0 among them."""
         self.squares: dict[str, np.ndarray] = {}
         """Sums of squares of each column of a linear's input."""
         self.gram: dict[str, np.ndarray] = {}
@@ -40,7 +45,9 @@ class Taps:
         peak = np.abs(value).max(axis=0)
         self.largest[name] = np.maximum(self.largest.get(name, 0), peak)
         self._samples.setdefault(name, []).append(value[self.random.permutation(len(value))[
-            :max(1, SAMPLES // value.shape[1])]].astype(np.float32))
+            :max(1, self.kept // value.shape[1])]].astype(np.float32))
+        low, high = self.ranges.get(name, (0.0, 0.0))
+        self.ranges[name] = min(low, float(value.min())), max(high, float(value.max()))
         if name in self.inputs:
             wide = value.astype(np.float64)
             self.squares[name] = self.squares.get(name, 0) + (wide ** 2).sum(axis=0)
@@ -64,10 +71,21 @@ def passes(windows: np.ndarray) -> Iterator[Rows]:
         yield Rows.ragged([window.tolist() for window in part], [0] * len(part))
 
 
+def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
+    """Gives an observer the rows that count: of an encoder's pooler and classifier the first of each sequence."""
+    firsts = np.unique(rows.sequences, return_index=True)[1]
+
+    def observe(name: str, value: np.ndarray) -> None:
+        observer(name, value[firsts] if name in graph.heads else value)
+
+    return observe
+
+
 def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False) -> Taps:
     """Statistics of a float network over windows of tokens [windows, length]."""
-    taps, interpreter = Taps(network, seed, grams=grams), FloatInterpreter(network)
-    for rows in passes(windows):
-        interpreter.forward(rows, Cache(network.graph), taps)
+    parts = list(passes(windows))
+    taps, interpreter = Taps(network, seed, passes=len(parts), grams=grams), FloatInterpreter(network)
+    for rows in parts:
+        interpreter.forward(rows, Cache(network.graph), counting(network.graph, rows, taps))
         taps.rows += len(rows)
     return taps

@@ -30,6 +30,13 @@ class Codes:
     scales: np.ndarray | None = None
     """uint8 [groups, columns], 1 .. 15; None without groups."""
 
+    def sums(self, group: int) -> np.ndarray:
+        """Of each column's codes, by the scales of their groups of ``group`` rows  # int64 [columns]."""
+        wide = self.codes.astype(np.int64)
+        if self.scales is not None:
+            wide = wide * np.repeat(self.scales.T.astype(np.int64), group, axis=1)[:, :wide.shape[1]]
+        return np.asarray(wide.sum(axis=1))
+
 
 def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, bits: int, group: int) -> Codes:
     """Codes of a weight matrix [columns, depth] whose inputs have these sums of squares.

@@ -166,24 +166,28 @@ class Dispatch(wiring.Component):
             streams = [s for s, owner in enumerate(STREAM_UNIT) if owner == u]
             claims = {STREAMS[s]: narrow(config, STREAMS[s], resolve.claims[i]) for i, s in enumerate(streams)}
             entry = data.StructLayout({
-                "command": layout(config), "targets": counts_layout(), "alone": 1,
-                "predicate": PREDICATE_BITS,
+                "zero": 1, "targets": counts_layout(), "alone": 1, "predicate": PREDICATE_BITS,
                 "claims": data.StructLayout({name: len(mask) for name, mask in claims.items()}),
             })
+            # What issue looks at, and the command, which only the unit does: with pointers of their own, so that a
+            # start that hangs on the first does not wait for the way to the second.
             m.submodules[f"{unit}_queue"] = queue = Queue(shape=entry, depth=config.unit_queue)
-            source = {"load": resolve.move, "store": resolve.move}.get(unit, getattr(resolve, unit, None))
+            m.submodules[f"{unit}_commands"] = commands = Queue(shape=layout(config), depth=config.unit_queue)
+            source = resolve.move if unit in ("load", "store") else getattr(resolve, unit)
             m.d.comb += [
                 queue.push.eq(pushed & (resolve.unit == u)),
-                queue.push_data.command.eq(source),
+                commands.push.eq(queue.push), commands.push_data.eq(source),
+                commands.pop.eq(queue.pop), commands.clear.eq(queue.clear),
+                queue.push_data.zero.eq(source.zero),
                 queue.push_data.targets.eq(targets),
                 queue.push_data.alone.eq(resolve.zero | own_kind[u]),
                 queue.push_data.predicate.eq(resolve.predicate),
                 *(queue.push_data.claims[name].eq(mask) for name, mask in claims.items()),
                 queue.pop.eq(self.pop[u]),
                 queue.clear.eq(self.clear),
-                getattr(self, unit).eq(queue.head.command),
+                getattr(self, unit).eq(commands.head),
                 self.valid[u].eq(queue.valid),
-                self.zero[u].eq(queue.head.command.zero),
+                self.zero[u].eq(queue.head.zero),
                 self.alone[u].eq(queue.head.alone),
                 self.predicate[u].eq(queue.head.predicate),
                 self.targets[u].eq(queue.head.targets),

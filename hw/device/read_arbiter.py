@@ -55,7 +55,7 @@ class ReadArbiter(wiring.Component):
             axi.arvalid.eq(Mux(choice, load.req_valid, fetch.req_valid)),
             axi.araddr.eq(Mux(choice, load.req_addr, fetch.req_addr)),
             axi.arlen.eq(Mux(choice, load.req_len, fetch.req_len)),
-            fetch.req_ready.eq(axi.arready & ~choice),
+            fetch.req_ready.eq(axi.arready & ~(locked & owner)),  # whether it requests or not
             load.req_ready.eq(axi.arready & choice),
             accepted.eq(axi.arvalid & axi.arready),
         ]

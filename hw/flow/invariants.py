@@ -9,8 +9,9 @@ from gemmule.isa import COMMAND_BYTES, HEADER, MoveFlag, Unit
 
 __all__ = ["INVARIANTS", "WORDS"]
 
-_QUEUE, _RESOLVE, _WALKER = "core.dispatch.store_queue", "core.dispatch.resolve", "core.units.store.reader.walker.flags"
-WORDS = (f"{_QUEUE}.memory",)
+_RESOLVE, _QUEUE, _COMMANDS = "core.dispatch.resolve", "core.dispatch.store_queue", "core.dispatch.store_commands"
+_WALKER = "core.units.store.reader.walker.flags"
+WORDS = (f"{_COMMANDS}.memory",)
 """RAMs of which invariants speak word by word."""
 _AT = {name: sum(bits for _, bits in HEADER[:i]) for i, (name, _) in enumerate(HEADER)}
 _WORD_BITS = 8 * COMMAND_BYTES
@@ -43,19 +44,20 @@ def _last(view: View) -> Bit:
 
 
 def _level(view: View) -> Bit:
-    """head + level = tail, and level <= 4, in a queue of four."""
-    level, head, tail = (view[f"{_QUEUE}.{name}"] for name in ("level", "read__addr", "write__addr"))
+    """head + level = tail, and level <= 4, in a queue of four; its commands have the same level."""
+    level = view[f"{_QUEUE}.level"]
+    head, tail = (view[f"{_COMMANDS}.{name}"] for name in ("read__addr", "write__addr"))
     return view.some(*(view.both(view.equal(level, count), view.equal(head, first),
                                  view.equal(tail, (first + count) % 4)) for count in range(5) for first in range(4)))
 
 
 def _queued(view: View) -> Bit:
     """Of every word from head on, as many as there are."""
-    level, head = view[f"{_QUEUE}.level"], view[f"{_QUEUE}.read__addr"]
+    level, head = view[f"{_QUEUE}.level"], view[f"{_COMMANDS}.read__addr"]
     return view.both(*(
         view.if_(view.some(*(view.both(view.equal(head, first), view.equal(level, count))
                              for first in range(4) for count in range(5) if (i - first) % 4 < count)),
-                 then=_legal_store(view, view[f"{_QUEUE}.memory[{i}]"][IN_QUEUE:])) for i in range(4)))
+                 then=_legal_store(view, view[f"{_COMMANDS}.memory[{i}]"][IN_QUEUE:])) for i in range(4)))
 
 
 INVARIANTS = (

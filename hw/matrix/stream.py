@@ -89,17 +89,18 @@ class Stream(wiring.Component):
 
         active = Signal()
         cycle = Signal(17)  # of the tile
-        # Cycles of a tile and of the last tile, less one (never 0): known in the command's second cycle, asked then.
-        cycles, last_cycles = Signal(17, init=1), Signal(16, init=1)
         m_left, n_left, k_left = (Signal(16, name=f"{name}_left") for name in "mnk")  # from this block on
         a_outer, a_block = Signal(ROW_BITS), Signal(ROW_BITS)
         b_outer, b_block = Signal(ROW_BITS), Signal(ROW_BITS)
         c_outer, c_block = Signal(ROW_BITS), Signal(ROW_BITS)
         add = Signal()
 
-        tile_end, last_tile, begin = Signal(), Signal(), Signal()
+        # Last cycle of a tile; of its reads of A. Registers, found out a cycle before: the unit is ready again with the
+        # end of a stream, and which unit is started hangs on that.
+        tile_end, reads_end = Signal(), Signal()
+        begin = Signal()
         # Of a block, from its second cycle on, and asked in its last one: no block has fewer than two.
-        last_m, last_n, last_k = Signal(), Signal(), Signal()
+        last_m, last_k, last_tile = Signal(), Signal(), Signal()
         r = self.phase
         reads, writes = Signal(), Signal()
         m.d.comb += [
@@ -130,9 +131,7 @@ class Stream(wiring.Component):
             ]
 
         m.d.comb += [
-            last_tile.eq(last_k & last_n & (last_m | ~outputs)),
-            tile_end.eq(active & (cycle == Mux(last_tile, last_cycles, cycles))),
-            self.reload.eq(active & command.apart & ~last_tile & (cycle == last_cycles)),
+            self.reload.eq(active & command.apart & ~last_tile & reads_end),
             self.release.eq(tile_end & last_tile),
             begin.eq(self.primed & (~active | self.release)),
             self.advance.eq(begin | (tile_end & ~last_tile & ~outputs)),
@@ -140,8 +139,16 @@ class Stream(wiring.Component):
             drain.row.eq(c_block), drain.rows.eq(m_left),
         ]
 
+        ends_m, ends_k, ends = at_most(m_left, dim), at_most(k_left, dim), Signal()
+        slot, last = self._slots(m, command)
+        next_cycle = (cycle + 1)[:len(cycle)]
+        m.d.comb += ends.eq(ends_k & at_most(n_left, dim) & (ends_m | ~outputs))
         m.d.sync += [
-            last_m.eq(at_most(m_left, dim)), last_n.eq(at_most(n_left, dim)), last_k.eq(at_most(k_left, dim))]
+            last_m.eq(ends_m), last_k.eq(ends_k), last_tile.eq(ends),
+            tile_end.eq(active & (next_cycle == Mux(ends, last, slot))), reads_end.eq(next_cycle == last),
+        ]
+        with m.If(begin | tile_end):  # a tile has two cycles or more
+            m.d.sync += [tile_end.eq(0), reads_end.eq(0)]
 
         # The next block: a step of the inner, the middle or the outer loop.
         inner, middle, outer = Signal(), Signal(), Signal()
@@ -153,7 +160,7 @@ class Stream(wiring.Component):
             a_inner.eq(Mux(outputs ^ a_transposed, command.a_stride, dim)),
             a_middle.eq(Mux(outputs ^ a_transposed, dim, command.a_stride)),
         ]
-        m.d.sync += cycle.eq(cycle + 1)
+        m.d.sync += cycle.eq(next_cycle)
         with m.If(tile_end):
             m.d.sync += [cycle.eq(0), active.eq(~last_tile)]
         with m.If(inner):
@@ -182,8 +189,6 @@ class Stream(wiring.Component):
                 a_outer.eq(command.a_row), a_block.eq(command.a_row), b_outer.eq(next_b), b_block.eq(next_b),
                 c_outer.eq(next_c), c_block.eq(next_c), add.eq(command.flags[MatrixFlag.ACCUMULATE]),
             ]
-        slot, last = self._slots(m, command)
-        m.d.sync += [cycles.eq(slot), last_cycles.eq(last)]
         with m.If(begin):
             first = self.current
             m.d.sync += [

@@ -101,8 +101,8 @@ class BurstSplitter(wiring.Component):
             self.list.entry.eq(Mux(self.active, entry, self.command.list)),
         ]
         m.d.sync += [arrives.eq(self.list.en), found.eq(origin + index * stride)]
-        with m.If(self.list.en):
-            m.d.sync += entry.eq(self.list.entry + 1)
+        with m.If(begin):
+            m.d.sync += entry.eq(entry + 1)
         with m.If(arrives):
             m.d.sync += index.eq(Mux(self.list.data < last_index, self.list.data, last_index))
         with m.If(gap != 0):
@@ -120,8 +120,8 @@ class BurstSplitter(wiring.Component):
             self.last.eq(self.row_end & (rows == 1)),
             self.address.eq(beat << low),
             next_row.eq(row + stride),
-            place.eq(Mux(self.start, self.command.address, Mux(indexed, found, next_row))),
-            count.eq(Mux(self.start, Mux(self.command.joined, self.command.stride, self.command.bytes), bytes_)),
+            place.eq(Mux(self.active, Mux(indexed, found, next_row), self.command.address)),
+            count.eq(Mux(self.active, bytes_, Mux(self.command.joined, self.command.stride, self.command.bytes))),
         ]
         with m.If(self.next):
             m.d.sync += [beat.eq(beat + room), left.eq(left - room), self.row_start.eq(0)]
@@ -131,15 +131,18 @@ class BurstSplitter(wiring.Component):
                     m.d.sync += gap.eq(INDEX_CYCLES - 1)
             with m.If(self.last):
                 m.d.sync += self.active.eq(0)
+        # All but ``active`` follow the command until it is taken: ``start`` is known late.
         with m.If(self.start):
+            m.d.sync += self.active.eq(1)
+        with m.If(~self.active):
             m.d.sync += [
-                self.active.eq(1), stride.eq(self.command.stride), bytes_.eq(self.command.bytes),
+                entry.eq(self.command.list + 1), stride.eq(self.command.stride), bytes_.eq(self.command.bytes),
                 rows.eq(Mux(self.command.joined | self.command.flags[MoveFlag.BROADCAST], 1, self.command.rows)),
                 indexed.eq(self.command.flags[MoveFlag.INDEXED]),
                 gap.eq(Mux(self.command.flags[MoveFlag.INDEXED], INDEX_CYCLES, 0)),
                 origin.eq(self.command.address), last_index.eq(self.command.last_index),
             ]
-        with m.If(self.start | begin | (self.next & self.row_end)):
+        with m.If(~self.active | begin | (self.next & self.row_end)):
             m.d.sync += [
                 row.eq(place), beat.eq(place[low:]), left.eq(beats_of(config, first_byte + count)),
                 self.first_byte.eq(first_byte), self.last_byte.eq(first_byte + count - 1), self.row_start.eq(1),

@@ -44,7 +44,7 @@ class RowWalker(wiring.Component):
     active: Out(1)
         Registered: a chunk is described.
     flags: Out
-        Registered: flags of the command.
+        Registered: flags of the command, until the next one starts.
     row: Out(16)
         Memory row of the chunk.
     chunk: Out
@@ -125,11 +125,14 @@ class RowWalker(wiring.Component):
                 m.d.sync += [*next_chunk, self.row.eq(below)]
             with m.If(self.last):
                 m.d.sync += self.active.eq(0)
+        # Counters follow the command until it is taken: ``start`` is known late.
         with m.If(self.start):
+            m.d.sync += [self.active.eq(1), self.flags.eq(command.flags)]
+        with m.If(~self.active | (self.next & self.last)):
             total = beats_of(config, command.bytes)
             m.d.sync += [
-                self.active.eq(1), self.flags.eq(command.flags), self.row.eq(command.row), first.eq(command.row),
-                self.chunk.eq(0), row_stride.eq(command.row_stride), block_stride.eq(command.block_stride),
+                self.row.eq(command.row), first.eq(command.row), self.chunk.eq(0),
+                row_stride.eq(command.row_stride), block_stride.eq(command.block_stride),
                 left.eq(total), row_chunks.eq(total), rows.eq(command.rows), all_rows.eq(command.rows),
                 tail.eq(command.bytes),
             ]

@@ -127,9 +127,11 @@ class Radix(wiring.Component):
         # Stage 2: keys of this group per digit or above. Stage 3: of the pass.
         groups = [Signal(range(lanes + 1), name=f"group_{d}") for d in range(1, DIGITS)]
         totals = [Signal(many, name=f"total_{d}") for d in range(1, DIGITS)]
+        begun = Signal()  # the first group comes to stage 3 later than that
+        m.d.sync += begun.eq(self.start)
         for d in range(1, DIGITS):
             m.d.sync += groups[d - 1].eq(popcount([alike[lane] & (digits[lane] >= d) for lane in range(lanes)]))
-            with m.If(self.start | final[4]):
+            with m.If(begun | final[4]):
                 m.d.sync += totals[d - 1].eq(0)
             with m.Elif(seen[2]):
                 m.d.sync += totals[d - 1].eq(totals[d - 1] + groups[d - 1])

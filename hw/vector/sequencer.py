@@ -75,7 +75,8 @@ class VectorSequencer(wiring.Component):
         new_traits, traits = traits_of(new), self.traits
         by_rows, rotate = traits.by_rows, traits.rotate
 
-        # What a command needs is decoded from the held copy; only initial values come from the new one.
+        # What a command needs is decoded from the held copy; only initial values come from the new one. Counters and
+        # addresses take them until a command starts: ``start`` is known late.
         busy, params = Signal(), Signal()
         phase, phases, param_phases = Signal(3), Signal(2), Signal(3)  # counts are written as last index
         m.d.comb += [
@@ -110,7 +111,7 @@ class VectorSequencer(wiring.Component):
         part, turns = Signal(part_bits(self.config)), Signal()
         m.d.comb += turns.eq(part == passes - 1)
         if passes > 1:
-            with m.If(self.start):
+            with m.If(~busy):
                 m.d.sync += part.eq(0)
             with m.Elif(Mux(by_rows, row_end, wrap)):
                 m.d.sync += part.eq(part + 1)
@@ -119,9 +120,11 @@ class VectorSequencer(wiring.Component):
         m.d.comb += groups.eq((new.n[group_bits:] + new.n[:group_bits].any()) << exact_log2(passes))
         with m.If(self.start):
             m.d.sync += [
-                held.eq(new), *(traits[name].eq(getattr(new_traits, name)) for name, _ in traits_layout()),
-                busy.eq(1), phase.eq(0), params.eq(new_traits.parameters),
-                inner.eq(1), outer.eq(1), fresh.eq(1),
+                held.eq(new), *(traits[name].eq(getattr(new_traits, name)) for name, _ in traits_layout()), busy.eq(1),
+            ]
+        with m.If(~busy):
+            m.d.sync += [
+                phase.eq(0), params.eq(new_traits.parameters), inner.eq(1), outer.eq(1), fresh.eq(1),
                 inner_count.eq(Mux(new_traits.by_rows, groups, new.m)),
                 outer_count.eq(Mux(new_traits.by_rows, new.m, groups)),
             ]
@@ -136,28 +139,28 @@ class VectorSequencer(wiring.Component):
         # The rows of the ROPE table: a block for each row, in it four for each column group of the period.
         step1_inner = Mux(rotate, Const(4, ROW_BITS) << held.period, 1)
         step1_outer = Mux(rotate | ~turns, 0, Mux(is_op(held, VOp.ADD), held.src0_stride, held.aux))
-        at0 = self._address(m, "src0", wrap, row_end, new.src0, Mux(unit, 1, Mux(turns, held.src0_stride, 0)),
+        at0 = self._address(m, "src0", busy, wrap, row_end, new.src0, Mux(unit, 1, Mux(turns, held.src0_stride, 0)),
                             inner_end & ~traits.words)
-        at1 = self._address(m, "src1", wrap, row_end, Mux(new_traits.rotate, new.aux, new.src1),
+        at1 = self._address(m, "src1", busy, wrap, row_end, Mux(new_traits.rotate, new.aux, new.src1),
                             Mux(inner_end & ~by_rows, step1_outer, step1_inner), inner_end)
-        at2 = self._address(m, "dst", wrap, row_end, new.dst, Mux(unit, 1, Mux(turns, held.dst_stride, 0)),
+        at2 = self._address(m, "dst", busy, wrap, row_end, new.dst, Mux(unit, 1, Mux(turns, held.dst_stride, 0)),
                             inner_end)
         # Causal: visible columns less one from this group on; at first n + after - m.
-        left = self._address(m, "left", wrap, row_end, new.n + new.after - new.m,
+        left = self._address(m, "left", busy, wrap, row_end, new.n + new.after - new.m,
                              Cat(inner_end, Const(0, lane_bits - 1), (~inner_end).replicate(LEFT_BITS - lane_bits)),
                              inner_end, signed(LEFT_BITS))
         m.d.comb += self.distance.eq(left)
 
         at_param, group = Signal(ROW_BITS), Signal(7)  # group: position in the period of the ROPE table
-        with m.If(self.start):
+        with m.If(~busy):
             m.d.sync += [at_param.eq(new.src1), group.eq(0)]
-        with m.Elif(busy & params):
+        with m.Elif(params):
             m.d.sync += at_param.eq(at_param + 1)
         with m.Elif(wrap & turns):
             m.d.sync += group.eq(Mux(group == (Const(1, 8) << held.period) - 1, 0, group + 1))
         if passes > 1:  # the next part has the same parameters
             of_group = Signal(ROW_BITS)
-            with m.If(self.start):
+            with m.If(~busy):
                 m.d.sync += of_group.eq(new.src1)
             with m.Elif(wrap & turns):
                 m.d.sync += of_group.eq(at_param)
@@ -203,14 +206,14 @@ class VectorSequencer(wiring.Component):
                 self._read_operands(m, traits, phase, token.first, outer_end)
         return m
 
-    def _address(self, m: Module, name: str, wrap: Value, row_end: Value, first: Value, step: Value, back: Value,
-                 shape: ShapeLike = ROW_BITS) -> Signal:
+    def _address(self, m: Module, name: str, busy: Value, wrap: Value, row_end: Value, first: Value, step: Value,
+                 back: Value, shape: ShapeLike = ROW_BITS) -> Signal:
         """A register that starts with ``first`` and steps with every row, ``back`` from where the pass began."""
         at, base, after = Signal(shape, name=f"at_{name}"), Signal(shape, name=f"base_{name}"), Signal(shape)
-        m.d.comb += after.eq(Mux(self.start, first, (Mux(back, base, at) + step)[:len(after)]))
-        with m.If(self.start | row_end):
+        m.d.comb += after.eq(Mux(busy, (Mux(back, base, at) + step)[:len(after)], first))
+        with m.If(~busy | row_end):
             m.d.sync += at.eq(after)
-        with m.If(self.start | wrap):
+        with m.If(~busy | wrap):
             m.d.sync += base.eq(after)
         return at
 

@@ -47,8 +47,8 @@ def _from_file(path: Path) -> list[Command]:
 
 
 def _compiled(program: str, device: Config) -> Sequence[Command]:
-    from gemmule.compiler.gemm import compile_gemm
     from gemmule.compiler.layout import WeightFormat
+    from gemmule.compiler.product import compile_product
     from gemmule.sw.estimate import estimate, patiently
     from gemmule.sw.programs import bundled_program
 
@@ -58,7 +58,7 @@ def _compiled(program: str, device: Config) -> Sequence[Command]:
     cost = estimate(device, sizes, WeightFormat(), "ws")
     cost.announce(program, "a smaller shape is quicker")
     with patiently("compiling the product", cost.compiling):
-        return compile_gemm(device, *sizes).commands
+        return compile_product(device, *sizes).commands
 
 
 def disasm(

@@ -6,18 +6,40 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    choice,
+    conditions,
+    read_config,
+    write_file,
+)
+from gemmule.sw.commands.report import html_page
+from gemmule.sw.commands.sampling import (
+    LaunchOption,
+    TemperatureOption,
+    TopKOption,
+    TopPOption,
+    VerifyOption,
+    check_launch,
+    make_rule,
+    rule_name,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
+    ADAPTIVE_MOST,
     BACKENDS,
     CONTEXTS,
     DEFAULT,
     DRAFTS,
     DRAFTS_DEFAULT,
+    LENGTHS,
     LOOKUP_DEFAULT,
     METHODS,
     MODELS,
@@ -29,6 +51,7 @@ from gemmule.sw.limits import (
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generate import Generation
+    from gemmule.sw.reports.trace import Timeline
     from gemmule.sw.session import Session
 
 __all__ = ["generate"]
@@ -73,10 +96,19 @@ def generate(
         callback=lambda n: n if n is None else DRAFTS.check("--prompt-lookup-num-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method pld. Default: {LOOKUP_DEFAULT}, or as many as a "
              "pass verifies.")] = None,
+    draft_lengths: Annotated[str, choice(
+        "--draft-lengths", LENGTHS, "How many of those a step drafts: constant (all), heuristic (2 more where all were "
+        "accepted, else 1 fewer), confidence (on while the draft is 40 % sure), cost (most tokens a cycle by "
+        f"acceptance so far). But for constant at most {ADAPTIVE_MOST} where no number is given.")] = "constant",
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
              "positions. An imported model has its own context.")] = 64,
+    temperature: TemperatureOption = 0.0,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    verify: VerifyOption = None,
+    launch: LaunchOption = "pass",
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
@@ -84,19 +116,26 @@ def generate(
     )] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", show_default=False,
+        help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
     """Generate text with a bundled or imported model and report where the cycles go.
 
-    Bundled ones run on base, edge and configurations with memories like theirs. Greedy decoding: the seed changes
-    nothing and is recorded for later methods. Exit code 1 if the text differs from that of autoregressive decoding.
+    Bundled ones run on base, edge and configurations with memories like theirs. With --temperature tokens are drawn
+    by --seed, in integers. Exit code 1 if the text differs from that of autoregressive decoding where it must not.
 
     \b
     Examples:
       gemmule generate --prompt "import os" --max-new-tokens 32
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
       gemmule generate --method pld --prompt-lookup-num-tokens 7
+      gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
+      gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
     if method is None:
@@ -107,13 +146,20 @@ def generate(
         if value is not None and method not in needed:
             raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
                              + ", or give --draft-model" * (method == "ar" and "draft" in needed))
+    if draft_lengths != "constant" and method == "ar":
+        raise InputError(f"--draft-lengths {draft_lengths} needs --method draft or pld, not ar: drop one of the two")
+    check_launch(launch, temperature > 0, draft_lengths)
+    name = rule_name(method, temperature, verify)
+    rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
 
     from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.pair import open_pair
+    from gemmule.sw.records import complete
     from gemmule.sw.report import generation_json, print_generation
+    from gemmule.sw.reports.trace import trace_bytes
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model)
@@ -122,24 +168,34 @@ def generate(
     most = pair.positions - 1
     if len(ids) > most:
         raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
-    drafts = num_speculative_tokens or prompt_lookup_num_tokens
+    drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
+        None if draft_lengths == "constant" else ADAPTIVE_MOST)
     stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
-    arguments = (ids, max_new_tokens, drafts, stop)
-    with Session(device_config, backend, pair) as session:
-        run, seconds = _run(session, f"{method} on {backend}", method, *arguments)
+    timeline: Timeline | None = [] if trace else None
+    arguments, sampled = (ids, max_new_tokens, drafts, stop), temperature > 0
+    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
+                 looped=launch == "step" and method == "draft") as session:
+        run, seconds = _run(session, f"{method} on {backend}", method, *arguments, rule=rule, lengths=draft_lengths,
+                            timeline=timeline)
     reference = run if method == "ar" else None
     if baseline is not False and method != "ar":
-        with Session(device_config, pair=pair) as session:
-            reference, _ = _run(session, "ar on model", "ar", *arguments)
+        with Session(device_config, pair=pair, general=sampled) as session:
+            reference, _ = _run(session, "ar on model", "ar", *arguments, rule=rule)
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
-    print_generation(out.console, words, ids, run, reference, method, backend, pair)
-    out.write("generate", device_config, generation_json(run, reference, pair) | {
+    print_generation(out.console, words, ids, run, reference, method, backend, pair, same_text=rule.same_text)
+    record = generation_json(run, reference, pair, same_text=rule.same_text) | {
         "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
-        "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
+        "seed": seed, "num_speculative_tokens": session.drafts(method, drafts), "temperature": temperature,
+        "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths, "launch": launch,
         "simulation_seconds": round(seconds, 3),
-    })
-    if reference is not None and reference.tokens != run.tokens:
+    }
+    out.write("generate", device_config, record)
+    if html:
+        write_file(html, html_page(complete("generate", device_config, record)), "--html")
+    if timeline is not None and trace:
+        write_file(trace, trace_bytes(timeline, device_config, compressed=trace.suffix == ".gz"), "--trace")
+    if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
 
@@ -176,7 +232,7 @@ def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
 
 
 def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int | None, stop: frozenset[int]) -> tuple[Generation, float]:
+         num_speculative_tokens: int | None, stop: frozenset[int], **options: Any) -> tuple[Generation, float]:
     """The generation, and the seconds that simulating it took."""
     from gemmule.io.progress import counting, say
 
@@ -189,7 +245,7 @@ def _run(session: Session, label: str, method: str, prompt: list[int], max_new_t
         tell(done, "")
 
     with counting(label, max_new_tokens, lines=False) as tell:
-        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance)
+        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, **options)
     seconds = time.perf_counter() - begin
     say(f"{label}: simulated in {seconds:.1f} s")
     return run, seconds

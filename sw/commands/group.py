@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "app", "command_of"]
 
 COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
+    "bench": "Decode held-out prompts by several methods; compare.",
     "import": "Quantise a Hugging Face checkpoint for the device.",
     "compile": "Compile an imported model; say what every pass made.",
     "run": "Run a workload on the device.",
@@ -27,6 +28,7 @@ COMMANDS = {
     "verilog": "Write the device, or one unit, as Verilog.",
     "synth": "Synthesise the RTL for an FPGA, place and route it.",
     "disasm": "List a compiled program or a program image.",
+    "report": "Make a page with figures of what --json wrote.",
     "cache": "Show or clear what is kept.",
 }
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer

@@ -51,7 +51,7 @@ def import_(
 ) -> None:
     """Quantise a checkpoint for the device and report how far it is from float.
 
-    GPT-2, OPT, Llama and Mistral. The file holds the network in integers, how it was made, and the tokenizer.
+    GPT-2, OPT, Llama, Mistral and BERT. The file holds the network in integers, how it was made, and the tokenizer.
 
     \b
     Examples:
@@ -69,16 +69,17 @@ def import_(
     from gemmule import __version__
     from gemmule.compiler.importers import end_tokens, load_network
     from gemmule.compiler.model_file import Made, model_bytes
-    from gemmule.compiler.quantize.accuracy import measure_errors, perplexity
+    from gemmule.compiler.quantize.accuracy import cosines, measure_errors, perplexity
     from gemmule.compiler.quantize.network import Options, quantize_network
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.tokens import load_tokenizer, token_windows
+    from gemmule.sw.tokens import load_tokenizer, sentence_windows, token_windows
 
     network = load_network(directory)
+    cut_up = sentence_windows if network.graph.encoder else token_windows
     tokenizer, source = load_tokenizer(directory, network.graph.vocab)
     ends = end_tokens(directory, network.graph.vocab)
     window = min(window, network.graph.positions)
-    used = token_windows(tokenizer, words, window, "--calibrate")
+    used = cut_up(tokenizer, words, window, "--calibrate")
     if held_out is None:
         cut = max(1, len(used) // HELD_OUT)
         if len(used) < 2:
@@ -86,7 +87,7 @@ def import_(
                              "--evaluate another file")
         used, measured = used[:-cut], used[-cut:]
     else:
-        measured = token_windows(tokenizer, held_out, window, "--evaluate")
+        measured = cut_up(tokenizer, held_out, window, "--evaluate")
     used, measured = _spread(used), _spread(measured)
     options = Options(bits=8 if bits == "int8" else 4, group=group if bits == "int4" else 0,
                       method="nearest" if method == "nearest" else "second-order", smooth=smooth, seed=seed)
@@ -94,16 +95,22 @@ def import_(
         quantized = quantize_network(network, used, options, lambda step: status.update(f"quantising: {step}"))
         status.update("measuring: errors by layer")
         errors = measure_errors(quantized, measured[:8])
-        status.update("measuring: perplexity in float")
-        real = perplexity(network, measured)
-        status.update("measuring: perplexity in integers")
-        whole = perplexity(quantized.network, measured)
+        whole: dict[str, float | None] = dict.fromkeys(
+            ("perplexity_float", "perplexity_int", "cosine_mean", "cosine_least"))
+        if network.graph.encoder:
+            status.update("measuring: output")
+            angles = cosines(quantized, measured)
+            whole |= {"cosine_mean": float(angles.mean()), "cosine_least": float(angles.min())}
+        else:
+            for name, one in (("float", network), ("int", quantized.network)):
+                status.update(f"measuring: perplexity ({name})")
+                whole[f"perplexity_{name}"] = perplexity(one, measured)
     made = Made(version=__version__, bits=options.bits, group=options.group, method=options.method, smooth=smooth,
                 seed=seed, calibration_sha256=_sha256(used))
     content = model_bytes(quantized.network, made, source, ends)
     write_file(out_file, content, "--out")
     say(f"wrote {out_file} ({len(content):,} bytes)")
-    record = _record(quantized, errors, real, whole, used, measured) | {
+    record = _record(quantized, errors, used, measured) | whole | {
         "directory": str(directory), "out": str(out_file), "bytes": len(content), "bits": bits,
         "group": options.group, "method": method, "smooth": smooth, "seed": seed}
     _print(out, record)
@@ -147,15 +154,13 @@ def _sha256(windows: np.ndarray) -> str:
     return hashlib.sha256(windows.astype("<i8").tobytes()).hexdigest()
 
 
-def _record(quantized: Quantized, errors: Errors, real: float, whole: float, used: np.ndarray,
-            measured: np.ndarray) -> dict[str, Any]:
+def _record(quantized: Quantized, errors: Errors, used: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     graph = quantized.network.graph
     return {
         "family": graph.family, "layers": graph.layers, "vocab": graph.vocab, "positions": graph.positions,
         "parameters": sum(int(size) for size in _sizes(quantized)), "window": int(used.shape[1]),
-        "calibration_windows": len(used), "evaluation_windows": len(measured), "perplexity_float": real,
-        "perplexity_int": whole, "layer_error": errors.layers, "logits_error": errors.logits,
-        "node_error": errors.nodes}
+        "calibration_windows": len(used), "evaluation_windows": len(measured), "layer_error": errors.layers,
+        "logits_error": errors.output, "node_error": errors.nodes}
 
 
 def _sizes(quantized: Quantized) -> list[int]:
@@ -170,9 +175,13 @@ def _print(out: Output, r: dict[str, Any]) -> None:
     out.print(f"{r['family']}: {r['layers']} layers, {r['parameters']:,} parameters, vocabulary {r['vocab']:,}, "
               f"{r['positions']:,} positions; {r['bits']}"
               + (f" by groups of {r['group']}" if r["group"] else "") + f", {r['method']}, seed {r['seed']}")
-    out.print(f"perplexity on {r['evaluation_windows']} windows of {r['window']} tokens that calibration did not see: "
-              f"{r['perplexity_float']:.4g} in float, {r['perplexity_int']:.4g} in integers "
-              f"({r['perplexity_int'] / r['perplexity_float'] - 1:+.2%})")
+    where = f"on {r['evaluation_windows']} windows of {r['window']} tokens that calibration did not see"
+    if r["perplexity_int"] is None:
+        out.print(f"output {where}: cosine of float and integers {r['cosine_mean']:.5f} on average, "
+                  f"{r['cosine_least']:.5f} at least")
+    else:
+        out.print(f"perplexity {where}: {r['perplexity_float']:.4g} in float, {r['perplexity_int']:.4g} in integers "
+                  f"({r['perplexity_int'] / r['perplexity_float'] - 1:+.2%})")
     table = Table(box=None, pad_edge=False)
     for name in ("layer", "error of its output"):
         table.add_column(name, justify="right")
@@ -181,4 +190,4 @@ def _print(out: Output, r: dict[str, Any]) -> None:
     out.console.print(table)
     worst = max(r["node_error"], key=r["node_error"].get)
     out.print(f"relative root mean square, each layer from the float values before it; largest of a single operation: "
-              f"{worst} {r['node_error'][worst]:.2%}; logits with everything in integers: {r['logits_error']:.2%}")
+              f"{worst} {r['node_error'][worst]:.2%}; output with everything in integers: {r['logits_error']:.2%}")

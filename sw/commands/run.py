@@ -20,14 +20,16 @@ from gemmule.sw.commands.common import (
 )
 from gemmule.sw.commands.run_arch import arch
 from gemmule.sw.commands.run_model import model
+from gemmule.sw.commands.search import choose
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BACKENDS, DATAFLOWS, WEIGHTS
+from gemmule.sw.limits import BACKENDS, DATAFLOWS, SEARCHES, WEIGHTS
 
 if TYPE_CHECKING:
-    from gemmule.compiler.gemm import GemmProgram
     from gemmule.compiler.layout import WeightFormat
+    from gemmule.compiler.product import ProductProgram
     from gemmule.config import Config
     from gemmule.sim.result import Result
+    from gemmule.sw.commands.search import Chosen
 
 __all__ = ["run"]
 
@@ -50,7 +52,8 @@ def gemm(
     shape: ShapeOption = "512x768x768",
     config: ConfigOption = "base",
     dataflow: Annotated[str, choice(
-        "--dataflow", DATAFLOWS, "ws (weights stay in the mesh) or os (sums stay).")] = "ws",
+        "--dataflow", (*DATAFLOWS, "any"),
+        "ws (weights stay in the mesh), os (sums stay), or any that is best.")] = "ws",
     weights: Annotated[str, choice("--weights", WEIGHTS, "int8 or int4 (packed).")] = "int8",
     group_size: Annotated[int, typer.Option(
         "--group-size", metavar="K",
@@ -58,6 +61,15 @@ def gemm(
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
+    search: Annotated[str, choice(
+        "--search", SEARCHES,
+        "How the mapping is chosen: by a formula, or by cycles on the simulator; optuna and cp-sat need the extra "
+        "search.")] = "formula",
+    trials: Annotated[int | None, typer.Option(
+        "--trials", metavar="N", min=1, max=10**6, show_default=False,
+        help="Mappings that a search simulates at most. Default: 96; exhaustive: as many as it takes.")] = None,
+    explain: Annotated[bool, typer.Option(
+        "--explain", help="Tell what was tried, which mapping won, and why the rest lost.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -70,7 +82,10 @@ def gemm(
       gemmule run gemm --shape 20x33x17 --config tiny
       gemmule run gemm --shape 512x768x768 --timing-only
       gemmule run gemm --shape 1x768x3072 --weights int4 --group-size 64
+      gemmule run gemm --shape 20x33x17 --config tiny --timing-only --search exhaustive --explain
     """
+    if trials is not None and search == "formula":
+        raise InputError(f"--trials needs a --search that simulates, not formula; leave out --trials {trials}")
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
     out = Output(json)
@@ -80,23 +95,26 @@ def gemm(
     from gemmule.compiler.layout import WeightFormat
 
     form = WeightFormat(int(weights.removeprefix("int")), group_size)
-    program, result, seconds, correct = _execute(device, sizes, form, dataflow, backend, timing_only, seed)
+    chosen = choose(device, sizes, form, dataflow, search, trials)
+    program, result, seconds, correct = _execute(device, sizes, form, chosen, backend, timing_only, seed)
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
     record = _record(device, program, result) | {
-        "shape": shape, "dataflow": dataflow, "weights": weights, "group_size": group_size, "backend": backend,
-        "seed": seed, "simulation_seconds": seconds, "correct": correct}
+        "shape": shape, "dataflow": program.mapping.dataflow, "search": chosen.record(explain), "weights": weights,
+        "group_size": group_size, "backend": backend, "seed": seed, "simulation_seconds": seconds, "correct": correct}
     _print(out, device, program, record)
+    if explain:
+        out.lines(list(chosen.explained(program)))
     out.write("run-gemm", device, record)
     if correct is False:
         raise typer.Exit(1)
 
 
-def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, dataflow: str, backend: str,
-             timing_only: bool, seed: int) -> tuple[GemmProgram, Result, float, bool | None]:
+def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, chosen: Chosen, backend: str,
+             timing_only: bool, seed: int) -> tuple[ProductProgram, Result, float, bool | None]:
     """The program, what the device reports, seconds of the simulation, and whether the data are right."""
     import numpy as np
 
-    from gemmule.compiler.gemm import compile_gemm
+    from gemmule.compiler.product import compile_product
     from gemmule.compiler.program import NO_DRAM
     from gemmule.io.progress import say
     from gemmule.resolve import FAULTS
@@ -105,15 +123,16 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
     from gemmule.sw.estimate import estimate, patiently
     from gemmule.sw.programs import product
 
-    cost = estimate(device, sizes, form, dataflow, backend=backend, timing_only=timing_only)
+    flow, mapping = chosen.space.dataflows[0], chosen.mapping
+    cost = estimate(device, sizes, form, flow, backend=backend, timing_only=timing_only)
     cost.announce(f"{'x'.join(map(str, sizes))} on {backend}", "--timing-only needs no data" if not timing_only and
                   cost.simulating > cost.compiling else "a smaller shape is quicker")
     with patiently("compiling the product", cost.compiling):
         if timing_only:
-            program = compile_gemm(device, *sizes, weights=form, dataflow=dataflow)
+            program = compile_product(device, *sizes, weights=form, dataflow=flow, mapping=mapping)
             case = program.launch("gemm", NO_DRAM, program.registers())
         else:
-            work = product(device, *sizes, seed, weights=form, dataflow=dataflow)
+            work = product(device, *sizes, seed, weights=form, dataflow=flow, mapping=mapping)
             program, case = work.program, work.case
     target = open_device(backend, device, 1 if timing_only else len(case.dram))
     try:
@@ -136,7 +155,7 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, da
     return program, result, seconds, correct
 
 
-def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, Any]:
+def _record(device: Config, program: ProductProgram, result: Result) -> dict[str, Any]:
     """What the device and the program say, for ``--json``."""
     from gemmule.sim.roofline import roofline_cycles
 
@@ -144,7 +163,7 @@ def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, A
     moved = sum(result.dram_bytes.values()) // device.bus_bytes * device.dram.beat_cycles / result.cycles
     macs = program.utilization(result.cycles)
     return {
-        "commands": len(result.issue), "mapping": program.plan.describe(device.dim),
+        "commands": len(result.issue), "mapping": program.describe(),
         "clock_mhz": device.host.clock_mhz, "cycles": result.cycles,
         "milliseconds": result.cycles / device.host.clock_mhz / 1000,
         "utilization": macs, "dram_bytes": program.dram_bytes, "dram_bound": moved,
@@ -153,7 +172,7 @@ def _record(device: Config, program: GemmProgram, result: Result) -> dict[str, A
     }
 
 
-def _print(out: Output, device: Config, program: GemmProgram, record: dict[str, Any]) -> None:
+def _print(out: Output, device: Config, program: ProductProgram, record: dict[str, Any]) -> None:
     from gemmule.sw.report import counters_table
 
     r = record

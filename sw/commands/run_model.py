@@ -13,17 +13,23 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BACKENDS, PHASES
 
 if TYPE_CHECKING:
+    from gemmule.compiler.encoder_program import EncoderProgram
+    from gemmule.compiler.model_program import ModelProgram
     from gemmule.config import Config
+    from gemmule.sw.passes import EncoderPasses, Passes
 
 __all__ = ["model"]
+
+MODEL_PHASES = ("auto", *PHASES, "encode")
 
 
 def model(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote.")],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
-        "--phase", PHASES, "decode (one pass behind --seq cached positions) or prefill (--seq tokens, in passes).",
-    )] = "decode",
+        "--phase", MODEL_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "
+        "or, of encoders and no others, encode (a sequence of --seq tokens); auto: decode or encode.",
+    )] = "auto",
     seq: Annotated[int, typer.Option(
         "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
     rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
@@ -37,15 +43,16 @@ def model(
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Passes of an imported model on the device; logits are compared with the integer interpreter's.
+    """Passes of an imported model on the device; its output is compared with the integer interpreter's.
 
-    Tokens, and in decode the cached keys and values, are random. Exit code 1 if a logit differs.
+    Tokens, and in decode the cached keys and values, are random. Exit code 1 if a number differs.
 
     \b
     Examples:
       gemmule run model model.safetensors --seq 32
       gemmule run model model.safetensors --seq 100 --batch 8
       gemmule run model model.safetensors --phase prefill --seq 32 --rows 8 --config edge
+      gemmule run model encoder.safetensors --seq 128
     """
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
@@ -53,31 +60,49 @@ def model(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
-    from gemmule.compiler.kept import compile_kept
+    from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.passes import Passes
+    from gemmule.sw.passes import EncoderPasses, Passes
 
     loaded = load_model(file)
     network = loaded.network
+    phase = _phase(phase, network.graph.encoder, str(file))
     most = network.graph.whole_positions
+    if phase == "encode":
+        rows = seq
+        if batch != 1:
+            raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {batch}")
     low, high = (0, most - rows) if phase == "decode" else (1, most)
     if not low <= seq <= high:
         raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
     begin = time.perf_counter()
-    with stderr.status("compiling"):
-        program = compile_kept(network, loaded.sha256, device, batch=batch, effort=effort,
-                               rows=min(rows, seq) if phase == "prefill" else rows)
-    compile_seconds = time.perf_counter() - begin
-    begin = time.perf_counter()
-    with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as passes:
-        if phase == "decode":
-            passes.fill_cache(seq)
-            passes.run(rows, 1)
-        else:
-            for at in range(0, seq, rows):
-                count = min(rows, seq - at)
-                passes.run(count, 1 if at + count == seq else 0)
+    program: ModelProgram | EncoderProgram
+    passes: Passes | EncoderPasses
+    if phase == "encode":
+        with stderr.status("compiling"):
+            program = compile_encoder_kept(network, loaded.sha256, device, sequence=seq)
+        compile_seconds = time.perf_counter() - begin
+        begin = time.perf_counter()
+        with (stderr.status(f"running on {backend}"),
+              EncoderPasses(program, network, backend, seed, timing_only) as encoded):
+            encoded.run(seq)
+        passes = encoded
+    else:
+        with stderr.status("compiling"):
+            program = compile_kept(network, loaded.sha256, device, batch=batch, effort=effort,
+                                   rows=min(rows, seq) if phase == "prefill" else rows)
+        compile_seconds = time.perf_counter() - begin
+        begin = time.perf_counter()
+        with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as decoded:
+            if phase == "decode":
+                decoded.fill_cache(seq)
+                decoded.run(rows, 1)
+            else:
+                for at in range(0, seq, rows):
+                    count = min(rows, seq - at)
+                    decoded.run(count, 1 if at + count == seq else 0)
+        passes = decoded
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
     record = passes.record() | {
@@ -91,10 +116,22 @@ def model(
         raise typer.Exit(1)
 
 
+def _phase(phase: str, encoder: bool, file: str) -> str:
+    """The phase, or the one that suits the network."""
+    if phase == "auto":
+        return "encode" if encoder else "decode"
+    if (phase == "encode") is not encoder:
+        raise InputError(f"--phase must be {'encode' if encoder else 'prefill or decode'} for {file}, "
+                         f"{'an encoder' if encoder else 'a decoder'}, not {phase}")
+    return phase
+
+
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     from rich.table import Table
 
     what = f"{r['rows']} rows behind {r['seq']}" if r["phase"] == "decode" else f"{r['seq']} tokens, {r['rows']} a pass"
+    if r["phase"] == "encode":
+        what = f"a sequence of {r['seq']} tokens"
     what += f", of {r['batch']} sequences" if r["batch"] > 1 else ""
     out.print(f"{r['phase']}, {what}, on {r['backend']}: {r['cycles']:,} cycles ({r['milliseconds']:.3g} ms at "
               f"{device.host.clock_mhz} MHz), {r['roofline_fraction']:.1%} of the memory roofline, "
@@ -108,6 +145,6 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
         table.add_row(part["name"], *(f"{part[key]:,}" for key in ("matrix_cycles", "vector_cycles", "weight_bytes")))
     out.console.print(table)
     if r["output_equals_interpreter"] is not None:
-        out.print("logits equal the integer interpreter's" if r["output_equals_interpreter"]
-                  else "logits differ from the integer interpreter's",
+        out.print("the output equals the integer interpreter's" if r["output_equals_interpreter"]
+                  else "the output differs from the integer interpreter's",
                   style=None if r["output_equals_interpreter"] else "red")

@@ -8,9 +8,10 @@ from typing import Literal
 
 from gemmule.compiler.ir import Rows
 from gemmule.sw.decoding.tree import Drafter
-from gemmule.sw.decoding.verify import cut_at_stop, greedy
+from gemmule.sw.decoding.verify import GREEDY, Rule, cut_at_stop
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.step import Want
 
 __all__ = ["Generation", "generate"]
 
@@ -23,15 +24,18 @@ class Generation:
         tokens: new tokens, a stop token included.
         steps: per decoding step (drafted, accepted) counts.
         ledger: cycles of everything, prefill included.
-        prefill_cycles: the share of ``ledger.cycles`` before the first decoding step.
+        prefill: the ledger as it was before the first decoding step.
         finish_reason: why the text ended: ``length`` (``max_new_tokens``), ``stop`` (a stop token), ``context`` (full).
     """
 
     tokens: list[int]
     ledger: Ledger
     steps: list[tuple[int, int]] = field(default_factory=list)
-    prefill_cycles: int = 0
+    prefill: Ledger = field(init=False)
     finish_reason: Literal["length", "stop", "context"] = "length"
+
+    def __post_init__(self) -> None:
+        self.prefill = self.ledger.so_far()
 
     @property
     def tokens_per_step(self) -> float:
@@ -57,8 +61,9 @@ def generate(
     ledger: Ledger,
     stop: frozenset[int] = frozenset(),
     progress: Callable[[list[int]], None] | None = None,
+    rule: Rule = GREEDY,
 ) -> Generation:
-    """Generate up to ``max_new_tokens`` after ``prompt``; greedy, lossless for every drafter.
+    """Generate up to ``max_new_tokens`` after ``prompt``, tokens chosen by ``rule``; lossless for every drafter.
 
     Invariant after every step: the target's KV cache holds ``len(ids) - 1`` rows; the last committed
     token is pending. A rollback is a shorter cache length, since the next pass overwrites the slots.
@@ -77,16 +82,16 @@ def generate(
     ids = list(prompt)
     run = Generation([], ledger)
     if len(ids) > 1:
-        target.forward(Rows.chain(ids[:-1]), 0)
+        target.forward(Rows.chain(ids[:-1]), Want(last=0))
     drafter.begin(ids)
-    run.prefill_cycles = ledger.cycles
+    run.prefill = ledger.so_far()
     stopped = False
     while len(run.tokens) < max_new_tokens and len(ids) < context and not stopped:
         budget = min(
             max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
         tree = drafter.propose(ids, budget)
-        out = target.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1))
-        path, new = greedy(tree, out.argmax)
+        out = target.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1), rule.want())
+        path, new = rule.verify(tree, out, target.logit_scale, len(ids))
         target.commit(len(ids) - 1, path)
         run.steps.append((len(tree.tokens) - 1, len(path) - 1))
         new, stopped = cut_at_stop(new, stop)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
 
 from gemmule.sw.runtime import Forward
 
@@ -17,6 +20,7 @@ class Tree:
     Attributes:
         tokens: token per node.
         parent: parent node per node; -1 for node 0.
+        weights: what a node's token was drawn by, integers [vocab] by node; none where chance had no part in it.
 
     Raises:
         ValueError: a node is not behind its parent, or another than node 0 has none.
@@ -24,6 +28,7 @@ class Tree:
 
     tokens: list[int]
     parent: list[int]
+    weights: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:
@@ -34,8 +39,10 @@ class Tree:
                 raise ValueError(f"the parent of node {node} must be from 0 to {node - 1}, not {parent}")
 
     @staticmethod
-    def chain(pending: int, drafted: list[int]) -> Tree:
-        return Tree([pending, *drafted], list(range(-1, len(drafted))))
+    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = ()) -> Tree:
+        """``weights`` of the drafted tokens, where they were drawn."""
+        return Tree([pending, *drafted], list(range(-1, len(drafted))),
+                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None})
 
     def children(self, node: int) -> list[int]:
         return [i for i, parent in enumerate(self.parent) if parent == node]

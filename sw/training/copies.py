@@ -2,7 +2,7 @@
 
     python -m gemmule.sw.training.copies --write     # choose them again from the running Python's library
 
-They are kept in ``benchmarks/copies.json``. A prompt is a function, then the signature of its copy in which 0 to 3 of
+They are kept in ``sw/prompts/copies.json``. A prompt is a function, then the signature of its copy in which 0 to 3 of
 its names are others; what is asked for is the copy's body. The rule: functions of the held-out split with a body of 6
 lines or more and at most 1,000 characters (both copies fit the target's context), the first 40 by the SHA-256 of their
 place; the number of edits, the names that change and the new names (of other held-out functions) are drawn from that
@@ -27,7 +27,7 @@ from gemmule.sw.training.functions import MOST_EDITS, Function, functions_of, jo
 
 __all__ = ["Copy", "choose_copies", "load_copies", "similarity"]
 
-FILE = Path("benchmarks/copies.json")
+FILE = Path(__file__).resolve().parents[1] / "prompts" / "copies.json"
 COUNT = 40
 LEAST_BODY = 6
 MOST_CHARS = 1000

@@ -48,7 +48,7 @@ from gemmule.sw.training.yardstick import (
 
 __all__ = ["exit_agreement", "greedy", "lengths", "measure"]
 
-PROMPTS = Path("benchmarks/prompts.json")
+PROMPTS = Path(__file__).resolve().parents[1] / "prompts" / "completion.json"
 NEW_TOKENS = 128
 DRAFTS = 8
 EXIT_WINDOWS = 24

@@ -187,8 +187,8 @@ def _texts(found: dict[str, Any]) -> list[str]:
     places = texts["acceptance"]["8"]
     return [
         f"Greedy text of {texts['new_tokens']} tokens behind {texts['prompts']} held-out prompts "
-        f"([prompts](../benchmarks/prompts.json)): {texts['distinct_4grams_median']:.0%} of its 4-grams are distinct "
-        f"in the median, {min(texts['distinct_4grams']):.0%} at least, "
+        f"([prompts](../sw/prompts/completion.json)): {texts['distinct_4grams_median']:.0%} of its 4-grams are "
+        f"distinct in the median, {min(texts['distinct_4grams']):.0%} at least, "
         f"{statistics.mean(texts['distinct_4grams']):.0%} in the mean. The draft foresees {texts['agreement']:.1%} of "
         "all its tokens; by place in a step of 8 drafts, where those before are accepted:",
         _row(list(range(1, len(places) + 1)), [f"{one:.1%}" for one in places])]
@@ -205,7 +205,7 @@ def _copies(found: dict[str, Any]) -> list[str]:
     copied = found["copies"]
     return [f"Copies: {copied['reproduced']} of {copied['functions']} held-out functions are written again with a "
             f"similarity of {copied['like']} or more when a signature with 0 to 3 other names asks for it "
-            "([functions](../benchmarks/copies.json); similarity is 1 - edit distance over length, in tokens)."]
+            "([functions](../sw/prompts/copies.json); similarity is 1 - edit distance over length, in tokens)."]
 
 
 def drafts() -> str:

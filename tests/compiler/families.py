@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FAMILIES", "Checkpoint", "make", "packed", "write"]
+__all__ = ["ENCODERS", "FAMILIES", "Checkpoint", "make", "packed", "write"]
 
 
 @dataclass
@@ -140,14 +140,58 @@ def _gemmule(*args: Any, **keys: Any) -> Checkpoint:
         "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True, "num_key_value_heads": 3} | keys)
 
 
+def _bert(seed: int, head_dim: int, layers: int, vocab: int, labels: int = 0, **keys: Any) -> Checkpoint:
+    """An encoder: hidden rows, or with ``labels`` a classifier."""
+    heads = 3
+    width, inner, positions, types = heads * head_dim, 100, 64, keys.get("type_vocab_size", 2)
+    made = Checkpoint({
+        "model_type": "bert", "architectures": ["BertForSequenceClassification" if labels else "BertModel"],
+        "vocab_size": vocab, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "max_position_embeddings": positions, "type_vocab_size": types,
+        "hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute",
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1} | (
+            {"id2label": {str(i): f"LABEL_{i}" for i in range(labels)}} if labels else {}) | keys)
+    draw, prefix = _Draw(seed, made.tensors), "bert." if labels else ""
+
+    def norm(name: str) -> None:
+        draw.gamma(f"{name}.LayerNorm.weight", width)
+        draw.bias(f"{name}.LayerNorm.bias", width)
+
+    def linear(name: str, columns: int, depth: int) -> None:
+        draw.matrix(f"{name}.weight", columns, depth)
+        draw.bias(f"{name}.bias", columns)
+
+    for name, rows in (("word", vocab), ("position", positions), ("token_type", types)):
+        draw.matrix(f"{prefix}embeddings.{name}_embeddings.weight", rows, width)
+    norm(f"{prefix}embeddings")
+    for at in (f"{prefix}encoder.layer.{layer}." for layer in range(layers)):
+        for name in ("query", "key", "value"):
+            linear(f"{at}attention.self.{name}", width, width)
+        linear(f"{at}attention.output.dense", width, width)
+        norm(f"{at}attention.output")
+        linear(f"{at}intermediate.dense", inner, width)
+        linear(f"{at}output.dense", width, inner)
+        norm(f"{at}output")
+    linear(f"{prefix}pooler.dense", width, width)
+    if labels:
+        linear("classifier", labels, width)
+    return made
+
+
+def _classifier(*args: Any, **keys: Any) -> Checkpoint:
+    return _bert(*args, **{"labels": 5} | keys)
+
+
 FAMILIES: dict[str, Callable[..., Checkpoint]] = {
     "gpt2": _gpt2, "opt": _opt, "llama": _llama, "llama-tied": _tied, "mistral": _mistral, "gemmule": _gemmule}
+"""Decoders."""
+ENCODERS: dict[str, Callable[..., Checkpoint]] = {"bert": _bert, "bert-classifier": _classifier}
 
 
 def make(family: str, seed: int = 1, *, head_dim: int = 24, layers: int = 5, vocab: int = 1003,
          **keys: Any) -> Checkpoint:
     """A random checkpoint; further arguments are keys of config.json."""
-    return FAMILIES[family](seed, head_dim, layers, vocab, **keys)
+    return (FAMILIES | ENCODERS)[family](seed, head_dim, layers, vocab, **keys)
 
 
 _WORDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "bool": "BOOL"}

@@ -48,16 +48,22 @@ class Sizes:
     group: int = 0
 
 
-class _Maker:
+class Maker:
+    """Random nodes with their tensors, in order."""
+
     def __init__(self, sizes: Sizes, seed: int, weights: bool) -> None:
         self.sizes, self.random, self.large = sizes, np.random.default_rng(seed), weights
         self.nodes: list[Any] = []
         self.weights: dict[str, np.ndarray] = {}
 
-    def add(self, node: type[Node], name: str, *, tensors: dict[str, np.ndarray], **fields: Any) -> str:
+    def add(self, node: type[Node], name: str, *, tensors: dict[str, np.ndarray], shared: dict[str, str] | None = None,
+            **fields: Any) -> str:
+        """A node; ``shared`` names tensors that are there already."""
         named = {role: f"{name}.{role}" for role in tensors}
-        made = node(name=name, tensors=named, **fields)
+        made = node(name=name, tensors=named | (shared or {}), **fields)
         for role, tensor in signature(made).tensors.items():
+            if role not in named:
+                continue
             value = np.asarray(tensors[role]).astype(tensor.dtype)
             assert value.shape == tensor.shape, (name, role, value.shape, tensor.shape)
             self.weights[named[role]] = value
@@ -106,9 +112,9 @@ class _Maker:
         return self.add(Rope, name, tensors=tensors, columns=columns, type=INT8, x=x, head_dim=sizes.head_dim,
                         theta=10000.0, positions=sizes.positions, layer=layer)
 
-    def table(self, name: str, x: str, columns: int, layer: int) -> str:
+    def table(self, name: str, x: str, columns: int, layer: int | None, function: Function = Function.GELU) -> str:
         return self.add(Activation, name, tensors={"table": self.ints(0, 255, 256)}, columns=columns, type=INT8, x=x,
-                        function=Function.GELU, layer=layer)
+                        function=function, layer=layer)
 
 
 def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
@@ -116,7 +122,7 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
 
     Without ``weights`` large tensors are 0: only its time is wanted.
     """
-    make, rope = _Maker(sizes, seed, weights), sizes.family == "llama"
+    make, rope = Maker(sizes, seed, weights), sizes.family == "llama"
     bias = mean = not rope
     x = make.add(Embedding, "embedding", tensors={
         "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),

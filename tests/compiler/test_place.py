@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from gemmule.compiler.layout import pack_groups, unpack_groups
 from gemmule.compiler.place import Cursor, Plan, cut_evenly, cut_off, number, place_regions, round_up
 from gemmule.config import load_config
 
@@ -41,3 +43,12 @@ def test_slots_of_a_plan() -> None:
     plan = Plan(blocks=((0, 4),), row={"q": 1} | number("ring", [at.take(3) for _ in range(11)]), accumulators=(0,))
     assert plan.slots("ring") == tuple(range(5, 38, 3))
     assert plan.slots("q") == ()
+
+
+def test_groups_round_trip() -> None:
+    values = np.random.default_rng(1).integers(-128, 128, (2, 5, 7)).astype(np.int8)
+    packed = pack_groups(values, 4)
+    assert packed.shape == (2, 2, 5, 4)
+    assert np.array_equal(packed[1, 1, :, :3].view(np.int8), values[1, :, 4:])
+    assert not packed[:, 1, :, 3].any()
+    assert np.array_equal(unpack_groups(packed.view(np.int8), 7), values)

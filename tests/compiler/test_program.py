@@ -9,39 +9,34 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler import gemm as gemm_module
+from gemmule.compiler import encoder as encoder_module
 from gemmule.compiler import hoist as hoist_module
-from gemmule.compiler.attention import compile_attention
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.encoder_reference import EncoderShape, random_layer
-from gemmule.compiler.gemm import compile_gemm
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.online_attention import compile_online_attention
+from gemmule.compiler.passes import emit as emit_module
+from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM, Program
 from gemmule.config import Config, load_config
 from gemmule.isa import MAX_LENGTH, Command
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import ProgramError
+from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network
 
 TINY, BASE = load_config("tiny"), load_config("base")
 SCALE = np.array([[1, 0]])
 
 
-def _encoder(config: Config) -> Program:
-    return compile_encoder(random_layer(EncoderShape(sequence=9, heads=1, head_dim=4, inner=24), 0)[0], config)
-
-
 COMPILERS: dict[str, Callable[[Config], Program]] = {
-    "product": lambda config: compile_gemm(config, 40, 40, 40),
-    "attention": lambda config: compile_attention(config, 1, 9, 13, 4, score=SCALE, scale=SCALE),
+    "product": lambda config: compile_product(config, 40, 40, 40),
     "online attention": lambda config: compile_online_attention(config, 1, 16, 120, 8, score=SCALE, scale=SCALE),
-    "encoder": _encoder,
+    "encoder": lambda config: compile_encoder(random_encoder(EncoderSizes(layers=1), 0), config, sequence=9),
 }
 
 
-def _no_waits(commands: list[Command], *_: object) -> list[Command]:
+def _no_waits(commands: list[Command], *_: object, **__: object) -> list[Command]:
     return [replace(command, waits={}) for command in commands]
 
 
@@ -49,8 +44,9 @@ def _no_waits(commands: list[Command], *_: object) -> list[Command]:
 def test_a_race_ends_a_compilation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that forgets its waits is caught by the verifier, whatever it compiles."""
     COMPILERS[name](TINY)
-    for module in (gemm_module, hoist_module):
+    for module in (emit_module, hoist_module):
         monkeypatch.setattr(module, "place_waits", _no_waits)
+    monkeypatch.setattr(encoder_module, "place_turn_waits", _no_waits)
     with pytest.raises(ProgramError, match="may run before"):
         COMPILERS[name](TINY)
 
@@ -67,10 +63,10 @@ def test_extremes_of_a_decoder() -> None:
 
 
 def test_registers_and_launch() -> None:
-    program = compile_gemm(TINY, 3, 5, 7, base_address=256)
+    program = compile_product(TINY, 3, 5, 7, base_address=256)
     registers = program.registers()
     assert [(int(a), int(n)) for a, n in zip(*registers[:2])][:5] == [
-        *(program.symbols[name] for name in ("a", "b", "parameters", "c")), (0, 0)]
+        *(program.symbols[name] for name in ("parameters", "a", "b", "c")), (0, 0)]
     assert registers.lengths.tolist() == [MAX_LENGTH, *[0] * 15]
     moved = program.place(lengths={3: 9}, windows={0: (512, 8), 30: (64, 4)})
     assert (moved.bases[[0, 30]].tolist(), moved.limits[[0, 30]].tolist(), moved.lengths[3]) == ([512, 64], [8, 4], 9)
@@ -84,7 +80,7 @@ def test_registers_and_launch() -> None:
 
 
 def test_a_launch_without_dram_keeps_what_the_device_has() -> None:
-    program = compile_gemm(TINY, 2, 2, 2, base_address=64)
+    program = compile_product(TINY, 2, 2, 2, base_address=64)
     a, b = np.array([[1, 2], [3, 4]], np.int8), np.array([[5, 6], [7, 8]], np.int8)
     dram = program.fill(a, b, np.full(2, 1), np.zeros(2))
     simulator = Simulator(TINY)
@@ -97,7 +93,7 @@ def test_a_launch_without_dram_keeps_what_the_device_has() -> None:
 
 
 def test_put_and_read_a_region() -> None:
-    program = compile_gemm(TINY, 2, 2, 2, base_address=64)
+    program = compile_product(TINY, 2, 2, 2, base_address=64)
     dram = np.zeros(program.size, dtype=np.uint8)
     program.put(dram, "b", np.arange(1, 5, dtype=np.uint8).reshape(2, 2))
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.greedy import compile_greedy
 from gemmule.config import load_config
 from gemmule.sim.fuzz.run import fuzz
@@ -11,8 +13,11 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.programs import product
 from gemmule.sw.session import Session
 from gemmule.sw.text import bundled_model, encode
+from tests.compiler.encoder_bench import EncoderBench, random_rows
+from tests.compiler.integer_encoders import EncoderSizes, random_encoder
+from tests.compiler.integer_networks import Sizes, random_network
+from tests.compiler.passes_bench import Bench
 from tests.compiler.test_greedy import filled, looped
-from tests.compiler.test_ragged_attention import check_on_rtl
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 BASE = load_config("base")
@@ -45,7 +50,24 @@ def test_contexts_and_a_greedy_loop() -> None:
         report = cosim(looped(loop, filled(loop, network, 2), 77, 40, 8), model, rtl)
         assert report.ok, report.text
         assert loop.read_tokens(rtl.read_dram, 8) == loop.read_tokens(model.read_dram, 8)
-        check_on_rtl(BASE, rtl, (0, 1, 63, 64, 65, 333, 4096))
+
+    network = random_network(Sizes(family="llama", hidden=64, layers=1, head_dim=32, positions=4224), 5)
+    program = compile_network(network, BASE, rows=2)
+    for context in (0, 1, 63, 64, 65, 333, 4096):
+        with RtlDevice(BASE) as rtl:
+            bench = Bench(program, network, rtl)
+            bench.fill_cache(context, context)
+            bench.chain([7, 8])
+
+
+def test_an_encoder_layer_and_its_ends() -> None:
+    """A whole layer of BERT-base at 128: embedding, norms, attention, MLP."""
+    network = random_encoder(
+        EncoderSizes(hidden=768, inner=3072, heads=12, layers=1, vocab=500, positions=128), 3)
+    with RtlDevice(BASE) as rtl:
+        bench = EncoderBench(compile_encoder(network, BASE, sequence=128), network, rtl)
+        cycles = bench.run(random_rows(network, 128))
+    assert 3_637_248 < cycles < 1.025 * 3_637_248  # all products at the mesh's peak
 
 
 def test_random_programs() -> None:

@@ -39,6 +39,7 @@ def with_doubtful_branches(text: str) -> str:
 
     def block(found: re.Match[str]) -> str:
         name = re.search(r"^ +(?:\{ )?(\\\S+ |[\w$]+)(?: ?\[.*\].*)? = ", found[0], re.MULTILINE)[1]
+        name = name.replace("\\", r"\\")  # an escaped identifier, in a replacement
         doubt = rf"if (^(\2) === 1'bx) {name} = 'x;\n\1else "
         body = re.sub(r"^ *\(\* full_case .*\*\)\n", "", found[0], flags=re.MULTILINE)
         body = re.sub(r"^( +)(?=if \((.*)\) begin$)", rf"\1{doubt}", body, flags=re.MULTILINE)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gemmule import __version__
+from gemmule.compiler.kernels.product import DATAFLOWS
 from gemmule.compiler.passes.map import MOST_ROWS
-from gemmule.compiler.tile import DATAFLOWS
 from gemmule.config import PRESETS
 from gemmule.hw.flow.target import TARGETS
 from gemmule.sw import limits
@@ -52,6 +52,17 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["generate", "--method", "ar", "--num-speculative-tokens", "3"], "tokens needs --method draft, not ar"),
     (["generate", "--method", "ar", "--no-baseline"], "--no-baseline needs --method draft or pld, not ar"),
     (["generate", "--method", "ar", "--baseline"], "--baseline needs --method draft or pld, not ar"),
+    (["generate", "--method", "ar", "--draft-lengths", "cost"], "--draft-lengths cost needs --method draft or pld"),
+    (["generate", "--draft-lengths", "long"], "--draft-lengths must be one of constant, heuristic, confidence, cost"),
+    (["generate", "--launch", "step", "--temperature", "1"], "--launch step does not go with --temperature above 0"),
+    (["generate", "--launch", "step", "--draft-lengths", "confidence"], "go with --draft-lengths confidence"),
+    (["generate", "--launch", "none"], "--launch must be one of pass, step, not 'none'"),
+    (["generate", "--top-k", "3"], "--top-k 3 needs --temperature above 0"),
+    (["generate", "--verify", "match"], "--verify match needs --temperature above 0"),
+    (["generate", "--verify", "typical"], "--verify must be one of match, rejection, not 'typical'"),
+    (["generate", "--temperature", "-1"], "--temperature must be 0 or from 0.001 to 1000, not -1"),
+    (["generate", "--temperature", "nan"], "--temperature must be 0 or from 0.001 to 1000, not nan"),
+    (["generate", "--temperature", "1", "--top-p", "0"], "--top-p must be above 0 and at most 1, not 0"),
     (["generate", "--prompt", "a", "--prompt-file", "b"], "--prompt and --prompt-file exclude each other"),
     (["generate", "--prompt-file", "/none"], "--prompt-file /none must name a file that can be read: No such file"),
     (["generate", "--prompt-file", "/"], "--prompt-file / must name a file that can be read: Is a directory"),
@@ -200,3 +211,18 @@ def test_disassembly_of_a_saved_image(monkeypatch, capsys, tmp_path: Path) -> No
     image.write_bytes(b"\x07" * 32)
     assert run(monkeypatch, "disasm", str(image)) == 2
     assert "program.bin: command 0: unit must be from 0 to 5" in capsys.readouterr().err
+
+
+def test_generate_by_drawing(monkeypatch, tmp_path: Path) -> None:
+    """The same seed gives the same text; another one another."""
+    path, seen = tmp_path / "generate.json", []
+    for seed, verify in ((1, "match"), (1, "match"), (2, "match"), (1, "rejection")):
+        assert run(monkeypatch, "generate", "--model", "small", "--prompt", "import os\n", "--max-new-tokens", "10",
+                   "--temperature", "1.2", "--top-k", "50", "--top-p", "0.9", "--seed", str(seed), "--verify", verify,
+                   "--json", str(path)) == 0
+        record = json.loads(path.read_text())
+        assert record["same_tokens_as_ar"] is (True if verify == "match" else None)
+        assert (record["verify"], record["top_k"], record["top_p"]) == (verify, 50, 0.9)
+        seen.append(record["tokens"])
+    assert seen[0] == seen[1]
+    assert seen[0] != seen[2]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.gemm import compile_gemm
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.product import compile_product
 from gemmule.config import load_config
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
@@ -157,7 +157,7 @@ def test_the_head_of_a_report_has_the_real_bandwidth() -> None:
 @pytest.mark.parametrize("shape", [(64, 64, 64), (100, 333, 70), (7, 500, 200)])
 def test_estimate_of_commands(shape: tuple[int, int, int]) -> None:
     tiny = load_config("tiny")
-    seen = len(compile_gemm(tiny, *shape).commands)
+    seen = len(compile_product(tiny, *shape).commands)
     assert seen / 3 <= estimate(tiny, shape, WeightFormat(), "ws").commands <= seen * 3
 
 

@@ -18,6 +18,7 @@ from gemmule.sw.decoding.verify import cut_at_stop, greedy
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import Forward
 from gemmule.sw.session import Session
+from gemmule.sw.step import Want
 
 VOCABULARY = 16
 
@@ -51,7 +52,10 @@ class FakeModel:
     def charging(self, ledger: Ledger) -> "FakeModel":
         return self
 
-    def forward(self, rows: Rows, wanted: int | None = None) -> Forward:
+    logit_scale: float = 1.0
+    loop: None = None
+
+    def forward(self, rows: Rows, want: Want) -> Forward:
         position, tokens = int(rows.positions[0]), rows.tokens.tolist()
         assert position <= len(self.cache), "a pass may not leave a hole in the cache"
         assert position + len(tokens) <= self.shape.max_positions
@@ -60,7 +64,7 @@ class FakeModel:
         before = self.cache[:position]
         self.cache = before + tokens
         chosen = [self.next_token(before + rows.tokens[seen].tolist()) for seen in rows.mask]
-        return Forward(chosen if wanted is None else chosen[len(tokens) - wanted:], ())
+        return Forward(chosen if want.last is None else chosen[len(tokens) - want.last:], ())
 
     def commit(self, position: int, path: list[int]) -> None:
         self.cache = self.cache[:position] + [self.cache[position + node] for node in path]

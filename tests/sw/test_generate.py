@@ -1,6 +1,7 @@
 """The bundled models on the simulated device: losslessness, costs, quality of what ships."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.compiler.kernels.attention import CACHE
 from gemmule.config import load_config
+from gemmule.sw.decoding.noise import Noise
+from gemmule.sw.decoding.sampling import Sampling, shared_draw
+from gemmule.sw.decoding.verify import Match, Rejection
 from gemmule.sw.session import Session
 from gemmule.sw.text import bundled_model, decode, encode
 
@@ -56,6 +60,42 @@ def test_autoregressive_equals_the_interpreter(session: Session) -> None:
         rows = [int(np.argmax(logits[-1]))]
         expected += rows
     assert session.generate("ar", ids, 16).tokens == expected
+
+
+def test_drafts_of_a_step_in_one_launch(session: Session) -> None:
+    """The same tokens and steps, one launch of the draft a step and one for a row that its cache lacks."""
+    with Session(load_config("base"), looped=True) as together:
+        for count in (1, 4):
+            for prompt in PROMPTS[:2]:
+                ids = encode(prompt)
+                apart, run = (one.generate("draft", ids, 24, count) for one in (session, together))
+                assert run.tokens == apart.tokens
+                assert run.steps == apart.steps
+                drafting = sum(drafted > 0 for drafted, _ in run.steps)
+                whole = sum(drafted == accepted > 0 for drafted, accepted in run.steps)
+                launches = run.ledger.launches["draft"] - run.prefill.launches.get("draft", 0)
+                assert drafting <= launches <= drafting + whole
+    with pytest.raises(ValueError, match="one greedy step a launch"):
+        session.target.greedy(1, 0, 2)
+
+
+def test_drawn_tokens_are_those_of_the_interpreter() -> None:
+    """By the logits of the golden network, whatever drafts."""
+    network, ids = bundled_model("target").network, encode(PROMPTS[1])
+    rule = Match(Sampling(0.9, 40, Fraction(19, 20)), Noise(4))
+    interpreter, cache = IntegerInterpreter(network), Cache(network.graph)
+    expected, rows, position = [], ids, 0
+    with Session(load_config("base"), general=True) as session:
+        for _ in range(16):
+            logits = interpreter.forward(Rows.chain(rows, position), cache)[-1]
+            position += len(rows)
+            rows = [shared_draw(rule.sampling.weights(logits, session.target.logit_scale), rule.noise, position)]
+            expected += rows
+        for method in ("ar", "draft", "pld"):
+            assert session.generate(method, ids, 16, rule=rule).tokens == expected
+        drawn = [session.generate("draft", ids, 16, rule=Rejection(rule.sampling, Noise(4))) for _ in range(2)]
+    assert drawn[0].tokens == drawn[1].tokens
+    assert drawn[0].drafted > 0
 
 
 def test_rollback_leaves_the_same_cache(session: Session) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmule.compiler.model_file import load_model
 from gemmule.sw.text import MODELS
 from tests.compiler import families
 
@@ -38,6 +39,7 @@ def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_p
     assert record["bytes"] == out.stat().st_size
     assert abs(record["perplexity_int"] / record["perplexity_float"] - 1) < 0.05
     assert len(record["layer_error"]) == 2
+    assert (record["cosine_mean"], record["cosine_least"]) == (None, None)
     before = out.read_bytes()
     assert _import(monkeypatch, checkpoint, out, "--method", "nearest") == 0
     assert out.read_bytes() == before
@@ -52,6 +54,31 @@ def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_p
         assert len(record["layers"]) == 2
     assert run(monkeypatch, "run", "model", str(out), "--seq", "20", "--timing-only", "--json", str(numbers)) == 0
     assert json.loads(numbers.read_text())["output_equals_interpreter"] is None
+
+
+@pytest.mark.parametrize("family", ["bert", "bert-classifier"])
+def test_import_an_encoder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checkpoint: Path,
+                           tmp_path: Path, family: str) -> None:
+    """Cosines of the output in place of perplexity; it gives no text."""
+    folder, out, numbers = tmp_path / family, tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    families.write(folder, families.make(family, seed=20261123, layers=2, vocab=1024))
+    shutil.copy(TOKENIZER, folder / "tokenizer.json")
+    shutil.copy(checkpoint.parent / "text.txt", tmp_path / "text.txt")
+    assert _import(monkeypatch, folder, out, "--method", "nearest", "--json", str(numbers)) == 0
+    record = json.loads(numbers.read_text())
+    assert (record["family"], record["perplexity_float"], record["perplexity_int"]) == ("bert", None, None)
+    assert 0.98 < record["cosine_least"] <= record["cosine_mean"] <= 1
+    assert record["logits_error"] < 0.1
+    assert len(record["layer_error"]) == 2
+    words = capsys.readouterr().out
+    assert "cosine of float and integers" in " ".join(words.split())
+    assert "perplexity" not in words
+    network = load_model(out).network
+    assert network.graph.encoder
+    assert run(monkeypatch, "generate", "--model", str(out)) == 2
+    error = capsys.readouterr().err.strip()
+    assert f"--model {out} must be a decoder, not an encoder" in error
+    assert "\n" not in error
 
 
 def test_timing_only_has_the_cycles_of_data(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:

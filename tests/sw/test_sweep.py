@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gemmule.sw import engines
+from gemmule.sw.commands.sweep import sweep
 from gemmule.sw.engines import evaluated
 from gemmule.sw.errors import InputError
 from gemmule.sw.sweep import Point, Store, evaluate, pareto, points
@@ -106,8 +107,6 @@ def test_interrupted_and_gone_on_with(grid: Path, here: list[Any], monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(engines, "evaluated", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            from gemmule.sw.commands.sweep import sweep
-
             sweep(Path("grid.yaml"), db=None, export=None, figure=None, run="a", compare="", json=None)
     assert len(Store(Path("grid.sqlite")).done("a")) == 5 == len(here)
     assert run(monkeypatch, "sweep", "grid.yaml", "--run", "a", "--json", "a.json", "--export", "a.csv") == 0
@@ -141,7 +140,8 @@ def test_runs_are_compared(tmp_path: Path) -> None:
 
 def test_pareto() -> None:
     rows = [{"name": "a", "cycles": cycles, "mesh": mesh} for cycles, mesh in
-            ((10, 4), (9, 4), (9, 16), (5, 16), (6, 64), (None, 64), (5, 16))] + [{"name": "b", "cycles": 99, "mesh": 4}]
+            ((10, 4), (9, 4), (9, 16), (5, 16), (6, 64), (None, 64), (5, 16))]
+    rows.append({"name": "b", "cycles": 99, "mesh": 4})
     assert pareto(rows, "mesh") == [False, True, False, True, False, False, True, True]
 
 

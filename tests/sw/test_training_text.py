@@ -99,7 +99,7 @@ def test_name_pool_holds_no_special_names(found: list[functions.Function]) -> No
 
 
 def test_committed_copies_are_what_the_rule_chooses() -> None:
-    kept = copies.load_copies(ROOT / "benchmarks" / "copies.json")
+    kept = copies.load_copies(ROOT / "sw" / "prompts" / "copies.json")
     assert len(kept) == 40
     assert {len(copy.edits) for copy in kept} == {0, 1, 2, 3}
     for copy in kept:
@@ -111,13 +111,13 @@ def test_committed_copies_are_what_the_rule_chooses() -> None:
             assert copy.wanted != copy.text.split("\n", copy.head)[-1] or any(
                 new in copy.prompt for _, new in copy.edits)
     library = corpus.load_corpus()
-    record = (ROOT / "benchmarks" / "copies.json").read_text(encoding="utf-8")
+    record = (ROOT / "sw" / "prompts" / "copies.json").read_text(encoding="utf-8")
     if library.digests()["held_out"] in record:  # another Python's library has other functions
         assert copies.choose_copies(library) == kept
 
 
 def test_changed_list_is_refused(tmp_path: Path) -> None:
-    text = (ROOT / "benchmarks" / "copies.json").read_text(encoding="utf-8")
+    text = (ROOT / "sw" / "prompts" / "copies.json").read_text(encoding="utf-8")
     (tmp_path / "copies.json").write_text(text.replace("return", "retorn", 1), encoding="utf-8")
     with pytest.raises(ValueError, match="sha256 must be"):
         copies.load_copies(tmp_path / "copies.json")

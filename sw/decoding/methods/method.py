@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gemmule.config import Host
+from gemmule.sw.decoding.lengths import Lengths
 from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.runtime import LoadedModel
 
 __all__ = ["Method", "Request"]
@@ -17,13 +20,17 @@ class Request:
 
     Attributes:
         draft: a smaller model with the target's tokens, whose launches are charged; None where there is none.
-        num_tokens: to draft a step.
+        lengths: how many tokens are drafted a step.
         ends: tokens that end a text.
+        rule: how tokens are chosen.
+        host: what the host's work costs.
     """
 
     draft: LoadedModel | None
-    num_tokens: int
+    lengths: Lengths
     ends: frozenset[int]
+    rule: Rule = GREEDY
+    host: Host = Host()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemmule.config import Host
+from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
 from gemmule.sw.decoding.methods.method import Method, Request
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.runtime import Forward
@@ -33,21 +35,27 @@ def lookup(ids: list[int], most_ngram: int, num_tokens: int, ends: frozenset[int
 class PromptLookup:
     """Drafts from the text itself; no model runs for it."""
 
-    def __init__(self, num_tokens: int, ends: frozenset[int]) -> None:
-        self.num_tokens, self.ends = num_tokens, ends
+    def __init__(self, lengths: Lengths | int, ends: frozenset[int], host: Host | None = None) -> None:
+        """``lengths``: how many tokens are drafted; a number: always as many."""
+        self.lengths = Constant(lengths) if isinstance(lengths, int) else lengths
+        self.ends, self.host = ends, host or Host()
+        self.costs, self.drafted = Costs(step=self.host.step_cycles), 0
 
     def begin(self, ids: list[int]) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
-        return Tree.chain(ids[-1], lookup(ids, MOST_NGRAM, min(self.num_tokens, budget), self.ends))
+        found = lookup(ids, MOST_NGRAM, min(self.lengths.most(), budget), self.ends)
+        self.drafted = len(found)
+        return Tree.chain(ids[-1], found)
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        pass
+        self.costs.verify[self.drafted + 1] = out.cycles + self.host.launch_cycles
+        self.lengths.observe(self.drafted, len(path) - 1, self.costs)
 
 
 def _make(request: Request) -> PromptLookup:
-    return PromptLookup(request.num_tokens, request.ends)
+    return PromptLookup(request.lengths, request.ends, request.host)
 
 
 METHOD = Method(name="pld", make=_make, option="--prompt-lookup-num-tokens", num_tokens=10)

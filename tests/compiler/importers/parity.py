@@ -37,9 +37,10 @@ def test_committed_vectors_are_theirs(tmp_path: Path) -> None:
 def test_what_they_save(tmp_path: Path) -> None:
     """A directory that transformers writes today, keys and names of tensors as they come."""
     import transformers
-    for family in ("gpt2", "opt", "llama", "llama-tied", "mistral"):
+    kinds = {"bert": transformers.AutoModel, "bert-classifier": transformers.AutoModelForSequenceClassification}
+    for family in ("gpt2", "opt", "llama", "llama-tied", "mistral", *kinds):
         folder = write(tmp_path / family, make(family))
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        model = kinds.get(family, transformers.AutoModelForCausalLM).from_pretrained(folder)
         model.save_pretrained(tmp_path / f"{family}-saved", max_shard_size="300KB")
         assert len(list((tmp_path / f"{family}-saved").glob("*.safetensors"))) > 1
         assert np.array_equal(ours(folder), ours(tmp_path / f"{family}-saved")), family

@@ -10,6 +10,7 @@ import pytest
 
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import FAMILIES, load_network
+from gemmule.compiler.importers.bert import BertKeys
 from gemmule.compiler.importers.config import ACTIVATIONS, HARMLESS, ActivationName, Keys
 from gemmule.compiler.importers.gpt2 import Gpt2Keys
 from gemmule.compiler.importers.llama import LlamaKeys, MistralKeys
@@ -17,7 +18,8 @@ from gemmule.compiler.importers.opt import OptKeys
 
 from ..families import make, write
 
-RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys}
+RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys,
+                               "bert": BertKeys}
 ABSENT = object()
 
 
@@ -37,18 +39,18 @@ def refused(folder: Path, family: str, **keys: Any) -> str:
 
 RULES: list[tuple[str, dict[str, Any], str]] = [
     # which family
-    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: gemmule, gpt2, llama, mistral, opt"),
-    ("llama", {"model_type": ABSENT}, "model_type is missing; supported: gemmule, gpt2"),
+    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: bert, gemmule, gpt2, llama, mistral, opt"),
+    ("llama", {"model_type": ABSENT}, "model_type is missing; supported: bert, gemmule, gpt2"),
     ("llama", {"model_type": ["llama"]}, "model_type is ['llama']"),
     ("llama", {"architectures": ["LlamaForSequenceClassification"]},
      "architectures names 'LlamaForSequenceClassification'; supported of model_type llama: LlamaForCausalLM"),
     ("gpt2", {"architectures": "GPT2LMHeadModel"}, "architectures must be a list of names, not 'GPT2LMHeadModel'"),
     ("gpt2", {"architectures": [1]}, "architectures must be a list of names"),
     # what changes the arithmetic
-    ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, not true: only decoders are supported"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, not true: an encoder that a decoder"),
     ("gpt2", {"is_encoder_decoder": True}, "is_encoder_decoder must be false, not true"),
     ("gpt2", {"activation_function": "quick_gelu"}, "activation_function must be 'gelu', "),
-    ("opt", {"cross_attention_hidden_size": 72}, "cross_attention_hidden_size must be null or absent, not 72: only"),
+    ("opt", {"cross_attention_hidden_size": 72}, "cross_attention_hidden_size must be null or absent, not 72: an enc"),
     ("gpt2", {"pruned_heads": {"1": [2]}}, "pruned_heads must be empty, not {'1': [2]}: heads that differ"),
     ("gpt2", {"quantization_config": {"bits": 4}}, "quantization_config must be null or absent, not {'bits': 4}: quan"),
     ("gpt2", {"auto_map": {"AutoModel": "x.Y"}}, "auto_map must be null or absent"),
@@ -70,7 +72,20 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("mistral", {"sliding_window": 0}, "sliding_window must be at least 1, not 0"),
     ("mistral", {"mlp_bias": True}, "mlp_bias must be false, not true"),
     ("mistral", {"attention_bias": True}, "attention_bias must be false, not true: Mistral has no biases"),
+    ("bert", {"position_embedding_type": "relative_key"},
+     "position_embedding_type must be 'absolute', not 'relative_key': only learned positions are supported"),
+    ("bert", {"is_decoder": True}, "is_decoder must be false, not true: only encoders have layers like these"),
+    ("bert", {"architectures": ["BertForMaskedLM"]}, "architectures names 'BertForMaskedLM'; supported of model_type "
+                                                     "bert: BertModel, BertForSequenceClassification"),
+    ("bert", {"architectures": ["BertForSequenceClassification"]}, "architectures must be ['BertModel'], of which the "
+                                                                   "tensors are those, not ['BertForSequenceClass"),
+    ("bert-classifier", {"architectures": ["BertModel"]}, "architectures must be ['BertForSequenceClassification'], o"),
+    ("bert-classifier", {"num_labels": 3}, "num_labels must be that of id2label, 5, not 3"),
+    ("bert-classifier", {"id2label": {}}, "id2label must name at least one label, not {}"),
+    ("bert-classifier", {"id2label": ["a", "b"]}, "id2label must hold fields of its own, not ['a', 'b']"),
     # unknown ones
+    ("bert", {"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon = 1e-05 is not known here and may change what the netw"),
+    ("bert", {"embedding_size": 36}, "embedding_size = 36 is not known here"),
     ("llama", {"logit_scale": 0.5}, "logit_scale = 0.5 is not known here and may change what the network computes; r"),
     ("llama", {"query_pre_attn_scalar": None}, "query_pre_attn_scalar = null is not known here"),
     ("llama", {"num_key_value_head": 3}, "num_key_value_head = 3 is not known here and may change what the network "
@@ -112,6 +127,11 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("gpt2", {"layer_norm_epsilon": 1.0}, "layer_norm_epsilon must be less than 1"),
     ("opt", {"num_attention_heads": 5}, "hidden_size must be a multiple of num_attention_heads = 5, not 72"),
     ("opt", {"ffn_dim": ABSENT}, "ffn_dim is missing"),
+    ("bert", {"num_attention_heads": 5}, "hidden_size must be a multiple of num_attention_heads = 5, not 72"),
+    ("bert", {"type_vocab_size": 0}, "type_vocab_size must be at least 1, not 0"),
+    ("bert", {"type_vocab_size": 9, "max_position_embeddings": 8192},
+     "type_vocab_size * max_position_embeddings must be at most 65,536, not 73,728"),
+    ("bert", {"layer_norm_eps": 0}, "layer_norm_eps must be greater than 0"),
 ]
 
 
@@ -125,13 +145,15 @@ def test_harmless_keys_are_not_used_ones() -> None:
     """A key is used, must have one value, or changes nothing: never two of them."""
     for record in RECORDS.values():
         fields = {field.alias or name for name, field in record.model_fields.items()}
-        assert not fields & (HARMLESS | record.HARMLESS)
+        assert not fields & record.HARMLESS
         assert not HARMLESS & record.HARMLESS
+        assert fields & HARMLESS == ({"is_decoder", "id2label", "num_labels"} if record is BertKeys else set())
 
 
 def test_each_harmless_key_may_hold_anything(tmp_path: Path) -> None:
     for family, record in RECORDS.items():
-        keys = dict.fromkeys(HARMLESS | record.HARMLESS, ["anything", {"at": None}])
+        harmless = (HARMLESS | record.HARMLESS) - record.model_fields.keys()
+        keys = dict.fromkeys(harmless, ["anything", {"at": None}])
         assert load_network(write(tmp_path, make(family, layers=1, vocab=40, **keys))).graph.layers == 1
 
 

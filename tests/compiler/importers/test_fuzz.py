@@ -18,7 +18,7 @@ from gemmule.compiler.importers import FAMILIES as IMPORTERS
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.importers.config import HARMLESS
 
-from ..families import FAMILIES, make, write
+from ..families import ENCODERS, FAMILIES, make, write
 
 FEW = settings(max_examples=120, deadline=None, derandomize=True,
                suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -30,9 +30,11 @@ VALUES = st.recursive(
               st.sampled_from(["gelu", "silu", "default", "llama", "opt"])),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(
         st.one_of(st.text(max_size=4), st.sampled_from(["rope_type", "rope_theta"])), inner, max_size=3)), max_leaves=6)
-KEYS = sorted({key for family in FAMILIES for key in make(family, layers=1, vocab=4).config} | {
+ALL = sorted(FAMILIES | ENCODERS)
+KEYS = sorted({key for family in ALL for key in make(family, layers=1, vocab=4).config} | {
     "sliding_window", "rope_parameters", "attention_bias", "mlp_bias", "rope_interleaved", "pruned_heads", "auto_map",
-    "scale_attn_weights", "enable_bias", "quantization_config", "partial_rotary_factor", *sorted(HARMLESS)[:3]})
+    "scale_attn_weights", "enable_bias", "quantization_config", "num_labels", "is_decoder", "partial_rotary_factor",
+    *sorted(HARMLESS)[:3]})
 
 
 def outcome(folder: Path) -> bool:
@@ -51,7 +53,7 @@ def outcome(folder: Path) -> bool:
 
 
 @FEW
-@given(family=st.sampled_from(sorted(FAMILIES)), keys=st.dictionaries(
+@given(family=st.sampled_from(ALL), keys=st.dictionaries(
     st.one_of(st.sampled_from(KEYS), st.text(max_size=6)), VALUES, min_size=1, max_size=4),
     gone=st.lists(st.sampled_from(KEYS), max_size=2))
 def test_configs(family: str, keys: dict[str, Any], gone: list[str], tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_configs(family: str, keys: dict[str, Any], gone: list[str], tmp_path: P
 
 
 @FEW
-@given(family=st.sampled_from(sorted(FAMILIES)), size=st.integers(1, 8), data=st.data())
+@given(family=st.sampled_from(ALL), size=st.integers(1, 8), data=st.data())
 def test_sizes(family: str, size: int, data: st.DataObject, tmp_path: Path) -> None:
     """Only integers, so that sizes are what is wrong: what the graph refuses must have been refused by name."""
     folder = write(tmp_path, make(family, layers=1, vocab=8))
@@ -75,13 +77,13 @@ def test_sizes(family: str, size: int, data: st.DataObject, tmp_path: Path) -> N
     outcome(folder)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt", "llama"])
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "bert"])
 def test_pairs_of_sizes(family: str) -> None:
     """Every two sizes at once, at every bound: the config is refused by name before the graph could refuse it."""
     config = make(family, layers=1, vocab=8).config
     (importer,) = (one for one in IMPORTERS if config["model_type"] in one.model_types)
     plain = {key: at for key, at in config.items() if key not in ("model_type", "architectures", "n_ctx")} | (
-        {} if family == "opt" else {"n_inner": None} if family == "gpt2" else {"head_dim": None})
+        {} if family in ("opt", "bert") else {"n_inner": None} if family == "gpt2" else {"head_dim": None})
     names = [key for key, at in plain.items() if isinstance(at, int) and not isinstance(at, bool)]
     made = refused = 0
     for first, second in itertools.combinations(names, 2):
@@ -116,7 +118,7 @@ def _entry(draw: st.DataObject, header: dict[str, Any]) -> None:
 
 
 @FEW
-@given(family=st.sampled_from(sorted(FAMILIES)), count=st.integers(1, 3), data=st.data())
+@given(family=st.sampled_from(ALL), count=st.integers(1, 3), data=st.data())
 def test_headers(family: str, count: int, data: st.DataObject, tmp_path: Path) -> None:
     folder = write(tmp_path, make(family, layers=1, vocab=8))
     path = folder / "model.safetensors"
@@ -159,7 +161,7 @@ def test_indices(data: st.DataObject, tmp_path: Path) -> None:
     outcome(folder)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL)
 def test_outcome_sees_what_loads_and_what_does_not(family: str, tmp_path: Path) -> None:
     made = make(family, layers=1, vocab=8)
     assert outcome(write(tmp_path, made))

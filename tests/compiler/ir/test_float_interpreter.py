@@ -163,8 +163,8 @@ def test_fed_layers_do_not_see_each_other(network: Network) -> None:
 
 
 @pytest.mark.parametrize(("rows", "feed", "says"), [
-    (Rows.chain([3, 103]), {}, "tokens must be below 103, not 103"),
-    (Rows.chain([3, 4], 63), {}, "positions must be below 64, not 64"),
+    (Rows.chain([3, 103]), {}, "tokens must be from 0 to 102, not 103"),
+    (Rows.chain([3, 4], 63), {}, "positions must be from 0 to 63, not 64"),
     (Rows.chain([3]), {"x": np.zeros((1, 72))}, "a fed value must be that of a node, not of 'x'"),
     (Rows.chain([3]), {"0.end": np.zeros((2, 72))}, r"fed value of '0.end' must have shape \(1, \d+\), not \(2, 72"),
 ])

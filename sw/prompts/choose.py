@@ -1,9 +1,9 @@
-"""The prompts of the benchmarks: 50 texts from files that neither training nor calibration of the bundled models saw.
+"""Prompts to complete: 50 texts from files that neither training nor calibration of the bundled models saw.
 
-    python benchmarks/prompts.py            # say which, and their sha256
-    python benchmarks/prompts.py --write    # choose them again from the running Python's library
+    python -m gemmule.sw.prompts.choose            # say which, and their sha256
+    python -m gemmule.sw.prompts.choose --write    # choose them again from the running Python's library
 
-They are kept in ``prompts.json``, so that everybody measures on the same text: the library differs between Python
+They are kept in ``completion.json``, so that everybody measures on the same text: the library differs between Python
 versions. The rule that chose them knows no results:
 
 * Files: the held-out split of the corpus (``gemmule.sw.training.corpus``), in the order of their paths' hashes.
@@ -24,11 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import console, show, write
-
+from gemmule.io.files import write_atomically
 from gemmule.sw.training.corpus import Corpus, load_corpus
 
-FILE = Path(__file__).with_name("prompts.json")
+__all__ = ["COUNT", "FILE", "LICENCE", "Prompt", "choose", "digest", "load"]
+
+FILE = Path(__file__).with_name("completion.json")
 COUNT = 50
 MIN_LINES, MAX_LINES = 2, 8
 LICENCE = (
@@ -98,20 +99,20 @@ def choose(corpus: Corpus, count: int = COUNT) -> list[Prompt]:
 
 
 def load() -> tuple[dict[str, Any], list[Prompt]]:
-    """What ``prompts.json`` says of its texts, and the prompts.
+    """What ``completion.json`` says of its texts, and the prompts.
 
     Raises:
-        SystemExit: the texts are not those that their sha256 is of.
+        ValueError: the texts are not those that their sha256 is of.
     """
     record = json.loads(FILE.read_text())
     prompts = [Prompt(**fields) for fields in record.pop("prompts")]
     if digest(prompts) != record["sha256"]:
-        raise SystemExit(f"{FILE.name}: the texts' sha256 must be {record['sha256']}, not {digest(prompts)}")
+        raise ValueError(f"{FILE.name}: the texts' sha256 must be {record['sha256']}, not {digest(prompts)}")
     return record, prompts
 
 
 def make() -> dict[str, Any]:
-    """The content of ``prompts.json`` by the running Python's library."""
+    """The content of ``completion.json`` by the running Python's library."""
     corpus = load_corpus()
     prompts = choose(corpus)
     return {"python": platform.python_version(), "licence": LICENCE, "splits": corpus.digests(),
@@ -119,14 +120,15 @@ def make() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Print the list, or write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="choose again and write prompts.json")
+    parser.add_argument("--write", action="store_true", help="choose again and write the file")
     if parser.parse_args().write:
-        write(FILE, make())
+        write_atomically(FILE, json.dumps(make(), indent=1) + "\n")
     record, prompts = load()
-    show("prompts", [{"prompt": prompt.name, "kind": prompt.kind, "lines": prompt.text.count("\n"),
-                      "bytes": len(prompt.text.encode())} for prompt in prompts])
-    console.print(f"from the library of Python {record['python']}, sha256 of the texts {record['sha256']}")
+    for prompt in prompts:
+        print(f"{prompt.name:40} {prompt.kind:10} {prompt.text.count(chr(10)):3} lines")
+    print(f"from the library of Python {record['python']}, sha256 of the texts {record['sha256']}")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gemmule.compiler import CompileError, gemm
-from gemmule.compiler.gemm import INT8, compile_gemm
+from gemmule.compiler import CompileError
+from gemmule.compiler.kernels.product import ORDERS, ROWS, ProductMapping, ProductShape
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.mapping.product_formula import by_formula
+from gemmule.compiler.product import INT8, compile_product
 from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.tile import GemmPlan, plan_gemm
 from gemmule.config import Config, load_config
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
@@ -21,9 +24,10 @@ CONFIGS = {"base": load_config("base"), "tiny": load_config("tiny"), "two": TWO_
 INT4 = WeightFormat(4)
 
 
-def _check(config: Config, m: int, k: int, n: int, weights: WeightFormat = INT8, dataflow: str = "ws") -> Result:
+def _check(config: Config, m: int, k: int, n: int, weights: WeightFormat = INT8, dataflow: str = "ws",
+           mapping: ProductMapping | None = None) -> Result:
     random = np.random.default_rng(m * 10007 + k * 101 + n)
-    program = compile_gemm(config, m, k, n, base_address=1024, weights=weights, dataflow=dataflow)
+    program = compile_product(config, m, k, n, base_address=1024, weights=weights, dataflow=dataflow, mapping=mapping)
     a = random.integers(-128, 128, (m, k)).astype(np.int8)
     half = 1 << weights.bits - 1
     b = random.integers(-half, half, (k, n)).astype(np.int8)
@@ -59,6 +63,22 @@ def test_random_shapes(name: str) -> None:
         _check(CONFIGS[name], *size)
 
 
+@pytest.mark.parametrize("kept", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_orders_and_what_is_kept(order: str, kept: str) -> None:
+    """Every loop order and residency gives the same results; what is kept is loaded less often."""
+    mapping = ProductMapping(m=7, n=2, k=3, order=order, kept=kept, a_slots=4, b_slots=3, ahead=4, panel=4, stage=4)
+    moved = []
+    for across in (False, True):
+        choice = replace(mapping, across=across)
+        _check(CONFIGS["tiny"], 20, 22, 64, mapping=choice)
+        moved.append(compile_product(CONFIGS["tiny"], 20, 22, 64, mapping=choice).dram_bytes)
+    streamed = compile_product(CONFIGS["tiny"], 20, 22, 64, mapping=replace(mapping, kept="")).dram_bytes
+    outer = "a" if order == ROWS else "b"
+    assert (moved[0] < streamed) == (outer in kept)
+    assert moved[1] <= moved[0]
+
+
 @pytest.mark.parametrize("name", ["base", "tiny", "two", "one"])
 def test_modes(name: str) -> None:
     config, random = CONFIGS[name], np.random.default_rng(43)
@@ -74,15 +94,15 @@ def test_modes(name: str) -> None:
 
 def test_depth_of_grouped_weights_is_cut_at_groups() -> None:
     weights = WeightFormat(4, 16)
-    program = compile_gemm(CONFIGS["tiny"], 20, 900, 20, weights=weights)
-    assert program.plan.k * 4 < 900
-    assert program.plan.k % 4 == 0
+    program = compile_product(CONFIGS["tiny"], 20, 900, 20, weights=weights)
+    assert program.mapping.k * 4 < 900
+    assert program.mapping.k % 4 == 0
     _check(CONFIGS["tiny"], 20, 900, 20, weights)
 
 
 def test_depth_is_split_when_it_does_not_fit() -> None:
-    program = compile_gemm(CONFIGS["tiny"], 20, 900, 20)
-    assert program.plan.k * 4 < 900
+    program = compile_product(CONFIGS["tiny"], 20, 900, 20)
+    assert program.mapping.k * 4 < 900
     _check(CONFIGS["tiny"], 20, 900, 20)
 
 
@@ -95,38 +115,37 @@ def test_depth_is_split_when_it_does_not_fit() -> None:
 def test_speed_on_base(size: tuple[int, int, int], weights: WeightFormat, dataflow: str, utilization: float,
                        roofline: float) -> None:
     config = CONFIGS["base"]
-    program = compile_gemm(config, *size, weights=weights, dataflow=dataflow)
+    program = compile_product(config, *size, weights=weights, dataflow=dataflow)
     simulator = Simulator(config)
     simulator.load(program.launch("product", NO_DRAM, program.registers()))
     cycles = simulator.run(timing_only=True).cycles
     share = 1 - config.dram.refresh_share
     assert program.utilization(cycles) >= utilization
     assert program.roofline_bytes / config.bus_bytes / share / cycles >= roofline
-    assert abs(program.plan.cycles / cycles - 1) < 0.05
+    assert abs(program.estimate / cycles - 1) < 0.05
 
 
-def _timed(config: Config, size: tuple[int, int, int]) -> tuple[int, GemmPlan]:
-    program = compile_gemm(config, *size)
+def _timed(config: Config, size: tuple[int, int, int], mapping: ProductMapping) -> int:
+    program = compile_product(config, *size, mapping=mapping)
     simulator = Simulator(config, dram_bytes=1)
     simulator.load(program.launch("product", NO_DRAM, program.registers()))
-    return simulator.run(timing_only=True).cycles, program.plan
+    return simulator.run(timing_only=True).cycles
 
 
 @pytest.mark.parametrize(("name", "beat", "size", "most"), [
     ("tiny", 4, (40, 64, 64), 0.7), ("tiny", 8, (64, 48, 96), 0.75), ("base", 8, (256, 256, 256), 0.8),
     ("tiny", 2, (20, 33, 17), 0.85),
 ])
-def test_slow_dram_takes_tiles_that_move_less(name: str, beat: int, size: tuple[int, int, int], most: float,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_dram_takes_tiles_that_move_less(name: str, beat: int, size: tuple[int, int, int], most: float) -> None:
     """Other tiles than with a beat a cycle, faster on the device, and an estimate that follows the simulator better."""
     fast = load_config(name)
     slow = Config(**(fast.model_dump() | {"name": "slow", "dram": fast.dram.model_dump() | {"beat_cycles": beat}}))
-    cycles, plan = _timed(slow, size)
-    monkeypatch.setattr(gemm, "plan_gemm", lambda config, *work: plan_gemm(fast, *work))
-    before, blind = _timed(slow, size)
-    assert (plan.m, plan.n, plan.k) != (blind.m, blind.n, blind.k)
+    shape = ProductShape(m=size[0], k=size[1], n=size[2])
+    found, blind = (by_formula(config, shape, "ws") for config in (slow, fast))
+    assert found.mapping != blind.mapping
+    cycles, before = (_timed(slow, size, choice.mapping) for choice in (found, blind))
     assert cycles <= most * before
-    assert abs(plan.cycles / cycles - 1) < 0.25 < abs(blind.cycles / before - 1)
+    assert abs(found.cycles / cycles - 1) < 0.25 < abs(blind.cycles / before - 1)
 
 
 def test_errors() -> None:
@@ -134,7 +153,7 @@ def test_errors() -> None:
         ((0, 1, 1), "M must be"), ((1, 1, -3), "N must be"), ((1, 140000, 1), "K must stay below"),
     ):
         with pytest.raises(CompileError, match=message):
-            compile_gemm(CONFIGS["base"], *size)
+            compile_product(CONFIGS["base"], *size)
     for options, message in (
         ({"dataflow": "rs"}, "dataflow must be one of ws, os"),
         ({"dataflow": "os", "weights": INT4}, "output-stationary dataflow takes int8"),
@@ -143,14 +162,14 @@ def test_errors() -> None:
         ({"weights": WeightFormat(8, 16)}, "groups of scales are of int4 weights, not of int8"),
     ):
         with pytest.raises(CompileError, match=message):
-            compile_gemm(CONFIGS["base"], 16, 64, 16, **options)
+            compile_product(CONFIGS["base"], 16, 64, 16, **options)
     with pytest.raises(CompileError, match="two scratchpad banks or more"):
-        compile_gemm(ONE_BANK, 16, 64, 16, dataflow="os")
+        compile_product(ONE_BANK, 16, 64, 16, dataflow="os")
     with pytest.raises(CompileError, match="base_address must be a multiple"):
-        compile_gemm(CONFIGS["base"], 1, 1, 1, base_address=8)
+        compile_product(CONFIGS["base"], 1, 1, 1, base_address=8)
     with pytest.raises(CompileError, match="raise address_bits"):
-        compile_gemm(Config(**(TWO_BANKS.model_dump() | {"address_bits": 16})), 4, 4, 4, base_address=1 << 16)
-    program = compile_gemm(CONFIGS["base"], 2, 2, 2)
+        compile_product(Config(**(TWO_BANKS.model_dump() | {"address_bits": 16})), 4, 4, 4, base_address=1 << 16)
+    program = compile_product(CONFIGS["base"], 2, 2, 2)
     with pytest.raises(CompileError, match="scales must be left out"):
         program.fill(*(np.zeros(s, np.int8) for s in ((2, 2), (2, 2), 2, 2)), np.ones((1, 2), np.uint8))
     with pytest.raises(CompileError, match="must have shape"):

@@ -1,0 +1,89 @@
+"""Mappings of products by formula and by three searches over one space: cycles found, seconds spent.
+
+    python benchmarks/search.py --out docs/results
+
+Cycles are of the exact simulator, timing only. Exhaustive search gives the optimum of the space, but for problems on
+which --most stops it. Seconds are processor time, so that other work on the machine hardly counts; nothing comes from
+the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from common import console, machine, show, write
+
+from gemmule.compiler.kernels.product import ProductShape
+from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.mapping.product_search import SEARCHES, search_product
+from gemmule.config import Config, load_config
+
+PROBLEMS = [
+    ("tiny", 1, "20x33x17", 8, 0), ("tiny", 1, "16x64x64", 8, 0), ("tiny", 1, "1x64x128", 8, 0),
+    ("tiny", 1, "33x40x50", 4, 0), ("tiny", 4, "40x64x64", 8, 0), ("edge", 1, "16x128x256", 8, 0),
+    ("edge", 1, "1x256x512", 8, 0), ("edge", 1, "64x96x96", 8, 0), ("base", 1, "64x128x256", 8, 0),
+    ("base", 1, "1x256x1024", 8, 0), ("base", 1, "16x256x256", 4, 64), ("base", 8, "64x128x128", 8, 0),
+]
+"""Preset, cycles of a beat of its DRAM, shape, bits of weights and the depth that shares a scale."""
+
+
+def device(preset: str, beat: int) -> Config:
+    """The preset, or the same with a slower DRAM."""
+    config = load_config(preset)
+    if beat == config.dram.beat_cycles:
+        return config
+    return Config(**(config.model_dump() | {
+        "name": f"{preset}, a beat in {beat} cycles", "dram": config.dram.model_dump() | {"beat_cycles": beat}}))
+
+
+def measure(config: Config, size: str, bits: int, group: int, most: int) -> dict[str, Any]:
+    """Of one problem, a row with each search's cycles and seconds."""
+    m, k, n = map(int, size.split("x"))
+    shape = ProductShape(m=m, k=k, n=n, weights=WeightFormat(bits, group))
+    row: dict[str, Any] = {"device": config.name, "shape": size,
+                           "weights": f"int{bits}" + (f", scale per {group}" if group else "")}
+    for method in SEARCHES:
+        begin = time.process_time()
+        found = search_product(config, shape, ("ws",), method, most if method == "exhaustive" else None, kept=False)
+        row["formula"] = found.first_cycles
+        row[method] = found.cycles
+        row[f"{method} seconds"] = time.process_time() - begin
+        row[f"{method} simulated"] = len(found.trials)
+        if method == "exhaustive":
+            row["optimum"] = found.certified
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build"))
+    parser.add_argument("--only", action="append", default=[], help="a shape; may stand several times")
+    parser.add_argument("--most", type=int, default=20000, help="mappings that exhaustive search simulates at most")
+    args = parser.parse_args()
+    rows = []
+    for preset, beat, size, bits, group in PROBLEMS:
+        if not args.only or size in args.only:
+            rows.append(measure(device(preset, beat), size, bits, group, args.most))
+            console.print(", ".join(f"{name} {value}" for name, value in rows[-1].items()))
+    best = [row["exhaustive"] for row in rows]
+    summary = {
+        "problems": len(rows),
+        "largest_gain_over_formula": max(1 - least / row["formula"] for least, row in zip(best, rows)),
+        "mean_gain_over_formula": sum(1 - least / row["formula"] for least, row in zip(best, rows)) / len(rows),
+        "largest_excess_over_optimum": {
+            method: max(row[method] / least - 1 for least, row in zip(best, rows)) for method in SEARCHES}}
+    columns = ("device", "shape", "weights", "formula", *SEARCHES, *(f"{method} seconds" for method in SEARCHES))
+    show("mappings of products", [{name: row[name] for name in columns} for row in rows])
+    console.print(f"the optimum takes up to {summary['largest_gain_over_formula']:.1%} fewer cycles than the formula; "
+                  + ", ".join(f"{method} at most {excess:.2%} above it" for method, excess in
+                              summary["largest_excess_over_optimum"].items()))
+    if not args.only:
+        write(args.out / "search.json", {"command": "python benchmarks/search.py", "machine": machine(),
+                                         "summary": summary, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

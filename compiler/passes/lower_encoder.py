@@ -1,0 +1,315 @@
+"""Lower an encoder: phases of commands on virtual buffers, between which rows stand in DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Linear, Network
+from gemmule.compiler.kernels import embed, mlp
+from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
+from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.layout import Span, by_heads, in_order
+from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
+from gemmule.compiler.kernels.norm import RowNorm
+from gemmule.compiler.kernels.row_blocks import RowBlock, load_rows, row_blocks, store_rows, stored
+from gemmule.compiler.kernels.sequence_attention import (
+    CONTEXT,
+    HEADS,
+    HeadLayout,
+    SequenceMapping,
+    attend_sequence,
+)
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
+from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project
+from gemmule.compiler.passes.map_encoder import BlockMapping
+from gemmule.config import Config
+from gemmule.control import set_length
+from gemmule.isa import Length, RequantFlag, Source, Unit
+from gemmule.timing import ceil_div
+
+__all__ = ["EncoderMapping", "EncoderOperators", "EncoderPhases", "split_operators"]
+
+NARROW, WIDE = "narrow", "wide"
+"""Regions: the rows between layers, int8 and int16."""
+INNER_NARROW, INNER_WIDE = "inner narrow", "inner wide"
+"""The same within a layer."""
+Writes = list[Callable[[], None]]
+PIECES = 4
+"""In which the int16 rows of a block come while another block is computed, with weights between them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderMapping:
+    """How an encoder is cut for a device."""
+
+    sequence: int
+    """Most rows of a sequence."""
+    heads: BlockMapping
+    """Of queries, keys and values."""
+    attention: SequenceMapping
+    output: BlockMapping
+    mlp: BlockMapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerOperators:
+    """One layer's."""
+
+    attend: Attend
+    output: Project
+    attention_norm: Normalize
+    inner: Inner
+    down: Project
+    output_norm: Normalize
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOperators:
+    """An encoder's, by their place."""
+
+    embed: Embed
+    norm: Normalize
+    layers: tuple[LayerOperators, ...]
+    pooler: Inner | None = None
+    classifier: Linear | None = None
+
+
+def split_operators(operators: Sequence[Operator]) -> EncoderOperators:
+    """The operators of an encoder by their place.
+
+    Raises:
+        CompileError: they are not those of a post-norm encoder.
+    """
+    kinds = (Attend, Project, Normalize, Inner, Project, Normalize)
+    first, norm, rest = operators[0], operators[1] if len(operators) > 1 else None, list(operators[2:])
+    layers = []
+    while rest and isinstance(rest[0], Attend):
+        part, rest = rest[:len(kinds)], rest[len(kinds):]
+        match part:
+            case [Attend() as attend, Project() as output, Normalize() as attention_norm, Inner() as inner,
+                  Project() as down, Normalize() as output_norm] if inner.gate is None and not attend.query_rope:
+                layers.append(LayerOperators(attend=attend, output=output, attention_norm=attention_norm, inner=inner,
+                                             down=down, output_norm=output_norm))
+            case _:
+                raise CompileError("layers of an encoder must be attention and MLP with a norm behind each")
+    if not isinstance(first, Embed) or not isinstance(norm, Normalize) or not layers:
+        raise CompileError("an encoder must begin with an embedding and its norm, and have layers")
+    match rest:
+        case []:
+            return EncoderOperators(embed=first, norm=norm, layers=tuple(layers))
+        case [Inner() as pooler, Head() as head]:
+            return EncoderOperators(embed=first, norm=norm, layers=tuple(layers), pooler=pooler,
+                                    classifier=head.linear)
+    raise CompileError("behind an encoder's layers there must be nothing, or a pooler and a classifier")
+
+
+@dataclass
+class EncoderPhases:
+    """Writes the phases of an encoder, in any order; each returns its items."""
+
+    network: Network
+    config: Config
+    sequence: int
+    """Most rows."""
+    b: Builder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.b = Builder(self.config, self.network, self.sequence)
+
+    def _done(self) -> list[Item]:
+        items, self.b.items = self.b.items, []
+        return items
+
+    def _groups(self, columns: int) -> int:
+        return ceil_div(columns, self.config.dim)
+
+    def _row(self, columns: int) -> int:
+        """Bytes of an int8 row."""
+        return self._groups(columns) * self.config.dim
+
+    def _ring(self, mapping: BlockMapping) -> Ring:
+        return Ring(mapping.ring_slots, mapping.ring_rows, self.config.preload, mapping.acc_rows,
+                    mapping.parameter_rows, wide=True)
+
+    def _reserve(self, region: str, size: int) -> None:
+        self.b.reserve(region, self.sequence * size)
+
+    # -- phases
+
+    def embedding(self, operators: EncoderOperators, rows: int, norm_rows: int) -> list[Item]:
+        """Tokens and positions to normalised rows; blocks one by one, since gathers tell their entries."""
+        b, node = self.b, operators.embed.embedding
+        embed.lists(b, positions=operators.embed.position is not None)
+        norm = RowNorm.of(b, operators.norm.norm, operators.norm.wide)
+        norm.load()
+        b.rows, narrow = rows, self._row(node.columns)
+        for first in range(0, self.sequence, rows):
+            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, amount=-first))
+            block = RowBlock(0, min(rows, self.sequence - first))
+            b.block = block.part(0, block.rows)
+            residual = embed.new_residual(b, node.columns)
+            embed.embed(b, node, operators.embed.position, residual, entries=(first, self.sequence + first))
+            self._norm(operators.norm, norm, residual, block, norm_rows, NARROW, WIDE, first)
+        # Layers are a loop: no turn's loads shall wait for as many stores as the first one's for these.
+        b.add(Unit.LOAD, f"{operators.norm.norm.name}: stores are done", region=embed.TOKENS, bytes=self.config.dim,
+              row=residual, block_stride=1, rows=1)
+        b.rows, b.block = self.sequence, None
+        self._reserve(NARROW, narrow)
+        self._reserve(WIDE, 2 * narrow)
+        return self._done()
+
+    def project_heads(self, operator: Attend, mapping: BlockMapping) -> list[Item]:
+        """Queries, keys and values of all rows, by head."""
+        b, node, dim = self.b, operator.attention, self.config.dim
+        layout, ring, depth = HeadLayout.of(node, self.config, self.sequence), self._ring(mapping), operator.query.depth
+        b.reserve(HEADS, layout.size)
+        lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
+        b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
+        spans = [self._operand(NARROW, len(order), RowBlock(i, 1)) for i in range(count)]
+
+        def load(block: RowBlock) -> Writes:
+            return self._load(NARROW, spans[block.first // mapping.rows % count], block)
+
+        with row_blocks(b, self.sequence, mapping.rows, count, {
+                NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
+            for block, span in zip(blocks, spans, strict=True):
+                self._enter(block)
+                for part, linear in enumerate((operator.key, operator.value, operator.query)):
+                    buffers = [At(Buffer(f"{linear.name} {h}", layout.groups * b.rows, Bank.STATE))
+                               for h in range(node.heads)]
+                    heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
+                    done = 0
+                    tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes)
+                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == 1 else ()):
+                        store_heads(b, linear, tile, heads, None, None)
+                        while done < (tile.first + tile.groups) // layout.groups:
+                            b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
+                                  offset=layout.offset(part, done) + block.first * layout.row, stride=layout.row,
+                                  bytes=layout.row, row=buffers[done], row_stride=1, block_stride=b.rows,
+                                  rows=block.part(0, block.rows))
+                            done += 1
+        return self._done()
+
+    def attention(self, operator: Attend, mapping: SequenceMapping) -> list[Item]:
+        """Contexts of all heads."""
+        node = operator.attention
+        self._reserve(CONTEXT, HeadLayout.of(node, self.config, self.sequence).row * node.heads)
+        attend_sequence(self.b, node, mapping, self.sequence)
+        return self._done()
+
+    def project_contexts(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
+        """The output projection, added to the rows, and the norm behind it."""
+        b, linear, node, ring = self.b, layer.output.linear, layer.attend.attention, self._ring(mapping)
+        lanes = by_heads(np.arange(node.heads), node.head_dim, self.config.dim)
+        narrow, order = self._row(linear.columns), in_order(linear.columns, self.config.dim)
+        self._reserve(INNER_NARROW, narrow)
+        self._reserve(INNER_WIDE, 2 * narrow)
+        b.rows, count = mapping.rows, mapping.together
+        spans = [self._operand(CONTEXT, len(lanes), RowBlock(i, 1)) for i in range(count)]
+        residuals = [embed.new_residual(b, linear.columns) for _ in spans]
+
+        def load(block: RowBlock) -> Writes:
+            number = block.first // mapping.rows % count
+            return [*load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], block, PIECES),
+                    *self._load(CONTEXT, spans[number], block)]
+
+        with row_blocks(b, self.sequence, mapping.rows, count, {
+                CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
+                f"{linear.name}", load) as blocks:
+            factors = RowNorm.of(b, layer.attention_norm.norm, layer.attention_norm.wide)
+
+            for block, span, residual in zip(blocks, spans, residuals, strict=True):
+                self._enter(block)
+                tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
+                ahead = [*load(block.following), *([] if block.first else [factors.load])]
+                for tile in between(tiles, self._groups(linear.columns), ahead):
+                    add_to_residual(b, linear, tile, residual)
+                self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
+        return self._done()
+
+    def mlp(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
+        """Both products of the MLP, added to the rows, and the norm behind them, a block a turn.
+
+        What it begins with is loaded in the turn before, once the mesh needs it no more.
+        """
+        b, up, down, ring = self.b, layer.inner.up, layer.down.linear, self._ring(mapping)
+        narrow, lanes = self._row(down.columns), in_order(up.depth, self.config.dim)
+        b.rows = mapping.rows
+        at = self._operand(INNER_NARROW, len(lanes), RowBlock(0, mapping.rows))
+        norm = RowNorm.of(b, layer.output_norm.norm, layer.output_norm.wide)
+        mlp.load_table(b, layer.inner.activation)
+        with row_blocks(b, self.sequence, mapping.rows, mapping.together, {
+                INNER_NARROW: narrow, INNER_WIDE: 2 * narrow, stored(NARROW): narrow, stored(WIDE): 2 * narrow},
+                f"{up.name} and {down.name}", lambda block: self._load(INNER_NARROW, at, block)) as blocks:
+            for block in blocks:
+                self._enter(block)
+                residual = embed.new_residual(b, down.columns)
+                ahead = load_rows(b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block, PIECES)
+                inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, [
+                    *ahead, *([] if block.first else [norm.load])])
+                tiles = linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim))
+                for tile in between(tiles, self._groups(down.columns), self._load(INNER_NARROW, at, block.following)):
+                    add_to_residual(b, down, tile, residual)
+                self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
+        return self._done()
+
+    def classify(self, operators: EncoderOperators, mapping: BlockMapping) -> list[Item]:
+        """Logits of the first row."""
+        b, pooler, head = self.b, operators.pooler, operators.classifier
+        if pooler is None or head is None:
+            return []
+        ring, block = self._ring(mapping), RowBlock(0, 1)
+        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS), SetDisplacement(NARROW, 0))
+        b.rows, b.block = 1, Length(1)
+        lanes = in_order(pooler.up.depth, self.config.dim)
+        at = self._operand(NARROW, len(lanes), block)
+        for load in self._load(NARROW, at, block):
+            load()
+        pooled = mlp.inner_rows(b, ring, Span(at, 1, lanes), pooler.up, pooler.activation, None, None)
+        groups = self._groups(head.columns)
+        b.reserve(ANSWERS, 2 * groups * self.config.dim)
+        planes = At(Buffer(f"{head.name} logits", 2 * groups, Bank.STATE))
+        for tile in linear_tiles(b, ring, head, [pooled], in_order(head.columns, self.config.dim)):
+            store(b, head, tile, planes, 2, RequantFlag.WIDE)
+        b.add(Unit.STORE, f"{head.name}: logits", region=ANSWERS, bytes=2 * groups * self.config.dim, row=planes,
+              row_stride=1, block_stride=1, rows=1)
+        b.rows, b.block = self.sequence, None
+        return self._done()
+
+    # -- parts of them
+
+    def _enter(self, block: RowBlock) -> None:
+        """What follows is of this block's rows."""
+        self.b.block, self.b.loaded = block.part(0, block.rows), block.part(0, 1)
+
+    def _operand(self, region: str, lanes: int, block: RowBlock) -> At:
+        """Room for a block's int8 rows, for the mesh."""
+        return At(Buffer(f"{region} {block.first}", lanes // self.config.dim * self.b.rows, Bank.OPERAND))
+
+    def _load(self, region: str, at: At, block: RowBlock) -> Writes:
+        """What loads a block's int8 rows."""
+        size = at.buffer.rows // self.b.rows * self.config.dim
+        return load_rows(self.b, f"{region}: rows", region, size, at, block, PIECES // 2)
+
+    def _norm(self, norms: Normalize, norm: RowNorm, residual: At, block: RowBlock, step: int, narrow: str, wide: str,
+              first: int = 0) -> None:
+        """Normalise a block at both widths, a few rows at a time, and store them; ``first``: its row in DRAM."""
+        b, columns = self.b, norms.norm.columns
+        size = self._row(columns)
+        for i in range(0, block.rows, step):
+            count = min(step, block.rows - i)
+            m, rows = block.part(i, count), residual + i
+            stage = At(Buffer(f"{norms.norm.name} rows", self._groups(columns) * count, Bank.STATE))
+            norm.sums(rows, m)
+            norm.scale(rows, m, stage, count)
+            parts = [(narrow, size, stage, count)]
+            if norms.wide:
+                norm.scale_wide(rows, m)
+                parts.append((wide, 2 * size, rows, b.rows))
+            for region, bytes_, at, stride in parts:
+                store_rows(b, f"{norms.norm.name}: {region} rows", region, bytes_, at, stride,
+                           first + block.first + i, m)

@@ -1,0 +1,96 @@
+"""Map of an encoder: rows of a block and ring of each phase, blocks of queries, in the order of preference.
+
+A layer is cut into phases between which values stand in DRAM: queries, keys and values; attention; its output with the
+norm behind it; the MLP with its norm. Each phase has the scratchpad for itself. The larger a block of rows, the less
+often weights stream; two blocks in a turn let the norm of one hide behind the products of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Attention, Graph, Linear
+from gemmule.compiler.kernels.sequence_attention import SequenceMapping
+from gemmule.config import Config
+from gemmule.timing import ceil_div
+
+__all__ = ["BlockMapping", "attention_mappings", "block_mappings", "check_sequence"]
+
+MOST_TURN = 128
+"""Rows of a turn at most: offsets of length registers reach no further than 255."""
+QUARTERS = 4
+"""Of the accumulator: two blocks of scores and two of contexts; tiles of a product in flight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockMapping:
+    """How the rows and weights of a phase are cut."""
+
+    rows: int
+    """Of a block, a power of two where there are several turns."""
+    together: int
+    """Blocks of a turn."""
+    ring_slots: int
+    ring_rows: int
+    """Scratchpad rows of a slot of the weight ring."""
+    norm_rows: int
+    """Rows that a norm takes at a time."""
+    acc_rows: int
+    """Accumulator rows of a product's tile."""
+    parameter_rows: int
+    """Rows of column parameters that are loaded together, about."""
+
+
+def check_sequence(graph: Graph, config: Config, sequence: int) -> None:
+    """Refuse lengths that the network or the device does not take; raises CompileError."""
+    most = min(graph.positions, config.list_entries // 2)
+    if not 1 <= sequence <= most:
+        raise CompileError(f"rows of a sequence must be from 1 to {most}, not {sequence}: use a shorter one")
+
+
+def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterator[SequenceMapping]:
+    """Blocks of queries whose scores take a quarter of the accumulator, two in flight, heads loaded ahead.
+
+    Raises:
+        CompileError: not even one row of scores fits, or heads share keys.
+    """
+    if node.heads != node.kv_heads:
+        raise CompileError(f"{node.name} must have as many KV heads as heads = {node.heads} in an encoder, not "
+                           f"{node.kv_heads}")
+    flight = min(2, config.stat_contexts)
+    wide = max(ceil_div(sequence, config.dim), ceil_div(node.head_dim, config.dim))
+    most = min(config.acc_rows // QUARTERS // wide, config.stat_rows, MOST_TURN // flight)
+    if not most:
+        raise CompileError(f"a row of scores must fit {config.acc_rows // QUARTERS} accumulator rows, not {wide}: use "
+                           "a shorter sequence or a larger accumulator (acc_kib)")
+    queries = 1 << most.bit_length() - 1
+    while queries >= 1:
+        rows = min(queries, ceil_div(sequence, flight)) if queries * flight >= sequence else queries
+        for ahead in (1, 0):
+            yield SequenceMapping(queries=rows, flight=flight, ahead=ahead)
+        queries //= 2
+
+
+def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iterator[BlockMapping]:
+    """Larger blocks first, then two in a turn, then longer rings."""
+    dim = config.dim
+    most = min(config.stat_rows, config.acc_rows // QUARTERS, 2 * dim * dim // config.bus_bytes)
+    depth = min(ceil_div(node.depth, dim) * dim * node.bits // 8 for node in linears)
+    rows = 1 << most.bit_length() - 1
+    sizes = []
+    while rows >= 1:
+        sizes.append(min(rows, sequence))
+        rows //= 2
+    rings = [(slots, depth * tiles) for slots, tiles in ((4, 2), (4, 1), (3, 1))]
+    rings += [(slots, ceil_div(depth // dim, parts) * dim) for slots, parts in (
+        (5, 2), (4, 2), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))]
+    for size, count, (slots, ring) in product(dict.fromkeys(sizes), (2, 1), rings):
+        if count > 1 and size >= sequence:
+            continue
+        ring = ceil_div(ring, config.preload) * config.preload
+        yield BlockMapping(
+            rows=size, together=count, ring_slots=slots, ring_rows=max(ring, dim), norm_rows=min(size, 32),
+            acc_rows=max(size, config.acc_rows // 8), parameter_rows=min(512, config.spm_rows // 64))

@@ -1,0 +1,263 @@
+"""``gemmule bench``: decoding methods side by side on held-out prompts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    choice,
+    conditions,
+    read_config,
+    write_file,
+)
+from gemmule.sw.commands.report import html_page
+from gemmule.sw.commands.sampling import (
+    LaunchOption,
+    TopKOption,
+    TopPOption,
+    VerifyOption,
+    check_launch,
+    make_rule,
+    rule_name,
+)
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import (
+    BACKENDS,
+    CATEGORIES,
+    DEFAULT,
+    DRAFTS,
+    METHODS,
+    MODELS,
+    TEMPERATURE,
+    check_choice,
+    new_tokens,
+)
+
+if TYPE_CHECKING:
+    from gemmule.sw.bench import Case
+    from gemmule.sw.pair import Pair
+    from gemmule.sw.prompts.choose import Prompt
+
+__all__ = ["bench"]
+
+EVERY = "draft,pld,always,never"
+MOST_PROMPT = 96
+"""Tokens of a prompt to complete; the others are taken whole."""
+
+
+def _list(option: str, text: str, one: Any) -> list[Any]:
+    """Values between commas.
+
+    Raises:
+        InputError: none, or one that is no value of the option.
+    """
+    found = []
+    for word in text.split(","):
+        try:
+            found.append(one(word.strip()))
+        except InputError:
+            raise
+        except ValueError:
+            raise InputError(f"{option} must be numbers between commas, not {text!r}") from None
+    return list(dict.fromkeys(found))
+
+
+def bench(
+    config: ConfigOption = "base",
+    model: Annotated[str, typer.Option(
+        "--model", metavar=f"{'|'.join(MODELS)}|FILE", autocompletion=lambda: list(MODELS),
+        help="A bundled pair, or a file that `gemmule import` wrote.")] = DEFAULT,
+    draft_model: Annotated[Path | None, typer.Option(
+        "--draft-model", metavar="FILE", show_default=False,
+        help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
+    method: Annotated[str, typer.Option(
+        "--method", metavar="M,..", help=f"Methods between commas: {', '.join(METHODS)}, and the bounds always and "
+                                         "never, whose drafts are all right or all wrong and cost nothing.",
+    )] = EVERY,
+    num_speculative_tokens: Annotated[str, typer.Option(
+        "--num-speculative-tokens", metavar="N,..",
+        help=f"Tokens drafted a step, between commas, {DRAFTS}.")] = "1,3,5",
+    temperature: Annotated[str, typer.Option(
+        "--temperature", metavar="T,..", help=f"Between commas: 0 (greedy), or {TEMPERATURE[0]:g} to "
+                                              f"{TEMPERATURE[1]:g}.")] = "0",
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    verify: VerifyOption = None,
+    launch: LaunchOption = "pass",
+    category: Annotated[str, typer.Option(
+        "--category", metavar="C,..", help=f"Prompts between commas: {', '.join(CATEGORIES)}; calibration: others, on "
+                                           "which to choose options.")] = ",".join(CATEGORIES),
+    prompts: Annotated[int | None, typer.Option(
+        "--prompts", metavar="N", min=1, show_default=False, help="The first so many of each category. Default: all.",
+    )] = None,
+    prompt_file: Annotated[Path | None, typer.Option(
+        "--prompt-file", metavar="FILE", show_default=False,
+        help="Instead: prompts from this file (UTF-8), between lines that are '---'.")] = None,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="For each prompt.")] = 64,
+    backend: Annotated[str, choice(
+        "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    resume: Annotated[Path | None, typer.Option(
+        "--resume", metavar="FILE", show_default=False,
+        help="Keep each prompt's results in this file, and take those that are there already.")] = None,
+    html: Annotated[Path | None, typer.Option(
+        "--html", metavar="FILE", show_default=False, help="Also write the table as a page with figures.")] = None,
+    seed: SeedOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """Decode prompts by several methods; equal tokens, speed-up over autoregressive decoding, acceptance.
+
+    The prompts are cut from files that neither training nor calibration of the bundled models saw (docs/decoding.md).
+    Exit code 1 if a text differs from that of autoregressive decoding where it must not.
+
+    \b
+    Examples:
+      gemmule bench --model small --category repetition --prompts 2 --max-new-tokens 24
+      gemmule bench --num-speculative-tokens 1,2,3,5,7 --temperature 0,0.8 --resume build/bench.jsonl
+    """
+    lengths = _list("--num-speculative-tokens", num_speculative_tokens, int)
+    for length in lengths:
+        DRAFTS.check("--num-speculative-tokens", length)
+    methods = _list("--method", method, lambda name: check_choice("--method", name, (*METHODS, "always", "never")))
+    names = _list("--category", category,
+                  lambda name: check_choice("--category", name, (*CATEGORIES, "calibration")))
+    cases = _cases(methods, lengths, _list("--temperature", temperature, float), verify)
+    rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
+    out, device = Output(json), read_config(config)
+
+    from gemmule.io.progress import counting, say
+    from gemmule.sw.bench import Finished, measure, rows_of
+    from gemmule.sw.pair import open_pair
+    from gemmule.sw.records import complete
+    from gemmule.sw.session import Session
+
+    pair = open_pair(model, draft_model)
+    new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
+    if pair.draft is None and method == EVERY:
+        cases = [case for case in cases if case.method != "draft"]
+    every = _prompts(names, prompts, prompt_file, pair, max_new_tokens)
+    general = any(case.temperature for case in cases)
+    check_launch(launch, general)
+    begin = time.perf_counter()
+    results: list[dict[str, Any]] = []
+    with Session(device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None) as session:
+        most = session.target.program.max_rows - 1
+        if not (cases := [case for case in cases if case.num_tokens <= most]):
+            raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
+                             f"rows), not {num_speculative_tokens}")
+        kept = Finished(resume, [
+            device.sha256, *pair.digests, *(
+                sha256(model.program.image).hexdigest() for model in (session.target, session.draft) if model),
+            max_new_tokens, top_k, top_p, seed, launch, [str(case) for case in cases]])
+        with counting("prompts", len(every)) as tell:
+            for done, (prompt, ids) in enumerate(every, 1):
+                found = kept.of(f"{prompt.kind} {prompt.name} {prompt.text}", lambda ids=ids: list(  # type: ignore[misc]
+                    measure(session, ids, max_new_tokens, cases, pair.ends, rules.__getitem__)))
+                results += [result | {"category": prompt.kind, "prompt": prompt.name} for result in found]
+                tell(done, prompt.name)
+        drafting = _parameters(session.draft.program.graph) if session.draft else 0
+    say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
+    rows = rows_of(results, drafting)
+    out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
+    _print(out, rows)
+    record = {
+        "model": pair.name, "backend": backend, "seed": seed, "max_new_tokens": max_new_tokens, "launch": launch,
+        "top_k": top_k,
+        "top_p": top_p, "rows": rows,
+        "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
+    out.write("bench", device, record)
+    if html:
+        write_file(html, html_page(complete("bench", device, record)), "--html")
+    if any(result["equal"] is False for result in results):
+        out.print("tokens differ from autoregressive decoding", style="red")
+        raise typer.Exit(1)
+
+
+def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float],
+           verify: str | None) -> list[Case]:
+    from gemmule.sw.bench import BOUNDS, Case
+
+    found = []
+    for temperature in temperatures:
+        if temperature != 0 and not TEMPERATURE[0] <= temperature <= TEMPERATURE[1]:
+            raise InputError(f"--temperature must be 0 or from {TEMPERATURE[0]:g} to {TEMPERATURE[1]:g}, not "
+                             f"{temperature:g}")
+        for name in methods:
+            asked = "match" if name in BOUNDS and temperature else verify if temperature else None
+            rule = rule_name(name, temperature, asked)
+            found += [Case(method=name, num_tokens=length, temperature=temperature, rule=rule)
+                      for length in ([0] if name == "ar" else lengths)]
+    if verify is not None and not any(temperatures):
+        rule_name("ar", 0, verify)  # says what is wrong
+    return found
+
+
+def _prompts(names: Sequence[str], most: int | None, file: Path | None, pair: Pair,
+             max_new_tokens: int) -> list[tuple[Prompt, list[int]]]:
+    """Prompts and their tokens.
+
+    Raises:
+        InputError: the file cannot be read or holds none; one does not fit the context.
+    """
+    from gemmule.sw.prompts.categories import load_categories
+    from gemmule.sw.prompts.choose import Prompt
+
+    if file is not None:
+        try:
+            texts = file.read_text(encoding="utf-8").split("\n---\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--prompt-file {file} must name a UTF-8 text file that can be read: {error}") from None
+        chosen = [Prompt(f"{file.name}:{i}", "file", text) for i, text in enumerate(texts, 1) if text.strip()]
+        if not chosen:
+            raise InputError(f"--prompt-file {file} must hold at least one prompt, not none; give some text")
+    else:
+        known = load_categories()
+        # A kind says more of a completion; here it is the category.
+        chosen = [Prompt(prompt.name, name, prompt.text) for name in names for prompt in known[name][:most]]
+    found = []
+    for prompt in chosen:
+        ids = pair.encode(prompt.text)
+        ids = ids[:MOST_PROMPT] if prompt.kind in ("completion", "calibration") else ids
+        if len(ids) + max_new_tokens > pair.positions:
+            if file is not None:
+                raise InputError(f"--prompt-file {file}: a prompt and {max_new_tokens} new tokens must fit the context "
+                                 f"of {pair.positions}, not {len(ids)} + {max_new_tokens}: shorten it")
+            ids = ids[:pair.positions - max_new_tokens]
+        found.append((prompt, ids))
+    return found[:most] if file is not None else found
+
+
+def _parameters(graph: Any) -> int:
+    """Weights of a network, a tied head counted once."""
+    return sum(int(tensor.shape[0] * tensor.shape[1]) for tensor in graph.tensors.values() if len(tensor.shape) == 2)
+
+
+def _print(out: Output, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "a step", "accepted", "theory")
+    for name in heads:
+        table.add_column(name, justify="left" if name in heads[:2] else "right")
+    for r in rows:
+        method = r["method"] + ("" if r["verify"] == "greedy" else f" {r['verify']}")
+        equal = "-" if r["equal_to_ar"] is None else r["equal_to_ar"]
+        table.add_row(
+            r["category"], method, str(r["num_speculative_tokens"]), f"{r['temperature']:g}", f"{equal}/{r['prompts']}",
+            f"{r['speedup_over_ar']:.2f}x",
+            f"{r['speedup_median']:.2f}x", f"{r['slower_than_ar']:.0%}", f"{r['tokens_per_step']:.2f}",
+            f"{r['acceptance']:.0%}",
+            f"{r['decode_speedup'] / r['theoretical_speedup']:.0%}" if r["theoretical_speedup"] else "-")
+    out.console.print(table)
+    out.print("equal: texts as by ar, of all; mean, median: speed-up over ar, host counted, and slower: on how many "
+              "prompts; a step: tokens; theory: decoding's speed-up over what acceptance and costs foretell",
+              style="dim")

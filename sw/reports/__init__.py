@@ -1,0 +1,1 @@
+"""Reports as files: a page with figures, a trace."""

@@ -1,0 +1,107 @@
+"""A run as a trace that Perfetto (ui.perfetto.dev) and Chrome open: every command of every unit, launches, the host.
+
+The JSON trace event format. Time is the device's: a cycle is 1 / clock_mhz microseconds. Commands of a unit run in
+order but may overlap, which a track cannot show: each is drawn from its issue or the end of the one before, whichever
+is later, so that a track's slices add up to the unit's busy cycles in the report; ``args`` has the cycles themselves.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.isa import Command, Unit
+from gemmule.sim.result import Result
+
+__all__ = ["LaunchRecord", "StepRecord", "Timeline", "trace_bytes"]
+
+DEVICE, DECODING = 1, 2
+LAUNCHES, HOST = 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchRecord:
+    """A launch: ``start`` is the cycle of the whole run at which the host's work for it begins."""
+
+    start: int
+    model: str
+    result: Result
+    commands: Sequence[Command]
+    """Of the program, in which the result's places are."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The host's work behind a decoding step."""
+
+    start: int
+
+
+Timeline = list[LaunchRecord | StepRecord]
+
+
+def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _heads() -> Iterator[dict[str, Any]]:
+    yield _name("process_name", DEVICE, 0, "device")
+    yield _name("process_name", DECODING, 0, "decoding")
+    for unit in Unit:
+        yield _name("thread_name", DEVICE, unit + 1, unit.label)
+    yield _name("thread_name", DECODING, LAUNCHES, "launches")
+    yield _name("thread_name", DECODING, HOST, "host")
+
+
+def _launch(record: LaunchRecord, config: Config, clock: int) -> Iterator[dict[str, Any]]:
+    result, begin = record.result, record.start + config.host.launch_cycles
+
+    def piece(process: int, thread: int, name: str, start: int, cycles: int, **more: Any) -> dict[str, Any]:
+        return {"ph": "X", "pid": process, "tid": thread, "name": name, "ts": start / clock, "dur": cycles / clock,
+                "args": {"start_cycle": start, "cycles": cycles, **more}}
+
+    yield piece(DECODING, HOST, f"launch {record.model}", record.start, config.host.launch_cycles)
+    moved = sum(result.dram_bytes.values())
+    busy = moved // config.bus_bytes * config.dram.beat_cycles / max(1, result.cycles)
+    yield piece(DECODING, LAUNCHES, record.model, begin, int(result.cycles), dram_bytes=dict(result.dram_bytes),
+                dram_bus_busy=round(busy, 4))
+    for at, share in ((begin, busy), (begin + int(result.cycles), 0.0)):
+        yield {"ph": "C", "pid": DEVICE, "name": "DRAM bus busy, mean of a launch", "ts": at / clock,
+               "args": {"percent": round(100 * share, 2)}}
+    for unit in Unit:
+        mine = np.flatnonzero(result.units == unit)
+        end = 0
+        for command in mine:
+            issue, finish = int(result.issue[command]), int(result.finish[command])
+            start = max(issue - 1, end)
+            place = int(result.places[command]) if len(result.places) else int(command)
+            note = record.commands[place].note if place < len(record.commands) else ""
+            if finish > start:
+                yield piece(DEVICE, unit + 1, note or unit.label, begin + start, finish - start, issue=issue,
+                            finish=finish, place=place)
+            end = max(end, finish)
+
+
+def events(timeline: Timeline, config: Config) -> Iterator[dict[str, Any]]:
+    """All events, in no order that matters."""
+    clock = config.host.clock_mhz
+    yield from _heads()
+    for record in timeline:
+        if isinstance(record, LaunchRecord):
+            yield from _launch(record, config, clock)
+        else:
+            yield {"ph": "X", "pid": DECODING, "tid": HOST, "name": "step", "ts": record.start / clock,
+                   "dur": config.host.step_cycles / clock, "args": {"start_cycle": record.start}}
+
+
+def trace_bytes(timeline: Timeline, config: Config, *, compressed: bool) -> bytes:
+    """The file's content; ``compressed`` with gzip, which Perfetto opens too."""
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events(timeline, config))
+    content = f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'.encode()
+    return gzip.compress(content, compresslevel=6, mtime=0) if compressed else content

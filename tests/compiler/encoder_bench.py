@@ -1,0 +1,51 @@
+"""A compiled encoder on devices beside the integer interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmule.compiler.encoder_program import EncoderProgram
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.program import NO_DRAM
+from gemmule.sim.simulator import Simulator
+
+__all__ = ["EncoderBench", "random_rows"]
+
+
+def random_rows(network: Network, count: int, seed: int = 0) -> Rows:
+    """A sequence of random tokens of random types."""
+    graph, random = network.graph, np.random.default_rng(seed + count)
+    return Rows.chain(random.integers(0, graph.vocab, count).tolist()).typed(random.integers(0, graph.types, count))
+
+
+class EncoderBench:
+    """Runs sequences on the model, and on other devices that must give the same bytes in the same cycles."""
+
+    def __init__(self, program: EncoderProgram, network: Network, *others: Any) -> None:
+        self.program, self.network, self.interpreter = program, network, IntegerInterpreter(network)
+        self.devices = [Simulator(program.config, dram_bytes=program.base_address + program.size), *others]
+        for device in self.devices:
+            device.write_dram(program.base_address, program.fill(network))
+
+    def run(self, rows: Rows) -> int:
+        """One pass; the output must be the interpreter's. Returns its cycles."""
+        program, step = self.program, self.program.step(rows)
+        expected = self.interpreter.forward(rows, Cache(self.network.graph))
+        cycles = []
+        for device in self.devices:
+            for address, content in step.inputs:
+                device.write_dram(address, content)
+            device.load(program.launch("pass", NO_DRAM, step.registers))
+            result = device.run()
+            assert result.fault == 0, (result.fault, result.fault_index)
+            found = program.read_output(device.read_dram, len(rows))
+            np.testing.assert_array_equal(found, expected[:len(found)])
+            assert len(found) == (1 if self.network.graph.heads else len(rows))
+            cycles.append(int(result.cycles))
+        model = Simulator(program.config, dram_bytes=1)
+        model.load(program.launch("pass", NO_DRAM, step.registers))
+        timed = model.run(timing_only=True, indices=program.gathered(rows))
+        assert len({*cycles, int(timed.cycles)}) == 1, (cycles, timed.cycles)
+        return cycles[0]

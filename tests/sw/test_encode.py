@@ -1,0 +1,60 @@
+"""`gemmule run model` of an encoder: a whole sequence, its output against the interpreter, one line for refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmule.compiler.model_file import Made, save_model
+from tests.compiler.integer_encoders import EncoderSizes, random_encoder
+from tests.compiler.integer_networks import Sizes, random_network
+
+from .test_cli import run
+
+MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1, calibration_sha256="0")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "encoder.safetensors"
+    save_model(path, random_encoder(EncoderSizes(layers=3, labels=4), 1), MADE, None)
+    return path
+
+
+def test_a_sequence(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers, found = file.parent / "numbers.json", []
+    for options in ((), ("--timing-only",)):
+        assert run(monkeypatch, "run", "model", str(file), "--seq", "21", "--config", "tiny", "--json", str(numbers),
+                   *options) == 0
+        found.append(json.loads(numbers.read_text()))
+    record, timed = found
+    assert "the output equals the integer interpreter's" in capsys.readouterr().out
+    assert (record["phase"], record["rows"], record["passes"]) == ("encode", 21, 1)
+    assert record["output_equals_interpreter"] is True
+    assert timed["output_equals_interpreter"] is None
+    assert timed["cycles"] == record["cycles"]
+    # Products of 21 rows: 4 of 24 x 24 and 2 of 24 x 40 a layer, scores and contexts; of one row pooler and classifier.
+    macs = 3 * (21 * (4 * 24 * 24 + 2 * 24 * 40) + 2 * 21 * 21 * 24) + 24 * 24 + 24 * 4
+    assert record["utilization"] == pytest.approx(macs / (16 * record["cycles"]))
+    cycles = [layer["cycles"] for layer in record["layers"]]
+    assert len(cycles) == 3
+    assert sum(cycles) < record["cycles"] < 1.5 * sum(cycles)
+    operators = {part["name"]: part for part in record["operators"]}
+    assert {"key", "attention", "output", "attention_norm", "up", "down", "pooler", "classifier"} <= set(operators)
+    assert operators["up"]["weight_bytes"] % (40 * 24 + 7 * 40) == 0
+    assert operators["attention"]["weight_bytes"] == 0
+
+
+def test_refusals(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    decoder = file.parent / "decoder.safetensors"
+    save_model(decoder, random_network(Sizes(family="gpt2"), 1), MADE, None)
+    for words, message in (
+            ((file, "--phase", "decode"), "--phase must be encode for"), ((file, "--batch", "2"), "--batch must be 1"),
+            ((decoder, "--phase", "encode"), "--phase must be prefill or decode for"),
+            ((file, "--seq", "41"), "--seq must be from 1 to 40")):
+        assert run(monkeypatch, "run", "model", *map(str, words)) == 2
+        assert message in capsys.readouterr().err
+    assert run(monkeypatch, "compile", str(file)) == 2
+    assert "gemmule run model" in capsys.readouterr().err
