@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
+from gemmule.compiler.encoder import compile_encoder
+from gemmule.compiler.encoder_program import EncoderProgram
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ideal import ideal_by_operation
 from gemmule.compiler.importers.architectures import Architecture
 from gemmule.compiler.ir import Graph, Network
-from gemmule.compiler.kept import compile_kept
+from gemmule.compiler.kept import compile_encoder_kept, compile_kept
 from gemmule.compiler.mapping.search import compile_best
+from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map import most_rows
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config
 from gemmule.sw.errors import InputError
-from gemmule.sw.passes import Passes
+from gemmule.sw.passes import EncoderPasses, Passes
 
-__all__ = ["Work", "run_architecture", "sweep_values", "swept"]
+__all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
 
 GROUP = 32
 """Rows of depth that share an int4 scale, as `gemmule import` has them; on a larger mesh as many as it has."""
@@ -32,14 +35,15 @@ class Work:
     """What is run of a network.
 
     Attributes:
-        phase: ``decode``, one pass of ``rows`` new rows behind ``seq`` cached ones, or ``prefill`` of ``seq`` tokens.
+        phase: ``decode``, one pass of ``rows`` new rows behind ``seq`` cached ones, ``prefill`` of ``seq`` tokens,
+            or, of an encoder, ``encode``, a sequence of ``seq`` tokens; ``auto``: decode or encode.
         rows: new rows of a pass; 0: 1 of decode, of prefill as many as the device takes up to 16.
         bits, head_bits: of the layers' weights and of the logits'.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
     """
 
-    phase: str = "decode"
+    phase: str = "auto"
     seq: int = 128
     rows: int = 0
     batch: int = 1
@@ -83,54 +87,94 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
     begin = time.perf_counter()
     network, group = _integers(architecture, config, work)
     graph = network.graph
-    rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
-    most = _positions(graph, work, rows)
-    options: dict[str, Any] = {
-        "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort}
-    if keep:
-        name = hashlib.sha256(graph.model_dump_json().encode()).hexdigest()
-        program = compile_kept(network, f"by shape {name}", config, **options)
-    else:
-        program = compile_best(network, config, **options)
+    work = replace(work, phase=phase_of(architecture.name, work.phase, graph.encoder))
+    program, rows, most = _compiled(network, config, work, keep)
+    warm = time.perf_counter()
+    _measured(program, network, [(1, 0, 0)] if graph.encoder else [(rows, 0, 1)])  # loads the compiled engine
     compiled = time.perf_counter()
-    with Passes(program, network, "model", 0, True) as passes:
-        _run(passes, rows, 0, 1)  # loads the compiled engine
-    compiled, begin = time.perf_counter(), begin + time.perf_counter() - compiled
-    with Passes(program, network, "model", 0, True) as passes:
-        for count, cached, wanted in _steps(work, rows):
-            _run(passes, count, cached, wanted)
-        simulated = time.perf_counter()
-        record = passes.record()
-    host = config.host
+    passes = _measured(program, network, _steps(work, rows))
+    simulated = time.perf_counter()
+    record, host = passes.record(), config.host
     host_cycles = record["passes"] * (host.launch_cycles + host.step_cycles)
     tokens = work.batch * (rows if work.phase == "decode" else work.seq)
-    numbers = sum(prod(tensor.shape) for tensor in architecture.graph().tensors.values())
     return record | {
         "architecture": architecture.name, "source": architecture.source, "phase": work.phase, "seq": work.seq,
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
         "context": most, "effort": work.effort, "network_layers": graph.layers,
-        "parameters": numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes, "clock_mhz": host.clock_mhz,
-        "host_cycles": host_cycles,
+        "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
+        "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,
         "tokens_per_second": tokens * host.clock_mhz * 1e6 / (record["cycles"] + host_cycles),
-        "compile_seconds": compiled - begin, "simulation_seconds": simulated - compiled,
+        "compile_seconds": warm - begin, "simulation_seconds": simulated - compiled,
         "operators": _operators(record["operators"], graph, work, rows)}
+
+
+def phase_of(name: str, phase: str, encoder: bool) -> str:
+    """The phase; ``auto`` is decode, or encode of an encoder.
+
+    Raises:
+        InputError: it is not one of the network's.
+    """
+    if phase == "auto":
+        return "encode" if encoder else "decode"
+    if (phase == "encode") is not encoder:
+        raise InputError(f"--phase must be {'encode' if encoder else 'prefill or decode'} for {name}, "
+                         f"{'an encoder' if encoder else 'a decoder'}, not {phase}")
+    return phase
+
+
+def _compiled(network: Network, config: Config, work: Work,
+              keep: bool) -> tuple[ModelProgram | EncoderProgram, int, int]:
+    """The program, new rows of a pass, and most positions. Where no rows are asked for: as many as compile."""
+    graph = network.graph
+    name = f"by shape {hashlib.sha256(graph.model_dump_json().encode()).hexdigest()}"
+    if work.phase == "encode":
+        if work.batch != 1:
+            raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {work.batch}")
+        most = _positions(graph, work, work.seq)
+        made = compile_encoder_kept(network, name, config, sequence=work.seq) if keep else compile_encoder(
+            network, config, sequence=work.seq)
+        return made, work.seq, most
+    rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
+    most = _positions(graph, work, rows)
+    while True:
+        options: dict[str, Any] = {
+            "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort}
+        try:
+            return (compile_kept(network, name, config, **options) if keep else compile_best(
+                network, config, **options)), rows, most
+        except CompileError:
+            if work.rows or rows == 1:
+                raise
+            rows //= 2
+
+
+def _measured(program: ModelProgram | EncoderProgram, network: Network,
+              steps: list[tuple[int, int, int]]) -> Passes | EncoderPasses:
+    """Passes of (new rows, cached ones, rows with answers)."""
+    if isinstance(program, EncoderProgram):
+        with EncoderPasses(program, network, "model", 0, True) as encoded:
+            for rows, _, _ in steps:
+                encoded.run(rows)
+        return encoded
+    with Passes(program, network, "model", 0, True) as passes:
+        for rows, cached, wanted in steps:
+            passes.fill_cache(cached)
+            passes.run(rows, wanted)
+    return passes
 
 
 def _steps(work: Work, rows: int) -> list[tuple[int, int, int]]:
     """(new rows, cached ones, rows with answers) of each pass."""
     if work.phase == "decode":
         return [(rows, work.seq, rows)]
+    if work.phase == "encode":
+        return [(rows, 0, 0)]
     return [(min(rows, work.seq - at), at, 1 if at + rows >= work.seq else 0) for at in range(0, work.seq, rows)]
-
-
-def _run(passes: Passes, rows: int, cached: int, wanted: int) -> None:
-    passes.fill_cache(cached)
-    passes.run(rows, wanted)
 
 
 def _operators(found: list[dict[str, Any]], graph: Graph, work: Work, rows: int) -> list[dict[str, Any]]:
     """With what each operation multiplies and must move."""
-    ideals = [ideal_by_operation(graph, count, cached, wanted=wanted, tokens=True, batch=work.batch)
+    ideals = [ideal_by_operation(graph, count, cached, wanted=wanted, tokens=not graph.encoder, batch=work.batch)
               for count, cached, wanted in _steps(work, rows)]
     ran = {part["name"]: part for part in found}
     names = dict.fromkeys([*ran, *(name for needed in ideals for name, part in needed.items() if part.bytes)])

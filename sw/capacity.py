@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemmule.compiler.compile import compile_network
+from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ideal import ideal
 from gemmule.compiler.importers.architectures import Architecture, architectures
@@ -63,7 +64,8 @@ def fits(config: Config) -> Iterator[dict[str, Any]]:
             graph = by_shape(found.graph()).graph
             needed = ideal(graph, 1, 0, wanted=1, tokens=True)
             table = graph.vocab * 2 * ceil_div(graph.nodes[0].columns, config.dim) * config.dim
-            kv = sum(2 * node.kv_heads * ceil_div(node.head_dim, config.dim) * config.dim for node in graph.attentions)
+            kv = sum(2 * node.kv_heads * ceil_div(node.head_dim, config.dim) * config.dim
+                     for node in graph.attentions)
             positions = sum(tensor.shape[0] * tensor.shape[1] * 4 for name, tensor in graph.tensors.items()
                             if name.startswith("position"))
             room = (1 << config.address_bits) - needed.weights - table - positions - _MARGIN
@@ -74,7 +76,11 @@ def fits(config: Config) -> Iterator[dict[str, Any]]:
                 yield row
                 continue
             context = min(graph.whole_positions, room // kv)
-            compile_network(by_shape(_small(found, context).graph()), config, rows=1, tokens=True, checked=False)
+            network = by_shape(_small(found, context).graph())
+            if graph.encoder:
+                compile_encoder(network, config, sequence=context, checked=False)
+            else:
+                compile_network(network, config, rows=1, tokens=True, checked=False)
             row |= {"context": context, "limit": "the network's positions" if context == graph.whole_positions
                     else f"address_bits = {config.address_bits}"}
         except CompileError as error:

@@ -77,15 +77,16 @@ def operators_figure(path: Path, name: str, record: dict[str, Any]) -> None:
 
 
 def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, Any]]) -> None:
-    """Cycles by operation over a length, decode left and prefill right."""
+    """Cycles by operation over a length, phases side by side."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.hashsalt"] = "gemmule"
-    figure, both = pyplot.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
-    for axes, phase in zip(both, ("decode", "prefill"), strict=True):
+    phases = list(dict.fromkeys(point["phase"] for point in points))
+    figure, each = pyplot.subplots(1, len(phases), figsize=(5 * len(phases), 4.5), layout="constrained", squeeze=False)
+    for axes, phase in zip(each[0], phases, strict=True):
         chosen = [point for point in points if point["phase"] == phase]
         names = list(dict.fromkeys(key for point in chosen for key in _large(point["cycles_by_operator"])))
         low = [0] * len(chosen)

@@ -23,8 +23,8 @@ SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 ARCHITECTURES = (
-    "gpt2", "gpt2-medium", "gpt2-xl", "opt-125m", "opt-1.3b", "opt-6.7b", "tinyllama-1.1b", "phi-1.3b",
-    "open-llama-7b", "llama-68m", "llama-2-7b", "mistral-7b")
+    "bert-base", "bert-large", "gpt2", "gpt2-medium", "gpt2-xl", "opt-125m", "opt-1.3b", "opt-6.7b", "tinyllama-1.1b",
+    "phi-1.3b", "open-llama-7b", "llama-68m", "llama-2-7b", "mistral-7b")
 ENGINES = ("local", "ray", "dask")
 SWEPT = ("seq", "rows", "layers", "hidden")
 """What `gemmule run arch --sweep` can change."""

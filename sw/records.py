@@ -240,7 +240,7 @@ class SweepPoint(BaseModel):
     """One length of a sweep: what `gemmule run arch` says of it, in short."""
 
     value: int
-    phase: Literal["prefill", "decode"]
+    phase: Literal["prefill", "decode", "encode"]
     cycles: int
     milliseconds: float
     macs: int
@@ -260,7 +260,7 @@ class RunArch(Record):
     source: str = Field(description="where its config.json stands")
     parameters: int = Field(description="numbers of all tensors that the network reads, a tied head once")
     network_layers: int
-    phase: Literal["prefill", "decode"]
+    phase: Literal["prefill", "decode", "encode"]
     seq: int = Field(description="cached positions of decode, tokens of prefill")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")

@@ -31,7 +31,7 @@ class Workload(BaseModel):
 
     gemm: str | None = None
     arch: str | None = None
-    phase: Literal["prefill", "decode"] = "decode"
+    phase: Literal["auto", "prefill", "decode", "encode"] = "auto"
     seq: Annotated[int, Field(ge=0, le=1 << 16)] = 128
     rows: Annotated[int, Field(ge=0, le=256)] = 0
     batch: Annotated[int, Field(ge=1, le=16)] = 1
@@ -70,7 +70,8 @@ class Workload(BaseModel):
         said = [f"{key} {value}" for key, value in self.model_dump(exclude_unset=True).items()
                 if key not in ("arch", "phase", "bits", "head_bits")]
         bits = [self.bits] if self.bits != "int8" else []
-        return " ".join([str(self.arch), self.phase, *said, *bits])
+        phase = [self.phase] if self.phase != "auto" else []
+        return " ".join([str(self.arch), *phase, *said, *bits])
 
     def _network(self) -> Architecture:
         found = architecture(str(self.arch))

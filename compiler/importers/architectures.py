@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers.family import Blueprint
 from gemmule.compiler.importers.load import describe
 from gemmule.compiler.ir import Graph
 from gemmule.io.reading import read_json
@@ -45,8 +47,21 @@ class Architecture:
         Raises:
             CompileError: no importer knows it; the message names the key.
         """
+        return self._plan().graph
+
+    @property
+    def numbers(self) -> int:
+        """Of all tensors that are read, each once.
+
+        Raises:
+            CompileError: as of :meth:`graph`.
+        """
+        stored = {part.name: part.stored for source in self._plan().sources.values() for part in source.parts}
+        return sum(map(prod, stored.values()))
+
+    def _plan(self) -> Blueprint:
         try:
-            return describe(self.config, frozenset())[1].graph
+            return describe(self.config, frozenset())[1]
         except CompileError as error:
             raise CompileError(f"{self.name}: {error}") from None
 

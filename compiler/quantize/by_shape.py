@@ -47,12 +47,13 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
         for name in node.inputs:
             read_by.setdefault(name, []).append(node)
     nodes: list[Node] = []
+    wide = graph.wide_norms
     angles: dict[tuple[float, int, int], str] = {}
     tied = {node.tensors["table"]: node.name for node in graph.nodes if isinstance(node, Embedding)}
     for node in graph.nodes:
-        changed: dict[str, object] = {"type": Type(dtype=_dtype(node, graph.output, read_by.get(node.name, [])))}
+        changed: dict[str, object] = {"type": Type(dtype=_dtype(node, graph, read_by.get(node.name, [])))}
         if isinstance(node, Linear):
-            width = head_bits if node.name == graph.output else bits
+            width = head_bits if node.name == graph.output and not graph.encoder else bits
             changed |= {"bits": width, "group": group if width == 4 else 0}
         made = node.model_copy(update=changed)
         roles = {role: f"{node.name}.{role}" for role in signature(made).tensors}
@@ -61,18 +62,21 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
         if isinstance(node, Rope):
             first = angles.setdefault((node.theta, node.positions, node.head_dim), node.name)
             roles = {role: f"{first}.{role}" for role in roles}
+        twin = wide.get(node.name, "")
+        if twin and twin not in read_by:  # ranges of what nobody reads are not evened out
+            roles |= {role: f"{twin}.{role}" for role in ("gamma", "beta") if role in roles}
         nodes.append(made.model_copy(update={"tensors": roles}))
     whole = Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions,
                   nodes=tuple(nodes), output=graph.output)  # type: ignore[arg-type]
     return Network(whole, _Uniform(whole.tensors), alike=True)
 
 
-def _dtype(node: Node, output: str, readers: list[Node]) -> DType:
+def _dtype(node: Node, graph: Graph, readers: list[Node]) -> DType:
     """What the quantiser makes of a value."""
-    if isinstance(node, Embedding | Position | Add):
+    if isinstance(node, Embedding | Position | Add) or node.name in graph.wide_norms:
         return DType.INT16
     if isinstance(node, Linear):
-        if node.name == output or any(isinstance(reader, Rope) for reader in readers):
+        if node.name == graph.output or any(isinstance(reader, Rope) for reader in readers):
             return DType.INT16
         if all(isinstance(reader, Add) for reader in readers):
             return DType.INT32

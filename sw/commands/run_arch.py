@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["arch"]
 
 NAMES = ", ".join(ARCHITECTURES)
+ARCH_PHASES = ("auto", *PHASES, "encode")
 
 
 def arch(
@@ -28,8 +29,9 @@ def arch(
         callback=lambda value: check_choice("NAME", value, ARCHITECTURES))],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
-        "--phase", PHASES, "decode (one pass behind --seq cached positions) or prefill (--seq tokens, in passes).",
-    )] = "decode",
+        "--phase", ARCH_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "
+        "or, of encoders and no others, encode (a sequence of --seq tokens); auto: decode or encode.",
+    )] = "auto",
     seq: Annotated[int, typer.Option(
         "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
     rows: Annotated[int, typer.Option(
@@ -48,7 +50,7 @@ def arch(
     sweep: Annotated[str | None, typer.Option(
         "--sweep", metavar="|".join(SWEPT), autocompletion=lambda: list(SWEPT),
         callback=lambda value: value and check_choice("--sweep", value, SWEPT),
-        help="Prefill and decode over a length: positions, rows of a pass, layers, or columns of the network.")] = None,
+        help="Prefill and decode, or encode, over a length: positions, rows of a pass, layers, or columns.")] = None,
     values: Annotated[str, typer.Option(
         "--values", metavar="A,B,..", help="Lengths of --sweep; by default some about the network's own.")] = "",
     figure: Annotated[Path | None, typer.Option(
@@ -103,8 +105,9 @@ def _sweep(found: Architecture, device: Config, work: Work, what: str, text: str
 
     values = sweep_values(found, work, what, text)
     points = []
+    phases = ("encode",) if found.graph().encoder else ("decode", "prefill")
     for value in values:
-        for phase in ("decode", "prefill"):
+        for phase in phases:
             with stderr.status(f"{phase}, {what} {value}"):
                 points.append(swept(found, device, replace(work, phase=phase), what, value))
     return points
@@ -113,8 +116,9 @@ def _sweep(found: Architecture, device: Config, work: Work, what: str, text: str
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     from rich.table import Table
 
-    what = f"{r['rows']} row{'s' * (r['rows'] > 1)} behind {r['seq']}" if r["phase"] == "decode" else \
-        f"{r['seq']} tokens, {r['rows']} a pass"
+    what = {"decode": f"{r['rows']} row{'s' * (r['rows'] > 1)} behind {r['seq']}",
+            "prefill": f"{r['seq']} tokens, {r['rows']} a pass",
+            "encode": f"a sequence of {r['seq']} tokens"}[r["phase"]]
     what += f", of {r['batch']} sequences" if r["batch"] > 1 else ""
     bits = r["bits"] if r["bits"] == r["head_bits"] else f"{r['bits']}, logits {r['head_bits']}"
     out.print(f"{r['architecture']} ({r['parameters']:,} parameters, {bits}), {r['phase']}, {what}: "
@@ -145,7 +149,7 @@ def _print_sweep(out: Output, what: str, points: list[dict[str, Any]]) -> None:
                       f"{p['cycles_per_token']:,.0f}", f"{p['macs']:,}", f"{p['network_bytes']:,}",
                       f"{p['operations_per_byte']:.2f}", f"{p['roofline_fraction']:.1%}", f"{p['utilization']:.1%}")
     out.console.print(table)
-    for value in dict.fromkeys(p["value"] for p in points):
+    for value in dict.fromkeys(p["value"] for p in points if p["phase"] == "decode"):
         decode, prefill = ({p["phase"]: p for p in points if p["value"] == value}[phase]
                            for phase in ("decode", "prefill"))
         out.print(f"{what} {value:,}: a generated token takes "

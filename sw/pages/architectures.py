@@ -14,6 +14,8 @@ __all__ = ["architectures_page"]
 
 RESULTS = ROOT / "docs" / "results" / "architectures.json"
 FIRST, SWEEP = "gemmule run arch gpt2 --seq 512", "gemmule run arch llama-68m --sweep seq --values 64,256,1024"
+NAMES = ("name", "family", "layers", "columns", "parameters")
+RUNS = ("network", "device", "weights", "cached", "cycles", "of the roofline", "tokens a second", "seconds", "MiB")
 PAGE = """\
 # Known architectures by shape
 
@@ -54,13 +56,14 @@ MLP on the same norm, half of a head's columns are rotated, and its logits have 
 - Weights are int8, or int4 by groups of 32 rows of depth, or of as many as the mesh has where it
   has more. `--bits int4` leaves the logits' weights at int8, as `gemmule import` does; `--head-bits`
   sets them.
-- Answers are greedy tokens, of every row in decode and of the last one in prefill.
+- Answers are greedy tokens, of every row in decode and of the last one in prefill; of an encoder its
+  hidden rows (BERT without its pooler).
 
 ## Over a length
 
-`--sweep seq|rows|layers|hidden` runs decode and prefill at each of `--values`; `--figure FILE` draws
-cycles by operation (matplotlib, extra `figures`). `hidden` keeps the columns of a head and takes
-heads and inner columns in proportion.
+`--sweep seq|rows|layers|hidden` runs decode and prefill (of an encoder, encode) at each of
+`--values`; `--figure FILE` draws cycles by operation (matplotlib, extra `figures`). `hidden` keeps
+the columns of a head and takes heads and inner columns in proportion.
 
 {sweep}
 
@@ -85,7 +88,7 @@ def _row(found: Architecture) -> tuple[Any, ...]:
     try:
         graph = found.graph()
     except CompileError:
-        return named, found.config["model_type"], "-", "-", f"{found.parameters:,}"
+        return named, f"{found.config['model_type']}, not read", "-", "-", f"{found.parameters:,}"
     return named, found.config["model_type"], graph.layers, f"{graph.nodes[0].columns:,}", f"{found.parameters:,}"
 
 
@@ -98,10 +101,8 @@ def architectures_page() -> str:
              f"{run['roofline_fraction']:.1%}", f"{run['tokens_per_second']:.3g}", f"{run['simulation_seconds']:.2g}",
              f"{run['memory_mib']:,}") for run in record["runs"]]
     return wrapped(PAGE.format(
-        first=first, sweep=sweep, names=table(
-            ("name", "family", "layers", "columns", "parameters"), [_row(found) for found in architectures().values()]),
-        runs=table(("network", "device", "weights", "cached", "cycles", "of the roofline", "tokens a second", "seconds",
-                    "MiB"), runs), repeats=record["repeats"],
+        first=first, sweep=sweep, names=table(NAMES, [_row(found) for found in architectures().values()]),
+        runs=table(RUNS, runs), repeats=record["repeats"],
         published=", ".join(f"{rate:.1f} tokens a second ({what})" for what, rate in
                             record["published_tokens_per_second"].items()),
         r128=record["int4_over_int8"]["128"], r512=record["int4_over_int8"]["512"]))

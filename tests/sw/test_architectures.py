@@ -59,6 +59,13 @@ def test_prefill_adds_up() -> None:
     assert record["dram_bytes"] == sum(record["dram_bytes_by_purpose"].values())
 
 
+def test_encoder() -> None:
+    record = run_architecture(small("bert-base"), EDGE, Work(seq=20))
+    assert (record["phase"], record["passes"], record["rows"]) == ("encode", 1, 20)
+    assert sum(part["cycles"] for part in record["operators"]) == record["cycles"]
+    assert sum(part["macs"] for part in record["operators"]) == record["macs"]
+
+
 def test_int4_moves_half() -> None:
     moved = {bits: run_architecture(small(), EDGE, Work(seq=0, bits=bits, head_bits=bits))["dram_bytes_by_purpose"]
              for bits in ("int8", "int4")}
@@ -97,10 +104,14 @@ def test_values() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["run", "arch", "gpt5"], "NAME must be one of gpt2, gpt2-medium"),
+    (["run", "arch", "gpt5"], "NAME must be one of bert-base, bert-large, gpt2"),
     (["run", "arch", "gpt2", "--values", "1"], "--values needs --sweep"),
     (["run", "arch", "gpt2", "--sweep", "width"], "--sweep must be one of seq, rows, layers, hidden, not 'width'"),
     (["run", "arch", "gpt2", "--figure", "a.gif"], "--figure must end in .svg, .png, .pdf, not 'a.gif'"),
+    (["run", "arch", "bert-base", "--phase", "decode"],
+     "--phase must be encode for bert-base, an encoder, not decode"),
+    (["run", "arch", "gpt2", "--phase", "encode"],
+     "--phase must be prefill or decode for gpt2, a decoder, not encode"),
     (["run", "arch", "phi-1.3b"], "phi-1.3b: model_type is 'phi'; supported: ")])
 def test_errors_are_one_line(monkeypatch, capsys, arguments: list[str], message: str) -> None:
     assert run(monkeypatch, *arguments) == 2
