@@ -202,11 +202,17 @@ def encoder() -> str:
 
 def sentences() -> str:
     """The table of docs/encoders.md."""
-    found = load("sentences")
+    rows = load("sentences")["rows"]
+    sides = {(row["setting"], row["sentences"]): row for row in rows}
+
+    def both(setting: str, name: str, digits: int) -> str:
+        return ", ".join(f"{sides[setting, side][name]:.{digits}f}" for side in ("seen", "unseen"))
+
     return table(("setting", "rank correlation", "largest difference of a similarity", "cosine with float, mean",
                   "least"),
-                 [(row["setting"], f"{row['spearman']:.4f}", f"{row['largest_difference']:.3f}",
-                   f"{row['cosine_mean']:.4f}", f"{row['cosine_least']:.4f}") for row in found["rows"]])
+                 [(setting, both(setting, "spearman", 4), both(setting, "largest_difference", 3),
+                   both(setting, "cosine_mean", 4), both(setting, "cosine_least", 4))
+                  for setting in dict.fromkeys(row["setting"] for row in rows)])
 
 
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},

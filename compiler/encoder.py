@@ -16,9 +16,11 @@ from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes.allocate import Past, allocate, past
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.lower_encoder import EncoderMapping, EncoderOperators, EncoderPhases, split_operators
+from gemmule.compiler.passes.fuse_encoder import EncoderOperators, split_operators
+from gemmule.compiler.passes.lower_encoder import EncoderPhases
 from gemmule.compiler.passes.map_encoder import (
     BlockMapping,
+    EncoderMapping,
     attention_mappings,
     block_mappings,
     check_sequence,

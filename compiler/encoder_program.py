@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
-from gemmule.compiler.passes.lower_encoder import EncoderMapping
+from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.isa import MoveFlag, Unit
 from gemmule.numerics import join_planes

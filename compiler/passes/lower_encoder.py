@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Linear, Network
+from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
 from gemmule.compiler.kernels.head import ANSWERS
@@ -24,14 +23,15 @@ from gemmule.compiler.kernels.sequence_attention import (
     attend_sequence,
 )
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
-from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project
+from gemmule.compiler.passes.fuse import Attend, Normalize
+from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators
 from gemmule.compiler.passes.map_encoder import BlockMapping
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import Length, RequantFlag, Source, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["EncoderMapping", "EncoderOperators", "EncoderPhases", "split_operators"]
+__all__ = ["EncoderPhases"]
 
 NARROW, WIDE = "narrow", "wide"
 """Regions: the rows between layers, int8 and int16."""
@@ -40,71 +40,6 @@ INNER_NARROW, INNER_WIDE = "inner narrow", "inner wide"
 Writes = list[Callable[[], None]]
 PIECES = 4
 """In which the int16 rows of a block come while another block is computed, with weights between them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderMapping:
-    """How an encoder is cut for a device."""
-
-    sequence: int
-    """Most rows of a sequence."""
-    heads: BlockMapping
-    """Of queries, keys and values."""
-    attention: SequenceMapping
-    output: BlockMapping
-    mlp: BlockMapping
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerOperators:
-    """One layer's."""
-
-    attend: Attend
-    output: Project
-    attention_norm: Normalize
-    inner: Inner
-    down: Project
-    output_norm: Normalize
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderOperators:
-    """An encoder's, by their place."""
-
-    embed: Embed
-    norm: Normalize
-    layers: tuple[LayerOperators, ...]
-    pooler: Inner | None = None
-    classifier: Linear | None = None
-
-
-def split_operators(operators: Sequence[Operator]) -> EncoderOperators:
-    """The operators of an encoder by their place.
-
-    Raises:
-        CompileError: they are not those of a post-norm encoder.
-    """
-    kinds = (Attend, Project, Normalize, Inner, Project, Normalize)
-    first, norm, rest = operators[0], operators[1] if len(operators) > 1 else None, list(operators[2:])
-    layers = []
-    while rest and isinstance(rest[0], Attend):
-        part, rest = rest[:len(kinds)], rest[len(kinds):]
-        match part:
-            case [Attend() as attend, Project() as output, Normalize() as attention_norm, Inner() as inner,
-                  Project() as down, Normalize() as output_norm] if inner.gate is None and not attend.query_rope:
-                layers.append(LayerOperators(attend=attend, output=output, attention_norm=attention_norm, inner=inner,
-                                             down=down, output_norm=output_norm))
-            case _:
-                raise CompileError("layers of an encoder must be attention and MLP with a norm behind each")
-    if not isinstance(first, Embed) or not isinstance(norm, Normalize) or not layers:
-        raise CompileError("an encoder must begin with an embedding and its norm, and have layers")
-    match rest:
-        case []:
-            return EncoderOperators(embed=first, norm=norm, layers=tuple(layers))
-        case [Inner() as pooler, Head() as head]:
-            return EncoderOperators(embed=first, norm=norm, layers=tuple(layers), pooler=pooler,
-                                    classifier=head.linear)
-    raise CompileError("behind an encoder's layers there must be nothing, or a pooler and a classifier")
 
 
 @dataclass
@@ -176,6 +111,7 @@ class EncoderPhases:
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
                 NARROW: self._row(depth), stored(HEADS): layout.row}, "queries, keys and values", load) as blocks:
+            early = 1 if count > 1 else None  # the product behind whose tiles the next block's rows are loaded
             for block, span in zip(blocks, spans, strict=True):
                 self._enter(block)
                 for part, linear in enumerate((operator.key, operator.value, operator.query)):
@@ -184,7 +120,7 @@ class EncoderPhases:
                     heads = Heads(range(node.heads), node.head_dim, buffers.__getitem__, b.rows)
                     done = 0
                     tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, order)], lanes)
-                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == 1 else ()):
+                    for tile in between(tiles, len(lanes) // dim, load(block.following) if part == early else ()):
                         store_heads(b, linear, tile, heads, None, None)
                         while done < (tile.first + tile.groups) // layout.groups:
                             b.add(Unit.STORE, f"{linear.name}: head {done}", region=stored(HEADS),
@@ -192,6 +128,7 @@ class EncoderPhases:
                                   bytes=layout.row, row=buffers[done], row_stride=1, block_stride=b.rows,
                                   rows=block.part(0, block.rows))
                             done += 1
+                self._late(load(block.following) if early is None else [])
         return self._done()
 
     def attention(self, operator: Attend, mapping: SequenceMapping) -> list[Item]:
@@ -225,10 +162,11 @@ class EncoderPhases:
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
                 self._enter(block)
                 tiles = linear_tiles(b, ring, linear, [Span(span, b.rows, lanes)], order)
-                ahead = [*load(block.following), *([] if block.first else [factors.load])]
+                ahead = [*(load(block.following) if count > 1 else []), *([] if block.first else [factors.load])]
                 for tile in between(tiles, self._groups(linear.columns), ahead):
                     add_to_residual(b, linear, tile, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
+                self._late(load(block.following) if count == 1 else [])
         return self._done()
 
     def mlp(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
@@ -267,8 +205,7 @@ class EncoderPhases:
         b.rows, b.block = 1, Length(1)
         lanes = in_order(pooler.up.depth, self.config.dim)
         at = self._operand(NARROW, len(lanes), block)
-        for load in self._load(NARROW, at, block):
-            load()
+        self._late(self._load(NARROW, at, block))
         pooled = mlp.inner_rows(b, ring, Span(at, 1, lanes), pooler.up, pooler.activation, None, None)
         groups = self._groups(head.columns)
         b.reserve(ANSWERS, 2 * groups * self.config.dim)
@@ -285,6 +222,12 @@ class EncoderPhases:
     def _enter(self, block: RowBlock) -> None:
         """What follows is of this block's rows."""
         self.b.block, self.b.loaded = block.part(0, block.rows), block.part(0, 1)
+
+    @staticmethod
+    def _late(writes: Writes) -> None:
+        """Loads into buffers that were in use until now: a block has those of the block before."""
+        for write in writes:
+            write()
 
     def _operand(self, region: str, lanes: int, block: RowBlock) -> At:
         """Room for a block's int8 rows, for the mesh."""

@@ -17,7 +17,7 @@ from gemmule.compiler.kernels.sequence_attention import SequenceMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["BlockMapping", "attention_mappings", "block_mappings", "check_sequence"]
+__all__ = ["BlockMapping", "EncoderMapping", "attention_mappings", "block_mappings", "check_sequence"]
 
 MOST_TURN = 128
 """Rows of a turn at most: offsets of length registers reach no further than 255."""
@@ -42,6 +42,19 @@ class BlockMapping:
     """Accumulator rows of a product's tile."""
     parameter_rows: int
     """Rows of column parameters that are loaded together, about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderMapping:
+    """How an encoder is cut for a device."""
+
+    sequence: int
+    """Most rows of a sequence."""
+    heads: BlockMapping
+    """Of queries, keys and values."""
+    attention: SequenceMapping
+    output: BlockMapping
+    mlp: BlockMapping
 
 
 def check_sequence(graph: Graph, config: Config, sequence: int) -> None:

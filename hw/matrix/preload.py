@@ -171,12 +171,16 @@ class Preload(wiring.Component):
 
         # Next tile: K inner, N outer.
         last_k, last_n = at_most(k_left, dim), at_most(n_left, dim)
+        # Nothing comes behind this tile: in a register, because the unit is ready again with it. Tiles take two cycles
+        # or more, but the first one's stream may begin in the cycle after ``start``.
+        last_tile = Signal()
+        m.d.sync += last_tile.eq(last_k & last_n)
         step = Mux(int4, dim // 2, dim)
         next_outer = Signal.like(outer_row)
         m.d.comb += next_outer.eq(outer_row + Mux(transposed, step, current.b_stride))
         with m.If(self.advance):
             m.d.sync += waiting.eq(0)
-            with m.If(resident | (last_k & last_n)):
+            with m.If(resident | last_tile):
                 m.d.comb += self.release.eq(1)
                 m.d.sync += idle.eq(1)
             with m.Elif(~current.apart):
@@ -206,6 +210,7 @@ class Preload(wiring.Component):
                 idle.eq(0), scaling.eq(first_scales), loading.eq(~nothing & ~first_scales),
                 waiting.eq(nothing), first_tile.eq(~nothing), current.eq(self.command),
                 k_left.eq(self.command.k), n_left.eq(self.command.n),
+                last_tile.eq(at_most(self.command.k, dim) & at_most(self.command.n, dim)),
                 outer_row.eq(self.command.b_row), tile_row.eq(self.command.b_row),
             ]
         return m

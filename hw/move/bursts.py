@@ -109,13 +109,15 @@ class BurstSplitter(wiring.Component):
             m.d.sync += gap.eq(gap - 1)
 
         room = Signal(range(config.burst_beats + 1))
+        offset = beat[:exact_log2(config.burst_beats)]  # in its burst
+        few = left[:len(room)]
         next_row = Signal.like(row)
         place = Signal.like(row)  # of the row that begins
         count = Signal.like(stride)  # bytes of it
         first_byte = place[:low]
         m.d.comb += [
-            room.eq(config.burst_beats - beat[:exact_log2(config.burst_beats)]),
-            self.row_end.eq(left <= room),
+            room.eq(config.burst_beats - offset),
+            self.row_end.eq(~left[len(room):].any() & (few + offset <= config.burst_beats)),  # left <= room
             self.beats.eq(Mux(self.row_end, left, room)),
             self.last.eq(self.row_end & (rows == 1)),
             self.address.eq(beat << low),

@@ -88,6 +88,7 @@ class RowWalker(wiring.Component):
         rows = Signal(LENGTH_BITS)
         all_rows = Signal(LENGTH_BITS)
         tail = Signal(low)
+        first_row = Signal()  # the chunk is that of DRAM row 0
 
         broadcast = self.flags[MoveFlag.BROADCAST]
         wrap = Signal()  # the chunk ends its memory row
@@ -100,7 +101,7 @@ class RowWalker(wiring.Component):
             row_end.eq(rows == 1),
             self.last.eq(chunk_end & row_end),
             self.mask.eq(Mux(chunk_end & (tail != 0), ~(ones << tail)[:config.bus_bytes], ones)),
-            self.fresh.eq(~broadcast | (rows == all_rows)),
+            self.fresh.eq(~broadcast | first_row),
         ]
 
         next_chunk = [self.chunk.eq(Mux(wrap, 0, self.chunk + 1)), left.eq(left - 1)]
@@ -112,6 +113,7 @@ class RowWalker(wiring.Component):
             next_row.eq(Mux(broadcast, self.row, first) + row_stride),
         ]
         with m.If(self.next):
+            m.d.sync += first_row.eq(row_end)
             with m.If(broadcast & row_end):
                 m.d.sync += [*next_chunk, self.row.eq(below), first.eq(below), rows.eq(all_rows)]
             with m.Elif(broadcast):
@@ -134,6 +136,6 @@ class RowWalker(wiring.Component):
                 self.row.eq(command.row), first.eq(command.row), self.chunk.eq(0),
                 row_stride.eq(command.row_stride), block_stride.eq(command.block_stride),
                 left.eq(total), row_chunks.eq(total), rows.eq(command.rows), all_rows.eq(command.rows),
-                tail.eq(command.bytes),
+                tail.eq(command.bytes), first_row.eq(1),
             ]
         return m

@@ -47,7 +47,7 @@ def test_another_network_device_option_or_source_is_another_program(
     kept.compile_kept(network, "b", EDGE, rows=2)
     kept.compile_kept(network, "a", EDGE, rows=1)
     kept.compile_kept(network, "a", load_config("base"), rows=2)
-    monkeypatch.setattr(kept, "_sources", lambda: b"other")
+    monkeypatch.setattr(kept, "sources", lambda: b"other")
     kept.compile_kept(network, "a", EDGE, rows=2)
     assert len(compiled) == 5
 
