@@ -104,12 +104,15 @@ def _print(out: Output, rows: list[dict[str, Any]], cost: str, differing: list[d
 
     errors = [row for row in rows if row["error"]]
     table = Table(box=None, pad_edge=False)
-    for name in ("workload", "configuration", cost.replace("_", " "), "cycles", "of roofline", "of peak MACs"):
+    for name in ("workload", "configuration", cost.replace("_", " "), "cycles", "of roofline", "of peak MACs", "alike"):
         table.add_column(name, justify="left" if name in ("workload", "configuration") else "right")
-    best = sorted((row for row in rows if row["pareto"]), key=lambda row: (row["name"], row[cost]))
-    for row in best:
+    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in sorted((row for row in rows if row["pareto"]), key=lambda row: (row["name"], row[cost])):
+        alike.setdefault((row["name"], row[cost], row["cycles"]), []).append(row)
+    for row, *others in alike.values():
         table.add_row(row["name"], _named(row["config"]), f"{row[cost]:,}", f"{row['cycles']:,}",
-                      f"{row['roofline_fraction']:.1%}", f"{row['utilization']:.1%}")
+                      f"{row['roofline_fraction']:.1%}", f"{row['utilization']:.1%}",
+                      f"{len(others):,}")
     out.print(f"points that no other of their workload beats in cycles and {cost.replace('_', ' ')}:")
     out.console.print(table)
     if errors:

@@ -66,7 +66,7 @@ def test_points(grid: Path) -> None:
     ("dim: [2, 4]", "dim: [[2]]", "grid.yaml:3: fields.dim must be a list of values, not of lists"),
     ("latency:", "name:", "grid.yaml:5: dram.name must be a field"),
     ("gemm: 9x8x7", "gemm: 9x8", "gemm must be MxKxN"),
-    ("gemm: 9x8x7", "arch: gpt5", "arch must be one of gpt2, "),
+    ("gemm: 9x8x7", "arch: gpt5", "arch must be one of bert-base, "),
     ("gemm: 9x8x7", "seq: 5", "a workload must be a gemm or an arch, one of both"),
     ("gemm: 9x8x7", "{gemm: 9x8x7, seq: 5}", "seq is not for gemm; leave it out"),
     ("gemm: 9x8x7", "{gemm: 9x8x7, sequ: 5}", "grid.yaml:7: workloads.0.sequ: unknown key; did you mean seq?"),
