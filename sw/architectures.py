@@ -216,7 +216,7 @@ def swept(architecture: Architecture, config: Config, work: Work, what: str, val
     else:
         work = replace(work, **{what: value})  # type: ignore[arg-type]
     record = run_architecture(architecture, config, work)
-    tokens = work.batch * (record["rows"] if work.phase == "decode" else work.seq)
+    tokens = work.batch * (record["rows"] if record["phase"] == "decode" else work.seq)
     kept = ("phase", "cycles", "milliseconds", "macs", "network_bytes", "utilization", "roofline_fraction",
             "parameters")
     return {"value": value, **{key: record[key] for key in kept},

@@ -141,13 +141,14 @@ def _print_sweep(out: Output, what: str, points: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for name in (what, "phase", "cycles", "ms", "cycles a token", "MACs", "bytes needed", "operations a byte",
-                 "of roofline", "of peak MACs"):
+    for name in (what, "phase", "cycles", "ms", "cycles a token", "M MACs", "MB needed", "operations a byte",
+                 "of roofline", "of peak"):
         table.add_column(name, justify="left" if name == "phase" else "right")
     for p in points:
+        millions = (f"{p[key] / 1e6:,.1f}" for key in ("macs", "network_bytes"))
         table.add_row(f"{p['value']:,}", p["phase"], f"{p['cycles']:,}", f"{p['milliseconds']:.3g}",
-                      f"{p['cycles_per_token']:,.0f}", f"{p['macs']:,}", f"{p['network_bytes']:,}",
-                      f"{p['operations_per_byte']:.2f}", f"{p['roofline_fraction']:.1%}", f"{p['utilization']:.1%}")
+                      f"{p['cycles_per_token']:,.0f}", *millions, f"{p['operations_per_byte']:.2f}",
+                      f"{p['roofline_fraction']:.1%}", f"{p['utilization']:.1%}")
     out.console.print(table)
     for value in dict.fromkeys(p["value"] for p in points if p["phase"] == "decode"):
         decode, prefill = ({p["phase"]: p for p in points if p["value"] == value}[phase]

@@ -86,7 +86,7 @@ def test_a_sweep_is_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     point = swept(small(), EDGE, Work(), "seq", 60)
     assert (point["cycles"], point["cycles_per_token"]) == (alone["cycles"], alone["cycles"])
     assert point["operations_per_byte"] == 2 * alone["macs"] / alone["network_bytes"]
-    assert swept(small(), EDGE, Work(seq=60), "rows", 2)["cycles_per_token"] < 0.75 * alone["cycles"]
+    assert swept(small(), EDGE, Work(seq=60), "rows", 2)["cycles_per_token"] < 0.6 * alone["cycles"]
     seen = []
     monkeypatch.setattr(architectures, "run_architecture", lambda found, *rest: seen.append(found) or alone)
     swept(small(), EDGE, Work(), "layers", 5)
