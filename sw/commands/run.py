@@ -18,6 +18,7 @@ from gemmule.sw.commands.common import (
     parse_shape,
     read_config,
 )
+from gemmule.sw.commands.run_arch import arch
 from gemmule.sw.commands.run_model import model
 from gemmule.sw.commands.search import choose
 from gemmule.sw.errors import InputError
@@ -43,6 +44,7 @@ def _group(context: typer.Context) -> None:
 
 
 run.command("model")(model)
+run.command("arch")(arch)
 
 
 @run.command("gemm")

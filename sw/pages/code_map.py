@@ -108,6 +108,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("examples", ("tutorial",), "The tutorial as one file that runs."),
         Folder("examples/configs", (), "Configurations beside the presets, fuzzed like them."),
         Folder("examples/configs/unusual", (), "Odd ones, fuzzed now and then: `make fuzz FUZZ=`."),
+        Folder("examples/sweeps", (), "Grids for `gemmule sweep`."),
+        Folder("examples/configs/large", (), "For models of billions of parameters, timed and not fuzzed."),
         Folder("tests", (), "Mirrors the folders above, bench helpers included; what the folders add:"),
     ),
 }
