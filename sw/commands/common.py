@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gemmule.config import Config
+    from gemmule.sw.reports.trace import Timeline
 
-__all__ = ["ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "choice", "conditions", "parse_shape",
-           "read_config", "write_file"]
+__all__ = ["ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "TraceOption", "choice", "conditions",
+           "parse_shape", "read_config", "write_file", "write_trace"]
 
 STDOUT = Path("-")
 
@@ -43,6 +44,9 @@ JsonOption = Annotated[Path | None, typer.Option(
          "words to standard error.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", help=f"Seed of random data, {SEED}.", callback=lambda seed: SEED.check("--seed", seed))]
+TraceOption = Annotated[Path | None, typer.Option(
+    "--trace", metavar="FILE", show_default=False,
+    help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
 ShapeOption = Annotated[str, typer.Option(
     "--shape", metavar="MxKxN", callback=lambda text: "x".join(map(str, parse_shape(text))),
     help=f"Rows x inner x columns of C = A B, each {SIZE.low} to {SIZE.high:,}.")]
@@ -113,6 +117,18 @@ def write_file(path: Path, content: bytes | str, option: str) -> None:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+
+
+def write_trace(path: Path | None, timeline: Timeline | None, config: Config) -> None:
+    """Write a trace, if one is wanted.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if path and timeline is not None:
+        from gemmule.sw.reports.trace import trace_bytes
+
+        write_file(path, trace_bytes(timeline, config, compressed=path.suffix == ".gz"), "--trace")
 
 
 class Output:

@@ -15,10 +15,12 @@ from gemmule.sw.commands.common import (
     JsonOption,
     Output,
     SeedOption,
+    TraceOption,
     choice,
     conditions,
     read_config,
     write_file,
+    write_trace,
 )
 from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
@@ -118,9 +120,7 @@ def generate(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     html: Annotated[Path | None, typer.Option(
         "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
-    trace: Annotated[Path | None, typer.Option(
-        "--trace", metavar="FILE", show_default=False,
-        help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
+    trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -159,7 +159,6 @@ def generate(
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.report import generation_json, print_generation
-    from gemmule.sw.reports.trace import trace_bytes
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model)
@@ -193,8 +192,7 @@ def generate(
     out.write("generate", device_config, record)
     if html:
         write_file(html, html_page(complete("generate", device_config, record)), "--html")
-    if timeline is not None and trace:
-        write_file(trace, trace_bytes(timeline, device_config, compressed=trace.suffix == ".gz"), "--trace")
+    write_trace(trace, timeline, device_config)
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)

@@ -13,10 +13,12 @@ from gemmule.sw.commands.common import (
     Output,
     SeedOption,
     ShapeOption,
+    TraceOption,
     choice,
     conditions,
     parse_shape,
     read_config,
+    write_trace,
 )
 from gemmule.sw.commands.run_arch import arch
 from gemmule.sw.commands.run_model import model
@@ -70,6 +72,7 @@ def gemm(
         help="Mappings that a search simulates at most. Default: 96; exhaustive: as many as it takes.")] = None,
     explain: Annotated[bool, typer.Option(
         "--explain", help="Tell what was tried, which mapping won, and why the rest lost.")] = False,
+    trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -93,6 +96,7 @@ def gemm(
     sizes = parse_shape(shape)
 
     from gemmule.compiler.layout import WeightFormat
+    from gemmule.sw.reports.trace import timeline_of
 
     form = WeightFormat(int(weights.removeprefix("int")), group_size)
     chosen = choose(device, sizes, form, dataflow, search, trials)
@@ -105,6 +109,7 @@ def gemm(
     if explain:
         out.lines(list(chosen.explained(program)))
     out.write("run-gemm", device, record)
+    write_trace(trace, timeline_of("product", [result], program.commands, device) if trace else None, device)
     if correct is False:
         raise typer.Exit(1)
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    ConfigOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    TraceOption,
+    choice,
+    conditions,
+    read_config,
+    write_trace,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BACKENDS, PHASES
 
@@ -40,6 +50,7 @@ def model(
         "--effort", metavar="N", min=1, max=64,
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
+    trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -64,6 +75,7 @@ def model(
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
     from gemmule.sw.passes import EncoderPasses, Passes
+    from gemmule.sw.reports.trace import timeline_of
 
     loaded = load_model(file)
     network = loaded.network
@@ -112,6 +124,7 @@ def model(
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
     _print(out, device, record)
     out.write("run-model", device, record)
+    write_trace(trace, timeline_of("pass", passes.results, program.commands, device) if trace else None, device)
     if record["output_equals_interpreter"] is False:
         raise typer.Exit(1)
 

@@ -19,7 +19,7 @@ from gemmule.config import Config
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
 
-__all__ = ["LaunchRecord", "StepRecord", "Timeline", "trace_bytes"]
+__all__ = ["LaunchRecord", "StepRecord", "Timeline", "timeline_of", "trace_bytes"]
 
 DEVICE, DECODING = 1, 2
 LAUNCHES, HOST = 1, 2
@@ -44,6 +44,16 @@ class StepRecord:
 
 
 Timeline = list[LaunchRecord | StepRecord]
+
+
+def timeline_of(name: str, results: Sequence[Result], commands: Sequence[Command], config: Config) -> Timeline:
+    """Launches of one program, one behind the other, each with the host's work for it."""
+    found: Timeline = []
+    start = 0
+    for result in results:
+        found.append(LaunchRecord(start, name, result, commands))
+        start += config.host.launch_cycles + int(result.cycles)
+    return found
 
 
 def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from gemmule.sw.decoding.generate import Generation
 from gemmule.sw.reports.trace import DECODING, DEVICE, HOST, LAUNCHES, LaunchRecord, StepRecord, Timeline, trace_bytes
 from gemmule.sw.session import Session
 from gemmule.sw.text import encode
+
+from ..test_cli import run as main_run
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,20 @@ def test_a_trace_is_the_run(traced: tuple[Generation, Timeline]) -> None:
     last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
     assert last == pytest.approx(run.ledger.cycles / 1000)
     assert any("keys" in event["name"] for event in tracks[DEVICE, Unit.STORE + 1]), "commands have their notes"
+
+
+def test_a_product_as_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "gemm.json"
+    assert main_run(monkeypatch, "run", "gemm", "--shape", "9x12x8", "--config", "tiny", "--timing-only", "--trace",
+                    str(path), "--json", str(tmp_path / "numbers.json")) == 0
+    cycles = json.loads((tmp_path / "numbers.json").read_text())["cycles"]
+    pieces = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    (launch,) = [event for event in pieces if event["name"] == "product"]
+    assert launch["args"]["cycles"] == cycles
+    units = [event for event in pieces if event["pid"] == DEVICE]
+    begin = launch["args"]["start_cycle"]
+    assert all(begin <= event["args"]["start_cycle"] < begin + cycles for event in units)
+    assert {event["tid"] - 1 for event in units} >= {Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR}
 
 
 def test_no_timeline_without_a_wish(traced: tuple[Generation, Timeline]) -> None:
