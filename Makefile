@@ -69,10 +69,14 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/short_rows.py --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
+	$(BIN)/python benchmarks/search.py --out docs/results
 	$(BIN)/python -m benchmarks.encoder --out docs/results
 	$(BIN)/python benchmarks/decode.py --out docs/results
 	$(BIN)/python -m benchmarks.repeat --out docs/results
 	$(BIN)/python -m benchmarks.gpt2 --out docs/results
+	$(BIN)/python -m benchmarks.architectures --out docs/results
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask]'
+	$(BIN)/python -m benchmarks.sweep --out docs/results
 	$(BIN)/python -m benchmarks.general --out docs/results
 	$(BIN)/python -m benchmarks.pages --out docs/results
 

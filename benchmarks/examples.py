@@ -24,8 +24,9 @@ from gemmule.sw.pages.command_line import commands, examples
 
 HOURS = ("mutate", "synth")
 """Commands whose examples take that long."""
-NEVER = ("cache", "import", "compile", "run model")
-"""Commands whose examples tell of this machine's own files, or delete them, or need a checkpoint (docs/import.md)."""
+NEVER = ("cache", "import", "compile", "run model", "sweep")
+"""Commands whose examples tell of this machine's own files, or delete them, or need a checkpoint (docs/import.md) or
+grid (docs/sweeps.md)."""
 MOST_LINES = 48
 """Of an output; what is longer ends with two dots."""
 

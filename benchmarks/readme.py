@@ -49,7 +49,7 @@ def headline() -> str:
 def numbers() -> str:
     """The table of README.md: what was measured, on what, the value, the command."""
     return table(("what", "taken on", "value", "command, result"),
-                 [*_decoding(), *_fuzzing(), *_utilisation(), *_speed(), _quality()])
+                 [*_decoding(), *_fuzzing(), *_utilisation(), *_speed(), _quality(), _sentences()])
 
 
 def _by(command: str, result: str) -> str:
@@ -155,6 +155,12 @@ def _quality() -> tuple[str, ...]:
             f"all {quality['held_out_bytes']:,} bytes of the files that it did not see",
             f"{target['bits_per_byte_float']:.3f}, {target['bits_per_byte_int8']:.3f}",
             "`make train-small`: [quality](sw/models/small/quality.json)")
+
+
+def _sentences() -> tuple[str, ...]:
+    unseen = next(row for row in load("sentences")["rows"] if (row["setting"], row["sentences"]) == ("int8", "unseen"))
+    return ("rank correlation of similarities in int8 and in float", "all-MiniLM-L6-v2, every two of 64 sentences",
+            f"{unseen['spearman']:.3f}", _by("make sentences", "sentences"))
 
 
 def drafting() -> str:

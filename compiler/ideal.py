@@ -7,25 +7,29 @@ from dataclasses import dataclass
 from gemmule.compiler.ir import Attention, Embedding, Graph, Linear, Norm, Position, Rope
 from gemmule.timing import ceil_div
 
-__all__ = ["Ideal", "ideal"]
+__all__ = ["Ideal", "ideal", "ideal_by_operation"]
 
 
 @dataclass(frozen=True)
 class Ideal:
     """Bytes by purpose, each moved once at its stored width, and multiply-accumulates."""
 
-    weights: int
+    weights: int = 0
     """With int4 scales, column parameters, biases and norms."""
-    kv: int
+    kv: int = 0
     """Cached keys and values read, new ones written."""
-    inputs: int
+    inputs: int = 0
     """Rows of embeddings, positions and angles."""
-    outputs: int
-    macs: int
+    outputs: int = 0
+    macs: int = 0
 
     @property
     def bytes(self) -> int:
         return self.weights + self.kv + self.inputs + self.outputs
+
+    def __add__(self, other: Ideal) -> Ideal:
+        return Ideal(self.weights + other.weights, self.kv + other.kv, self.inputs + other.inputs,
+                     self.outputs + other.outputs, self.macs + other.macs)
 
 
 def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, batch: int = 1) -> Ideal:
@@ -34,32 +38,53 @@ def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, b
     Of each sequence of a batch as many. An encoder takes whole sequences: nothing is cached or left out, and behind its
     layers only first rows count.
     """
-    weights = kv = inputs = macs = 0
-    every = batch * rows
+    return sum(ideal_by_operation(graph, rows, context, wanted=wanted, tokens=tokens, batch=batch).values(), Ideal())
+
+
+def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool,
+                       batch: int = 1) -> dict[str, Ideal]:
+    """The same by operation, all layers together: names without the layer's number."""
+    found: dict[str, Ideal] = {}
+    every, pairs = batch * rows, batch * (rows * context + rows * (rows + 1) // 2)
+    angles = next((node.name for node in graph.nodes if isinstance(node, Rope)), None)
     for node in graph.nodes:
-        if isinstance(node, Linear):
-            taken = batch if node.name in graph.heads else batch * wanted if node.name == graph.output else every
-            if not taken:
-                continue
-            weights += ceil_div(node.depth * node.bits, 8) * node.columns + node.columns * (7 if node.bias else 3)
-            weights += ceil_div(node.depth, node.group) * node.columns if node.group else 0
-            macs += taken * node.depth * node.columns
-        elif isinstance(node, Norm):
-            if (twin := graph.wide_norms.get(node.name)) and graph.by_name[twin].tensors["gamma"] == node.tensors[
-                    "gamma"]:
-                continue  # counted
-            weights += node.columns * (6 if node.mean else 2)
-        elif isinstance(node, Attention) and not node.causal:
-            macs += 2 * node.columns * batch * rows * rows
-        elif isinstance(node, Attention):
-            kv += 2 * node.kv_heads * node.head_dim * batch * (context + rows)
-            macs += 2 * node.columns * batch * (rows * context + rows * (rows + 1) // 2)
-        elif isinstance(node, Embedding | Position):
-            inputs += 2 * node.columns * every
-    ropes = [node for node in graph.nodes if isinstance(node, Rope)]
-    inputs += 4 * ropes[0].head_dim * every if ropes else 0
-    if graph.encoder:
-        given = (batch if graph.heads else every) * graph.by_name[graph.output].columns
-    else:
-        given = batch * wanted * (1 if tokens else graph.vocab)
-    return Ideal(weights, kv, inputs, 2 * given, macs)
+        match node:
+            case Linear():
+                part = _linear(node, batch if node.name in graph.heads else batch * wanted if node.name == graph.output
+                               else every)
+            case Norm() if _counted(graph, node):
+                part = Ideal()
+            case Norm():
+                part = Ideal(weights=node.columns * (6 if node.mean else 2))
+            case Attention() if not node.causal:
+                part = Ideal(macs=2 * node.columns * batch * rows * rows)
+            case Attention():
+                kv = 2 * node.kv_heads * node.head_dim * batch * (context + rows)
+                part = Ideal(kv=kv, macs=2 * node.columns * pairs)
+            case Embedding() | Position():
+                part = Ideal(inputs=2 * node.columns * every)
+            case Rope() if node.name == angles:
+                part = Ideal(inputs=4 * node.head_dim * every)
+            case _:
+                part = Ideal()
+        if node.name == graph.output:
+            given = (batch if graph.heads else every) * node.columns if graph.encoder else batch * wanted * (
+                1 if tokens else graph.vocab)
+            part += Ideal(outputs=2 * given)
+        name = node.name.rpartition(".")[2]
+        found[name] = found.get(name, Ideal()) + part
+    return found
+
+
+def _counted(graph: Graph, node: Norm) -> bool:
+    """Whether its factors are those of another norm, at another width."""
+    twin = graph.wide_norms.get(node.name)
+    return twin is not None and graph.by_name[twin].tensors["gamma"] == node.tensors["gamma"]
+
+
+def _linear(node: Linear, rows: int) -> Ideal:
+    if not rows:
+        return Ideal()
+    weights = ceil_div(node.depth * node.bits, 8) * node.columns + node.columns * (7 if node.bias else 3)
+    weights += ceil_div(node.depth, node.group) * node.columns if node.group else 0
+    return Ideal(weights=weights, macs=rows * node.depth * node.columns)

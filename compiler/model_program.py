@@ -227,7 +227,13 @@ class ModelProgram(Program):
         return np.packbits(bits.reshape(every, -1), axis=1, bitorder="little")
 
     def fill(self, network: Network) -> np.ndarray:
-        """DRAM content (uint8, from ``base_address`` on) of a network with this graph."""
+        """DRAM content (uint8, from ``base_address`` on) of a network with this graph.
+
+        Raises:
+            CompileError: the network has a shape and no numbers.
+        """
+        if network.alike:
+            raise CompileError("a network by shape has no weights: run its program for its time alone")
         dram = np.zeros(self.size, dtype=np.uint8)
         images = [("program", self.image), *([(COMMIT, self.commit.image)] if self.commit else [])]
         if self.general and self.moves:

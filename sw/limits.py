@@ -8,11 +8,11 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS",
-    "DRAFTS_DEFAULT", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING", "MINUTES",
-    "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS",
-    "SEARCHES",     "SEED", "SEEDS", "SIZE", "SMALL", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
-    "check_choice", "new_tokens", "resolve_pair",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT",
+    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
+    "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
+    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -22,6 +22,12 @@ DATAFLOWS = ("ws", "os")
 SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
+ARCHITECTURES = (
+    "bert-base", "bert-large", "gpt2", "gpt2-medium", "gpt2-xl", "opt-125m", "opt-1.3b", "opt-6.7b", "tinyllama-1.1b",
+    "phi-1.3b", "open-llama-7b", "llama-68m", "llama-2-7b", "mistral-7b")
+ENGINES = ("local", "ray", "dask")
+SWEPT = ("seq", "rows", "layers", "hidden")
+"""What `gemmule run arch --sweep` can change."""
 METHODS_OF_ROUNDING = ("nearest", "second-order")
 LENGTHS = ("constant", "heuristic", "confidence", "cost")
 ADAPTIVE_MOST = 8

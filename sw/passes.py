@@ -12,12 +12,13 @@ from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.ideal import Ideal, ideal
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.kernels.attention import CACHE
-from gemmule.compiler.kernels.virtual import STATIC, WEIGHTS
+from gemmule.compiler.kernels.virtual import HEAD_WEIGHTS, STATIC, WEIGHTS
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import NO_DRAM, Step
 from gemmule.isa import CONTROL, Command, Unit
 from gemmule.resolve import FAULTS
 from gemmule.sim.result import Result
+from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device import Device, DeviceError, open_device
 
@@ -32,9 +33,10 @@ class Runs:
 
     def __init__(self, program: ModelProgram | EncoderProgram, network: Network, backend: str, seed: int,
                  timing_only: bool) -> None:
-        self.network, self.timing_only = network, timing_only
+        self.network, self.timing_only, self._program = network, timing_only, program
         self._commands = program.commands
-        self._weights = {register for register, name in program.bases.items() if name in (WEIGHTS, STATIC)}
+        self._weights = {register for register, name in program.bases.items()
+                         if name in (WEIGHTS, HEAD_WEIGHTS, STATIC)}
         self.random = np.random.default_rng(seed)
         self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size)
         self.interpreter, self.equal = IntegerInterpreter(network), True
@@ -64,6 +66,10 @@ class Runs:
         self.macs += needed.macs
         self.results.append(result)
 
+    def layers(self) -> list[dict[str, int]]:
+        """Cycles of each layer, all passes together."""
+        raise NotImplementedError
+
     @property
     def cycles(self) -> int:
         return sum(int(result.cycles) for result in self.results)
@@ -74,24 +80,49 @@ class Runs:
         return {name: sum(result.dram_bytes[name] for result in self.results) for name in self.results[0].dram_bytes}
 
     def operators(self) -> list[dict[str, Any]]:
-        """By operation of a layer, or of none: cycles in which its commands ran, bytes of weights and parameters."""
-        found: dict[str, dict[str, int]] = {}
+        """By operation of a layer, or of none: cycles, those in which its commands ran, bytes of weights.
+
+        ``cycles``: from the end of the operation before to its own, loads aside; they add up to all.
+        """
         commands = self._commands
+        names = [_operation(command) for command in commands]
+        known = list(dict.fromkeys(name for name, command in zip(names, commands) if command.unit != CONTROL))
+        number = np.array([known.index(name) if name in known else 0 for name in names])
+        units = np.array([int(command.unit) for command in commands])
+        fixed = np.array([
+            command.fields["bytes"] * command.fields["rows_cap"]
+            if command.unit is Unit.LOAD and (
+                not command.fields.get("rows_reg", 0) or command.fields.get("base", 0) in self._weights)
+            else 0 for command in commands])
+        total = np.zeros((4, len(known)))
         for result in self.results:
-            for place, issue, finish in zip(result.places, result.issue, result.finish, strict=True):
-                command = commands[place]
-                if command.unit == CONTROL or issue < 0:
-                    continue
-                part = found.setdefault(_operation(command), dict.fromkeys(
-                    ("matrix_cycles", "vector_cycles", "weight_bytes"), 0))
-                if command.unit is Unit.MATRIX:
-                    part["matrix_cycles"] += int(finish - issue)
-                elif command.unit is Unit.VECTOR:
-                    part["vector_cycles"] += int(finish - issue)
-                elif command.unit is Unit.LOAD and finish > issue + 1 and (  # not of an empty block
-                        not command.fields.get("rows_reg", 0) or command.fields.get("base", 0) in self._weights):
-                    part["weight_bytes"] += command.fields["bytes"] * command.fields["rows_cap"]
-        return [{"name": name, **part} for name, part in found.items() if any(part.values())]
+            ran = (result.issue >= 0) & (units[result.places] != CONTROL)
+            places, took = result.places[ran], (result.finish - result.issue)[ran]
+            of, unit = number[places], units[places]
+            later = unit != Unit.LOAD
+            ends = np.maximum.accumulate(result.finish[ran][later])
+            ends[-1:] = result.cycles
+            spent = np.diff(ends, prepend=0)
+            moves = took > 1  # an empty block's does not
+            total += [np.bincount(of[chosen], weight, len(known)) for chosen, weight in (
+                (later, spent), (unit == Unit.MATRIX, took[unit == Unit.MATRIX]),
+                (unit == Unit.VECTOR, took[unit == Unit.VECTOR]), (moves, fixed[places][moves]))]
+        rows = total.astype(np.int64).T.tolist()
+        keys = ("cycles", "matrix_cycles", "vector_cycles", "weight_bytes")
+        return [{"name": name, **dict(zip(keys, row))} for name, row in zip(known, rows, strict=True) if any(row)]
+
+    def record(self) -> dict[str, Any]:
+        """What all passes took, for ``--json``."""
+        config, program = self._program.config, self._program
+        ideal_cycles = roofline_cycles(self.ideal_bytes, config)
+        return {
+            "passes": len(self.results), "commands": sum(len(result.issue) for result in self.results),
+            "program_commands": len(program.commands), "program_bytes": len(program.image), "cycles": self.cycles,
+            "milliseconds": self.cycles / config.host.clock_mhz / 1000,
+            "utilization": self.macs / (self.cycles * config.dim ** 2), "roofline_cycles": ideal_cycles,
+            "roofline_fraction": ideal_cycles / self.cycles, "dram_bytes": sum(self.moved.values()),
+            "dram_bytes_by_purpose": self.moved, "layers": self.layers(), "operators": self.operators(),
+            "scores": "kept" if getattr(program, "keeps_scores", True) else "computed twice"}
 
     def __enter__(self) -> Self:
         return self

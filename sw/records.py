@@ -194,6 +194,7 @@ class OperatorOfModel(BaseModel):
     """One operation, in all layers."""
 
     name: str
+    cycles: int = Field(description="from the end of the operation before to its own; they add up to all")
     matrix_cycles: int = Field(description="in which its matrix commands ran")
     vector_cycles: int
     weight_bytes: int = Field(description="of weights and parameters that it loaded")
@@ -226,6 +227,144 @@ class RunModel(Record):
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
+
+
+class OperatorByShape(OperatorOfModel):
+    """One operation, and what it needs."""
+
+    macs: int
+    network_bytes: int = Field(description="weights, KV, inputs and outputs once, from the network alone")
+
+
+class SweepPoint(BaseModel):
+    """One length of a sweep: what `gemmule run arch` says of it, in short."""
+
+    value: int
+    phase: Literal["prefill", "decode", "encode"]
+    cycles: int
+    milliseconds: float
+    macs: int
+    network_bytes: int
+    operations_per_byte: float = Field(description="two a multiply-accumulate, over network_bytes")
+    utilization: float
+    roofline_fraction: float
+    parameters: int
+    cycles_per_token: float
+    cycles_by_operator: dict[str, int]
+
+
+class RunArch(Record):
+    """`gemmule run arch`: passes of a known architecture, by shape alone."""
+
+    architecture: str
+    source: str = Field(description="where its config.json stands")
+    parameters: int = Field(description="numbers of all tensors that the network reads, a tied head once")
+    network_layers: int
+    phase: Literal["prefill", "decode", "encode"]
+    seq: int = Field(description="cached positions of decode, tokens of prefill")
+    rows: int = Field(description="new rows of a pass, of each sequence")
+    batch: int = Field(description="sequences of a pass")
+    bits: Literal["int8", "int4"]
+    head_bits: Literal["int8", "int4"]
+    group: int = Field(description="rows of depth that share an int4 scale; 0: none")
+    context: int = Field(description="most positions that the program takes")
+    effort: int
+    passes: int
+    commands: int = Field(description="that ran")
+    program_commands: int
+    program_bytes: int
+    compile_seconds: float
+    simulation_seconds: float = Field(description="of all passes, warm")
+    clock_mhz: int
+    cycles: int
+    host_cycles: int = Field(description="launches and steps of the host, beside cycles")
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    tokens_per_second: float = Field(description="new rows over cycles and host_cycles at clock_mhz")
+    macs: int
+    network_bytes: int = Field(description="weights, KV, inputs and outputs once, from the network alone")
+    utilization: float = Field(description="MACs over cycles times MACs a cycle")
+    roofline_cycles: float = Field(description="cycles of network_bytes at peak bandwidth outside refresh")
+    roofline_fraction: float
+    dram_bytes: int
+    dram_bytes_by_purpose: dict[str, int]
+    scores: Literal["kept", "computed twice"]
+    layers: list[LayerOfModel]
+    operators: list[OperatorByShape]
+    sweep: list[SweepPoint] | None = Field(description="with --sweep: decode and prefill of each value")
+
+
+class SweepRow(BaseModel):
+    """One point; numbers are null where it has an error."""
+
+    run: str
+    config: dict[str, Any] = Field(description="fields that the sweep sets, and `config`, which has the others")
+    workload: dict[str, Any]
+    config_sha256: str | None = Field(description="of all fields; null where they break a rule")
+    name: str = Field(description="of the workload")
+    error: str | None
+    mesh: int | None = Field(description="multipliers")
+    memory_bits: int | None = Field(description="of scratchpad and accumulator")
+    cycles: int | None
+    milliseconds: float | None
+    utilization: float | None
+    roofline_fraction: float | None
+    dram_bytes: int | None
+    macs: int | None
+    seconds: float = Field(description="that the point took, compilation included")
+    version: str
+    finished: str = Field(description="UTC")
+    pareto: bool = Field(description="no other point of its workload beats it in cycles and cost")
+
+
+class SweepOutput(Record):
+    """`gemmule sweep`: a grid of configurations with workloads."""
+
+    file: str
+    db: str
+    run: str
+    engine: Literal["local", "ray", "dask"]
+    jobs: int
+    cost: Literal["mesh", "memory_bits"]
+    points: int
+    evaluated: int = Field(description="of them by this command; the others were there")
+    rows: list[SweepRow]
+    differing: list[dict[str, Any]] | None = Field(description="with --compare: points whose cycles or errors differ")
+
+
+class MemoryOfDevice(BaseModel):
+    """One memory."""
+
+    name: str
+    bytes: int
+    rows: int | None
+    banks: int
+    read_bytes_per_cycle: float = Field(description="all ports together")
+    write_bytes_per_cycle: float
+
+
+class NetworkThatFits(BaseModel):
+    """A known architecture on this device, int8."""
+
+    name: str
+    parameters: int
+    weight_bytes: int | None = Field(description="with column parameters; null: no importer reads it")
+    kv_bytes_per_position: int | None = Field(description="of the cache, heads padded to whole rows")
+    tokens_per_second_at_most: float | None = Field(description="the roofline's, behind no context")
+    context: int = Field(description="the longest; 0: it does not fit")
+    limit: str = Field(description="what the context is limited by, or why it does not fit")
+
+
+class Info(Record):
+    """`gemmule info`: a device's sizes."""
+
+    clock_mhz: int
+    macs_per_cycle: int
+    macs_per_second: float
+    dram_bytes_per_cycle: float = Field(description="outside refresh")
+    dram_bytes_per_second: float
+    ridge_macs_per_byte: float
+    memories: list[MemoryOfDevice]
+    networks: list[NetworkThatFits] | None = Field(description="null with --no-networks")
 
 
 class CompileModel(Record):
@@ -421,8 +560,9 @@ class CacheClear(Record):
 
 RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "bench": Bench, "import": Import, "compile": CompileModel, "run-gemm": RunGemm,
-    "run-model": RunModel, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth,
-    "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
+    "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "info": Info, "cosim": Cosim, "fuzz": Fuzz,
+    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
+    "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

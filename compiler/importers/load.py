@@ -8,7 +8,7 @@ from typing import Any
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.bert import BERT
 from gemmule.compiler.importers.config import read_config
-from gemmule.compiler.importers.family import Family
+from gemmule.compiler.importers.family import Blueprint, Family
 from gemmule.compiler.importers.gpt2 import GPT2
 from gemmule.compiler.importers.llama import LLAMA
 from gemmule.compiler.importers.opt import OPT
@@ -17,7 +17,7 @@ from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
 from gemmule.io.reading import named, shown
 
-__all__ = ["FAMILIES", "end_tokens", "load_network"]
+__all__ = ["FAMILIES", "describe", "end_tokens", "load_network"]
 
 FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT)
 """Every importer; another family is one more file and its name here."""
@@ -39,6 +39,17 @@ def _family(config: dict[str, Any]) -> tuple[Family, str]:
             raise CompileError(f"architectures names {shown(name)}; supported of model_type {model_type}: "
                                f"{', '.join(family.architectures)}")
     return family, model_type
+
+
+def describe(config: dict[str, Any], names: frozenset[str]) -> tuple[Family, Blueprint]:
+    """The importer of a config and the network that it describes; ``names``: tensors that are stored.
+
+    Raises:
+        CompileError: no importer knows it, or not what a key asks for; the message names the key.
+    """
+    family, model_type = _family(config)
+    rest = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    return family, family.describe(model_type, rest, names)
 
 
 def end_tokens(folder: str | Path, vocab: int) -> tuple[int, ...]:
@@ -72,9 +83,7 @@ def load_network(folder: str | Path) -> Network:
     config = read_config(at)
     shards = open_shards(folder)
     try:
-        family, model_type = _family(config)
-        rest = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
-        plan = family.describe(model_type, rest, frozenset(shards.tensors))
+        family, plan = describe(config, frozenset(shards.tensors))
         if plan.architecture and plan.architecture not in (config.get("architectures") or [plan.architecture]):
             raise CompileError(f"architectures must be [{plan.architecture!r}], of which the tensors are those, not "
                                f"{shown(config['architectures'])}")

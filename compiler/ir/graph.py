@@ -192,6 +192,8 @@ class Network:
 
     graph: Graph
     weights: Mapping[str, np.ndarray]
+    alike: bool = False
+    """Layers have equal numbers in all but their weights' bytes, which are never asked for: a network by shape."""
 
     def tensor(self, node: Node, role: str) -> np.ndarray:
         """The tensor of a role of a node."""

@@ -15,13 +15,27 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.constants import ColumnRows, Weights
 from gemmule.compiler.kernels.layout import Span
-from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, WEIGHTS, At, Bank, Buffer, Builder, rotation
+from gemmule.compiler.kernels.virtual import (
+    HEAD_WEIGHTS,
+    NO_DYN,
+    STATIC,
+    WEIGHTS,
+    At,
+    Bank,
+    Buffer,
+    Builder,
+    rotation,
+)
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import Dyn, Length, MatrixFlag, Unit
 from gemmule.timing import ceil_div
 
 __all__ = ["Ring", "Tile", "between", "linear_tiles"]
+
+
+MOST_OFFSET = (1 << 32) - 1
+"""Of a command's DRAM rows from where its base register points."""
 
 
 class Ring:
@@ -171,7 +185,8 @@ def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: 
     slot, groups = ring.take(), len(columns) // dim
     tiles = [Weights(node, columns, piece.span.columns[piece.first * dim:(piece.first + piece.tiles) * dim], form,
                      form.rows(config, piece.tiles) * groups * dim) for piece in pieces]
-    b.load_constants(WEIGHTS, tiles, At(slot), f"{node.name}: weights")
+    far = node.layer is None and b.sizes.get(WEIGHTS, 0) + node.columns * node.depth > MOST_OFFSET
+    b.load_constants(HEAD_WEIGHTS if far else WEIGHTS, tiles, At(slot), f"{node.name}: weights")
     shared = ({MatrixFlag.B_INT4} if form.bits == 4 else set()) | ({MatrixFlag.GROUP_SCALES} if form.group else set())
     at = 0
     for piece, tile in zip(pieces, tiles, strict=True):

@@ -20,14 +20,16 @@ from gemmule.isa import Command, Dyn, Length, Unit
 from gemmule.operands import Memory
 
 __all__ = [
-    "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop", "Registers",
-    "SetDisplacement", "Step", "Value", "leaves", "rotation",
+    "HEAD_WEIGHTS", "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop",
+    "Registers", "SetDisplacement", "Step", "Value", "leaves", "rotation",
 ]
 
 
 NO_DYN = (Dyn.NONE, 0, 0)
 WEIGHTS = "weights"
-"""Region of what streams."""
+"""Region of what streams: the layers' weights."""
+HEAD_WEIGHTS = "head weights"
+"""Region of the head's, where offsets of 32 bits do not reach beyond the layers'."""
 STATIC = "static"
 """Region of what is small and stays: column parameters, gamma, tables."""
 
@@ -260,12 +262,20 @@ class Builder:
         """
         key = (region, *(content.key for content in contents))
         if key not in self.placed:
-            align = self.config.dim if region == STATIC else max(self.config.burst_bytes, 64)
-            at = self.placed[key] = -(-self.sizes.get(region, 0) // align) * align
+            at = self.placed[key] = self._aligned(region, self.sizes.get(region, 0))
             for content in contents:
                 self.constants.setdefault(region, []).append((at, content))
                 at = self.sizes[region] = at + content.size
         return self.placed[key]
+
+    def _aligned(self, region: str, size: int) -> int:
+        align = self.config.dim if region == STATIC else max(self.config.burst_bytes, 64)
+        return -(-size // align) * align
+
+    def leave_room(self, before: Mapping[str, int], copies: int) -> None:
+        """Let each region grow ``copies`` times more by what it has grown by since it had the sizes ``before``."""
+        for region, size in before.items():
+            self.sizes[region] += copies * (self._aligned(region, self.sizes[region]) - self._aligned(region, size))
 
     def reserve(self, region: str, size: int) -> None:
         """A region without content of the network."""

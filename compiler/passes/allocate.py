@@ -171,8 +171,8 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
              before: Past = ()) -> Mapping[Buffer, int]:
     """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
 
-    ``early``: as of :func:`lifetimes`. ``before``: scratchpad rows that items before these used, which are rather taken
-    late.
+    ``early``: as of :func:`lifetimes`; then what does not fit one after another is packed. ``before``: scratchpad rows
+    that items before these used, which are rather taken late.
 
     Raises:
         CompileError: they do not fit; the message names the first that does not.
@@ -198,8 +198,7 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
             at += size
         else:
             return found | parts
-    packed = _packed(classes, config, unit, list(before))
-    if packed:
+    if early and (packed := _packed(classes, config, unit, list(before))):
         return found | packed
     whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
                   _Range(0, config.spm_rows, config.spm_bank_rows, before=before))

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from gemmule.compiler.kernels.attention import CACHE, OLD
-from gemmule.compiler.kernels.virtual import STATIC, WEIGHTS, Buffer, Item, Loop, SetDisplacement, Step, leaves
+from gemmule.compiler.kernels.virtual import (
+    HEAD_WEIGHTS,
+    STATIC,
+    WEIGHTS,
+    Buffer,
+    Item,
+    Loop,
+    SetDisplacement,
+    Step,
+    leaves,
+)
 from gemmule.config import Config
 from gemmule.isa import MoveFlag, Unit
 
@@ -19,13 +29,14 @@ __all__ = ["Rule", "hoist"]
 
 LATE = 1.5
 """Exponent by which loads between those of cached rows gather at the end: behind the last one most has to be hidden."""
+STREAMS = (WEIGHTS, HEAD_WEIGHTS)
 
 
 @dataclass(frozen=True)
 class Rule:
     """Which loads move, and how far; what it is by default is for decoders."""
 
-    regions: tuple[str, ...] = (WEIGHTS, STATIC, OLD)
+    regions: tuple[str, ...] = (*STREAMS, STATIC, OLD)
     """Those of which no launch changes anything."""
     ahead: int = 0
     """Loads by which what needs one may stand further behind it than the unit's queue reaches."""
@@ -69,7 +80,7 @@ def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
     latest = gathered = -1
     for i, item in enumerate(items):
         if isinstance(item, Step) and item.unit is Unit.LOAD and item.region in rule.regions:
-            latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region == WEIGHTS else -1,
+            latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region in STREAMS else -1,
                          *(touched.get(buffer, -1) for buffer in item.buffers))
             found.append(_Load(i, _behind_stores(items, latest) if rule.behind_stores else latest))
         elif isinstance(item, Step) and item.unit is Unit.LOAD and item.region != CACHE:

@@ -32,6 +32,10 @@ from gemmule.isa import Length
 __all__ = ["Lowered", "lower"]
 
 
+WRITTEN = 2
+"""Layers that tell how far each region moves from layer to layer."""
+
+
 @dataclass(frozen=True)
 class Lowered:
     """What the kernels write for one pass: before the layers, layer by layer, behind them."""
@@ -43,6 +47,8 @@ class Lowered:
     """Of a greedy loop, before the first turn."""
     rolled: bool
     """Equal layers become one body."""
+    copies: int
+    """Further layers like the last one, which are not written: they only make the body's turns."""
     builder: Builder
     """Holds the contents of DRAM."""
 
@@ -82,13 +88,20 @@ class _Lowering:
         """All operators, layers apart."""
         self._begin(operators)
         parts: list[tuple[int | None, list[Item]]] = []
+        once = self.b.network.alike and self.mapping.rolled
+        copies = max(0, self.b.network.graph.layers - WRITTEN) if once else 0
         for layer, group in groupby(operators, _layer):
             self.ring.rewind()  # so that equal layers use the same buffers
+            if once and layer is not None and layer >= WRITTEN:
+                continue
+            sizes = dict(self.b.sizes)
             if self.general and layer is None and self.layers:
                 self._answers(self.general, list(group))
             else:
                 for operator in group:
                     self._operator(operator)
+            if layer == WRITTEN - 1:
+                self.b.leave_room(sizes, copies)
             parts.append((layer, self.b.items))
             self.b.items = []
         if self.b.looped:
@@ -101,7 +114,7 @@ class _Lowering:
         return Lowered(
             before=[item for _, items in parts[:first] for item in items], layers=layers,
             behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b, once=self.once,
-            rolled=self.mapping.rolled)
+            rolled=self.mapping.rolled, copies=copies)
 
     def _operator(self, operator: Operator) -> None:
         match operator:

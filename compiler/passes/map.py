@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.whole_attention import WholeMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Choice", "Mapping", "choices", "default_rows", "mappings"]
+__all__ = ["Choice", "Mapping", "choices", "default_rows", "mappings", "most_rows"]
 
 BLOCKS = (128, 64, 32, 16, 8, 4)
 """Cached positions of a block."""
@@ -104,18 +104,20 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
                 rolled=not (in_place and graph.layers <= MOST_UNROLLED), tokens=tokens)
 
 
-def default_rows(graph: Graph, config: Config) -> int:
-    """New rows of a launch where nobody asks for a number: up to 16, a power of two.
-
-    Rather half, if attention then takes whole contexts, which is a quarter fewer cycles of a small model's pass; or
-    half or a quarter, if the scores of the whole context then stay in the accumulator: keys are read once.
-    """
+def most_rows(graph: Graph, config: Config) -> int:
+    """New rows of a launch at most where nobody asks for a number: up to 16, a power of two."""
     node = graph.attentions[0]
     most = max(1, min(MOST_ROWS, min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads))
-    most = 1 << most.bit_length() - 1
-    for rows in (most, most // 2):
-        if rows and next(_whole(node, config, rows, graph.whole_positions, 0), None):
-            return rows
+    return 1 << most.bit_length() - 1
+
+
+def default_rows(graph: Graph, config: Config) -> int:
+    """New rows of a launch where nobody asks for a number.
+
+    Rather half or a quarter of the most, if the scores of the whole context then stay in the accumulator: keys are read
+    once.
+    """
+    node, most = graph.attentions[0], most_rows(graph, config)
     for rows in (most, most // 2, most // 4):
         first = next(_blocks(node, config, rows, graph.whole_positions), None) if rows else None
         if first and first.keep:

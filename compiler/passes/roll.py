@@ -42,16 +42,21 @@ class _UnequalError(Exception):
     """Layers that cannot be one body."""
 
 
-def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0) -> list[Item]:
+def roll(layers: Sequence[Sequence[Item]], config: Config, reserved: int = 0, copies: int = 0) -> list[Item]:
     """Items that do what the layers do one after another: a body if they are equal, else as they stand.
 
-    ``reserved``: words at the end of the parameter memory that others have.
+    ``reserved``: words at the end of the parameter memory that others have. ``copies``: further layers that go on like
+    the last one.
+
+    Raises:
+        CompileError: with ``copies``, the layers are not equal.
     """
     if len(layers) > 1:
         try:
-            return _Roller(layers, config.parameter_words - reserved).run()
+            return _Roller(layers, config.parameter_words - reserved, copies).run()
         except _UnequalError:
-            pass
+            if copies:
+                raise CompileError("layers of a network by shape must be equal, and these are not") from None
     return [item for layer in layers for item in layer]
 
 
@@ -92,9 +97,9 @@ class _Numbers:
 
 
 class _Roller:
-    def __init__(self, layers: Sequence[Sequence[Item]], words: int) -> None:
+    def __init__(self, layers: Sequence[Sequence[Item]], words: int, copies: int = 0) -> None:
         """``words`` of the parameter memory may be taken."""
-        self.layers, self.words = layers, words
+        self.layers, self.words, self.count = layers, words, len(layers) + copies
         walked = [list(_walk(layer)) for layer in layers]
         if len({len(items) for items in walked}) != 1:
             raise _UnequalError
@@ -141,7 +146,7 @@ class _Roller:
         ``word``: the launch says which layers, and words from this one on where they begin.
         """
         body = list(self._body(self.layers[0], inside=False))
-        count, used = len(self.layers), 2 * len(self.places)
+        count, used = self.count, 2 * len(self.places)
         halves = [0] * (used * count)
         for scalings, at in self.places.items():
             for i, pair in enumerate(scalings):

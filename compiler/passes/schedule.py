@@ -27,7 +27,7 @@ def schedule(lowered: Lowered, config: Config) -> list[Item]:
     joined = [join(layer, config) for layer in lowered.layers]
     behind = join(lowered.behind, config)
     if lowered.rolled:
-        layers = roll([hoist(layer, config) for layer in joined], config, batch_words(batch))
+        layers = roll([hoist(layer, config) for layer in joined], config, batch_words(batch), lowered.copies)
     else:
         layers = [item for layer in joined for item in layer]
     return [*contexts(config, [0] * batch), *hoist([*lowered.before, *layers, *behind], config)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -58,6 +58,7 @@ def _part(record: type[BaseModel], where: tuple[int | str, ...]) -> type[BaseMod
     """The record that holds the last name of ``where``."""
     for part in where[:-1]:
         field = record.model_fields.get(str(part))
-        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            record = field.annotation
+        for kind in (field.annotation, *get_args(field.annotation)) if field is not None else ():
+            if isinstance(kind, type) and issubclass(kind, BaseModel):  # itself, or what a list is of
+                record = kind
     return record

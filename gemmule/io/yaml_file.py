@@ -3,7 +3,8 @@
 Mappings of names to integers, ``true`` or ``false``, text, or mappings of the same. What YAML 1.1 and 1.2 read
 differently is refused, not guessed: ``010`` (8 or 10), ``1:30`` (90 or text), ``1_000``, ``0x10``, ``yes``, dates.
 So is what a configuration does not need and a stranger could misuse: anchors and aliases, tags, merge keys, lists,
-several documents, a key twice. The file is read as events, so that nothing grows beyond it.
+several documents, a key twice. The file is read as events, so that nothing grows beyond it. Where a reader asks
+for ``lists``, a value may be a list of such values; lists in lists are refused.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class YamlFile:
     lines: dict[str, int] = field(default_factory=dict)
 
 
-def read_yaml(path: str | Path) -> YamlFile:
-    """Read a file of at most 64 KiB.
+def read_yaml(path: str | Path, *, lists: bool = False) -> YamlFile:
+    """Read a file of at most 64 KiB; with ``lists`` values may be lists, whose entries have lines as ``name.0``.
 
     Raises:
         ReadError: it cannot be read or is not of the kind above.
@@ -56,7 +57,7 @@ def read_yaml(path: str | Path) -> YamlFile:
     lines: dict[str, int] = {}
     try:
         stream = iter(yaml.parse(text, Loader=yaml.SafeLoader))
-        return YamlFile(_document(stream, lines), lines)
+        return YamlFile(_document(stream, lines, lists), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ReadError(f"not YAML: {brief(error.problem or '', 120)}", mark.line + 1 if mark else None) from None
@@ -78,7 +79,7 @@ def _refuse(event: events.Event, text: str) -> ReadError:
     return ReadError(text, _line(event))
 
 
-def _document(stream: Iterator[events.Event], lines: dict[str, int]) -> dict[str, Any]:
+def _document(stream: Iterator[events.Event], lines: dict[str, int], lists: bool) -> dict[str, Any]:
     """The one mapping of the one document."""
     values: dict[str, Any] | None = None
     for event in stream:
@@ -86,7 +87,7 @@ def _document(stream: Iterator[events.Event], lines: dict[str, int]) -> dict[str
             raise _refuse(event, "a second document begins; keep one")
         if isinstance(event, events.MappingStartEvent):
             _plain(event)
-            values = _mapping(stream, "", lines, 1)
+            values = _mapping(stream, "", lines, 1, lists)
         elif isinstance(event, events.NodeEvent):
             _plain(event)
             what = "a list" if isinstance(event, events.SequenceStartEvent) else shown(getattr(event, "value", ""))
@@ -105,7 +106,8 @@ def _plain(event: events.NodeEvent) -> None:
         raise _refuse(event, f"tags such as {tag} are not taken: write the plain value")
 
 
-def _mapping(stream: Iterator[events.Event], above: str, lines: dict[str, int], depth: int) -> dict[str, Any]:
+def _mapping(stream: Iterator[events.Event], above: str, lines: dict[str, int], depth: int,
+             lists: bool) -> dict[str, Any]:
     """The fields up to the mapping's end."""
     found: dict[str, Any] = {}
     for event in stream:
@@ -123,15 +125,34 @@ def _mapping(stream: Iterator[events.Event], above: str, lines: dict[str, int], 
         value = next(stream)
         assert isinstance(value, events.NodeEvent)
         _plain(value)
-        if isinstance(value, events.SequenceStartEvent):
+        if not isinstance(value, events.SequenceStartEvent):
+            found[key] = _value(value, stream, name, lines, depth, lists)
+            continue
+        if not lists:
             raise _refuse(value, f"{shown(name)[1:-1]} must be one value, not a list")
-        if isinstance(value, events.MappingStartEvent):
-            if depth == MOST_DEPTH:
-                raise _refuse(value, f"fields must be nested at most {MOST_DEPTH} deep")
-            found[key] = _mapping(stream, f"{name}.", lines, depth + 1)
-        elif isinstance(value, events.ScalarEvent):
-            found[key] = _scalar(value, shown(name)[1:-1])
+        found[key] = []
+        for entry in stream:
+            if isinstance(entry, events.SequenceEndEvent):
+                break
+            assert isinstance(entry, events.NodeEvent)
+            _plain(entry)
+            if isinstance(entry, events.SequenceStartEvent):
+                raise _refuse(entry, f"{shown(name)[1:-1]} must be a list of values, not of lists")
+            at = f"{name}.{len(found[key])}"
+            lines[at] = _line(entry)
+            found[key].append(_value(entry, stream, at, lines, depth, lists))
     return found
+
+
+def _value(event: events.NodeEvent, stream: Iterator[events.Event], name: str, lines: dict[str, int], depth: int,
+           lists: bool) -> Any:
+    """A mapping or a scalar."""
+    if isinstance(event, events.MappingStartEvent):
+        if depth == MOST_DEPTH:
+            raise _refuse(event, f"fields must be nested at most {MOST_DEPTH} deep")
+        return _mapping(stream, f"{name}.", lines, depth + 1, lists)
+    assert isinstance(event, events.ScalarEvent)
+    return _scalar(event, shown(name)[1:-1])
 
 
 def _scalar(event: events.ScalarEvent, name: str) -> int | bool | str:

@@ -20,6 +20,8 @@ COMMANDS = {
     "import": "Quantise a Hugging Face checkpoint for the device.",
     "compile": "Compile an imported model; say what every pass made.",
     "run": "Run a workload on the device.",
+    "sweep": "Run workloads on many configurations; keep every point.",
+    "info": "Show a device's sizes and bandwidths, and what fits.",
     "cosim": "Run one program on RTL and model; compare everything.",
     "fuzz": "Compare RTL and model on random programs.",
     "mutate": "Plant faults in the RTL; count those that are noticed.",

@@ -105,7 +105,7 @@ def model(
         passes = decoded
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
-    record = _record(device, program, passes) | {
+    record = passes.record() | {
         "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend, "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
@@ -124,21 +124,6 @@ def _phase(phase: str, encoder: bool, file: str) -> str:
         raise InputError(f"--phase must be {'encode' if encoder else 'prefill or decode'} for {file}, "
                          f"{'an encoder' if encoder else 'a decoder'}, not {phase}")
     return phase
-
-
-def _record(device: Config, program: ModelProgram | EncoderProgram,
-            passes: Passes | EncoderPasses) -> dict[str, Any]:
-    from gemmule.sim.roofline import roofline_cycles
-
-    ideal = roofline_cycles(passes.ideal_bytes, device)
-    return {
-        "passes": len(passes.results), "commands": sum(len(result.issue) for result in passes.results),
-        "program_commands": len(program.commands), "program_bytes": len(program.image), "cycles": passes.cycles,
-        "milliseconds": passes.cycles / device.host.clock_mhz / 1000,
-        "utilization": passes.macs / (passes.cycles * device.dim ** 2), "roofline_cycles": ideal,
-        "roofline_fraction": ideal / passes.cycles, "dram_bytes": sum(passes.moved.values()),
-        "dram_bytes_by_purpose": passes.moved, "layers": passes.layers(), "operators": passes.operators(),
-        "scores": "kept" if getattr(program, "keeps_scores", True) else "computed twice"}
 
 
 def _print(out: Output, device: Config, r: dict[str, Any]) -> None:

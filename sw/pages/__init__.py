@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from gemmule.sw.pages.architectures import architectures_page
 from gemmule.sw.pages.code_map import code_map_page
 from gemmule.sw.pages.command_line import command_line_page
 from gemmule.sw.pages.configuration import configuration_page
@@ -24,6 +25,7 @@ from gemmule.sw.records import RECORDS
 __all__ = ["PAGES"]
 
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/architectures.md": architectures_page,
     "docs/code-map.md": code_map_page,
     "docs/command-line.md": command_line_page,
     "docs/configuration.md": configuration_page,

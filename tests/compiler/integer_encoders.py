@@ -45,7 +45,7 @@ class EncoderSizes:
     labels: int = 0
     bits: int = 8
     group: int = 0
-    shared: bool = True
+    shared: bool = False
 
 
 def _norms(make: Maker, name: str, x: str, layer: int | None, shared: bool) -> tuple[str, str]:

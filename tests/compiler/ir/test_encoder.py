@@ -67,7 +67,7 @@ def encoded(network: Network, i: int, narrow: np.ndarray, wide: np.ndarray) -> t
 
 
 def test_layers_by_the_arithmetic_alone() -> None:
-    network = random_encoder(EncoderSizes(), 3)
+    network = random_encoder(EncoderSizes(shared=True), 3)
     found = values(network, Rows.chain(drawn(1, 17)))
     narrow, wide = found["norm"], found["norm.wide"]
     assert narrow.std() > 20
@@ -80,9 +80,9 @@ def test_layers_by_the_arithmetic_alone() -> None:
 
 def test_factors_of_their_own() -> None:
     """Each width is its own norm of the same sum."""
-    network = random_encoder(EncoderSizes(shared=False), 3)
+    network = random_encoder(EncoderSizes(), 3)
     graph = network.graph
-    assert graph.wide_norms == random_encoder(EncoderSizes(), 3).graph.wide_norms
+    assert graph.wide_norms == random_encoder(EncoderSizes(shared=True), 3).graph.wide_norms
     assert len(graph.wide_norms) == 5
     found = values(network, Rows.chain(drawn(1, 9)))
     for wide, narrow in graph.wide_norms.items():
