@@ -10,7 +10,9 @@ the cache.
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,8 @@ from gemmule.config import Config, load_config
 
 PROBLEMS = [
     ("tiny", 1, "20x33x17", 8, 0), ("tiny", 1, "16x64x64", 8, 0), ("tiny", 1, "1x64x128", 8, 0),
-    ("tiny", 1, "33x40x50", 4, 0), ("tiny", 4, "40x64x64", 8, 0), ("edge", 1, "16x128x256", 8, 0),
-    ("edge", 1, "1x256x512", 8, 0), ("edge", 1, "64x96x96", 8, 0), ("base", 1, "64x128x256", 8, 0),
+    ("tiny", 4, "12x32x48", 8, 0), ("tiny", 4, "40x64x64", 8, 0), ("edge", 1, "16x64x128", 8, 0),
+    ("edge", 1, "16x128x256", 8, 0), ("edge", 1, "1x256x512", 8, 0), ("base", 1, "32x64x128", 8, 0),
     ("base", 1, "1x256x1024", 8, 0), ("base", 1, "16x256x256", 4, 64), ("base", 8, "64x128x128", 8, 0),
 ]
 """Preset, cycles of a beat of its DRAM, shape, bits of weights and the depth that shares a scale."""
@@ -36,16 +38,16 @@ def device(preset: str, beat: int) -> Config:
     if beat == config.dram.beat_cycles:
         return config
     return Config(**(config.model_dump() | {
-        "name": f"{preset}, a beat in {beat} cycles", "dram": config.dram.model_dump() | {"beat_cycles": beat}}))
+        "name": f"{preset}-beat{beat}", "dram": config.dram.model_dump() | {"beat_cycles": beat}}))
 
 
-def measure(config: Config, size: str, bits: int, group: int, most: int) -> dict[str, Any]:
-    """Of one problem, a row with each search's cycles and seconds."""
+def measure(config: Config, size: str, bits: int, group: int, most: int, methods: Sequence[str]) -> dict[str, Any]:
+    """Of one problem, a row with cycles and seconds of each of ``methods``."""
     m, k, n = map(int, size.split("x"))
     shape = ProductShape(m=m, k=k, n=n, weights=WeightFormat(bits, group))
     row: dict[str, Any] = {"device": config.name, "shape": size,
                            "weights": f"int{bits}" + (f", scale per {group}" if group else "")}
-    for method in SEARCHES:
+    for method in methods:
         begin = time.process_time()
         found = search_product(config, shape, ("ws",), method, most if method == "exhaustive" else None, kept=False)
         row["formula"] = found.first_cycles
@@ -60,14 +62,21 @@ def measure(config: Config, size: str, bits: int, group: int, most: int) -> dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build"))
-    parser.add_argument("--only", action="append", default=[], help="a shape; may stand several times")
+    parser.add_argument("--only", action="append", default=[],
+                        help="a shape to measure anew, where the others stay; may stand several times")
     parser.add_argument("--most", type=int, default=20000, help="mappings that exhaustive search simulates at most")
+    parser.add_argument("--method", action="append", default=[], help="a search to measure anew, likewise")
     args = parser.parse_args()
-    rows = []
+    path, known = args.out / "search.json", {}
+    if (args.only or args.method) and path.exists():
+        known = {(row["device"], row["shape"]): row for row in json.loads(path.read_text())["rows"]}
     for preset, beat, size, bits, group in PROBLEMS:
         if not args.only or size in args.only:
-            rows.append(measure(device(preset, beat), size, bits, group, args.most))
-            console.print(", ".join(f"{name} {value}" for name, value in rows[-1].items()))
+            config = device(preset, beat)
+            row = measure(config, size, bits, group, args.most, args.method or tuple(SEARCHES))
+            known[config.name, size] = known.get((config.name, size), {}) | row
+            console.print(", ".join(f"{name} {value}" for name, value in known[config.name, size].items()))
+    rows = list(known.values())
     best = [row["exhaustive"] for row in rows]
     summary = {
         "problems": len(rows),
@@ -80,9 +89,7 @@ def main() -> None:
     console.print(f"the optimum takes up to {summary['largest_gain_over_formula']:.1%} fewer cycles than the formula; "
                   + ", ".join(f"{method} at most {excess:.2%} above it" for method, excess in
                               summary["largest_excess_over_optimum"].items()))
-    if not args.only:
-        write(args.out / "search.json", {"command": "python benchmarks/search.py", "machine": machine(),
-                                         "summary": summary, "rows": rows})
+    write(path, {"command": "python benchmarks/search.py", "machine": machine(), "summary": summary, "rows": rows})
 
 
 if __name__ == "__main__":

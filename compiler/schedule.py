@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.footprints import Bounds, footprints
+from gemmule.compiler.footprints import Bounds, Footprint, footprints
 from gemmule.config import Config
 from gemmule.isa import MAX_WAIT, NUM_PREDICATES, Command, MoveFlag, Unit
 from gemmule.operands import Memory
@@ -32,6 +32,12 @@ def _check_memory(commands: Sequence[Command]) -> None:
             f"base register {min(shared)} is both loaded from and stored to: give stores a base of their own")
 
 
+def _key(command: Command) -> tuple[object, ...]:
+    """What the rows of a command depend on: everything but its place in DRAM and what it waits for."""
+    fields = tuple(item for item in command.fields.items() if item[0] not in ("base", "offset"))
+    return command.unit, command.op, command.flags, command.dyn, command.predicate, fields
+
+
 def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> list[Command]:
     """The commands with minimal waits for their order (waits they already carry are replaced)."""
     commands = list(commands)
@@ -45,10 +51,14 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
     # known[u][i][v]: commands of v that have finished when the i-th command of u issues.
     known: list[list[np.ndarray]] = [[] for _ in range(units)]
     placed = []
+    seen: dict[tuple[object, ...], list[Footprint]] = {}  # buffers come again and again, in loops and rings
     for command in commands:
         own = int(command.unit)
         needed = np.zeros(units, dtype=np.int64)
-        prints = footprints(command, config, bounds)
+        key = _key(command)
+        if key not in seen:
+            seen[key] = footprints(command, config, bounds)
+        prints = seen[key]
         for part in prints:
             last = touched[part.memory] if part.write else wrote[part.memory]
             for rows in part.slices():

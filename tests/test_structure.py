@@ -36,7 +36,7 @@ ALLOWED = {
                                             "compiler.layout", "compiler.tensors"},
     "compiler.kernels": CONTRACTS | {"compiler.ir", "compiler.kernels", "compiler.errors", "compiler.layout",
                                      "compiler.place"},
-    "compiler.mapping": CONTRACTS | SIM | COMPILER,
+    "compiler.mapping": CONTRACTS | IO | SIM | COMPILER,
     "compiler.passes": CONTRACTS | SIM | COMPILER,
     "compiler.quantize": CONTRACTS | IO | COMPILER,
     "sw": CONTRACTS | IO | SIM | COMPILER | {"sw", "sim.rtl", "sim.fuzz", "sim.mutants", "sim.verify", "hw.flow"},

@@ -1,12 +1,15 @@
 """Feedback-driven search: a tree-structured Parzen estimator (Optuna) proposes, the cost of each point teaches it.
 
-Where it proposes what is known already, a neighbour of the best point is proposed instead: one axis has another value.
+Half of the costs go to its proposals; then come neighbours of the best point, of which one axis has another value, and
+when none of them is better, neighbours of two axes and more proposals.
 """
 
 from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Iterator, Mapping
+from itertools import combinations, product
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
@@ -16,9 +19,12 @@ __all__ = ["search"]
 
 MOST = 96
 """Points that are costed where nobody says how many."""
-ASKED = 8
-"""Proposals for each of them at most: some are known, or hopeless by their bound."""
+ASKED = 4
+"""Proposals of the estimator for each of them at most: some are known, or hopeless by their bound."""
 SEED = 1
+
+Places = dict[str, int]
+"""A place on each axis."""
 
 
 def search(run: Run[Any]) -> None:
@@ -33,29 +39,43 @@ def search(run: Run[Any]) -> None:
         raise CompileError("the search optuna needs the extra search: pip install 'gemmule[search]'") from None
     most = MOST if run.most is None else run.most
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    axes, chance, best, worst = run.space.axes, random.Random(SEED), dict[str, int](), 0
+    axes, chance, best, worst = run.space.axes, random.Random(SEED), Places(), 0
+    moves: Iterator[Places] = iter(())
+    centre = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its sampler of joint choices is marked experimental
         sampler = optuna.samplers.TPESampler(seed=SEED, multivariate=True, n_startup_trials=max(8, most // 4))
         study = optuna.create_study(sampler=sampler)
-        for _ in range(ASKED * most):
+        asked = 0
+        while asked < ASKED * most:
             if run.fitting >= most:
                 raise Spent
+            near = best and (2 * run.fitting >= most or asked >= most)
+            if near and (move := next(moves, None)) is not None:
+                study.enqueue_trial(move)
+            else:
+                asked += 1
             trial = study.ask()
             at = {name: _suggest(trial, name, values) for name, values in axes.items()}
             point = run.space.near(_choice(axes, at))
-            known = point in run.trials
             cycles = None if point is None or run.hopeless(point) else run.ask(point)
             worst = max(worst, cycles or 0)
             if point is None or cycles is None and point in run.trials:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
                 study.tell(trial, worst if cycles is None else cycles)
-            if run.best is not None and run.best.point == point:
-                best = at
-            if best and (known or cycles is None):
-                name = chance.choice([name for name, values in axes.items() if len(values) > 1] or list(axes))
-                study.enqueue_trial({**best, name: chance.randrange(len(axes[name]))}, skip_if_exists=True)
+            if run.best is not None and run.best.point == point != centre:
+                centre, best, moves = point, at, _neighbours(axes, at, chance)
+
+
+def _neighbours(axes: Mapping[str, tuple[int | str, ...]], at: Places, chance: random.Random) -> Iterator[Places]:
+    """What has another value on one axis, in any order, then on two."""
+    for count in (1, 2):
+        found = [{**at, **dict(zip(names, places))} for names in combinations(axes, count)
+                 for places in product(*(range(len(axes[name])) for name in names))
+                 if all(at[name] != place for name, place in zip(names, places))]
+        chance.shuffle(found)
+        yield from found
 
 
 def _suggest(trial: Any, name: str, values: tuple[int | str, ...]) -> int:
@@ -65,5 +85,5 @@ def _suggest(trial: Any, name: str, values: tuple[int | str, ...]) -> int:
     return int(trial.suggest_categorical(name, range(len(values))))
 
 
-def _choice(axes: Any, at: dict[str, int]) -> Choice:
+def _choice(axes: Mapping[str, tuple[int | str, ...]], at: Places) -> Choice:
     return {name: values[at[name]] for name, values in axes.items()}

@@ -162,11 +162,14 @@ def product_model(space: ProductSpace) -> tuple[cp_model.CpModel, dict[str, Any]
     cycles = x.m.new_int_var(0, LARGE, "cycles")
     for name, moved, more in (("all", loaded + dim * shape.m * wide + COMMAND_BYTES * commands, 0),
                               ("loads", loaded, behind)):
-        busy, held = x.m.new_int_var(0, LARGE, f"busy with {name}"), x.m.new_int_var(0, LARGE, f"refreshes of {name}")
+        busy = x.m.new_int_var(0, LARGE, f"busy with {name}")
         x.m.add_division_equality(busy, beat * moved + bus * latency, bus)
-        x.m.add(held == 0)if not config.dram.refresh_period else x.m.add_division_equality(
-            held, busy - 1, config.dram.refresh_period)
-        x.m.add(cycles >= busy + config.dram.refresh_cycles * held + more)
+        end: Any = busy
+        for turn in range(2 if config.dram.refresh_period else 0):  # refreshes, and those that fall into these
+            held = x.m.new_int_var(0, LARGE, f"refreshes of {name}, {turn}")
+            x.m.add_division_equality(held, end - 1, config.dram.refresh_period)
+            end = busy + config.dram.refresh_cycles * held
+        x.m.add(cycles >= end + more)
     first = dim * (COLUMN_ROWS * panel + x.times(m, k, "first tile of A") + b_tile)
     started = x.m.new_int_var(0, LARGE, "started")
     x.m.add_division_equality(started, beat * first, bus)

@@ -133,6 +133,11 @@ class ProductSpace:
         """Column groups of a buffer of results: whole tiles, some kilobytes of them."""
         return max(1, min(self.panel, STAGE_BYTES // (m * self.config.dim)) // n) * n
 
+    @property
+    def coarse(self) -> tuple[str, ...]:
+        """Axes on which the bound depends most."""
+        return ("m", "n", "k", "order", "kept", "dataflow")
+
     def model(self) -> tuple[Any, dict[str, Any], Any]:
         """For CP-SAT, see :mod:`gemmule.compiler.mapping.constraint`."""
         from gemmule.compiler.mapping.product_model import product_model

@@ -114,13 +114,10 @@ def most_rows(graph: Graph, config: Config) -> int:
 def default_rows(graph: Graph, config: Config) -> int:
     """New rows of a launch where nobody asks for a number.
 
-    Rather half of the most, if attention then takes whole contexts, which is a quarter fewer cycles of a small model's
-    pass; or half or a quarter, if the scores of the whole context then stay in the accumulator: keys are read once.
+    Rather half or a quarter of the most, if the scores of the whole context then stay in the accumulator: keys are read
+    once.
     """
     node, most = graph.attentions[0], most_rows(graph, config)
-    for rows in (most, most // 2):
-        if rows and next(_whole(node, config, rows, graph.whole_positions, 0), None):
-            return rows
     for rows in (most, most // 2, most // 4):
         first = next(_blocks(node, config, rows, graph.whole_positions), None) if rows else None
         if first and first.keep:

@@ -82,7 +82,7 @@ def gemm(
       gemmule run gemm --shape 20x33x17 --config tiny
       gemmule run gemm --shape 512x768x768 --timing-only
       gemmule run gemm --shape 1x768x3072 --weights int4 --group-size 64
-      gemmule run gemm --shape 20x33x17 --config tiny --timing-only --search exhaustive --explain
+      gemmule run gemm --shape 6x9x14 --config tiny --search exhaustive --explain
     """
     if trials is not None and search == "formula":
         raise InputError(f"--trials needs a --search that simulates, not formula; leave out --trials {trials}")

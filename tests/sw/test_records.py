@@ -80,6 +80,8 @@ def test_every_command_has_a_schema() -> None:
 @pytest.mark.parametrize(("command", "arguments"), [
     ("run-gemm", ["run", "gemm", "--shape", "5x6x7", "--config", "tiny"]),
     ("run-gemm", ["run", "gemm", "--shape", "5x6x7", "--config", "tiny", "--timing-only"]),
+    ("run-gemm", ["run", "gemm", "--shape", "5x6x7", "--config", "tiny", "--dataflow", "any", "--search", "cp-sat",
+                  "--trials", "8", "--explain"]),
     ("generate", ["generate", "--prompt", "a", "--max-new-tokens", "3"]),
     ("generate", ["generate", "--prompt", "a", "--max-new-tokens", "3", "--method", "ar"]),
     ("generate", ["generate", "--prompt", "a", "--max-new-tokens", "3", "--no-baseline"]),
