@@ -56,7 +56,8 @@ def test_contexts_and_a_greedy_loop() -> None:
     for context in (0, 1, 63, 64, 65, 333, 4096):
         with RtlDevice(BASE) as rtl:
             bench = Bench(program, network, rtl)
-            bench.fill_cache(context, context)
+            if context:
+                bench.fill_cache(context, context)
             bench.chain([7, 8])
 
 
@@ -67,7 +68,8 @@ def test_an_encoder_layer_and_its_ends() -> None:
     with RtlDevice(BASE) as rtl:
         bench = EncoderBench(compile_encoder(network, BASE, sequence=128), network, rtl)
         cycles = bench.run(random_rows(network, 128))
-    assert 3_637_248 < cycles < 1.025 * 3_637_248  # all products at the mesh's peak
+    # All products at the mesh's peak, and a start and an end that no other layer hides.
+    assert 3_637_248 < cycles < 1.04 * 3_637_248
 
 
 def test_random_programs() -> None:
