@@ -135,7 +135,6 @@ def test_command(monkeypatch, capsys, tmp_path: Path) -> None:
 
 
 def test_figures(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     from gemmule.sw.figures import operators_figure, sweep_figure
 
     record = run_architecture(small(), EDGE, Work(seq=50))
