@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import product
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +26,7 @@ from gemmule.sw.device import Device, DeviceError, open_device
 __all__ = ["EncoderPasses", "Passes", "Runs"]
 
 
-class Runs:
+class Runs(ABC):
     """Launches of a compiled network on a device, and what they took.
 
     A context manager: the RTL back end runs a process.
@@ -66,9 +67,9 @@ class Runs:
         self.macs += needed.macs
         self.results.append(result)
 
+    @abstractmethod
     def layers(self) -> list[dict[str, int]]:
         """Cycles of each layer, all passes together."""
-        raise NotImplementedError
 
     @property
     def cycles(self) -> int:

@@ -86,12 +86,13 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "pair", "text", "bundled", "device",
                       "runtime", "step", "kv", "paged", "forward", "pieces", "answers", "slots", "programs", "estimate",
-                      "passes", "tokens", "ledger", "report", "bench", "records", "cached")),
+                      "passes", "tokens", "ledger", "report", "bench", "cached")),
         Folder("sw/commands", ("group", "common", "generate", "sampling", "bench", "report", "import_", "compile_",
                                "run", "search", "run_model", "cosim", "fuzz", "mutate", "verilog", "disasm", "synth",
                                "cache")),
         Folder("sw/decoding", ("generate", "tree", "verify", "sampling", "noise", "lengths", "theory")),
         Folder("sw/decoding/methods", ("method", "ar", "draft", "pld")),
+        Folder("sw/records", ("record", "decoding", "workloads", "tools")),
         Folder("sw/reports", ("page", "generation", "methods", "trace")),
         Folder("sw/prompts", ("choose", "categories")),
         Folder("sw/models"),
@@ -154,7 +155,7 @@ WHERE = (
     ("the loop of every decoding method", "[sw/decoding/generate.py](../sw/decoding/generate.py)"),
     ("commands, options, their limits", "[sw/commands](../sw/commands), [sw/limits.py](../sw/limits.py); as a page: "
      "[command-line.md](command-line.md)"),
-    ("what `--json` writes", "[sw/records.py](../sw/records.py); [schemas](schemas)"),
+    ("what `--json` writes", "[sw/records](../sw/records); [schemas](schemas)"),
     ("how pages and figures are made", "[sw/pages](../sw/pages): `make pages`"),
 )
 

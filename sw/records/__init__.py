@@ -1,0 +1,53 @@
+"""What ``--json`` writes, command by command, as pydantic models: checked when written, schemas in docs/schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from gemmule import __version__
+from gemmule.config import Config
+from gemmule.sw.errors import InputError
+from gemmule.sw.records.decoding import Bench, Generate
+from gemmule.sw.records.record import Record
+from gemmule.sw.records.tools import CacheClear, CacheShow, Cosim, Disasm, Fuzz, Mutate, Synth, Verilog
+from gemmule.sw.records.workloads import CompileModel, Import, Info, RunArch, RunGemm, RunModel, SweepOutput
+
+__all__ = ["RECORDS", "Record", "check", "complete"]
+
+RECORDS: dict[str, type[Record]] = {
+    "generate": Generate, "bench": Bench, "import": Import, "compile": CompileModel, "run-gemm": RunGemm,
+    "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "info": Info, "cosim": Cosim, "fuzz": Fuzz,
+    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
+    "cache-clear": CacheClear,
+}
+"""By command; a change of a field's name or meaning is a new version of the schema."""
+VERSION = 1
+
+
+def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """The output of ``command``: the common head and ``fields``, checked."""
+    record = RECORDS[command].model_validate({
+        "schema": f"gemmule/{command}/{VERSION}", "version": __version__,
+        "config": config.name if config else None,
+        "config_sha256": config.sha256 if config else None, **fields})
+    return record.model_dump(by_alias=True, exclude_unset=True)
+
+
+def check(record: dict[str, Any], where: str) -> None:
+    """Refuse what no command of this version wrote.
+
+    Raises:
+        InputError: the schema is not known, or the record does not follow it; the first place is named.
+    """
+    name = str(record.get("schema", ""))
+    command = name.removeprefix("gemmule/").removesuffix(f"/{VERSION}")
+    if name != f"gemmule/{command}/{VERSION}" or command not in RECORDS:
+        raise InputError(f"{where} must be what --json of a command of this version wrote, not of schema {name!r}")
+    try:
+        RECORDS[command].model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: {place} does not follow {name} ({first['msg']}): write the file again") from None

@@ -1,0 +1,130 @@
+"""What commands that write text say with ``--json``: a generation, decoding methods side by side."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from gemmule.sw.records.record import Record
+
+__all__ = ["Bench", "Generate"]
+
+
+class Baseline(BaseModel):
+    """Autoregressive decoding of the same prompt, for comparison."""
+
+    new_tokens: int
+    cycles: int
+    prefill_cycles: int
+    cycles_per_token: float
+    tokens_per_second: float
+    host_cycles: int
+    cycles_by_model: dict[str, int]
+    cycles_by_unit: dict[str, int]
+    dram_bytes: int
+
+
+class Generate(Record):
+    """`gemmule generate`: one text, and what it cost."""
+
+    model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
+    prompt: str
+    method: Literal["ar", "draft", "pld"]
+    backend: Literal["model", "rtl"]
+    seed: int
+    num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
+    temperature: float = Field(description="0: greedy")
+    top_k: int | None
+    top_p: float | None
+    verify: Literal["greedy", "match", "rejection"]
+    draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
+    launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
+    prompt_tokens: int
+    tokens: list[int] = Field(description="new tokens, a stop token included")
+    text: str = Field(description="text of the new tokens")
+    finish_reason: Literal["length", "stop", "context"] = Field(
+        description="why the text ended: --max-new-tokens, the end-of-file token, or a full context")
+    clock_mhz: int
+    cycles: int = Field(description="device and host")
+    milliseconds: float = Field(description="cycles at clock_mhz")
+    tokens_per_second: float = Field(description="new tokens over cycles at clock_mhz, prefill included")
+    simulation_seconds: float = Field(description="time the simulation of this run took")
+    device_cycles: int
+    host_cycles: int
+    prefill_cycles: int
+    cycles_per_token: float
+    cycles_by_model: dict[str, int]
+    cycles_by_unit: dict[str, int] = Field(
+        description="by unit, cycles with a command between issue and finish; they overlap")
+    tokens_per_step: float
+    drafted_tokens: int
+    acceptance: float = Field(description="accepted over drafted tokens")
+    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
+    accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
+    target_passes: int
+    draft_passes: int
+    steps: int
+    dram_bytes: int
+    dram_bytes_by_purpose: dict[str, int]
+    dram_bound: float = Field(description="share of device cycles in which the DRAM bus moves data")
+    bound: Literal["memory", "compute"] = Field(description="the busier of DRAM bus and matrix unit")
+    distinct_4grams: float
+    speedup_over_ar: float | None = Field(description="null without a baseline")
+    same_tokens_as_ar: bool | None = Field(description="null without a baseline, and where only the law is the same")
+    ar: Baseline | None = Field(description="null without a baseline, and with method ar")
+    draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
+    theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
+    decode_speedup: float | None = Field(description="measured, without the prompt")
+
+
+class BenchRow(BaseModel):
+    """One way to decode, on the prompts of a category (`all`: of all)."""
+
+    method: Literal["ar", "draft", "pld", "always", "never"]
+    category: str
+    temperature: float
+    num_speculative_tokens: int
+    verify: Literal["greedy", "match", "rejection"]
+    prompts: int
+    equal_to_ar: int | None = Field(description="texts equal token by token; null where only the law is the same")
+    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides")
+    speedup_median: float
+    speedup_min: float
+    speedup_max: float
+    slower_than_ar: float = Field(description="share of prompts")
+    speedup_by_launch_cycles: dict[str, float] = Field(description="by the host's cycles a launch")
+    tokens: int
+    cycles_per_token: float
+    tokens_per_step: float
+    acceptance: float = Field(description="accepted over drafted tokens")
+    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
+    target_calls: int
+    draft_calls: int
+    extra_parameters: int = Field(description="weights of the draft model")
+    distinct_4grams: float = Field(description="mean over prompts")
+    draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
+    theoretical_speedup: float | None = Field(description="mean over prompts, without their prefill")
+    decode_speedup: float | None = Field(description="measured, like it")
+
+
+class BenchPrompt(BaseModel):
+    """A prompt that was decoded."""
+
+    category: str
+    name: str
+    tokens: int
+
+
+class Bench(Record):
+    """`gemmule bench`: decoding methods side by side."""
+
+    model: str
+    backend: Literal["model", "rtl"]
+    seed: int
+    max_new_tokens: int
+    launch: Literal["pass", "step"]
+    top_k: int | None
+    top_p: float | None
+    rows: list[BenchRow]
+    prompts: list[BenchPrompt]
