@@ -24,7 +24,7 @@ from rich.progress import track
 from gemmule.config import load_config
 from gemmule.sw.pair import bundled_pair
 from gemmule.sw.prompts.choose import Prompt, load
-from gemmule.sw.report import generation_json
+from gemmule.sw.reports.terminal import generation_json
 from gemmule.sw.session import Session
 from gemmule.sw.text import MODELS, encode
 

@@ -20,7 +20,7 @@ from gemmule.sw.decoding.theory import acceptance_by_position, theory
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.report import distinct
+from gemmule.sw.reports.terminal import distinct
 from gemmule.sw.runtime import Forward
 from gemmule.sw.session import Session
 

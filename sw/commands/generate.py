@@ -158,7 +158,7 @@ def generate(
     from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
-    from gemmule.sw.report import generation_json, print_generation
+    from gemmule.sw.reports.terminal import generation_json, print_generation
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model)

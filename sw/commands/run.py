@@ -178,7 +178,7 @@ def _record(device: Config, program: ProductProgram, result: Result) -> dict[str
 
 
 def _print(out: Output, device: Config, program: ProductProgram, record: dict[str, Any]) -> None:
-    from gemmule.sw.report import counters_table
+    from gemmule.sw.reports.terminal import counters_table
 
     r = record
     out.print(f"{r['shape']} {r['dataflow']} {r['weights']} on {r['backend']}: {r['cycles']:,} cycles "

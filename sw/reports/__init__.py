@@ -1,1 +1,1 @@
-"""Reports as files: a page with figures, a trace."""
+"""Reports: in the terminal, as a page with figures, as a trace."""
