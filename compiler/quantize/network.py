@@ -10,6 +10,7 @@ function are lopsided: they have zeros, which its table and the biases around it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -324,7 +325,7 @@ class _Quantizer:
     def _attention(self, node: Attention) -> None:
         share = node.heads // node.kv_heads
         query, key, value = (np.array(_all(self.types[name])) for name in node.inputs)
-        to_log2 = node.scale * np.log2(np.e) * 1024
+        to_log2 = node.scale * math.log2(math.e) * 1024
         score = query * np.repeat(key, share) * to_log2
         context = np.repeat(value, share) / _one(self.types[node.name])
         self._put(node, {role: np.stack(to_mult_shift(ratio), axis=1).astype(np.int32)
