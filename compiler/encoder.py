@@ -32,11 +32,12 @@ from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
 from gemmule.compiler.program import Program, Registers
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
+from gemmule.isa import COMMAND_BYTES, Command, encode_program
 
 __all__ = ["PHASES", "compile_encoder", "compile_phase", "map_encoder"]
 
 M = TypeVar("M")
+Kind = TypeVar("Kind", bound=Program)
 EARLY = 12
 """Items of a turn whose buffers are its own: they need not wait for the turn before."""
 
@@ -74,15 +75,13 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     bases = base_registers(items)
     commands = with_straight_waits(emit(items, placed, bases), config, _bounds(mapping.attention, sequence))
 
-    def program(commands: Sequence[Command]) -> EncoderProgram:
-        return EncoderProgram(
-            **_standing(phases.b, commands, bases, base_address), graph=network.graph, mapping=mapping,
-            constants={region: tuple(parts) for region, parts in phases.b.constants.items()})
-
-    made = program(commands)
+    program = EncoderProgram(
+        **_standing(phases.b, len(commands), bases, base_address), graph=network.graph, mapping=mapping,
+        constants={region: tuple(parts) for region, parts in phases.b.constants.items()})
     if not checked:
-        return made
-    return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+        return _written(program, commands)
+    commands = place_turn_waits(commands, config, program.extremes(), turns=3)
+    return _written(program, commands).verified(*program.extremes())
 
 
 def compile_phase(network: Network, config: Config, name: str, mapping: BlockMapping | SequenceMapping, *,
@@ -97,10 +96,9 @@ def compile_phase(network: Network, config: Config, name: str, mapping: BlockMap
     bases = base_registers(items)
     attention = mapping if isinstance(mapping, SequenceMapping) else None
     commands = with_straight_waits(emit(items, _place(items, config, ()), bases), config, _bounds(attention, sequence))
-    program = Program(**_standing(phases.b, commands, bases, 0))
+    program = Program(**_standing(phases.b, len(commands), bases, 0))
     registers = program.place(windows={}, lengths={Length.ROWS: sequence})
-    commands = place_turn_waits(commands, config, [registers], turns=3)
-    return replace(program, commands=tuple(commands), image=encode_program(commands)), registers
+    return _written(program, place_turn_waits(commands, config, [registers], turns=3)), registers
 
 
 def _bounds(attention: SequenceMapping | None, sequence: int) -> Bounds:
@@ -111,16 +109,20 @@ def _bounds(attention: SequenceMapping | None, sequence: int) -> Bounds:
     return found
 
 
-def _standing(builder: Builder, commands: Sequence[Command], bases: Mapping[str, int],
-              base_address: int) -> dict[str, Any]:
-    """What every program has: the image, and the regions around it."""
-    image, regions = encode_program(commands), Regions(builder.config)
-    for name, size in [*builder.sizes.items(), ("program", len(image))]:
+def _standing(builder: Builder, commands: int, bases: Mapping[str, int], base_address: int) -> dict[str, Any]:
+    """What a program of so many commands has around them: regions and their registers; no command yet."""
+    regions = Regions(builder.config)
+    for name, size in [*builder.sizes.items(), ("program", COMMAND_BYTES * commands)]:
         regions.reserve(name, size)
     names = {register: region.removesuffix(stored("")) for region, register in bases.items()
              if region.removesuffix(stored("")) in builder.sizes}
-    return {"config": builder.config, "image": image, "commands": tuple(commands), "base_address": base_address,
+    return {"config": builder.config, "image": b"", "commands": (), "base_address": base_address,
             "size": regions.size, "symbols": regions.symbols(base_address), "bases": names}
+
+
+def _written(program: Kind, commands: Sequence[Command]) -> Kind:
+    """The program with its commands."""
+    return replace(program, commands=tuple(commands), image=encode_program(commands))
 
 
 def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int) -> EncoderMapping:

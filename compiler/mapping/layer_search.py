@@ -93,9 +93,8 @@ def explained(found: Mapping[str, Found[Any]], spaces: Mapping[str, BlockSpace |
         cut = ", ".join(f"{count} by {reason}" for reason, count in part.cut.items() if count) or "none"
         yield (f"{phase}: simulated {len(costed)} mappings, {len(part.trials) - len(costed)} did not fit, cut {cut}: "
                f"{'the optimum' if part.certified else 'others were not looked at'}, in {part.seconds:.2g} s")
-        least = min(space.bound(point) for point in space.points())
         yield (f"  {part.cycles:,} cycles, {(part.first_cycles or part.cycles) / part.cycles - 1:.2%} fewer than the "
-               f"first that fits; no mapping takes less than {least:,}: {_told(part.best)}")
+               f"first that fits; no mapping takes less than {space.least_bound:,}: {_told(part.best)}")
         losers = sorted((trial for trial in costed if trial.point != part.best), key=lambda trial: trial.cycles or 0)
         for trial in losers[:NEAREST]:
             differing = {name for name, value in vars(trial.point).items() if value != getattr(part.best, name)}

@@ -67,6 +67,11 @@ class BlockSpace:
     def bound(self, point: BlockMapping) -> int:
         return self.least_of.largest(point.rows, (point.ring_slots, point.ring_rows))[1]
 
+    @property
+    def least_bound(self) -> int:
+        """What every mapping takes at least."""
+        return min(map(self.bound, self.points()))
+
     def least(self, choice: Choice) -> tuple[str, int]:
         """See :mod:`gemmule.compiler.mapping.phase_bound`."""
         return self.least_of.largest(int(choice["rows"]), self._rings.get(str(choice.get("ring"))))
@@ -102,6 +107,11 @@ class AttentionSpace:
 
     def bound(self, point: SequenceMapping) -> int:
         return self.least_of.largest(point.queries, point.flight)[1]
+
+    @property
+    def least_bound(self) -> int:
+        """What every mapping takes at least."""
+        return min(map(self.bound, self.points()))
 
     def least(self, choice: Choice) -> tuple[str, int]:
         """See :mod:`gemmule.compiler.mapping.phase_bound`."""
