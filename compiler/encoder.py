@@ -86,7 +86,7 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
 
 def compile_phase(network: Network, config: Config, name: str, mapping: BlockMapping | SequenceMapping, *,
                   sequence: int) -> tuple[Program, Registers]:
-    """One of :data:`PHASES` of the first layer as a program by itself, rows from DRAM and back; and a launch's registers.
+    """One of :data:`PHASES` of the first layer as a program, its rows from DRAM and back; and a launch's registers.
 
     Raises:
         CompileError: it does not fit the configuration.

@@ -26,8 +26,8 @@ FOLDER = "mappings"
 def found_before(config: Config, key: tuple[object, ...], kind: type[P], find: Callable[[], Found[Any]]) -> Found[Any]:
     """What ``find`` gave for the same device, ``key`` and sources, or gives now and is then kept.
 
-    ``kind``: the points' dataclass, of plain values. A damaged entry, or a folder that cannot be written, costs time and
-    no more.
+    ``kind``: the points' dataclass, of plain values. A damaged entry, or a folder that cannot be written, costs time
+    and no more.
     """
     name = hashlib.sha256(sources() + repr((config.sha256, *key)).encode()).hexdigest()[:16]
     path = cache_root() / FOLDER / f"{config.name}-{name}.json"

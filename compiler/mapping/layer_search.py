@@ -61,7 +61,7 @@ def search_layer(network: Network, config: Config, sequence: int, most: int | No
                  search: Search[Any] = branch_and_bound.search, kept: bool = True) -> dict[str, Found[Any]]:
     """The best mapping of each phase of a layer for sequences of ``sequence`` rows; never worse than the first.
 
-    ``most``: mappings of a phase to simulate at most. ``kept``: from the cache folder, where the search was made before.
+    ``most``: mappings of a phase to simulate at most. ``kept``: from the cache folder, where it has been searched.
 
     Raises:
         CompileError: as of :func:`layer_spaces`.

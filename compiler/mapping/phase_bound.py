@@ -75,7 +75,7 @@ class BlockBound:
     """The norm is taken at both widths."""
 
     def largest(self, rows: int, ring: tuple[int, int] | None = None) -> tuple[str, int]:
-        """(for what, cycles) of blocks of ``rows`` rows at least; ``ring``: slots and rows of one, where it is known."""
+        """(for what, cycles) of blocks of ``rows`` rows at least; ``ring``: slots and rows of one, where known."""
         config, dim, byte, latency = self.config, self.config.dim, byte_cycles(self.config), self.config.dram.latency
         whole, last = divmod(self.sequence, rows)
         blocks, tiles = whole + (last > 0), sum(part.deep * part.wide for part in self.products)
@@ -121,7 +121,8 @@ class AttentionBound:
                     for at in range(0, len(rows), flight))
         moved = 4 * heads * self.sequence * deep * config.dim
         cycles, reason = max((latency + 2 * heads * sum(products) + behind, MESH),
-                             (latency + heads * chain + behind, CHAIN), (refreshed(config, latency + byte * moved), BUS))
+                             (latency + heads * chain + behind, CHAIN),
+                             (refreshed(config, latency + byte * moved), BUS))
         return reason, int(cycles)
 
     @staticmethod

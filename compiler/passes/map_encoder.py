@@ -127,7 +127,8 @@ def block_axes(linears: list[Linear], config: Config, sequence: int) -> dict[str
             "ring": tuple(dict.fromkeys((slots, max(ceil_div(rows, align) * align, dim)) for slots, rows in rings))}
 
 
-def block_mapping(config: Config, sequence: int, rows: int, together: int, ring: tuple[int, int]) -> BlockMapping | None:
+def block_mapping(config: Config, sequence: int, rows: int, together: int,
+                  ring: tuple[int, int]) -> BlockMapping | None:
     """Of these values; None where there is only one block."""
     if together > 1 and rows >= sequence:
         return None
