@@ -9,10 +9,10 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT",
-    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
-    "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
-    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
+    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS",
+    "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "PHASES", "POSITION", "PRESETS",
+    "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE",
+    "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -44,6 +44,7 @@ CONTEXTS = {DEFAULT: 1024, SMALL: 256}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"
 DRAFTS_DEFAULT, LOOKUP_DEFAULT = 3, 10
+LOOKUP_FORMS = ("huggingface", "original")
 PROMPT_BYTES = 1 << 16
 
 
@@ -79,6 +80,7 @@ class Range:
 
 SEED = Range(0, 2**32 - 1)
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
+NGRAM = Range(1, 16, "tokens")
 ROWS = Range(1, 16, "rows")
 POSITION = Range(0, CONTEXTS[SMALL] - 1, "positions")
 MUTANTS = Range(1, 1000, "mutants")

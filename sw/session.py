@@ -9,7 +9,7 @@ from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.lengths import LENGTHS
-from gemmule.sw.decoding.methods import METHODS, Request
+from gemmule.sw.decoding.methods import HUGGING_FACE, METHODS, Lookup, Request
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
@@ -52,6 +52,7 @@ class Session:
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
         stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
+        lookup: Lookup = HUGGING_FACE,
     ) -> Generation:
         """Generate with ``method``, from an empty KV cache.
 
@@ -63,6 +64,7 @@ class Session:
             stop: tokens that end the text.
             progress: called with each step's new tokens.
             lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
+            lookup: how prompt lookup searches the text.
             timeline: gets every launch and step, for a trace.
             rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
 
@@ -73,7 +75,7 @@ class Session:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
         count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
         drafter = METHODS[method].make(Request(
-            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stop, rule, self.config.host))
+            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stop, rule, self.config.host, lookup))
         try:
             return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)
         except ValueError as error:

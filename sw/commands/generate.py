@@ -43,8 +43,10 @@ from gemmule.sw.limits import (
     DRAFTS_DEFAULT,
     LENGTHS,
     LOOKUP_DEFAULT,
+    LOOKUP_FORMS,
     METHODS,
     MODELS,
+    NGRAM,
     PROMPT_BYTES,
     check_choice,
     new_tokens,
@@ -98,6 +100,16 @@ def generate(
         callback=lambda n: n if n is None else DRAFTS.check("--prompt-lookup-num-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method pld. Default: {LOOKUP_DEFAULT}, or as many as a "
              "pass verifies.")] = None,
+    prompt_lookup_form: Annotated[str | None, typer.Option(
+        "--prompt-lookup-form", metavar="|".join(LOOKUP_FORMS), autocompletion=lambda: list(LOOKUP_FORMS),
+        show_default=False,
+        callback=lambda name: name if name is None else check_choice("--prompt-lookup-form", name, LOOKUP_FORMS),
+        help="Which earlier places count: huggingface (all that something follows) or original (those that are "
+             "followed by as many tokens as are drafted); only with --method pld. Default: huggingface.")] = None,
+    prompt_lookup_max: Annotated[int | None, typer.Option(
+        "--prompt-lookup-max", metavar="N", show_default=False,
+        callback=lambda n: n if n is None else NGRAM.check("--prompt-lookup-max", n),
+        help=f"Tokens that are looked for first, {NGRAM}; then fewer; only with --method pld. Default: 3.")] = None,
     draft_lengths: Annotated[str, choice(
         "--draft-lengths", LENGTHS, "How many of those a step drafts: constant (all), heuristic (2 more where all were "
         "accepted, else 1 fewer), confidence (on while the draft is 40 % sure), cost (most tokens a cycle by "
@@ -133,7 +145,7 @@ def generate(
     Examples:
       gemmule generate --prompt "import os" --max-new-tokens 32
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
-      gemmule generate --method pld --prompt-lookup-num-tokens 7
+      gemmule generate --method pld --prompt-lookup-num-tokens 7 --prompt-lookup-form original
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
@@ -142,6 +154,8 @@ def generate(
         method = "ar" if model not in MODELS and draft_model is None else "draft"
     for option, value, needed in (("--num-speculative-tokens", num_speculative_tokens, ("draft",)),
                                   ("--prompt-lookup-num-tokens", prompt_lookup_num_tokens, ("pld",)),
+                                  ("--prompt-lookup-form", prompt_lookup_form, ("pld",)),
+                                  ("--prompt-lookup-max", prompt_lookup_max, ("pld",)),
                                   ("--baseline" if baseline else "--no-baseline", baseline, ("draft", "pld"))):
         if value is not None and method not in needed:
             raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
@@ -155,6 +169,7 @@ def generate(
     device_config = read_config(config)
     words, source = _prompt(prompt, prompt_file)
 
+    from gemmule.sw.decoding.methods import Lookup
     from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
@@ -172,11 +187,12 @@ def generate(
     stop = frozenset() if ignore_eos else pair.ends
     announce_tokens(max_new_tokens, backend)
     timeline: Timeline | None = [] if trace else None
+    lookup = Lookup(prompt_lookup_form or Lookup.form, prompt_lookup_max or Lookup.most_ngram)
     arguments, sampled = (ids, max_new_tokens, drafts, stop), temperature > 0
     with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
                  looped=launch == "step" and method == "draft") as session:
         run, seconds = _run(session, f"{method} on {backend}", method, *arguments, rule=rule, lengths=draft_lengths,
-                            timeline=timeline)
+                            timeline=timeline, lookup=lookup)
     reference = run if method == "ar" else None
     if baseline is not False and method != "ar":
         with Session(device_config, pair=pair, general=sampled) as session:

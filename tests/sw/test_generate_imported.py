@@ -106,6 +106,10 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
     (("--model", "target", "--num-speculative-tokens", "2"), "--num-speculative-tokens needs --method draft, not ar"),
     (("--model", "target", "--prompt-lookup-num-tokens", "2"), "needs --method pld, not ar: drop one of the two"),
     (("--model", "target", "--method", "pld", "--prompt-lookup-num-tokens", "16"), "must be from 1 to 15"),
+    (("--model", "target", "--method", "pld", "--prompt-lookup-form", "vllm"), "must be one of huggingface, original"),
+    (("--model", "target", "--method", "pld", "--prompt-lookup-max", "0"), "must be from 1 to 16, not 0"),
+    (("--model", "target", "--prompt-lookup-form", "original"), "--prompt-lookup-form needs --method pld, not ar"),
+    (("--model", "target", "--prompt-lookup-max", "2"), "--prompt-lookup-max needs --method pld, not ar"),
 ])
 def test_refused_in_one_line(files: dict[str, Path], options: tuple[str, ...], message: str,
                              monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
