@@ -9,10 +9,10 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT",
-    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS",
-    "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "PHASES", "POSITION", "PRESETS",
-    "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE",
-    "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
+    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS",
+    "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES",
+    "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT",
+    "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -33,6 +33,8 @@ LENGTHS = ("constant", "heuristic", "confidence", "cost")
 ADAPTIVE_MOST = 8
 """Tokens of a step at most where a schedule chooses and no option says how many."""
 LAUNCHES = ("pass", "step")
+OVERFLOWS = ("stop", "crop", "sinks")
+KV_CACHES = ("full", "none")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")

@@ -7,14 +7,16 @@ from types import TracebackType
 
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
-from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.context import OVERFLOWS
+from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import HUGGING_FACE, METHODS, Lookup, Request
+from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.limits import check_choice
+from gemmule.sw.limits import KV_CACHES, check_choice
 from gemmule.sw.pair import Pair, bundled_pair
 from gemmule.sw.reports.trace import Timeline
 from gemmule.sw.runtime import LoadedModel
@@ -48,36 +50,60 @@ class Session:
         self.draft = LoadedModel(
             "draft", draft.program, draft.dram, self.device, draft.loop) if draft else None
 
-    def generate(
-        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
-        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+    def converse(
+        self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
-        lookup: Lookup = HUGGING_FACE,
-    ) -> Generation:
-        """Generate with ``method``, from an empty KV cache.
+        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+    ) -> Conversation:
+        """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
 
         Args:
             method: its name (:data:`gemmule.sw.decoding.methods.METHODS`).
-            prompt: token ids.
-            max_new_tokens: fewer where the text ends or fills the context.
             num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
-            stop: tokens that end the text.
-            progress: called with each step's new tokens.
-            lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
-            lookup: how prompt lookup searches the text.
-            timeline: gets every launch and step, for a trace.
+            stop: tokens that end the text, or tokens and strings.
             rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
+            lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
+            timeline: gets every launch and step, for a trace.
+            lookup: how prompt lookup searches the text.
+            context_overflow: name of what becomes of a full context (:data:`gemmule.sw.decoding.context.OVERFLOWS`).
+            kv_cache: ``full``, or ``none``: every pass goes over the whole text.
 
         Raises:
-            InputError: an option is outside its range.
+            InputError: an option is none of those, or outside its range.
+        """
+        check_choice("--context-overflow", context_overflow, tuple(OVERFLOWS))
+        check_choice("--kv-cache", kv_cache, KV_CACHES)
+        kept = kv_cache == "full"
+        if not kept and self.draft and self.draft.loop:
+            raise InputError("--kv-cache none does not go with --launch step, whose passes need the rows of the ones "
+                             "before: drop one of the two")
+        stops = stop if isinstance(stop, Stops) else Stops(stop)
+        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
+        drafter = METHODS[method].make(Request(
+            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stops.tokens, rule, self.config.host,
+            lookup, kept))
+        return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kept=kept)
+
+    def generate(
+        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
+        stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
+        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+    ) -> Generation:
+        """Generate up to ``max_new_tokens`` behind ``prompt`` (token ids): one turn of :meth:`converse`.
+
+        ``progress`` is called with each step's new tokens.
+
+        Raises:
+            InputError: an option is outside its range, or the prompt does not fit.
         """
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
-        drafter = METHODS[method].make(Request(
-            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stop, rule, self.config.host, lookup))
+        conversation = self.converse(method, num_speculative_tokens, stop, rule=rule, lengths=lengths,
+                                     timeline=timeline, lookup=lookup, context_overflow=context_overflow,
+                                     kv_cache=kv_cache)
         try:
-            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)
+            return conversation.turn(prompt, max_new_tokens, progress)
         except ValueError as error:
             raise InputError(str(error)) from None
 

@@ -51,8 +51,11 @@ class Tree:
 class Drafter(Protocol):
     """Proposes candidates; may run device passes of its own."""
 
-    def begin(self, ids: list[int]) -> None:
-        """Called once, after the target's prefill, with the whole prompt."""
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
+        """Called after the target's prefill with the text so far: of a prompt, of each later turn, of a cut context.
+
+        ``dropped``: tokens of the whole text in front of ``ids`` that the models see no more.
+        """
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` of them."""

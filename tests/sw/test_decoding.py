@@ -76,7 +76,7 @@ class FixedDrafter:
     def __init__(self, propose) -> None:
         self.function = propose
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
@@ -167,8 +167,8 @@ def test_draft_model_cache_follows_the_text(gamma: int, same: bool) -> None:
     assert seen.tokens == expected.tokens
     assert drafter.catch_up_rows > 0 if same else True
     ids = [3, 1, 4, *seen.tokens]
-    assert draft.cache[:drafter.kv] == ids[:drafter.kv]
-    assert drafter.kv <= len(ids) - 1
+    assert draft.cache[:len(drafter.cached)] == drafter.cached.ids == ids[:len(drafter.cached)]
+    assert len(drafter.cached) <= len(ids) - 1
 
 
 def test_greedy_walks_a_tree() -> None:

@@ -37,7 +37,7 @@ class Bushy:
         self.text = text
         """What autoregressive decoding gives behind the prompt."""
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:

@@ -41,6 +41,7 @@ class Request:
         rule: how tokens are chosen.
         host: what the host's work costs.
         lookup: how prompt lookup searches the text.
+        kept: whether KV caches keep their rows from pass to pass.
     """
 
     draft: LoadedModel | None
@@ -49,6 +50,7 @@ class Request:
     rule: Rule = GREEDY
     host: Host = Host()
     lookup: Lookup = HUGGING_FACE
+    kept: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class PromptLookup:
         self.ends, self.host = ends, host or Host()
         self.costs, self.drafted = Costs(step=self.host.step_cycles), 0
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
