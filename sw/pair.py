@@ -57,6 +57,7 @@ class Pair:
         positions: of the target, prompt and new tokens together.
         ends: tokens that end a text.
         encode: token ids of a prompt.
+        go_on: token ids of text that comes behind others: without a token that begins a text.
         decode: text of token ids, special tokens left out.
         digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
@@ -66,6 +67,7 @@ class Pair:
     positions: int
     ends: frozenset[int]
     encode: Callable[[str], list[int]]
+    go_on: Callable[[str], list[int]]
     decode: Callable[[list[int]], str]
     digests: tuple[str, ...]
     target: Place
@@ -85,7 +87,8 @@ def bundled_pair(name: str = SMALL) -> Pair:
                      for role, model in models.items())
     return Pair(
         name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
-        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
+        encode=partial(text.encode, pair=pair), go_on=partial(text.encode, pair=pair),
+        decode=partial(text.decode, pair=pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
 
@@ -119,14 +122,15 @@ def imported_pair(target: Path, draft: Path | None = None) -> Pair:
             raise InputError(f"--draft-model {draft} must see the {graph.whole_positions:,} positions of {target}, not "
                              f"{other.network.graph.whole_positions:,}")
 
-    def encode(prompt: str) -> list[int]:
-        return text.token_ids(tokenizer, prompt, add_special_tokens=True)
+    def encode(prompt: str, *, begins: bool = True) -> list[int]:
+        return text.token_ids(tokenizer, prompt, add_special_tokens=begins)
 
     def decode(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=True))
 
     return Pair(
-        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode, decode=decode,
+        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode,
+        go_on=partial(encode, begins=False), decode=decode,
         digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
         draft=_Imported(draft, other) if draft else None)
 

@@ -75,8 +75,8 @@ class Session:
         check_choice("--kv-cache", kv_cache, KV_CACHES)
         kept = kv_cache == "full"
         if not kept and self.draft and self.draft.loop:
-            raise InputError("--kv-cache none does not go with --launch step, whose passes need the rows of the ones "
-                             "before: drop one of the two")
+            raise InputError("--kv-cache none needs a session without looped=True, whose passes need the rows of the "
+                             "ones before")
         stops = stop if isinstance(stop, Stops) else Stops(stop)
         count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
         drafter = METHODS[method].make(Request(

@@ -49,8 +49,13 @@ class Conversation:
             ValueError: there is no token, or the text does not fit the context and nothing may be dropped; the drafter
                 proposes a tree and the target's program sees rows in order.
         """
+        if not self.window and not text:
+            raise ValueError("the prompt must hold at least one token, not none")
+        if not self.takes(text):
+            raise ValueError(
+                f"the prompt must hold at most {self.context - 1 - len(self.window)} tokens, not {len(text)}; "
+                "shorten it")
         self.window += text
-        self._check()
         start = self.ledger.so_far()
         run = Generation([], self.ledger, cached=len(self.cached))
         self._enter()
@@ -86,12 +91,9 @@ class Conversation:
         run.ledger, run.prefill = self.ledger.since(start), prefill.since(start)
         return run
 
-    def _check(self) -> None:
-        if not self.window:
-            raise ValueError("the prompt must hold at least one token, not none")
-        if len(self.window) >= self.context and (self.overflow is None or self.context < 2):
-            raise ValueError(
-                f"the prompt must hold at most {self.context - 1} tokens, not {len(self.window)}; shorten it")
+    def takes(self, text: list[int]) -> bool:
+        """Whether a turn with ``text`` fits, or something may be dropped for it."""
+        return len(self.window) + len(text) < self.context or (self.overflow is not None and self.context > 1)
 
     def _enter(self) -> None:
         """Make room where the context is full, and cache what is not there: by the target, then by the drafter."""

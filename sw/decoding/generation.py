@@ -27,6 +27,7 @@ class Generation:
             ``context`` (full), ``interrupted``.
         stop_string: that the text came to.
         text_end: characters of the text of ``tokens`` in front of it; None: all.
+        turns: of a conversation of several, whose sums this is.
     """
 
     tokens: list[int]
@@ -38,6 +39,7 @@ class Generation:
     finish_reason: Literal["length", "stop", "context", "interrupted"] = "length"
     stop_string: str | None = None
     text_end: int | None = None
+    turns: Sequence[Generation] = ()
 
     def __post_init__(self) -> None:
         self.prefill = self.ledger.so_far()
@@ -66,6 +68,6 @@ def joined(turns: Sequence[Generation]) -> Generation:
     found = Generation(
         [token for turn in turns for token in turn.tokens], reduce(Ledger.plus, (turn.ledger for turn in turns)),
         [step for turn in turns for step in turn.steps], [point for turn in turns for point in turn.curve],
-        turns[0].cached, last.finish_reason, last.stop_string)
+        turns[0].cached, last.finish_reason, last.stop_string, turns=turns)
     found.prefill = reduce(Ledger.plus, (turn.prefill for turn in turns))
     return found
