@@ -2,9 +2,9 @@
 
     python benchmarks/examples.py --out docs/results/commands.json
 
-Each example runs in an empty folder that holds start.py and turns.txt, with a report of 100 columns. Named commands alone:
-``--only disasm --only run``; what is not run keeps its recorded output, as do those that take an hour unless they are
-named. Afterwards: make pages.
+Each example runs in an empty folder that holds start.py and turns.txt, with a report of 100 columns. Named commands
+alone: ``--only disasm --only run``; what is not run keeps its recorded output, as do those that take an hour unless
+they are named. Afterwards: make pages.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Prefix:
 
     def tree(self, ids: list[int], tree: Tree, want: Want) -> Forward:
         """Answers behind each node of candidates, whose first one is the text's last token; see :meth:`commit`."""
-        return self.model.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1), want)
+        return self.model.forward(tree.rows(len(ids) - 1), want)
 
     def commit(self, tree: Tree, path: list[int]) -> None:
         """Keep the rows of the accepted path of the last tree."""
