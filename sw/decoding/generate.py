@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gemmule.sw.decoding.asking import Asking, alone
 from gemmule.sw.decoding.context import Overflow
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.prefix import Prefix
 from gemmule.sw.decoding.stops import NO_STOPS, Cut, Stops
-from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.tree import AskingDrafter, Drafter, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import LoadedModel
@@ -27,13 +28,15 @@ class Conversation:
     """
 
     def __init__(self, target: LoadedModel, drafter: Drafter, ledger: Ledger, stops: Stops = NO_STOPS,
-                 rule: Rule = GREEDY, *, overflow: Overflow | None = None, kept: bool = True) -> None:
+                 rule: Rule = GREEDY, *, overflow: Overflow | None = None, kept: bool = True,
+                 shared: bool = False) -> None:
         """``overflow``: what stays of a text that fills the context; None: it ends there.
 
-        ``kept``: the KV cache keeps its rows from step to step; if not, each step passes the whole text.
+        ``kept``: the KV cache keeps its rows from step to step; if not, each step passes the whole text. ``shared``:
+        passes of the drafter are shared with the other texts of a batch, too.
         """
         self.target, self.drafter, self.ledger = target.charging(ledger), drafter, ledger
-        self.stops, self.rule, self.overflow = stops, rule, overflow
+        self.stops, self.rule, self.overflow, self.shared = stops, rule, overflow, shared
         self.context = target.program.max_positions
         self.cached = Prefix(self.target, kept)
         self.window: list[int] = []
@@ -43,12 +46,18 @@ class Conversation:
              halted: Callable[[], bool] | None = None) -> Generation:
         """Go on with ``text`` and generate up to ``max_new_tokens`` behind it.
 
-        ``progress`` gets each step's tokens; the text ends behind a step where ``halted`` says so.
+        ``progress`` gets each step's tokens; the text ends behind a step where ``halted`` says so. Of a batch
+        :meth:`turning` goes :func:`together <gemmule.sw.decoding.asking.together>` with others.
 
         Raises:
             ValueError: there is no token, or the text does not fit the context and nothing may be dropped; the drafter
                 proposes a tree and the target's program sees rows in order.
         """
+        return alone(self.turning(text, max_new_tokens, progress, halted))
+
+    def turning(self, text: list[int], max_new_tokens: int, progress: Callable[[list[int]], None] | None = None,
+                halted: Callable[[], bool] | None = None) -> Asking[Generation]:
+        """:meth:`turn` as questions to the models."""
         if not self.window and not text:
             raise ValueError("the prompt must hold at least one token, not none")
         if not self.takes(text):
@@ -58,7 +67,7 @@ class Conversation:
         self.window += text
         start = self.ledger.so_far()
         run = Generation([], self.ledger, cached=len(self.cached))
-        self._enter()
+        yield from self._enter()
         prefill, cut = self.ledger.so_far(), Cut([])
         while len(run.tokens) < max_new_tokens and not cut.stopped:
             if halted is not None and halted():
@@ -68,14 +77,14 @@ class Conversation:
                 if self.overflow is None:
                     run.finish_reason = "context"
                     break
-                self._enter()
+                yield from self._enter()
             before, position = self.ledger.cycles, len(self.window)
-            self.cached.begin(self.window)  # behind the prefill there is nothing to do, unless no cache is kept
-            tree = self.drafter.propose(self.window, min(
+            yield from self.cached.begin(self.window)  # behind the prefill nothing to do, unless no cache is kept
+            tree = yield from self._propose(min(
                 max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.target.program.max_rows - 1))
-            out = self.cached.tree(self.window, tree, self.rule.want())
+            out = yield from self.cached.tree(self.window, tree, self.rule.want())
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
-            self.cached.commit(tree, path)
+            yield from self.cached.commit(tree, path)
             cut = self.stops.cut(run.tokens, new)
             self.window += cut.new
             run.tokens += cut.new
@@ -95,14 +104,22 @@ class Conversation:
         """Whether a turn with ``text`` fits, or something may be dropped for it."""
         return len(self.window) + len(text) < self.context or (self.overflow is not None and self.context > 1)
 
-    def _enter(self) -> None:
+    def _propose(self, budget: int) -> Asking[Tree]:
+        if self.shared and isinstance(self.drafter, AskingDrafter):
+            return (yield from self.drafter.proposing(self.window, budget))
+        return self.drafter.propose(self.window, budget)
+
+    def _enter(self) -> Asking[None]:
         """Make room where the context is full, and cache what is not there: by the target, then by the drafter."""
         if self.overflow is not None and len(self.window) >= self.context:
             left = self.overflow.fitted(self.window, self.context)
             self.dropped += len(self.window) - len(left)
             self.window = left
-        self.cached.begin(self.window)
-        self.drafter.begin(self.window, self.dropped)
+        yield from self.cached.begin(self.window)
+        if self.shared and isinstance(self.drafter, AskingDrafter):
+            yield from self.drafter.beginning(self.window, self.dropped)
+        else:
+            self.drafter.begin(self.window, self.dropped)
 
 
 def generate(

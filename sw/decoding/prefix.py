@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.asking import Ask, Asking, Keep
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.runtime import Forward, LoadedModel
 from gemmule.sw.step import Want
@@ -28,28 +29,29 @@ class Prefix:
         """Forget all rows behind the first ``length``."""
         del self.ids[length:]
 
-    def begin(self, ids: list[int]) -> int:
+    def begin(self, ids: list[int]) -> Asking[int]:
         """Cache all of a text but its last token; how many rows were passed for it."""
         rows = self._missing(ids)[:-1]
         if rows:
-            self.model.forward(Rows.chain(rows, len(self)), Want(last=0))
+            yield Ask(self.model, Rows.chain(rows, len(self)), Want(last=0))
             self.ids += rows
         return len(rows)
 
-    def chain(self, ids: list[int], want: Want) -> tuple[Forward, int]:
+    def chain(self, ids: list[int], want: Want) -> Asking[tuple[Forward, int]]:
         """Answers behind a text, and how many rows were passed for them: its last token and what is not cached."""
         rows = self._missing(ids)
-        out = self.model.forward(Rows.chain(rows, len(self)), want)
+        out = yield Ask(self.model, Rows.chain(rows, len(self)), want)
         self.ids = [*ids] if self.kept else []
         return out, len(rows)
 
-    def tree(self, ids: list[int], tree: Tree, want: Want) -> Forward:
+    def tree(self, ids: list[int], tree: Tree, want: Want) -> Asking[Forward]:
         """Answers behind each node of candidates, whose first one is the text's last token; see :meth:`commit`."""
-        return self.model.forward(tree.rows(len(ids) - 1), want)
+        out: Forward = yield Ask(self.model, tree.rows(len(ids) - 1), want)
+        return out
 
-    def commit(self, tree: Tree, path: list[int]) -> None:
+    def commit(self, tree: Tree, path: list[int]) -> Asking[None]:
         """Keep the rows of the accepted path of the last tree."""
-        self.model.commit(len(self), path)
+        yield Keep(self.model, len(self), path)
         self.ids = [*self.ids, *(tree.tokens[node] for node in path)] if self.kept else []
 
     def _missing(self, ids: list[int]) -> list[int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.asking import Asking
 from gemmule.sw.runtime import Forward
 
-__all__ = ["Drafter", "Extra", "Tree"]
+__all__ = ["AskingDrafter", "Drafter", "Extra", "Tree"]
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,14 @@ class Drafter(Protocol):
 
         ``out`` answers behind every node and extra row.
         """
+
+
+@runtime_checkable
+class AskingDrafter(Drafter, Protocol):
+    """A drafter whose passes a batch can share: the same methods as questions."""
+
+    def beginning(self, ids: list[int], dropped: int = 0) -> Asking[None]:
+        """:meth:`begin`."""
+
+    def proposing(self, ids: list[int], budget: int) -> Asking[Tree]:
+        """:meth:`propose`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.config import Host
+from gemmule.sw.decoding.asking import Asking, alone
 from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
 from gemmule.sw.decoding.methods.method import Method, Request
 from gemmule.sw.decoding.prefix import Prefix
@@ -34,20 +35,26 @@ class DraftModel:
         self._committed = self._dropped = 0
 
     def begin(self, ids: list[int], dropped: int = 0) -> None:
+        alone(self.beginning(ids, dropped))
+
+    def beginning(self, ids: list[int], dropped: int = 0) -> Asking[None]:
         self._dropped = dropped
         if self.cached.kept:
-            self.cached.begin(ids)
+            yield from self.cached.begin(ids)
 
     def propose(self, ids: list[int], budget: int) -> Tree:
+        return alone(self.proposing(ids, budget))
+
+    def proposing(self, ids: list[int], budget: int) -> Asking[Tree]:
         self._committed = len(ids)
         count = min(self.lengths.most(), budget)
         if self.model.loop and count:
-            return self._together(ids, count)
+            return (yield from self._together(ids, count))
         drafted: list[int] = []
         weights: list[np.ndarray | None] = []
         for _ in range(count):
             text = ids + drafted
-            out, rows = self.cached.chain(text, self.rule.want(1, self.lengths.needs_confidence))
+            out, rows = yield from self.cached.chain(text, self.rule.want(1, self.lengths.needs_confidence))
             self.catch_up_rows += rows - 1
             self.costs.draft = out.cycles + self.host.launch_cycles
             chosen = self.rule.propose(out, self.model.logit_scale, self._dropped + len(text))
@@ -58,9 +65,9 @@ class DraftModel:
         self.drafted = len(drafted)
         return Tree.chain(ids[-1], drafted, weights)
 
-    def _together(self, ids: list[int], count: int) -> Tree:
+    def _together(self, ids: list[int], count: int) -> Asking[Tree]:
         """All greedy steps in one launch, behind one for what the cache lacks."""
-        self.catch_up_rows += self.cached.begin(ids)
+        self.catch_up_rows += yield from self.cached.begin(ids)
         out = self.model.greedy(ids[-1], len(self.cached), count)
         self.cached.ids += [ids[-1], *out.argmax[:-1]]
         self.costs.draft = (out.cycles + self.host.launch_cycles) // count
