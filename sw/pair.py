@@ -42,10 +42,12 @@ class Placed:
 class Place(Protocol):
     """Compiles a model for a device, from an address of its DRAM on.
 
-    ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both.
+    ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
+    sequences of a pass, with ``rows`` rows each; by default one, and as many as go well.
     """
 
-    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False) -> Placed: ...
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
+                 rows: int | None = None) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -140,32 +142,33 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
         self.path, self.file, self.bundled = path, file, bundled
-        self.kept: dict[tuple[Config, int, bool, bool], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int], Placed] = {}
 
-    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False) -> Placed:
-        key = config, base, general, looped
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
+                 rows: int | None = None) -> Placed:
+        graph = self.file.network.graph
+        rows = rows or default_rows(graph, config)
+        key = config, base, general, looped, batch, rows
         if key not in self.kept:
-            network = self.file.network
-            graph, rows = network.graph, default_rows(network.graph, config)
             try:
-                if not choices(graph, config, rows=rows, batch=1, context=graph.whole_positions, tokens=True):
-                    raise CompileError(f"no mapping of {rows} rows a launch fits")  # before it is announced
+                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
+                    raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
-                    self.kept[key] = self._place(config, base, rows, general, looped)
+                    self.kept[key] = self._place(config, base, rows, general, looped, batch)
                 except CompileError as error:
                     raise self._refused(config, error) from None
         return self.kept[key]
 
-    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool) -> Placed:
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
-                               base_address=base, general=general)
+                               base_address=base, general=general, batch=batch)
         return Placed(program, program.fill(network))
 
     def _refused(self, config: Config, why: object) -> InputError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +37,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     ADAPTIVE_MOST,
     BACKENDS,
+    BATCH,
     CONTEXTS,
     DEFAULT,
     DRAFTS,
@@ -85,6 +88,10 @@ def generate(
         help="A conversation: what each turn says is in this file, between lines that are '---', and up to "
              "--max-new-tokens follow each; the KV cache is kept from turn to turn. Not with --prompt, --prompt-file.",
     )] = None,
+    batch: Annotated[int, typer.Option(
+        "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
+        help=f"Texts that share the passes, {BATCH}; above 1 --prompt-file has prompts between lines that are '---', "
+             "and where a text is done the next one takes its place.")] = 1,
     method: Annotated[str | None, typer.Option(
         "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
         callback=lambda name: name if name is None else check_choice("--method", name, METHODS),
@@ -161,6 +168,7 @@ def generate(
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
   gemmule generate --prompt "def area(" --stop "def " --max-new-tokens 200 --context-overflow sinks
   gemmule generate --turns turns.txt --stream
+  gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
@@ -184,63 +192,71 @@ def generate(
     rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
     device_config = read_config(config)
-    texts, source = _texts(prompt, prompt_file, turns)
+    if batch > 1:
+        _check_batch(batch, {"--launch step": launch == "step", "--kv-cache none": kv_cache == "none",
+                             "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
+    texts, source = _texts(prompt, prompt_file, turns, batch)
 
-    from gemmule.sw.commands.decode import Live, decode
-    from gemmule.sw.decoding.generation import joined
+    from gemmule.sw.commands.decode import Job, Live
     from gemmule.sw.decoding.methods import Lookup
     from gemmule.sw.decoding.stops import Stops
     from gemmule.sw.estimate import announce_tokens
+    from gemmule.sw.ledger import Ledger
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.terminal import generation_json, print_generation
-    from gemmule.sw.session import Session
+    from gemmule.sw.session import Session, rows_of
 
     pair = open_pair(model, draft_model)
     if context_overflow == "stop":
         new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     elif max_new_tokens < 1:
         raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-    ids = [pair.encode(texts[0]), *map(pair.go_on, texts[1:])]
+    ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
     most = pair.positions - 1
-    if len(ids[0]) > most and context_overflow == "stop":
-        raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids[0])}; shorten it, or "
-                         "--context-overflow crop")
+    for part in ids if batch > 1 else ids[:1]:
+        if len(part) > most and context_overflow == "stop":
+            raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(part)}; shorten it, or "
+                             "--context-overflow crop")
     drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
         None if draft_lengths == "constant" else ADAPTIVE_MOST)
     stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.decode)
     announce_tokens(max_new_tokens * len(ids), backend)
     timeline: Timeline | None = [] if trace else None
     lookup = Lookup(prompt_lookup_form or Lookup.form, prompt_lookup_max or Lookup.most_ngram)
-    sampled, shown = temperature > 0, out.console.is_terminal if stream is None else stream
+    sampled, shown = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)
     title = f"{pair.name} model, {method} on {backend}: {sum(map(len, ids))} prompt tokens"
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
     if shown:
         out.print(title)
+    job = Job(ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule, context_overflow=context_overflow,
+              batch=batch)
+    rows = rows_of(batch, method, drafts) if batch > 1 else None
     with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
-                 looped=launch == "step" and method == "draft") as session:
-        talk = session.converse(method, drafts, stops, rule=rule, lengths=draft_lengths, timeline=timeline,
-                                lookup=lookup, context_overflow=context_overflow, kv_cache=kv_cache)
-        runs, seconds = decode(talk, f"{method} on {backend}", ids, max_new_tokens,
-                               Live(out.console, pair, texts, strings) if shown else None)
-    run, interrupted = joined(runs), runs[-1].finish_reason == "interrupted"
+                 looped=launch == "step" and method == "draft", batch=batch, rows=rows) as session:
+        begin = time.perf_counter()
+        run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
+                      num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache,
+                      live=Live(out.console, pair, texts, strings) if shown else None)
+        seconds = time.perf_counter() - begin
+    interrupted = run.finish_reason == "interrupted"
     if interrupted and not run.tokens:
         raise KeyboardInterrupt
     reference = run if method == "ar" and kv_cache == "full" else None
     if baseline is not False and reference is None and not interrupted:
-        with Session(device_config, pair=pair, general=sampled) as plain:
-            reference = joined(decode(plain.converse("ar", None, stops, rule=rule, context_overflow=context_overflow),
-                                      "ar on model", ids, max_new_tokens)[0])
+        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows) as plain:
+            reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
     label = method if kv_cache == "full" else f"{method}, no KV cache"
     print_generation(out.console, texts, run, reference, label, f"{title}, {len(run.tokens)} new tokens", pair,
-                     same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none")
+                     same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch)
+    parts = _parts(texts, ids, run.turns or (run,), pair)
     record = generation_json(run, reference, pair, same_text=rule.same_text) | {
         "model": pair.name, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)), "method": method,
         "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
-        "launch": launch, "stop": strings, "context_overflow": context_overflow, "dropped_tokens": talk.dropped,
-        "kv_cache": kv_cache, "turns": _turns(texts, ids, runs, pair) if turns else None,
-        "simulation_seconds": round(seconds, 3),
+        "launch": launch, "stop": strings, "context_overflow": context_overflow, "dropped_tokens": run.dropped,
+        "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,
+        "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3),
     }
     out.write("generate", device_config, record)
     if html:
@@ -253,12 +269,16 @@ def generate(
         raise typer.Exit(1)
 
 
-def _texts(prompt: str | None, prompt_file: Path | None, turns: Path | None) -> tuple[list[str], str]:
-    """What each turn is given, and where it came from.
+def _texts(prompt: str | None, prompt_file: Path | None, turns: Path | None, batch: int) -> tuple[list[str], str]:
+    """What each turn or text of the batch is given, and where it came from.
 
     Raises:
         InputError: options exclude each other, or a file is no text.
     """
+    if batch > 1:
+        if prompt_file is None:
+            raise InputError(f"--batch {batch} needs --prompt-file, with prompts between lines that are '---'")
+        return read_parts(prompt_file, "--prompt-file"), f"--prompt-file {prompt_file}"
     if turns is None:
         words, source = read_prompt(prompt, prompt_file)
         return [words], source
@@ -268,7 +288,19 @@ def _texts(prompt: str | None, prompt_file: Path | None, turns: Path | None) -> 
     return read_parts(turns, "--turns"), f"--turns {turns}"
 
 
-def _turns(texts: list[str], ids: list[list[int]], runs: list[Generation], pair: Pair) -> list[dict[str, Any]]:
+def _check_batch(batch: int, others: dict[str, bool]) -> None:
+    """Refuse options that are about one text.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    for option, given in others.items():
+        if given:
+            raise InputError(f"--batch {batch} does not go with {option}, which is of one text: drop one of the two")
+
+
+def _parts(texts: list[str], ids: list[list[int]], runs: Sequence[Generation], pair: Pair) -> list[dict[str, Any]]:
+    """Turns of a conversation, or texts of a batch."""
     from gemmule.sw.reports.terminal import text_of
 
     return [{"prompt": text, "prompt_tokens": len(tokens), "tokens": run.tokens, "text": text_of(run, pair),

@@ -6,6 +6,7 @@ answer. So the same loop serves one sequence and a batch, whose questions to a m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -55,8 +56,8 @@ def alone(asking: Asking[T]) -> T:
             asked.position, asked.path)
 
 
-def together(askings: Sequence[Asking[T]], order: Sequence[LoadedModel]) -> list[T]:
-    """What each text of a batch comes to; text i is sequence i of the models.
+def together(askings: Sequence[Asking[T]], order: Sequence[LoadedModel], batch: int) -> list[T]:
+    """What each text comes to, ``batch`` of them at a time: where one is done, the next one takes its sequence.
 
     ``order``: models from the first to be asked on. Rows that need no answer go first, then a model answers when
     nobody asks one before it any more, so that texts that draft more or less still share the pass that verifies.
@@ -64,34 +65,39 @@ def together(askings: Sequence[Asking[T]], order: Sequence[LoadedModel]) -> list
     names = [model.name for model in order]
     found: dict[int, T] = {}
     asked: dict[int, Ask] = {}
-    ends = {name: [0] * len(askings) for name in names}
+    ends = {name: [0] * batch for name in names}
     """Of each model and sequence, where its last rows end: a place for a row that nobody sees."""
+    waiting = deque(range(len(askings)))
+    texts = [waiting.popleft() if waiting else None for _ in range(batch)]
+    """That each sequence has."""
 
-    def go_on(number: int, answer: Forward | None) -> None:
-        while True:
+    def go_on(sequence: int, answer: Forward | None) -> None:
+        while (text := texts[sequence]) is not None:
             try:
-                question = askings[number].send(answer)
+                question = askings[text].send(answer)
             except StopIteration as done:
-                found[number] = done.value
-                return
+                found[text] = done.value
+                texts[sequence] = waiting.popleft() if waiting else None
+                answer = None
+                continue
             if isinstance(question, Ask):
-                asked[number] = question
+                asked[sequence] = question
                 return
-            question.model.commit(question.position, question.path, number)
-            ends[question.model.name][number] = question.position + len(question.path)
+            question.model.commit(question.position, question.path, sequence)
+            ends[question.model.name][sequence] = question.position + len(question.path)
             answer = None
 
-    for number in range(len(askings)):
-        go_on(number, None)
+    for sequence in range(batch):
+        go_on(sequence, None)
     while asked:
         first = min(asked.values(), key=lambda ask: (ask.want.last != 0, names.index(ask.model.name)))
-        group = {number: ask for number, ask in asked.items()
+        group = {sequence: ask for sequence, ask in asked.items()
                  if ask.model.name == first.model.name and ask.want == first.want}
-        for number in group:
-            del asked[number]
-        for number, answer in _shared(group, first.want, ends[first.model.name]).items():
-            go_on(number, answer)
-    return [found[number] for number in range(len(askings))]
+        for sequence in group:
+            del asked[sequence]
+        for sequence, answer in _shared(group, first.want, ends[first.model.name]).items():
+            go_on(sequence, answer)
+    return [found[text] for text in range(len(askings))]
 
 
 def _shared(group: dict[int, Ask], want: Want, ends: list[int]) -> dict[int, Forward]:

@@ -27,7 +27,7 @@ class Baseline(BaseModel):
 
 
 class Turn(BaseModel):
-    """What a turn of a conversation was given and gave."""
+    """What a turn of a conversation, or a text of a batch, was given and gave."""
 
     prompt: str
     prompt_tokens: int
@@ -43,7 +43,7 @@ class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
-    prompt: str = Field(description="of the first turn")
+    prompt: str = Field(description="of the first turn or text")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
     seed: int
@@ -65,6 +65,9 @@ class Generate(Record):
     context_overflow: Literal["stop", "crop", "sinks"]
     dropped_tokens: int = Field(description="tokens that the models saw no more at the end")
     kv_cache: Literal["full", "none"]
+    batch: int = Field(description="texts that shared the passes")
+    texts: list[Turn] | None = Field(description="of a batch; sums of all stand beside it, cycles of a text are from "
+                                                 "its begin to its end")
     turns: list[Turn] | None = Field(description="of a conversation; sums of all turns stand beside it")
     clock_mhz: int
     cycles: int = Field(description="device and host")

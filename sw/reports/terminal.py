@@ -113,20 +113,20 @@ def distinct(tokens: list[int], n: int) -> float:
 
 def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,
                      method: str, title: str, pair: Pair, *, same_text: bool = True, shown: bool = False,
-                     by_positions: bool = False) -> None:
+                     by_positions: bool = False, batch: int = 1) -> None:
     """Print the text and the table.
 
-    ``prompts``: what each turn was given. ``shown``: the text is there already. ``by_positions``: also cycles a step as
-    the text grows.
+    ``prompts``: of each turn, or each text of a batch. ``shown``: the text is there already. ``by_positions``: also
+    cycles a step as the text grows.
     """
     record = generation_json(run, reference, pair, same_text=same_text)
     if not shown:
         body = Text()
         for prompt, turn in zip(prompts, run.turns or (run,)):
             body.append(printable(prompt), style="dim")
-            body.append(printable(text_of(turn, pair)), style="bold")
+            body.append(printable(text_of(turn, pair)) + "\n" * (batch > 1), style="bold")
         console.print(Panel(body, title=title))
-    ended = ENDED[run.finish_reason] if run.stop_string is None else f"ended before {run.stop_string!r}"
+    ended = f"{len(run.turns)} texts, {batch} at a time" if batch > 1 else _ended(run)
     console.print(f"{ended}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
                   f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second", markup=False)
 
@@ -135,7 +135,7 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
         runs["ar"] = generation_json(reference, None, pair)
     console.print(_table(runs))
     if run.turns:
-        console.print(_turns(run.turns))
+        console.print(_texts(run.turns) if batch > 1 else _turns(run.turns))
     if by_positions:
         console.print(_positions(runs))
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
@@ -146,6 +146,21 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
         console.print(
             f"speed-up over autoregressive decoding on the same device, host counted: "
             f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; {text} autoregressive decoding")
+
+
+def _ended(run: Generation) -> str:
+    return ENDED[run.finish_reason] if run.stop_string is None else f"ended before {run.stop_string!r}"
+
+
+def _texts(texts: Sequence[Generation]) -> Table:
+    """Of a batch."""
+    table = Table("text", "new tokens", "tokens per step", "acceptance", "", box=None, pad_edge=False)
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for number, run in enumerate(texts, 1):
+        table.add_row(str(number), f"{len(run.tokens):,}", f"{run.tokens_per_step:.2f}",
+                      f"{run.acceptance:.1%}" if run.drafted else "-", Text(_ended(run)))
+    return table
 
 
 def _turns(turns: Sequence[Generation]) -> Table:

@@ -29,7 +29,7 @@ from .test_sampling import Law, hashed
 CONFIG = load_config("tiny")
 VOCABULARY = 16
 PROMPTS = [[3, 1, 4], [7], [2, 7, 1, 8, 2, 8], list(range(11)), [5, 5]]
-NEW = 30
+NEW = 14
 
 
 class Lanes:
@@ -82,7 +82,7 @@ def batch(name: str, rules: list[Rule], new: int = NEW, stops: Stops = NO_STOPS,
     talks = [Conversation(target, MAKE[name](draft, rule), ledger, stops, rule, overflow=OVERFLOWS[overflow],  # type: ignore[arg-type]
                           shared=True) for rule in rules]
     runs = together([talk.turning(prompt, new + 3 * i) for i, (talk, prompt) in enumerate(zip(talks, PROMPTS))],
-                    [draft, target])  # type: ignore[list-item]
+                    [draft, target], len(PROMPTS))  # type: ignore[list-item]
     return runs, target, draft, ledger
 
 
@@ -95,7 +95,7 @@ def rules_of(name: str) -> list[Rule]:
 
 @pytest.mark.parametrize("name", MAKE)
 @pytest.mark.parametrize("rule", ["greedy", "match", "rejection"])
-@pytest.mark.parametrize(("context", "overflow"), [(64, "stop"), (24, "stop"), (24, "sinks")])
+@pytest.mark.parametrize(("context", "overflow"), [(64, "stop"), (16, "sinks")])
 def test_each_text_is_that_of_the_sequence_alone(name: str, rule: str, context: int, overflow: str) -> None:
     """Prompts and texts of other lengths, some to the end of the context; the noise is each sequence's own."""
     rules = rules_of(rule)
@@ -129,7 +129,30 @@ def test_an_error_of_one_text_is_raised() -> None:
     target = Lanes(law, 2)
     talks = [Conversation(target, Autoregressive(), Ledger(CONFIG), shared=True) for _ in range(2)]  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at most 63 tokens, not 70"):
-        together([talks[0].turning([1], 3), talks[1].turning([1] * 70, 3)], [target])  # type: ignore[list-item]
+        together([talks[0].turning([1], 3), talks[1].turning([1] * 70, 3)], [target], 2)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 7])
+def test_the_next_text_takes_the_place_of_one_that_is_done(batch: int) -> None:
+    """Whatever was in the cache of the sequence before; nor do more sequences than texts change any."""
+    rules = rules_of("match")
+    target, draft = Lanes(law, batch), Lanes(lambda: law(5, 3), batch, "draft")
+    talks = [Conversation(target, DraftModel(draft, 3, rule), Ledger(CONFIG), rule=rule,  # type: ignore[arg-type]
+                          shared=True) for rule in rules]
+    runs = together([talk.turning(prompt, 8 + 5 * i) for i, (talk, prompt) in enumerate(zip(talks, PROMPTS))],
+                    [draft, target], batch)  # type: ignore[list-item]
+    for i, (run, rule) in enumerate(zip(runs, rules)):
+        assert run.tokens == generate(law(), Autoregressive(), PROMPTS[i], 8 + 5 * i, Ledger(CONFIG),  # type: ignore[arg-type]
+                                      rule=rule).tokens
+    if batch > 1:
+        assert len(target.passes) < sum(len(run.steps) for run in runs)
+
+
+def test_rules_of_other_texts() -> None:
+    sampling = Sampling(0.9)
+    assert GREEDY.of_text(3) is GREEDY
+    assert Match(sampling, Noise(4)).of_text(0) == Match(sampling, Noise(4))
+    assert Rejection(sampling, Noise(4)).of_text(2) == Rejection(sampling, Noise(4, 2))
 
 
 def test_rows_of_a_batch() -> None:

@@ -16,12 +16,17 @@ from rich.console import Console
 
 from gemmule.config import load_config
 from gemmule.sw.cli import INTERRUPTED
-from gemmule.sw.commands.decode import Live, decode
+from gemmule.sw.commands.decode import Live, halting, turns
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.methods.ar import Autoregressive
+from gemmule.sw.decoding.noise import Noise
+from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.verify import GREEDY, Match
 from gemmule.sw.errors import InputError
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.reports.positions import by_position
+from gemmule.sw.session import Session
+from gemmule.sw.text import encode
 
 from .test_cli import run
 from .test_decoding import FakeModel
@@ -54,10 +59,10 @@ def test_stop_strings(generated) -> None:
 def test_turns_without_a_cache(generated, tmp_path: Path) -> None:
     """Each turn goes on from all before it; without a cache the same text, at cycles that grow with it."""
     (tmp_path / "turns.txt").write_text("def mean(values):\n---\n\n\ndef median(values):\n---\n \n")
-    turns = ("generate", "--model", "small", "--turns", str(tmp_path / "turns.txt"), "--max-new-tokens", "9",
+    command = ("generate", "--model", "small", "--turns", str(tmp_path / "turns.txt"), "--max-new-tokens", "9",
              "--method", "pld")
-    kept, shown = generated(*turns)
-    none, report = generated(*turns, "--kv-cache", "none", "--no-baseline")
+    kept, shown = generated(*command)
+    none, report = generated(*command, "--kv-cache", "none", "--no-baseline")
     assert kept["same_tokens_as_ar"] is True
     assert none["tokens"] == kept["tokens"] == [token for turn in kept["turns"] for token in turn["tokens"]]
     assert none["text"] == kept["text"] == "".join(turn["text"] for turn in kept["turns"])
@@ -76,12 +81,12 @@ def test_turns_without_a_cache(generated, tmp_path: Path) -> None:
 def test_a_conversation_that_fills_the_context(generated, tmp_path: Path) -> None:
     """The turn that does not fit is not taken; with --context-overflow it is, and what is dropped is told."""
     (tmp_path / "turns.txt").write_text("x = 1\n---\n" + "y = 2\n" * 64 + "---\nz = 3\n")
-    turns = ("generate", "--model", "small", "--turns", str(tmp_path / "turns.txt"), "--max-new-tokens", "2",
+    command = ("generate", "--model", "small", "--turns", str(tmp_path / "turns.txt"), "--max-new-tokens", "2",
              "--no-baseline")
-    record, _ = generated(*turns)
+    record, _ = generated(*command)
     assert record["finish_reason"] == "context"
     assert len(record["turns"]) == 1
-    record, _ = generated(*turns, "--context-overflow", "sinks")
+    record, _ = generated(*command, "--context-overflow", "sinks")
     assert len(record["turns"]) == 3
     assert record["dropped_tokens"] > 0
 
@@ -110,7 +115,8 @@ def test_an_interrupt_ends_behind_a_step() -> None:
                 os.kill(os.getpid(), signal.SIGINT)
 
     talk = Conversation(Slow(), Autoregressive(), Ledger(load_config("tiny")))  # type: ignore[arg-type]
-    runs, _ = decode(talk, "ar", [[3, 1, 4], [0]], 30, live)
+    with halting() as halted:
+        runs = turns(talk, [[3, 1, 4], [0]], 30, lambda new: None, halted, live)
     assert [run.finish_reason for run in runs] == ["interrupted"]
     assert runs[0].tokens == text[3:10]
     assert written.getvalue() == f"dbe{Words().decode(text[3:10])}\n"
@@ -139,10 +145,39 @@ def test_an_interrupted_command_writes_what_there_is(tmp_path: Path) -> None:
 def test_a_turn_without_tokens() -> None:
     talk = Conversation(FakeModel(), Autoregressive(), Ledger(load_config("tiny")))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least one token"):
-        decode(talk, "ar", [[]], 3)
+        turns(talk, [[]], 3, lambda new: None, lambda: False)
+
+
+@pytest.mark.parametrize("options", [("--method", "draft", "--num-speculative-tokens", "3"),
+                                     ("--method", "pld", "--temperature", "0.8", "--seed", "5",
+                                      "--no-baseline")])
+def test_batch(generated, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Three texts, two at a time: each is that of its prompt alone, drawn tokens with noise of its own."""
+    prompts = ["def mean(values):\n    ", "import", "class Stack:\n    def push(self, item):\n"]
+    (tmp_path / "prompts.txt").write_text("\n---\n".join(prompts))
+    record, shown = generated("generate", "--model", "small", "--prompt-file", str(tmp_path / "prompts.txt"),
+                              "--batch", "2", "--max-new-tokens", "8", *options)
+    assert [text["prompt"] for text in record["texts"]] == prompts
+    assert record["same_tokens_as_ar"] is (None if "--no-baseline" in options else True)
+    assert record["tokens"] == [token for text in record["texts"] for token in text["tokens"]]
+    assert "3 texts, 2 at a time" in shown
+    drawn, config = "--temperature" in options, load_config("base")
+    with Session(config, general=drawn) as session:
+        for number, text in enumerate(record["texts"]):
+            rule = Match(Sampling(0.8), Noise(5, number)) if drawn else GREEDY
+            alone = session.generate("ar", encode(text["prompt"]), 8, rule=rule)
+            assert text["tokens"] == alone.tokens
+    assert record["target_passes"] < 3 * 8
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
+    (["--batch", "0"], "--batch must be from 1 to 16, not 0"),
+    (["--batch", "2"], "--batch 2 needs --prompt-file"),
+    (["--batch", "2", "--turns", "{empty}"], "--batch 2 does not go with --turns, which is of one text"),
+    (["--batch", "2", "--kv-cache", "none"], "--batch 2 does not go with --kv-cache none"),
+    (["--batch", "2", "--launch", "step"], "--batch 2 does not go with --launch step"),
+    (["--batch", "2", "--stream"], "--batch 2 does not go with --stream"),
+    (["--batch", "2", "--prompt-file", "{empty}"], "must hold at least one text"),
     (["--stop", ""], "--stop must hold at least one character"),
     (["--context-overflow", "wrap"], "--context-overflow must be one of stop, crop, sinks, not 'wrap'"),
     (["--kv-cache", "half"], "--kv-cache must be one of full, none, not 'half'"),
