@@ -98,9 +98,9 @@ def _costs(run: Generation, target: LoadedModel, prompt: int) -> dict[str, Any]:
             "roofline_cycles": _roofline(run, target, prompt)}
 
 
-def _roofline(run: Generation, target: LoadedModel, prompt: int) -> int:
+def _roofline(run: Generation, target: LoadedModel, prompt: int) -> float:
     """Cycles in which the bus moves what the target's passes need at least."""
-    graph, cached, total = target.program.graph, prompt - 1, 0
+    graph, cached, total = target.program.graph, prompt - 1, 0.0
     for drafted, accepted in run.steps:
         needed = ideal(graph, drafted + 1, cached, wanted=drafted + 1, tokens=True)
         total += roofline_cycles(needed.bytes, run.ledger.config)
