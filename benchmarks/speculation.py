@@ -2,9 +2,10 @@
 
     python benchmarks/speculation.py --out docs/results/speculation.json
 
-Part by part `gemmule bench` runs, in the order of the list below; what an interrupted run has done is kept in --work and
-taken from there. Draft lengths are those with the largest mean speed-up on the calibration prompts, which are of other
-files than all others. No prompt is left out; --prompts N takes the first N of each list, and the result says so.
+Part by part `gemmule bench` runs, in the order of the list below; what an interrupted run has done is kept in --work
+and taken from there. Draft lengths are those with the largest mean speed-up on the calibration prompts, which are of
+other files than all others. No prompt is left out; with --prompts, --calibration and --drawn the first N of each list
+are taken, and the result says so.
 
 The part *bandwidth* runs the first completions on devices whose DRAM is slower, by longer beats, or faster: there the
 bus is wider, and with it the mesh, since a bus is at most DIM bytes wide.
@@ -16,7 +17,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,22 @@ def bench(name: str, work: Path, *options: str) -> dict[str, Any]:
     return record
 
 
-def calibration(args: argparse.Namespace, prompts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def first(count: int | None) -> tuple[str, ...]:
+    """The option for so many prompts of each list."""
+    return ("--prompts", str(count)) if count else ()
+
+
+def calibration(args: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each draft length on the calibration prompts."""
-    common = ("--config", args.config, "--category", "calibration", "--num-speculative-tokens", LENGTHS, *prompts)
-    yield "calibration", bench("calibration", args.work, *common, "--method", "draft,pld")
+    common = ("--config", args.config, "--category", "calibration", "--num-speculative-tokens", LENGTHS)
+    yield "calibration", bench("calibration", args.work, *common, "--method", "draft,pld", *first(args.calibration))
     for rule in ("rejection", "match"):
         yield f"calibration_{rule}", bench(
-            f"calibration_{rule}", args.work, *common, "--method", "draft", "--temperature", "0.8", "--verify", rule)
+            f"calibration_{rule}", args.work, *common, "--method", "draft", "--temperature", "0.8", "--verify", rule,
+            *first(args.drawn))
 
 
-def held_out(args: argparse.Namespace, best: Best, prompts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def held_out(args: argparse.Namespace, best: Best) -> Iterator[tuple[str, dict[str, Any]]]:
     """The chosen lengths on held-out prompts."""
     greedy = ("--config", args.config, "--num-speculative-tokens")
     length = str(best["draft", "greedy"])
@@ -70,13 +77,15 @@ def held_out(args: argparse.Namespace, best: Best, prompts: Sequence[str]) -> It
             ("copy_pld", "copy", "pld", "7"),
             ("completion_pld", "completion", "pld", str(best["pld", "greedy"])),
             ("copy", "copy", "ar,draft", length)):
-        yield name, bench(name, args.work, *greedy, count, "--category", category, "--method", method, *prompts)
+        yield name, bench(name, args.work, *greedy, count, "--category", category, "--method", method,
+                          *first(args.prompts))
     for rule in ("rejection", "match"):
         name = f"completion_{rule}"
         yield name, bench(name, args.work, *greedy, str(best["draft", rule]), "--category", "completion", "--method",
-                          "ar,draft", "--temperature", "0.8", "--verify", rule, *prompts)
+                          "ar,draft", "--temperature", "0.8", "--verify", rule, *first(args.drawn))
     others = "docstring,table,repetition"
-    yield "others", bench("others", args.work, *greedy, length, "--category", others, "--method", "draft,pld", *prompts)
+    yield "others", bench("others", args.work, *greedy, length, "--category", others, "--method", "draft,pld",
+                          *first(args.prompts))
 
 
 def bandwidth(args: argparse.Namespace, best: Best) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -107,18 +116,20 @@ def kept(record: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="base")
-    parser.add_argument("--prompts", type=int, help="the first so many of each list; by default all")
+    parser.add_argument("--prompts", type=int, help="the first so many of each held-out list; by default all")
+    parser.add_argument("--calibration", type=int, help="the same of the calibration prompts, greedy decoding")
+    parser.add_argument("--drawn", type=int, help="the same of all prompts of parts whose tokens are drawn")
     parser.add_argument("--work", type=Path, default=Path("build/speculation"))
     parser.add_argument("--out", type=Path, default=Path("build/speculation.json"))
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    prompts = ("--prompts", str(args.prompts)) if args.prompts else ()
     parts: dict[str, dict[str, Any]] = {}
 
     def keep(found: Iterator[tuple[str, dict[str, Any]]]) -> None:
         for name, record in found:
             parts[name] = kept(record)
-            write(args.out, {"command": "python benchmarks/speculation.py", "prompts": args.prompts, "chosen": [
+            write(args.out, {"command": "python benchmarks/speculation.py", "prompts": {
+                name: getattr(args, name) for name in ("calibration", "prompts", "drawn")}, "chosen": [
                 {"method": method, "verify": rule, "num_speculative_tokens": count}
                 for (method, rule), count in chosen(parts).items()], "parts": parts})
             show(name, [{
@@ -129,8 +140,8 @@ def main() -> None:
                 "a step": f"{row['tokens_per_step']:.2f}", "roofline": f"{row['roofline_fraction']:.1%}",
             } for row in record["rows"]])
 
-    keep(calibration(args, prompts))
-    keep(held_out(args, chosen(parts), prompts))
+    keep(calibration(args))
+    keep(held_out(args, chosen(parts)))
     keep(bandwidth(args, chosen(parts)))
 
 

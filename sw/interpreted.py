@@ -1,4 +1,4 @@
-"""A model without its device's arithmetic: values by the integer interpreter, cycles by the exact timing of its launches.
+"""A model without its device's arithmetic: values by the integer interpreter, cycles by the timing of its launches.
 
 Where a launch's time depends on no data but the rows that it gathers, values and cycles can be had apart: the same
 numbers as of the simulated device (tests compare them), several times as fast, and without a program values alone.

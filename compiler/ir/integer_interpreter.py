@@ -94,11 +94,17 @@ class IntegerInterpreter:
         return self.network.tensor(node, role).astype(np.int64)
 
     def _weights(self, node: Linear) -> tuple[np.ndarray, float]:
-        """A linear's weights [depth, columns] and the largest of them; small ones are kept as the product wants them."""
+        """A linear's weights [depth, columns] and the largest of them; small ones are kept as the product wants them.
+
+        Those of a group times its scale still are 8 bits, so that the groups' sums are one product.
+        """
         if node.name in self._kept:
             return self._kept[node.name]
         weight = self.network.tensor(node, "weight")
         weight = (int4_weights(weight, node.depth) if node.bits == 4 else weight).T
+        if node.group:
+            scales = self.network.tensor(node, "scales").astype(np.int8)
+            weight = weight * np.repeat(scales, node.group, axis=0)[:node.depth]
         if weight.size > MOST_KEPT:
             return weight, _largest(weight)
         return self._kept.setdefault(node.name, (weight.astype(np.float32), _largest(weight)))
@@ -134,13 +140,7 @@ class IntegerInterpreter:
     @_value.register
     def _(self, node: Linear) -> np.ndarray:
         x, (weight, largest) = self._values[node.x], self._weights(node)
-        if node.group:
-            scales, acc = self._tensor(node, "scales"), np.zeros((len(x), node.columns), dtype=np.int64)
-            for i, at in enumerate(range(0, node.depth, node.group)):
-                part = slice(at, at + node.group)
-                acc += _matmul(x[:, part], weight[part], largest) * scales[i]
-        else:
-            acc = _matmul(x, weight, largest)
+        acc = _matmul(x, weight, largest)
         if node.bias:
             acc = acc + self._tensor(node, "bias")
         acc = acc.astype(np.int32)  # wraps

@@ -53,7 +53,9 @@ def row_multiplier(reciprocal: np.ndarray, length: np.ndarray, mult: np.ndarray 
 
 def requant_row(acc: np.ndarray, reciprocal: np.ndarray, length: np.ndarray, mult: np.ndarray | int,
                 shift: np.ndarray | int) -> np.ndarray:
-    """Requantise ``acc[rows, columns]`` with each row's softmax reciprocal, not saturated; ``mult``, ``shift``: or its own.
+    """Requantise ``acc[rows, columns]`` with each row's softmax reciprocal, not saturated.
+
+    ``mult`` and ``shift`` are all rows' or int64 [rows].
     """
     m, s = row_multiplier(reciprocal, length, mult, shift)
     return rshr(np.asarray(acc, dtype=np.int64) * m[:, None], s[:, None])

@@ -181,8 +181,8 @@ def bench(
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
     _print(out, rows, best)
     record = {
-        "model": pair.name, "backend": backend, "compute": compute, "seed": seed, "max_new_tokens": max_new_tokens, "launch": launch,
-        "top_k": top_k,
+        "model": pair.name, "backend": backend, "compute": compute, "seed": seed, "max_new_tokens": max_new_tokens,
+        "launch": launch, "top_k": top_k,
         "top_p": top_p, "rows": rows, "best": best,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)
