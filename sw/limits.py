@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS", "COMPUTES", "CONTEXTS",
     "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES",
     "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS",
     "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
@@ -37,6 +37,7 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
+COMPUTES = ("device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")
