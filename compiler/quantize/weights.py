@@ -1,4 +1,4 @@
-"""Weights as codes: int8 with a step a column, int4 with integer scales a group; nearest, or second-order.
+"""Weights as codes: int8 with a step a column, int4 (or 3 bits) with integer scales a group; nearest, or second-order.
 
 Second order is GPTQ (Frantar et al., 2023, algorithm 1): columns of the weight matrix are rounded one after another,
 and what each rounding loses is made up for by the columns behind it, weighed by the inverse of the inputs' products.
@@ -24,7 +24,7 @@ class Codes:
     """``weight ~ codes * step[column] * scales[group, column]``."""
 
     codes: np.ndarray
-    """int8 [columns, depth]: -127 .. 127, or -8 .. 7."""
+    """int8 [columns, depth]: -127 .. 127, -8 .. 7, or -4 .. 3."""
     step: np.ndarray
     """float64 [columns]."""
     scales: np.ndarray | None = None
@@ -41,7 +41,8 @@ class Codes:
 def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, bits: int, group: int) -> Codes:
     """Codes of a weight matrix [columns, depth] whose inputs have these sums of squares.
 
-    With ``gram``, the inputs' sums of products, rounding is second-order.
+    With ``gram``, the inputs' sums of products, rounding is second-order. ``bits``: 8, 4, or 3, which the device does
+    not take.
     """
     weight = weight.astype(np.float64)
     if bits == 8:
@@ -49,15 +50,15 @@ def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, b
         full = np.broadcast_to(step[:, None], weight.shape)
         most = 127
     else:
-        step, scales = _steps4(weight, squares, group or weight.shape[1])
+        most = (1 << bits - 1) - 1
+        step, scales = _steps4(weight, squares, group or weight.shape[1], most)
         full = step[:, None] * np.repeat(scales.T, group or weight.shape[1], axis=1)[:, :weight.shape[1]]
-        most = 7
     found = _nearest(weight, full, most) if gram is None else _second_order(weight, full, most, gram)
     return Codes(found.astype(np.int8), step, scales.astype(np.uint8) if scales is not None and group else None)
 
 
 def _nearest(weight: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:
-    return np.clip(np.rint(weight / step), -most - (most == 7), most)
+    return np.clip(np.rint(weight / step), -most - (most < 127), most)
 
 
 def _error(weight: np.ndarray, step: np.ndarray, most: int, squares: np.ndarray) -> np.ndarray:
@@ -76,8 +77,8 @@ def _steps8(weight: np.ndarray, squares: np.ndarray) -> np.ndarray:
     return best
 
 
-def _steps4(weight: np.ndarray, squares: np.ndarray, group: int) -> tuple[np.ndarray, np.ndarray]:
-    """(base step [columns], integer scales [groups, columns]) of the least error, group by group.
+def _steps4(weight: np.ndarray, squares: np.ndarray, group: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """(base step [columns], integer scales [groups, columns]) of the least error, codes up to ``most``, group by group.
 
     The base step lets the widest group have the largest scale; a column with one group has scale 1.
     """
@@ -86,20 +87,20 @@ def _steps4(weight: np.ndarray, squares: np.ndarray, group: int) -> tuple[np.nda
     peaks = np.stack([np.abs(weight[:, i * group:(i + 1) * group]).max(axis=1) for i in range(groups)])
     largest = peaks.max(axis=0)
     largest[largest == 0] = 1.0
-    base = largest / 7 / (MOST_SCALE if groups > 1 else 1)
+    base = largest / most / (MOST_SCALE if groups > 1 else 1)
     scales = np.ones((groups, columns))
     for i in range(groups):
         part, inputs = weight[:, i * group:(i + 1) * group], squares[i * group:(i + 1) * group]
         least = np.full(columns, np.inf)
         for clip in CLIPS4:
-            scale = np.clip(np.rint(peaks[i] * clip / 7 / base), 1, MOST_SCALE)
-            error = _error(part, (base * scale)[:, None], 7, inputs)
+            scale = np.clip(np.rint(peaks[i] * clip / most / base), 1, MOST_SCALE)
+            error = _error(part, (base * scale)[:, None], most, inputs)
             scales[i], least = np.where(error < least, scale, scales[i]), np.minimum(error, least)
     if groups == 1:  # then the step itself is searched
         least = np.full(columns, np.inf)
         for clip in CLIPS4:
-            step = largest * clip / 7
-            error = _error(weight, step[:, None], 7, squares)
+            step = largest * clip / most
+            error = _error(weight, step[:, None], most, squares)
             base, least = np.where(error < least, step, base), np.minimum(error, least)
     return base, scales
 

@@ -65,7 +65,7 @@ def expire(k, s, order, finish, t):  # type: ignore[no-untyped-def]
             done += 1
         if done > k.finished[u]:
             k.finished[u] = done
-            if u == LOAD or u == MATRIX:
+            if u in (LOAD, MATRIX):
                 k.stale = 1
             elif u == VECTOR:
                 k.held[_STREAM[VECTOR]:_VECTOR_W + 1] = 0
