@@ -77,7 +77,8 @@ Published rates of Llama-2-7B, scaled to 64 GB/s: {published}.
 int4 by groups of 32 takes {r32[0]:.3f} of int8's cycles on GPT-2 behind 128 positions and
 {r32[1]:.3f} behind 512: keys and values stay int8, and so many more bytes are theirs; a scale of a
 byte for each column and group is another 6 % of the weights. By groups of 128 (`--group 128`, as
-GPTQ has them) it takes {r128[0]:.3f} and {r128[1]:.3f}.
+GPTQ has them) it takes {r128[0]:.3f} and {r128[1]:.3f}. These rows were timed beside other work: their
+seconds are too many.
 """
 
 
