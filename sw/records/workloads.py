@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from gemmule.sw.records.record import Record
 
-__all__ = ["CompileModel", "Import", "Info", "RunArch", "RunGemm", "RunModel", "SweepOutput"]
+__all__ = ["CompileModel", "Import", "Info", "RunArch", "RunGemm", "RunModel", "StudyOutput", "SweepOutput"]
 
 
 class SearchOfProduct(BaseModel):
@@ -196,6 +196,25 @@ class SweepOutput(Record):
     evaluated: int = Field(description="of them by this command; the others were there")
     rows: list[SweepRow]
     differing: list[dict[str, Any]] | None = Field(description="with --compare: points whose cycles or errors differ")
+
+
+class StudyRow(BaseModel):
+    """One figure of a study."""
+
+    setting: str
+    published: float | None = Field(description="null where nobody told it")
+    here: float = Field(description="on this device")
+    unit: str = Field(description="of both: cycles, bytes, times, share ..")
+    why: str = Field(description="what is compared, and what makes the difference")
+
+
+class StudyOutput(Record):
+    """`gemmule study`: a published table or figure again."""
+
+    study: str
+    title: str
+    source: str = Field(description="where it is published")
+    rows: list[StudyRow]
 
 
 class MemoryOfDevice(BaseModel):
