@@ -11,6 +11,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Linear, Network
 from gemmule.compiler.kernels.row_blocks import stored
+from gemmule.compiler.kernels.softmax import check_exponentials
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes.allocate import Past, allocate, past
@@ -38,16 +39,19 @@ EARLY = 12
 
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
-                    mapping: EncoderMapping | None = None, checked: bool = True) -> EncoderProgram:
+                    standard: bool = False, mapping: EncoderMapping | None = None,
+                    checked: bool = True) -> EncoderProgram:
     """Compile a quantised encoder for sequences of up to ``sequence`` rows, one a launch.
 
+    ``standard``: attention writes scores and probabilities to DRAM and reads them again, to the same output.
     ``mapping``: by default the first that fits. Without ``checked`` the program is only good for timing.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
+    check_exponentials(network.graph, config)
     operators = split_operators(fuse(network.graph))
-    mapping = mapping or map_encoder(network, config, operators, sequence)
+    mapping = mapping or map_encoder(network, config, operators, sequence, standard)
     phases = EncoderPhases(network, config, sequence)
     before = [phases.embedding(operators, mapping.output.rows, mapping.output.norm_rows)]
     layers = [[
@@ -86,7 +90,8 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
 
 
-def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int) -> EncoderMapping:
+def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int,
+                standard: bool = False) -> EncoderMapping:
     """The first mapping of each phase whose buffers fit.
 
     Raises:
@@ -116,7 +121,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         sequence=sequence,
         heads=fitting("queries, keys and values", blocks(attend.query, attend.key, attend.value),
                       lambda phases, one: phases.project_heads(attend, one)),
-        attention=fitting("attention", attention_mappings(attend.attention, config, sequence),
+        attention=fitting("attention", attention_mappings(attend.attention, config, sequence, standard),
                           lambda phases, one: phases.attention(attend, one)),
         output=fitting("attention's output", blocks(layer.output.linear),
                        lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),

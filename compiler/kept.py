@@ -57,10 +57,11 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
                  lambda: compile_greedy(network, config, **options))
 
 
-def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int) -> EncoderProgram:
+def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
+                         standard: bool = False) -> EncoderProgram:
     """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
-    return _kept(EncoderProgram, _path(sha256, config, {"sequence": sequence}),
-                 lambda: compile_encoder(network, config, sequence=sequence))
+    return _kept(EncoderProgram, _path(sha256, config, {"sequence": sequence, "standard": standard}),
+                 lambda: compile_encoder(network, config, sequence=sequence, standard=standard))
 
 
 def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:

@@ -12,7 +12,7 @@ from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ideal import ideal_by_operation
 from gemmule.compiler.importers.architectures import Architecture
-from gemmule.compiler.ir import Graph, Network
+from gemmule.compiler.ir import Graph, Network, softmax_of
 from gemmule.compiler.kept import compile_encoder_kept, compile_kept
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
@@ -22,7 +22,7 @@ from gemmule.config import Config
 from gemmule.sw.errors import InputError
 from gemmule.sw.passes import EncoderPasses, Passes
 
-__all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
+__all__ = ["Work", "check_attention", "phase_of", "run_architecture", "sweep_values", "swept"]
 
 GROUP = 32
 """Rows of depth that share an int4 scale, as `gemmule import` has them; on a larger mesh as many as it has."""
@@ -41,6 +41,8 @@ class Work:
         bits, head_bits: of the layers' weights and of the logits'.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
+        attention: ``exact``, or of an encoder ``standard``, through DRAM.
+        softmax: its exponential.
     """
 
     phase: str = "auto"
@@ -51,6 +53,8 @@ class Work:
     head_bits: str = "int8"
     context: int = 0
     effort: int = 1
+    attention: str = "exact"
+    softmax: str = "exact"
 
 
 def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[Network, int]:
@@ -58,7 +62,7 @@ def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[N
     group = max(GROUP, config.dim)
     bits, head_bits = (4 if found == "int4" else 8 for found in (work.bits, work.head_bits))
     network = by_shape(architecture.graph(), bits=bits, head_bits=head_bits, group=group)  # type: ignore[arg-type]
-    return network, group if 4 in (bits, head_bits) else 0
+    return network.with_softmax(softmax_of(work.softmax)), group if 4 in (bits, head_bits) else 0
 
 
 def _positions(graph: Graph, work: Work, rows: int) -> int:
@@ -100,7 +104,8 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
     return record | {
         "architecture": architecture.name, "source": architecture.source, "phase": work.phase, "seq": work.seq,
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
-        "context": most, "effort": work.effort, "network_layers": graph.layers,
+        "context": most, "effort": work.effort, "attention": work.attention, "softmax": work.softmax,
+        "network_layers": graph.layers,
         "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
         "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,
         "tokens_per_second": tokens * host.clock_mhz * 1e6 / (record["cycles"] + host_cycles),
@@ -122,6 +127,12 @@ def phase_of(name: str, phase: str, encoder: bool) -> str:
     return phase
 
 
+def check_attention(attention: str) -> None:
+    """Refuse a way that decoders do not have; raises InputError."""
+    if attention != "exact":
+        raise InputError(f"--attention must be exact for a decoder, not {attention}: only encoders have another way")
+
+
 def _compiled(network: Network, config: Config, work: Work,
               keep: bool) -> tuple[ModelProgram | EncoderProgram, int, int]:
     """The program, new rows of a pass, and most positions. Where no rows are asked for: as many as compile."""
@@ -131,9 +142,11 @@ def _compiled(network: Network, config: Config, work: Work,
         if work.batch != 1:
             raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {work.batch}")
         most = _positions(graph, work, work.seq)
-        made = compile_encoder_kept(network, name, config, sequence=work.seq) if keep else compile_encoder(
-            network, config, sequence=work.seq)
+        standard = work.attention == "standard"
+        made = compile_encoder_kept(network, name, config, sequence=work.seq, standard=standard) if keep else (
+            compile_encoder(network, config, sequence=work.seq, standard=standard))
         return made, work.seq, most
+    check_attention(work.attention)
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
     most = _positions(graph, work, rows)
     while True:

@@ -8,11 +8,12 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS", "DEFAULT",
-    "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS", "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
-    "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
-    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS",
+    "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT",
+    "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION",
+    "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SOFTMAX",
+    "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens",
+    "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -35,6 +36,8 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "step")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
+ATTENTION = ("exact", "standard")
+SOFTMAX = ("exact", "softermax", "ibert")
 PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 TARGETS = ("ecp5-85k",)

@@ -159,7 +159,7 @@ class IntegerInterpreter:
             kv = head // (node.heads // node.kv_heads)
             cached, own = slice(kv * size, (kv + 1) * size), slice(head * size, (head + 1) * size)
             t = numerics.scores(exact_matmul(query[:, own], part.keys[:, cached].T), *(int(v) for v in score[head]))
-            p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
+            p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
             reciprocal, length = numerics.softmax_reciprocal(total)
             mixed = exact_matmul(p, part.values[:, cached])
             found.append(numerics.saturate(numerics.requant_row(

@@ -1,7 +1,9 @@
 """Attention of whole sequences without a cache: every row sees all rows, exact softmax, heads one after another.
 
 Queries, keys and values come from DRAM head by head, the next head's while one is computed. Blocks of queries pass in
-the order scores, scores, contexts, contexts, so that the softmax of one hides behind the products of the other.
+the order scores, scores, contexts, contexts, so that the softmax of one hides behind the products of the other. Scores
+and probabilities stay on the device; in the standard way, for comparison, they go to DRAM and come back, as textbooks
+have it, block by block, since a row's statistics stay where they are.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ import numpy as np
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.row_blocks import stored
+from gemmule.compiler.kernels.softmax import exponential
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, Registers, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import set_length
-from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, RequantFlag, Source, Unit, VOp
+from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
 
 __all__ = ["CONTEXT", "HEADS", "PARTS", "HeadLayout", "SequenceMapping", "attend_sequence"]
 
 HEADS, CONTEXT = "heads", "context"
 """Regions: keys, values and queries by head; contexts, [row][head][group][dim]."""
+SCORES, PROBABILITIES = "scores", "probabilities"
+"""Regions of the standard way, [head][row][group][dim], int32 and uint8."""
+SCORE_BYTES = 4
 PARTS = ("key", "value", "query")
 
 
@@ -38,6 +44,8 @@ class SequenceMapping:
     """Blocks in flight together: those of a turn."""
     ahead: int
     """Heads whose operands are loaded before they are needed: 0 or 1."""
+    standard: bool = False
+    """Scores and probabilities go to DRAM and come back."""
 
     def turns(self, sequence: int) -> int:
         """Turns of a head."""
@@ -97,6 +105,7 @@ class _Head:
         self.query_pitch = self.turns * mapping.queries * mapping.flight
         keys, queries = layout.groups * self.key_pitch, layout.groups * self.query_pitch
         scored = ceil_div(layout.sequence, dim) * mapping.queries
+        self.scored = ceil_div(layout.sequence, dim) * dim
 
         def buffers(name: str, rows: int, bank: Bank) -> list[At]:
             return [At(Buffer(f"{self.name}: {name} {i}", rows, bank)) for i in range(mapping.flight)]
@@ -126,8 +135,12 @@ class _Head:
         with self._loop():
             for i in blocks:
                 self._scores(i)
+            for i in blocks if self.mapping.standard else ():
+                self._through_dram(SCORES, SCORE_BYTES, self.scores[i], i, {MoveFlag.ACCUMULATOR})
             for i in blocks:
                 self._softmax(i)
+            for i in blocks if self.mapping.standard else ():
+                self._through_dram(PROBABILITIES, 1, self.probabilities[i], i, set())
             for i in blocks:
                 self._contexts(i)
             for i in blocks:
@@ -143,13 +156,17 @@ class _Head:
         if self.turns == 1:
             yield
             return
-        b.control(set_length(Registers.ROW), SetDisplacement(stored(CONTEXT), 0))
+        moved = {stored(CONTEXT): self.layout.heads * self.layout.row}
+        if self.mapping.standard:
+            for region, size in ((SCORES, SCORE_BYTES), (PROBABILITIES, 1)):
+                moved |= dict.fromkeys((region, stored(region)), size * self.scored)
+        b.control(set_length(Registers.ROW), *(SetDisplacement(region, 0) for region in moved))
         with b.loop(Length(MAX_LENGTH, Registers.LEFT), turn.bit_length() - 1, f"queries of head {self.number}",
                     local=True):
             yield
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-turn),
                       set_length(Registers.ROW, Source.LENGTH, Registers.ROW, amount=turn),
-                      SetDisplacement(stored(CONTEXT), turn * self.layout.heads * self.layout.row, further=True))
+                      *(SetDisplacement(region, turn * row, further=True) for region, row in moved.items()))
 
     def _m(self, i: int) -> Length:
         return Length(self.mapping.queries, Registers.LEFT, i * self.mapping.queries)
@@ -161,13 +178,22 @@ class _Head:
                    b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self._m(i), n=self.all,
                    k=self.node.head_dim)
 
+    def _through_dram(self, region: str, size: int, at: At, i: int, flags: set[MoveFlag]) -> None:
+        """Store a block's rows of so many bytes a number and load them again."""
+        row = size * self.scored
+        self.b.reserve(region, self.layout.heads * self.layout.sequence * row)
+        for unit, where in ((Unit.STORE, stored(region)), (Unit.LOAD, region)):
+            self.b.add(unit, f"{self.name}: {region}", flags=flags, region=where, stride=row, bytes=row,
+                       offset=(self.number * self.layout.sequence + i * self.mapping.queries) * row, row=at,
+                       row_stride=1, block_stride=self.mapping.queries, rows=self._m(i))
+
     def _softmax(self, i: int) -> None:
         m = self.mapping.queries
         source: dict[str, Any] = {"src0": self.scores[i], "src0_stride": m, "m": self._m(i), "n": self.all,
                                   "context": i, **self.scaling}
         self.b.add(Unit.VECTOR, f"{self.name}: maxima", op=VOp.SOFTMAX_MAX, **source)
         self.b.add(Unit.VECTOR, f"{self.name}: probabilities", op=VOp.SOFTMAX_EXP, dst=self.probabilities[i],
-                   dst_stride=m, **source)
+                   dst_stride=m, **source, **exponential(self.node))
 
     def _contexts(self, i: int) -> None:
         m = self.mapping.queries

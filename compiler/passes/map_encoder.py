@@ -64,7 +64,8 @@ def check_sequence(graph: Graph, config: Config, sequence: int) -> None:
         raise CompileError(f"rows of a sequence must be from 1 to {most}, not {sequence}: use a shorter one")
 
 
-def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterator[SequenceMapping]:
+def attention_mappings(node: Attention, config: Config, sequence: int,
+                       standard: bool = False) -> Iterator[SequenceMapping]:
     """Blocks of queries whose scores take a quarter of the accumulator, two in flight, heads loaded ahead.
 
     Raises:
@@ -83,7 +84,7 @@ def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterat
     while queries >= 1:
         rows = min(queries, ceil_div(sequence, flight)) if queries * flight >= sequence else queries
         for ahead in (1, 0):
-            yield SequenceMapping(queries=rows, flight=flight, ahead=ahead)
+            yield SequenceMapping(queries=rows, flight=flight, ahead=ahead, standard=standard)
         queries //= 2
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    AttentionOption,
+    ConfigOption,
+    JsonOption,
+    Output,
+    SoftmaxOption,
+    choice,
+    conditions,
+    read_config,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ARCHITECTURES, BITS, PHASES, SWEPT, check_choice
 
@@ -47,6 +56,8 @@ def arch(
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
+    attention: AttentionOption = "exact",
+    softmax: SoftmaxOption = "exact",
     sweep: Annotated[str | None, typer.Option(
         "--sweep", metavar="|".join(SWEPT), autocompletion=lambda: list(SWEPT),
         callback=lambda value: value and check_choice("--sweep", value, SWEPT),
@@ -79,7 +90,7 @@ def arch(
 
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, context=context,
-                effort=effort)
+                effort=effort, attention=attention, softmax=softmax)
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):

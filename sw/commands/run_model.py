@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.commands.common import (
+    AttentionOption,
     ConfigOption,
     JsonOption,
     Output,
@@ -20,10 +21,11 @@ from gemmule.sw.commands.common import (
     write_trace,
 )
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BACKENDS, PHASES
+from gemmule.sw.limits import BACKENDS, PHASES, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from gemmule.compiler.encoder_program import EncoderProgram
+    from gemmule.compiler.ir import Network
     from gemmule.compiler.model_program import ModelProgram
     from gemmule.config import Config
     from gemmule.sw.passes import EncoderPasses, Passes
@@ -44,6 +46,11 @@ def model(
         "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
     rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
     batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
+    attention: AttentionOption = "exact",
+    softmax: Annotated[str | None, typer.Option(
+        "--softmax", metavar="|".join(SOFTMAX), show_default=False, autocompletion=lambda: list(SOFTMAX),
+        callback=lambda value: value and check_choice("--softmax", value, SOFTMAX),
+        help="Another exponential than the file's (docs/studies.md).")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -71,14 +78,18 @@ def model(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
+    from gemmule.compiler.ir import softmax_of
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
+    from gemmule.sw.architectures import check_attention
     from gemmule.sw.passes import EncoderPasses, Passes
     from gemmule.sw.reports.trace import timeline_of
 
     loaded = load_model(file)
-    network = loaded.network
+    network, name = loaded.network, loaded.sha256
+    if softmax:
+        network, name = network.with_softmax(softmax_of(softmax)), f"{name} {softmax}"
     phase = _phase(phase, network.graph.encoder, str(file))
     most = network.graph.whole_positions
     if phase == "encode":
@@ -93,7 +104,7 @@ def model(
     passes: Passes | EncoderPasses
     if phase == "encode":
         with stderr.status("compiling"):
-            program = compile_encoder_kept(network, loaded.sha256, device, sequence=seq)
+            program = compile_encoder_kept(network, name, device, sequence=seq, standard=attention == "standard")
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
         with (stderr.status(f"running on {backend}"),
@@ -101,8 +112,9 @@ def model(
             encoded.run(seq)
         passes = encoded
     else:
+        check_attention(attention)
         with stderr.status("compiling"):
-            program = compile_kept(network, loaded.sha256, device, batch=batch, effort=effort,
+            program = compile_kept(network, name, device, batch=batch, effort=effort,
                                    rows=min(rows, seq) if phase == "prefill" else rows)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
@@ -118,7 +130,8 @@ def model(
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
     record = passes.record() | {
-        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend, "seed": seed,
+        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
+        "attention": attention, "softmax": _softmax(network), "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
@@ -127,6 +140,11 @@ def model(
     write_trace(trace, timeline_of("pass", passes.results, program.commands, device) if trace else None, device)
     if record["output_equals_interpreter"] is False:
         raise typer.Exit(1)
+
+
+def _softmax(network: Network) -> str:
+    """Of its first attention; all have the same."""
+    return str(network.graph.attentions[0].softmax or "exact")
 
 
 def _phase(phase: str, encoder: bool, file: str) -> str:

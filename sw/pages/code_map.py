@@ -74,7 +74,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("compiler/kernels", ("virtual", "batch", "layout", "constants", "linear", "epilogue", "embed", "norm",
                                     "attention", "block_attention", "whole_attention", "sequence_attention",
                                     "row_blocks", "mlp", "head", "cache_list",
-                                    "launch_words", "answers", "top", "exponents", "commit", "greedy",
+                                    "launch_words", "answers", "top", "softmax", "exponents", "commit", "greedy",
                                     "moves", "product")),
         Folder("compiler/passes", ("fuse", "fuse_encoder", "map", "map_encoder", "lower", "lower_encoder", "join",
                                    "hoist", "roll", "schedule", "allocate", "emit")),

@@ -75,6 +75,8 @@ class RunModel(Record):
     seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
+    attention: Literal["exact", "standard"] = Field(description="standard: scores and probabilities through DRAM")
+    softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     backend: Literal["model", "rtl"]
     seed: int
     passes: int
@@ -136,6 +138,8 @@ class RunArch(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     context: int = Field(description="most positions that the program takes")
     effort: int
+    attention: Literal["exact", "standard"] = Field(description="standard: scores and probabilities through DRAM")
+    softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     passes: int
     commands: int = Field(description="that ran")
     program_commands: int
@@ -285,6 +289,7 @@ class Import(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     method: Literal["nearest", "second-order"]
     smooth: bool
+    softmax: Literal["exact", "softermax", "ibert"]
     seed: int
     window: int = Field(description="tokens of a window")
     calibration_windows: int
