@@ -66,7 +66,7 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     items = [*(item for part in before for item in part), *body, *(item for part in behind for item in part)]
     bases = base_registers(items)
     turn = mapping.attention.queries * mapping.attention.flight
-    bounds: Bounds = {Registers.ROWS: (1, sequence), Registers.LEFT: (0, sequence),
+    bounds: Bounds = {Registers.ROWS: (1, sequence), Registers.LEFT: (0, sequence), Registers.BEHIND: (0, sequence),
                       Registers.ROW: (0, (mapping.attention.turns(sequence) - 1) * turn)}
     commands = with_straight_waits(emit(items, placed, bases), config, bounds)
     builder = phases.b

@@ -12,17 +12,18 @@ from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ideal import ideal_by_operation
 from gemmule.compiler.importers.architectures import Architecture
-from gemmule.compiler.ir import Graph, Network, softmax_of
+from gemmule.compiler.ir import Graph, Network
 from gemmule.compiler.kept import compile_encoder_kept, compile_kept
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map import most_rows
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config
+from gemmule.sw.choices import choose
 from gemmule.sw.errors import InputError
 from gemmule.sw.passes import EncoderPasses, Passes
 
-__all__ = ["Work", "check_attention", "phase_of", "run_architecture", "sweep_values", "swept"]
+__all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
 
 GROUP = 32
 """Rows of depth that share an int4 scale, as `gemmule import` has them; on a larger mesh as many as it has."""
@@ -41,7 +42,7 @@ class Work:
         bits, head_bits: of the layers' weights and of the logits'.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
-        attention: ``exact``, or of an encoder ``standard``, through DRAM.
+        attention: ``exact``, or of an encoder ``standard`` or ``online``.
         softmax: its exponential.
     """
 
@@ -62,7 +63,7 @@ def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[N
     group = max(GROUP, config.dim)
     bits, head_bits = (4 if found == "int4" else 8 for found in (work.bits, work.head_bits))
     network = by_shape(architecture.graph(), bits=bits, head_bits=head_bits, group=group)  # type: ignore[arg-type]
-    return network.with_softmax(softmax_of(work.softmax)), group if 4 in (bits, head_bits) else 0
+    return choose(network, work.attention, work.softmax), group if 4 in (bits, head_bits) else 0
 
 
 def _positions(graph: Graph, work: Work, rows: int) -> int:
@@ -127,12 +128,6 @@ def phase_of(name: str, phase: str, encoder: bool) -> str:
     return phase
 
 
-def check_attention(attention: str) -> None:
-    """Refuse a way that decoders do not have; raises InputError."""
-    if attention != "exact":
-        raise InputError(f"--attention must be exact for a decoder, not {attention}: only encoders have another way")
-
-
 def _compiled(network: Network, config: Config, work: Work,
               keep: bool) -> tuple[ModelProgram | EncoderProgram, int, int]:
     """The program, new rows of a pass, and most positions. Where no rows are asked for: as many as compile."""
@@ -146,7 +141,6 @@ def _compiled(network: Network, config: Config, work: Work,
         made = compile_encoder_kept(network, name, config, sequence=work.seq, standard=standard) if keep else (
             compile_encoder(network, config, sequence=work.seq, standard=standard))
         return made, work.seq, most
-    check_attention(work.attention)
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
     most = _positions(graph, work, rows)
     while True:

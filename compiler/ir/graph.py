@@ -200,9 +200,10 @@ class Network:
         """The tensor of a role of a node."""
         return self.weights[node.tensors[role]]
 
-    def with_softmax(self, softmax: Softmax | None) -> Network:
-        """The same with another exponential in every attention; None: the device's own."""
-        nodes = tuple(node.model_copy(update={"softmax": softmax}) if isinstance(node, Attention) else node
+    def with_softmax(self, softmax: Softmax | None, block: int | None = None) -> Network:
+        """The same with another exponential in every attention (None: the device's own), online by blocks of keys."""
+        changed = {"softmax": softmax, "block": block}
+        nodes = tuple(node.model_copy(update=changed) if isinstance(node, Attention) else node
                       for node in self.graph.nodes)
         graph = self.graph
         return replace(self, graph=Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions,

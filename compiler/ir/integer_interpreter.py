@@ -27,6 +27,7 @@ from gemmule.compiler.ir.nodes import (
     Rope,
 )
 from gemmule.compiler.ir.rows import Rows
+from gemmule.numerics.online import online_softmax
 
 __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
@@ -159,9 +160,13 @@ class IntegerInterpreter:
             kv = head // (node.heads // node.kv_heads)
             cached, own = slice(kv * size, (kv + 1) * size), slice(head * size, (head + 1) * size)
             t = numerics.scores(exact_matmul(query[:, own], part.keys[:, cached].T), *(int(v) for v in score[head]))
-            p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
-            reciprocal, length = numerics.softmax_reciprocal(total)
-            mixed = exact_matmul(p, part.values[:, cached])
+            if node.block:
+                mixed, reciprocal, length = online_softmax(
+                    t, part.values[:, cached], seen, node.block, kind=node.kind)
+            else:
+                p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
+                reciprocal, length = numerics.softmax_reciprocal(total)
+                mixed = exact_matmul(p, part.values[:, cached])
             found.append(numerics.saturate(numerics.requant_row(
                 mixed, reciprocal, length, *(int(v) for v in context[head])), 8))
         return np.concatenate(found, axis=1)

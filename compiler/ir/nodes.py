@@ -205,6 +205,9 @@ class Attention(Node):
     """A row sees only the last ``window`` positions, its own among them (Mistral)."""
     softmax: Softmax | None = None
     """In integers; None: the device's own exponential. The float network has the true one."""
+    block: int | None = Field(default=None, ge=1, le=1 << 15)
+    """In integers, online: keys are seen in blocks of so many, the maximum in whole octaves so far
+    (:func:`gemmule.numerics.online.online_softmax`); None: the row's maximum comes first."""
 
     @property
     def kind(self) -> int:
@@ -214,7 +217,7 @@ class Attention(Node):
     @model_serializer(mode="wrap")
     def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without a softmax of the device's own, which files of before do not tell."""
-        return {name: value for name, value in whole(self).items() if name != "softmax" or value}
+        return {name: value for name, value in whole(self).items() if name not in ("softmax", "block") or value}
 
 
 class Function(StrEnum):

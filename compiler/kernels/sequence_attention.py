@@ -8,7 +8,7 @@ have it, block by block, since a row's statistics stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,8 @@ from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["CONTEXT", "HEADS", "PARTS", "HeadLayout", "SequenceMapping", "attend_sequence"]
+__all__ = ["CONTEXT", "HEADS", "PARTS", "HeadLayout", "SequenceHead", "SequenceMapping", "attend_heads",
+           "attend_sequence"]
 
 HEADS, CONTEXT = "heads", "context"
 """Regions: keys, values and queries by head; contexts, [row][head][group][dim]."""
@@ -82,7 +83,11 @@ class HeadLayout:
 def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int) -> None:
     """Contexts of all heads of up to ``sequence`` rows."""
     layout = HeadLayout.of(node, b.config, sequence)
-    heads = [_Head(b, node, mapping, layout, number) for number in range(node.heads)]
+    attend_heads([SequenceHead(b, node, mapping, layout, number) for number in range(node.heads)], mapping)
+
+
+def attend_heads(heads: Sequence[SequenceHead], mapping: SequenceMapping) -> None:
+    """One after another, the operands of the next one under way."""
     for head in heads[:mapping.ahead]:
         head.load()
     for number, head in enumerate(heads):
@@ -91,7 +96,7 @@ def attend_sequence(b: Builder, node: Attention, mapping: SequenceMapping, seque
         head.attend()
 
 
-class _Head:
+class SequenceHead:
     """Commands of one head."""
 
     def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int) -> None:
@@ -104,7 +109,7 @@ class _Head:
         self.key_pitch = ceil_div(layout.sequence, align) * align
         self.query_pitch = self.turns * mapping.queries * mapping.flight
         keys, queries = layout.groups * self.key_pitch, layout.groups * self.query_pitch
-        scored = ceil_div(layout.sequence, dim) * mapping.queries
+        scored = ceil_div(min(node.block or layout.sequence, layout.sequence), dim) * mapping.queries
         self.scored = ceil_div(layout.sequence, dim) * dim
 
         def buffers(name: str, rows: int, bank: Bank) -> list[At]:
@@ -132,7 +137,7 @@ class _Head:
     def attend(self) -> None:
         """Block by block."""
         blocks = range(self.mapping.flight)
-        with self._loop():
+        with self.loop():
             for i in blocks:
                 self._scores(i)
             for i in blocks if self.mapping.standard else ():
@@ -144,12 +149,12 @@ class _Head:
             for i in blocks:
                 self._contexts(i)
             for i in blocks:
-                self._normalise(i)
+                self.normalise(i)
             for i in blocks:
-                self._store(i)
+                self.store(i)
 
     @contextmanager
-    def _loop(self) -> Iterator[None]:
+    def loop(self) -> Iterator[None]:
         """A turn for each ``flight`` blocks."""
         b, turn = self.b, self.mapping.queries * self.mapping.flight
         b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, note="queries that are left"))
@@ -168,14 +173,14 @@ class _Head:
                       set_length(Registers.ROW, Source.LENGTH, Registers.ROW, amount=turn),
                       *(SetDisplacement(region, turn * row, further=True) for region, row in moved.items()))
 
-    def _m(self, i: int) -> Length:
+    def rows(self, i: int) -> Length:
         return Length(self.mapping.queries, Registers.LEFT, i * self.mapping.queries)
 
     def _scores(self, i: int) -> None:
         m, moved = self.mapping.queries, (Dyn.SRC0, Registers.ROW, 1) if self.turns > 1 else NO_DYN
         self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=moved,
                    a_row=self.parts[2] + i * m, a_stride=self.query_pitch, b_row=self.parts[0],
-                   b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self._m(i), n=self.all,
+                   b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self.rows(i), n=self.all,
                    k=self.node.head_dim)
 
     def _through_dram(self, region: str, size: int, at: At, i: int, flags: set[MoveFlag]) -> None:
@@ -185,11 +190,11 @@ class _Head:
         for unit, where in ((Unit.STORE, stored(region)), (Unit.LOAD, region)):
             self.b.add(unit, f"{self.name}: {region}", flags=flags, region=where, stride=row, bytes=row,
                        offset=(self.number * self.layout.sequence + i * self.mapping.queries) * row, row=at,
-                       row_stride=1, block_stride=self.mapping.queries, rows=self._m(i))
+                       row_stride=1, block_stride=self.mapping.queries, rows=self.rows(i))
 
     def _softmax(self, i: int) -> None:
         m = self.mapping.queries
-        source: dict[str, Any] = {"src0": self.scores[i], "src0_stride": m, "m": self._m(i), "n": self.all,
+        source: dict[str, Any] = {"src0": self.scores[i], "src0_stride": m, "m": self.rows(i), "n": self.all,
                                   "context": i, **self.scaling}
         self.b.add(Unit.VECTOR, f"{self.name}: maxima", op=VOp.SOFTMAX_MAX, **source)
         self.b.add(Unit.VECTOR, f"{self.name}: probabilities", op=VOp.SOFTMAX_EXP, dst=self.probabilities[i],
@@ -199,16 +204,16 @@ class _Head:
         m = self.mapping.queries
         self.b.add(Unit.MATRIX, f"{self.name}: context", flags={MatrixFlag.A_UNSIGNED}, a_row=self.probabilities[i],
                    a_stride=m, b_row=self.parts[1], b_stride=self.key_pitch, c_row=self.sums[i], c_stride=m,
-                   m=self._m(i), n=self.node.head_dim, k=self.all)
+                   m=self.rows(i), n=self.node.head_dim, k=self.all)
 
-    def _normalise(self, i: int) -> None:
+    def normalise(self, i: int) -> None:
         m = self.mapping.queries
         self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums[i],
-                   src0_stride=m, dst=self.contexts[i], dst_stride=m, m=self._m(i), n=self.node.head_dim, context=i,
+                   src0_stride=m, dst=self.contexts[i], dst_stride=m, m=self.rows(i), n=self.node.head_dim, context=i,
                    **self.scale)
 
-    def _store(self, i: int) -> None:
+    def store(self, i: int) -> None:
         m, row, every = self.mapping.queries, self.layout.row, self.layout.heads * self.layout.row
         self.b.add(Unit.STORE, f"{self.name}: contexts", region=stored(CONTEXT),
                    offset=self.number * row + i * m * every, stride=every, bytes=row, row=self.contexts[i],
-                   row_stride=1, block_stride=m, rows=self._m(i))
+                   row_stride=1, block_stride=m, rows=self.rows(i))

@@ -22,6 +22,7 @@ from gemmule.compiler.kernels.sequence_attention import (
     SequenceMapping,
     attend_sequence,
 )
+from gemmule.compiler.kernels.sequence_online import attend_online
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
 from gemmule.compiler.passes.fuse import Attend, Normalize
 from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators
@@ -135,7 +136,7 @@ class EncoderPhases:
         """Contexts of all heads."""
         node = operator.attention
         self._reserve(CONTEXT, HeadLayout.of(node, self.config, self.sequence).row * node.heads)
-        attend_sequence(self.b, node, mapping, self.sequence)
+        (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
         return self._done()
 
     def project_contexts(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:

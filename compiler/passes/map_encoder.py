@@ -74,8 +74,11 @@ def attention_mappings(node: Attention, config: Config, sequence: int,
     if node.heads != node.kv_heads:
         raise CompileError(f"{node.name} must have as many KV heads as heads = {node.heads} in an encoder, not "
                            f"{node.kv_heads}")
+    if node.block and (standard or node.block % config.dim or node.block & (node.block - 1)):
+        raise CompileError(f"online attention must have a block that is a power of two and a multiple of {config.dim}, "
+                           f"and no standard way, not {node.block}")
     flight = min(2, config.stat_contexts)
-    wide = max(ceil_div(sequence, config.dim), ceil_div(node.head_dim, config.dim))
+    wide = max(ceil_div(min(node.block or sequence, sequence), config.dim), ceil_div(node.head_dim, config.dim))
     most = min(config.acc_rows // QUARTERS // wide, config.stat_rows, MOST_TURN // flight)
     if not most:
         raise CompileError(f"a row of scores must fit {config.acc_rows // QUARTERS} accumulator rows, not {wide}: use "

@@ -51,7 +51,7 @@ TraceOption = Annotated[Path | None, typer.Option(
     help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
 AttentionOption = Annotated[str, choice(
     "--attention", ATTENTION, "exact, scores and probabilities on the device; of encoders also standard, the same "
-    "numbers through DRAM.")]
+    "numbers through DRAM, and online, by blocks of keys with a running maximum.")]
 SoftmaxOption = Annotated[str, choice(
     "--softmax", SOFTMAX, "The exponential: the device's own, or Softermax's or I-BERT's for comparison (devices with "
     "comparison_modes).")]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.commands.common import (
-    AttentionOption,
     ConfigOption,
     JsonOption,
     Output,
@@ -21,16 +20,24 @@ from gemmule.sw.commands.common import (
     write_trace,
 )
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BACKENDS, PHASES, SOFTMAX, check_choice
+from gemmule.sw.limits import ATTENTION, BACKENDS, PHASES, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from gemmule.compiler.encoder_program import EncoderProgram
-    from gemmule.compiler.ir import Network
     from gemmule.compiler.model_program import ModelProgram
     from gemmule.config import Config
     from gemmule.sw.passes import EncoderPasses, Passes
 
 __all__ = ["model"]
+
+
+
+def _instead(option: str, known: tuple[str, ...], text: str) -> Any:
+    """An option that changes what the file says."""
+    return typer.Option(
+        option, help=text, metavar="|".join(known), show_default=False, autocompletion=lambda: list(known),
+        callback=lambda value: value and check_choice(option, value, known))
+
 
 MODEL_PHASES = ("auto", *PHASES, "encode")
 
@@ -46,11 +53,11 @@ def model(
         "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
     rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
     batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
-    attention: AttentionOption = "exact",
-    softmax: Annotated[str | None, typer.Option(
-        "--softmax", metavar="|".join(SOFTMAX), show_default=False, autocompletion=lambda: list(SOFTMAX),
-        callback=lambda value: value and check_choice("--softmax", value, SOFTMAX),
-        help="Another exponential than the file's (docs/studies.md).")] = None,
+    attention: Annotated[str | None, _instead(
+        "--attention", ATTENTION, "Another attention than the file's: exact, and of encoders standard (the same "
+        "numbers through DRAM) or online (by blocks of keys).")] = None,
+    softmax: Annotated[str | None, _instead(
+        "--softmax", SOFTMAX, "Another exponential than the file's (docs/studies.md).")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -78,18 +85,16 @@ def model(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
-    from gemmule.compiler.ir import softmax_of
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.architectures import check_attention
+    from gemmule.sw.choices import attention_of, choose, softmax_name
     from gemmule.sw.passes import EncoderPasses, Passes
     from gemmule.sw.reports.trace import timeline_of
 
     loaded = load_model(file)
-    network, name = loaded.network, loaded.sha256
-    if softmax:
-        network, name = network.with_softmax(softmax_of(softmax)), f"{name} {softmax}"
+    network, standard = choose(loaded.network, attention, softmax), attention == "standard"
+    name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax}"
     phase = _phase(phase, network.graph.encoder, str(file))
     most = network.graph.whole_positions
     if phase == "encode":
@@ -104,7 +109,7 @@ def model(
     passes: Passes | EncoderPasses
     if phase == "encode":
         with stderr.status("compiling"):
-            program = compile_encoder_kept(network, name, device, sequence=seq, standard=attention == "standard")
+            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
         with (stderr.status(f"running on {backend}"),
@@ -112,7 +117,6 @@ def model(
             encoded.run(seq)
         passes = encoded
     else:
-        check_attention(attention)
         with stderr.status("compiling"):
             program = compile_kept(network, name, device, batch=batch, effort=effort,
                                    rows=min(rows, seq) if phase == "prefill" else rows)
@@ -131,7 +135,7 @@ def model(
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
     record = passes.record() | {
         "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
-        "attention": attention, "softmax": _softmax(network), "seed": seed,
+        "attention": attention_of(network, standard), "softmax": softmax_name(network), "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
@@ -140,11 +144,6 @@ def model(
     write_trace(trace, timeline_of("pass", passes.results, program.commands, device) if trace else None, device)
     if record["output_equals_interpreter"] is False:
         raise typer.Exit(1)
-
-
-def _softmax(network: Network) -> str:
-    """Of its first attention; all have the same."""
-    return str(network.graph.attentions[0].softmax or "exact")
 
 
 def _phase(phase: str, encoder: bool, file: str) -> str:

@@ -73,7 +73,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                "integer_interpreter", "part")),
         Folder("compiler/kernels", ("virtual", "batch", "layout", "constants", "linear", "epilogue", "embed", "norm",
                                     "attention", "block_attention", "whole_attention", "sequence_attention",
-                                    "row_blocks", "mlp", "head", "cache_list",
+                                    "sequence_online", "row_blocks", "mlp", "head", "cache_list",
                                     "launch_words", "answers", "top", "softmax", "exponents", "commit", "greedy",
                                     "moves", "product")),
         Folder("compiler/passes", ("fuse", "fuse_encoder", "map", "map_encoder", "lower", "lower_encoder", "join",

@@ -75,7 +75,8 @@ class RunModel(Record):
     seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
-    attention: Literal["exact", "standard"] = Field(description="standard: scores and probabilities through DRAM")
+    attention: Literal["exact", "standard", "online"] = Field(
+        description="standard: scores and probabilities through DRAM; online: by blocks of keys")
     softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     backend: Literal["model", "rtl"]
     seed: int
@@ -138,7 +139,8 @@ class RunArch(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     context: int = Field(description="most positions that the program takes")
     effort: int
-    attention: Literal["exact", "standard"] = Field(description="standard: scores and probabilities through DRAM")
+    attention: Literal["exact", "standard", "online"] = Field(
+        description="standard: scores and probabilities through DRAM; online: by blocks of keys")
     softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     passes: int
     commands: int = Field(description="that ran")
@@ -289,6 +291,7 @@ class Import(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     method: Literal["nearest", "second-order"]
     smooth: bool
+    attention: Literal["exact", "online"]
     softmax: Literal["exact", "softermax", "ibert"]
     seed: int
     window: int = Field(description="tokens of a window")

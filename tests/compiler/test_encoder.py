@@ -58,6 +58,32 @@ def test_other_softmaxes_and_the_standard_way(softmax: Softmax | None, standard:
     assert same == (softmax is None)
 
 
+@pytest.mark.parametrize(("config", "sizes", "block", "lengths"), [
+    (TINY, EncoderSizes(labels=3), 8, (1, 8, 9, 16, 17, 40)),
+    (_changed("tiny", stat_contexts=1), EncoderSizes(layers=1), 4, (2, 4, 5, 13)),
+    (BASE, EncoderSizes(hidden=48, heads=2, inner=100, positions=150), 32, (1, 33, 64, 65, 150)),
+])
+def test_online_attention_equals_the_interpreter(config: Config, sizes: EncoderSizes, block: int,
+                                                 lengths: tuple[int, ...]) -> None:
+    """Blocks of keys whole, begun and missing, also with Softermax's exponential; not the exact way's numbers."""
+    plain = random_encoder(sizes, 1)
+    for softmax in (None, Softmax.SOFTERMAX):
+        network = plain.with_softmax(softmax, block)
+        bench = EncoderBench(compile_encoder(network, config, sequence=max(lengths)), network)
+        for length in lengths:
+            bench.run(random_rows(network, length))
+    rows = random_rows(plain, max(lengths))
+    assert not np.array_equal(*(IntegerInterpreter(one).forward(rows, Cache(one.graph))
+                                for one in (plain, plain.with_softmax(None, block))))
+
+
+@pytest.mark.parametrize(("block", "standard"), [(6, False), (2, False), (8, True)])
+def test_refuses_blocks(block: int, standard: bool) -> None:
+    network = random_encoder(EncoderSizes(), 1).with_softmax(None, block)
+    with pytest.raises(CompileError, match=f"a power of two and a multiple of 4, and no standard way, not {block}"):
+        compile_encoder(network, TINY, sequence=9, standard=standard)
+
+
 def test_the_standard_way_moves_what_it_says() -> None:
     """Scores and probabilities once out and once back, as whole column groups, beside what the device's way moves."""
     network = random_encoder(EncoderSizes(layers=1), 1)

@@ -49,7 +49,8 @@ def test_a_sequence(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_attention_and_softmax(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = file.parent / "numbers.json"
-    for attention, softmax in (("standard", "exact"), ("standard", "ibert"), ("exact", "softermax")):
+    for attention, softmax in (
+            ("standard", "exact"), ("standard", "ibert"), ("exact", "softermax"), ("online", "exact")):
         assert run(monkeypatch, "run", "model", str(file), "--seq", "9", "--config", "tiny", "--json", str(numbers),
                    "--attention", attention, "--softmax", softmax) == 0
         record = json.loads(numbers.read_text())
