@@ -14,6 +14,7 @@ from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.program import Program
 from gemmule.compiler.sources import sources
 from gemmule.config import Config
@@ -58,10 +59,11 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
 
 
 def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
-                         standard: bool = False) -> EncoderProgram:
+                         standard: bool = False, mapping: EncoderMapping | None = None) -> EncoderProgram:
     """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
-    return _kept(EncoderProgram, _path(sha256, config, {"sequence": sequence, "standard": standard}),
-                 lambda: compile_encoder(network, config, sequence=sequence, standard=standard))
+    options = {"sequence": sequence, "standard": standard} | ({"mapping": mapping} if mapping else {})
+    return _kept(EncoderProgram, _path(sha256, config, options),
+                 lambda: compile_encoder(network, config, sequence=sequence, standard=standard, mapping=mapping))
 
 
 def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:

@@ -23,13 +23,27 @@ class Baseline(BaseModel):
     cycles_by_model: dict[str, int]
     cycles_by_unit: dict[str, int]
     dram_bytes: int
+    cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
+
+
+class Turn(BaseModel):
+    """What a turn of a conversation, or a text of a batch, was given and gave."""
+
+    prompt: str
+    prompt_tokens: int
+    tokens: list[int]
+    text: str
+    finish_reason: Literal["length", "stop", "context", "interrupted"]
+    cached_tokens: int = Field(description="whose rows were in the cache before it")
+    prefill_cycles: int
+    cycles: int
 
 
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
-    prompt: str
+    prompt: str = Field(description="of the first turn or text")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
     seed: int
@@ -42,9 +56,19 @@ class Generate(Record):
     launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
-    text: str = Field(description="text of the new tokens")
-    finish_reason: Literal["length", "stop", "context"] = Field(
-        description="why the text ended: --max-new-tokens, the end-of-file token, or a full context")
+    text: str = Field(description="text of the new tokens, up to a stop string")
+    finish_reason: Literal["length", "stop", "context", "interrupted"] = Field(
+        description="why the text ended: --max-new-tokens, a token that ends it or a stop string, a full context, or "
+                    "an interrupt")
+    stop: list[str] = Field(description="stop strings")
+    stop_string: str | None = Field(description="the one that the text came to")
+    context_overflow: Literal["stop", "crop", "sinks"]
+    dropped_tokens: int = Field(description="tokens that the models saw no more at the end")
+    kv_cache: Literal["full", "none"]
+    batch: int = Field(description="texts that shared the passes")
+    texts: list[Turn] | None = Field(description="of a batch; sums of all stand beside it, cycles of a text are from "
+                                                 "its begin to its end")
+    turns: list[Turn] | None = Field(description="of a conversation; sums of all turns stand beside it")
     clock_mhz: int
     cycles: int = Field(description="device and host")
     milliseconds: float = Field(description="cycles at clock_mhz")
@@ -65,6 +89,7 @@ class Generate(Record):
     target_passes: int
     draft_passes: int
     steps: int
+    cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
     dram_bound: float = Field(description="share of device cycles in which the DRAM bus moves data")
@@ -104,8 +129,30 @@ class BenchRow(BaseModel):
     extra_parameters: int = Field(description="weights of the draft model")
     distinct_4grams: float = Field(description="mean over prompts")
     draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
+    steps_accepting: dict[str, int] = Field(description="steps by accepted drafts: none, some, all, undrafted")
+    roofline_fraction: float = Field(description="least cycles of the target's passes by DRAM bandwidth, over theirs")
     theoretical_speedup: float | None = Field(description="mean over prompts, without their prefill")
     decode_speedup: float | None = Field(description="measured, like it")
+    alpha: float | None = Field(description="accepted over reached drafts")
+    draft_cost: float | None = Field(description="c: cycles of a drafted token over those of an autoregressive step")
+    expected_tokens: float | None = Field(description="of a step, (1 - alpha^(g+1)) / (1 - alpha)")
+    worst_case: float | None = Field(description="c g + 1: a step without accepted drafts over an autoregressive one")
+    tokens_of_theory: float | None = Field(description="tokens of a step over the expected ones")
+    cycles_of_theory: float | None = Field(description="expected cycles of a step over those that it took")
+    verify_cost: float | None = Field(description="a pass of the target over one of autoregressive decoding")
+
+
+class BestLength(BaseModel):
+    """Draft lengths of a method that several were tried of."""
+
+    category: str
+    method: str
+    temperature: float
+    verify: str
+    measured: int = Field(description="the fastest one that was tried")
+    speedup_over_ar: float = Field(description="its mean, prompt and host counted")
+    foretold: int = Field(description="the best one by acceptance by position and costs of passes")
+    foretold_speedup: float = Field(description="its speed-up behind the prompt")
 
 
 class BenchPrompt(BaseModel):
@@ -121,10 +168,12 @@ class Bench(Record):
 
     model: str
     backend: Literal["model", "rtl"]
+    compute: Literal["device", "interpreter"] = Field(description="what values are of; cycles are the device's")
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "step"]
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]
+    best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
     prompts: list[BenchPrompt]
