@@ -6,15 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gemmule.compiler.importers.architectures import Architecture, architecture
+from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.config import load_config
 from gemmule.sw.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
 from gemmule.sw.offload import offload
 from gemmule.sw.studies import STUDIES, study_of
+from gemmule.sw.studies.attention import attention_rows
+from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
 from gemmule.sw.study import Row
+from tests.compiler.integer_networks import Sizes, random_network
 
 from .test_cli import run
 
@@ -107,3 +112,27 @@ def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest
 def test_the_committed_survey_keeps_its_bar() -> None:
     rows = {row["setting"]: row for row in json.loads((ROOT / "docs/results/study_survey.json").read_text())["rows"]}
     assert rows["speed-up over the published host"]["here"] >= 60
+
+
+def test_attention() -> None:
+    """The standard way costs cycles and ten bytes a score, whole column groups; online moves about what exact does."""
+    network = small_bert()
+    rows = {row.setting: row.here for row in attention_rows(network, TINY, (16,))}
+    assert rows["standard, 16 tokens: attention"] > rows["exact, 16 tokens: attention"]
+    assert rows["standard, 16 tokens: whole network"] > rows["exact, 16 tokens: whole network"]
+    loads = rows["standard, 16 tokens: DRAM"] - rows["exact, 16 tokens: DRAM"]
+    assert 10 * 16 * 16 <= loads < 10 * 16 * 16 + 2000  # and commands
+    assert abs(rows["online, 16 tokens: DRAM"] - rows["exact, 16 tokens: DRAM"]) < 2000
+
+
+def test_perplexities() -> None:
+    """Exponentials that differ little differ little; the order is the options'."""
+    network = random_network(Sizes(layers=1, vocab=97, positions=40), 1)
+    windows = np.random.default_rng(1).integers(0, 97, (3, 40))
+    rows = perplexities(network, windows)
+    assert [row.setting.partition(":")[0] for row in rows] == [
+        f"{name}{online}" for online in ("", ", online by 128 keys") for name in ("exact", "softermax", "ibert")]
+    exact = rows[0].here
+    assert exact == pytest.approx(perplexity(network, windows))
+    assert all(row.here == pytest.approx(exact, rel=0.1) for row in rows)
+    assert len({row.here for row in rows}) > 1
