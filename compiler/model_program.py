@@ -21,7 +21,7 @@ from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.moves import COPY, GATHER, Moves
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
-from gemmule.isa import COMMAND_BYTES, MoveFlag, Unit
+from gemmule.isa import COMMAND_BYTES, Command, MoveFlag, Unit
 from gemmule.numerics import join_planes
 from gemmule.timing import ceil_div
 
@@ -179,12 +179,15 @@ class ModelProgram(Program):
         inside = np.concatenate([np.arange(count) for count in counts])
         return rows.sequences * self.max_rows + inside
 
-    def gathered(self, rows: Rows) -> dict[int, np.ndarray]:
-        """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats."""
+    def gathered(self, rows: Rows, commands: Sequence[Command] | None = None) -> dict[int, np.ndarray]:
+        """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats.
+
+        ``commands``: of the general program, by default those of the plain one.
+        """
         found, slots = {}, np.zeros((2, self.batch * self.max_rows), dtype=np.int64)
         slots[:, self.slots(rows)] = rows.tokens, rows.positions
         used = len(rows) if self.batch == 1 else slots.shape[1]
-        for at, command in enumerate(self.commands):
+        for at, command in enumerate(commands or self.commands):
             entry = command.fields.get("list", 0)
             if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags and entry < slots.size:
                 found[at] = slots[1 if entry else 0, :used]

@@ -21,7 +21,7 @@ from gemmule.sw.pieces import Piece, pieces
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want, exponent_scaling
 
-__all__ = ["Caches", "Runner", "append_rows", "forward_rows", "logit_scale"]
+__all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale"]
 
 Caches = KV | Sequence[KV]
 """Of a single sequence, or of each of a batch."""
@@ -41,7 +41,7 @@ class Runner(Protocol):
 def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
                  layers: Sequence[LayerRange] | None) -> Forward:
     """:meth:`gemmule.sw.runtime.LoadedModel.forward`, but that caches do not know of the new rows yet."""
-    cached, answered = _cached(model, rows, kv), _answered(rows, want)
+    cached, answered = _cached(model, rows, kv), answered_rows(rows, want)
     places = _places_of(model, kv, len(rows)) if kv is not None else None
     if want.plain and layers is None and rows.hidden is None:
         return _plain(model, rows, answered, cached, kv is not None, places)
@@ -82,7 +82,7 @@ def _cached(model: Runner, rows: Rows, kv: Caches | None) -> list[int]:
     return cached
 
 
-def _answered(rows: Rows, want: Want) -> np.ndarray:
+def answered_rows(rows: Rows, want: Want) -> np.ndarray:
     """The last rows of each sequence  # bool [rows]."""
     found = np.ones(len(rows), dtype=bool)
     if want.last is not None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS", "CONTEXTS", "DATAFLOWS",
-    "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT",
-    "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM",
-    "OVERFLOWS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS",
-    "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice",
-    "new_tokens", "resolve_pair",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS", "COMPUTES", "CONTEXTS",
+    "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES",
+    "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS",
+    "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
+    "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
+    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -21,6 +21,7 @@ METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
+LAYER_SEARCHES = ("first", "branch-and-bound")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 ARCHITECTURES = (
@@ -36,6 +37,7 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
+COMPUTES = ("device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
 PHASES = ("prefill", "decode")

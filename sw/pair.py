@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
+from gemmule.compiler.ir import Network
 from gemmule.compiler.kept import compile_kept, loop_kept
 from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
@@ -33,8 +34,9 @@ __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
 
 @dataclass(frozen=True)
 class Placed:
-    """A compiled model, what stands in DRAM from its ``base_address`` on (uint8), and its greedy loop if wanted."""
+    """A network, compiled, what stands in DRAM from its ``base_address`` on (uint8), and its greedy loop if wanted."""
 
+    network: Network
     program: ModelProgram
     dram: np.ndarray
     loop: GreedyLoop | None = None
@@ -183,10 +185,10 @@ class _Imported:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
-            return Placed(loop.single, loop.fill(network), loop)
+            return Placed(network, loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
                                base_address=base, general=general, batch=batch)
-        return Placed(program, program.fill(network))
+        return Placed(network, program, program.fill(network))
 
     def _refused(self, config: Config, why: object) -> InputError:
         what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
+from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
@@ -16,9 +17,10 @@ from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
+from gemmule.sw.interpreted import InterpretedModel
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.limits import KV_CACHES, check_choice
-from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.pair import Pair, Placed, bundled_pair
 from gemmule.sw.reports.trace import Timeline
 from gemmule.sw.runtime import LoadedModel
 
@@ -42,14 +44,23 @@ class Session:
     """
 
     def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
-                 general: bool = False, looped: bool = False, batch: int = 1, rows: int | None = None) -> None:
+                 general: bool = False, looped: bool = False, interpreted: bool = False, batch: int = 1,
+                 rows: int | None = None) -> None:
         """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
 
         ``looped``: the draft model takes the greedy steps of a draft in one launch; not with ``general``.
+        ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
+        on the model back end, for tokens and logits, not with ``looped``.
         ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; not with ``looped``.
+
+        Raises:
+            InputError: options that exclude each other.
         """
         if looped and batch > 1:
             raise InputError("--launch step takes one text a launch, not a --batch: drop one of the two")
+        if interpreted and (backend != "model" or looped):
+            raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
+                             "launches go on from one token to the next")
         pair = pair or bundled_pair()
         target = pair.target(config, 0, general, batch=batch, rows=rows)
         size = round_up(target.program.size, ALIGN)
@@ -57,10 +68,14 @@ class Session:
         if draft:
             size = round_up(size + len(draft.dram), ALIGN)
         self.config = config
-        self.device: Device = open_device(backend, config, size)
-        self.target = LoadedModel("target", target.program, target.dram, self.device)
-        self.draft = LoadedModel(
-            "draft", draft.program, draft.dram, self.device, draft.loop) if draft else None
+        self.device: Device = Simulator(config, dram_bytes=1) if interpreted else open_device(backend, config, size)
+
+        def loaded(name: str, placed: Placed) -> LoadedModel:
+            if isinstance(self.device, Simulator) and interpreted:
+                return InterpretedModel(name, placed.network, placed.program, self.device)
+            return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop)
+
+        self.target, self.draft = loaded("target", target), loaded("draft", draft) if draft else None
 
     def converse(
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,

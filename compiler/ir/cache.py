@@ -64,6 +64,11 @@ class Cache:
         """Position of each cached row, int64 [length]."""
         return self._at(sequence).positions
 
+    def contents(self, node: str, sequence: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """(keys, values) of an attention node  # [length, width]; not to be written."""
+        at = self._at(sequence)
+        return at.keys[node], at.values[node]
+
     def extend(self, node: str, sequence: int, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Append a pass's new rows to an attention node; returns all its (keys, values)  # [length + new, width]."""
         at = self._at(sequence)

@@ -32,13 +32,25 @@ __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
 ROPE_SHIFT = 21
 """Fraction bits of an angle (14), and those that q and k carry before the rotation rounds them away (7)."""
+MOST_KEPT = 1 << 20
+"""Numbers of a linear's weights that are kept as float32."""
+MOST_SCORES = 1 << 20
+"""Scores that are held at a time."""
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``a @ b`` of 8-bit operands through BLAS, int64: sums stay below 2**24 in float32, else below 2**53."""
-    largest = float(np.abs(a).max(initial=0)) * float(np.abs(b).max(initial=0)) * a.shape[-1]
-    kind = np.float32 if largest < 1 << 24 else np.float64
-    return np.rint(a.astype(kind) @ b.astype(kind)).astype(np.int64)
+    return _matmul(a, b, _largest(b))
+
+
+def _largest(x: np.ndarray) -> float:
+    return float(np.abs(x).max(initial=0))
+
+
+def _matmul(a: np.ndarray, b: np.ndarray, largest: float) -> np.ndarray:
+    """:func:`exact_matmul` with ``b`` of any type, whose largest number is known."""
+    kind = np.float32 if _largest(a) * largest * a.shape[-1] < 1 << 24 else np.float64
+    return np.rint(a.astype(kind) @ b.astype(kind, copy=False)).astype(np.int64)
 
 
 def int4_weights(packed: np.ndarray, depth: int) -> np.ndarray:
@@ -54,6 +66,7 @@ class IntegerInterpreter:
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
         self.network = network
+        self._kept: dict[str, tuple[np.ndarray, float]] = {}
 
     def forward(self, rows: Rows, cache: Cache, observe: Observer | None = None,
                 feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> np.ndarray:
@@ -79,6 +92,22 @@ class IntegerInterpreter:
 
     def _tensor(self, node: Node, role: str) -> np.ndarray:
         return self.network.tensor(node, role).astype(np.int64)
+
+    def _weights(self, node: Linear) -> tuple[np.ndarray, float]:
+        """A linear's weights [depth, columns] and the largest of them; small ones are kept as the product wants them.
+
+        Those of a group times its scale still are 8 bits, so that the groups' sums are one product.
+        """
+        if node.name in self._kept:
+            return self._kept[node.name]
+        weight = self.network.tensor(node, "weight")
+        weight = (int4_weights(weight, node.depth) if node.bits == 4 else weight).T
+        if node.group:
+            scales = self.network.tensor(node, "scales").astype(np.int8)
+            weight = weight * np.repeat(scales, node.group, axis=0)[:node.depth]
+        if weight.size > MOST_KEPT:
+            return weight, _largest(weight)
+        return self._kept.setdefault(node.name, (weight.astype(np.float32), _largest(weight)))
 
     @singledispatchmethod
     def _value(self, node: Node) -> np.ndarray:
@@ -110,16 +139,8 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Linear) -> np.ndarray:
-        x, weight = self._values[node.x], self.network.tensor(node, "weight")
-        if node.bits == 4:
-            weight = int4_weights(weight, node.depth)
-        if node.group:
-            scales, acc = self._tensor(node, "scales"), np.zeros((len(x), node.columns), dtype=np.int64)
-            for i, at in enumerate(range(0, node.depth, node.group)):
-                part = slice(at, at + node.group)
-                acc += exact_matmul(x[:, part], weight[:, part].T) * scales[i]
-        else:
-            acc = exact_matmul(x, weight.T)
+        x, (weight, largest) = self._values[node.x], self._weights(node)
+        acc = _matmul(x, weight, largest)
         if node.bias:
             acc = acc + self._tensor(node, "bias")
         acc = acc.astype(np.int32)  # wraps
@@ -153,15 +174,26 @@ class IntegerInterpreter:
 
     def _attend(self, node: Attention, query: np.ndarray, part: Attended) -> np.ndarray:
         """Contexts of one sequence's rows  # int64 [rows, heads * head_dim]."""
+        rows, size, heads = len(query), node.head_dim, node.heads
         score, context = self._tensor(node, "score"), self._tensor(node, "context")
-        size, found, seen = node.head_dim, [], part.seen
-        for head in range(node.heads):
-            kv = head // (node.heads // node.kv_heads)
-            cached, own = slice(kv * size, (kv + 1) * size), slice(head * size, (head + 1) * size)
-            t = numerics.scores(exact_matmul(query[:, own], part.keys[:, cached].T), *(int(v) for v in score[head]))
+        shared = np.arange(heads) // (heads // node.kv_heads)
+        queries, keys, values = (_by_head(x, size) for x in (query, part.keys, part.values))
+        found = np.zeros((heads, rows, size), dtype=np.int64)
+        step = max(1, MOST_SCORES // part.seen.size)
+        for some in (slice(first, first + step) for first in range(0, heads, step)):
+            kv, count = shared[some], len(shared[some])
+            # [heads * rows, 1] of what a head has, so that all heads' rows are rows of one softmax
+            mult, shift, mult_back, shift_back = (
+                np.repeat(column, rows) for column in np.concatenate([score[some], context[some]], axis=1).T)
+            products = exact_matmul(queries[some], keys[kv].transpose(0, 2, 1)).reshape(count * rows, -1)
+            t, seen = numerics.scores(products, mult[:, None], shift[:, None]), np.tile(part.seen, (count, 1))
             p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
-            reciprocal, length = numerics.softmax_reciprocal(total)
-            mixed = exact_matmul(p, part.values[:, cached])
-            found.append(numerics.saturate(numerics.requant_row(
-                mixed, reciprocal, length, *(int(v) for v in context[head])), 8))
-        return np.concatenate(found, axis=1)
+            mixed = exact_matmul(p.reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
+            found[some] = numerics.saturate(numerics.requant_row(
+                mixed, *numerics.softmax_reciprocal(total), mult_back, shift_back), 8).reshape(count, rows, size)
+        return found.transpose(1, 0, 2).reshape(rows, -1)
+
+
+def _by_head(x: np.ndarray, size: int) -> np.ndarray:
+    """[rows, heads * size] as [heads, rows, size]."""
+    return x.reshape(len(x), -1, size).transpose(1, 0, 2)

@@ -22,7 +22,7 @@ SUM_BITS = 37
 MAX_RISE = 40
 
 
-def scores(acc: np.ndarray, mult: int, shift: int) -> np.ndarray:
+def scores(acc: np.ndarray, mult: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
     """Scores in base-2 exponent units, int24 Q13.10: ``sat24(requant(acc, mult, shift))``."""
     return saturate(requant(acc, mult, shift), 24)
 

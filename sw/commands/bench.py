@@ -35,6 +35,7 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
     CATEGORIES,
+    COMPUTES,
     DEFAULT,
     DRAFTS,
     METHODS,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 EVERY = "draft,pld,always,never"
+RECORD = 2
+"""Of what ``--resume`` keeps: results of another form are not taken."""
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
 
@@ -108,6 +111,10 @@ def bench(
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="For each prompt.")] = 64,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    compute: Annotated[str, choice(
+        "--compute", COMPUTES, "Values by the simulated device, or by the integer interpreter with the timing of the "
+        "same launches: the same numbers, several times as fast; not with --backend rtl or --launch step.",
+    )] = "device",
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
@@ -137,7 +144,9 @@ def bench(
     out, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting, say
-    from gemmule.sw.bench import Finished, measure, rows_of
+    from gemmule.sw.bench import measure
+    from gemmule.sw.bench_rows import best_of, rows_of
+    from gemmule.sw.finished import Finished
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.session import Session
@@ -151,13 +160,14 @@ def bench(
     check_launch(launch, general)
     begin = time.perf_counter()
     results: list[dict[str, Any]] = []
-    with Session(device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None) as session:
+    with Session(device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None,
+                 interpreted=compute == "interpreter") as session:
         most = session.target.program.max_rows - 1
         if not (cases := [case for case in cases if case.num_tokens <= most]):
             raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
                              f"rows), not {num_speculative_tokens}")
         kept = Finished(resume, [
-            device.sha256, *pair.digests, *(
+            device.sha256, *pair.digests, RECORD, *(
                 sha256(model.program.image).hexdigest() for model in (session.target, session.draft) if model),
             max_new_tokens, top_k, top_p, seed, launch, [str(case) for case in cases]])
         with counting("prompts", len(every)) as tell:
@@ -168,12 +178,13 @@ def bench(
                 tell(done, prompt.name)
         drafting = _parameters(session.draft.program.graph) if session.draft else 0
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
-    rows = rows_of(results, drafting)
+    rows = rows_of(results, drafting, device.host)
+    best = best_of(rows)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
-    _print(out, rows)
+    _print(out, rows, best)
     record = {
-        "model": pair.name, "weights": weights, "backend": backend, "seed": seed,
-        "max_new_tokens": max_new_tokens, "launch": launch, "top_k": top_k, "top_p": top_p, "rows": rows,
+        "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
+        "max_new_tokens": max_new_tokens, "launch": launch, "top_k": top_k, "top_p": top_p, "rows": rows, "best": best,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)
     if html:
@@ -242,11 +253,12 @@ def _parameters(graph: Any) -> int:
     return sum(int(tensor.shape[0] * tensor.shape[1]) for tensor in graph.tensors.values() if len(tensor.shape) == 2)
 
 
-def _print(out: Output, rows: list[dict[str, Any]]) -> None:
+def _print(out: Output, rows: list[dict[str, Any]], best: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "a step", "accepted", "theory")
+    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "a step", "accepted", "c",
+             "theory", "of it", "roofline")
     for name in heads:
         table.add_column(name, justify="left" if name in heads[:2] else "right")
     for r in rows:
@@ -256,9 +268,15 @@ def _print(out: Output, rows: list[dict[str, Any]]) -> None:
             r["category"], method, str(r["num_speculative_tokens"]), f"{r['temperature']:g}", f"{equal}/{r['prompts']}",
             f"{r['speedup_over_ar']:.2f}x",
             f"{r['speedup_median']:.2f}x", f"{r['slower_than_ar']:.0%}", f"{r['tokens_per_step']:.2f}",
-            f"{r['acceptance']:.0%}",
-            f"{r['decode_speedup'] / r['theoretical_speedup']:.0%}" if r["theoretical_speedup"] else "-")
+            f"{r['acceptance']:.0%}", *((
+                f"{r['draft_cost']:.3f}", f"{r['theoretical_speedup']:.2f}x",
+                f"{r['decode_speedup'] / r['theoretical_speedup']:.1%}",
+            ) if r["theoretical_speedup"] else "---"), f"{r['roofline_fraction']:.1%}")
     out.console.print(table)
+    for one in best:
+        method = one["method"] + (f" at T {one['temperature']:g}, {one['verify']}" if one["temperature"] else "")
+        out.print(f"{one['category']}, {method}: fastest with {one['measured']} drafts, {one['speedup_over_ar']:.2f}x; "
+                  f"by acceptance and costs with {one['foretold']}, {one['foretold_speedup']:.2f}x behind the prompt")
     out.print("equal: texts as by ar, of all; mean, median: speed-up over ar, host counted, and slower: on how many "
-              "prompts; a step: tokens; theory: decoding's speed-up over what acceptance and costs foretell",
-              style="dim")
+              "prompts; a step: tokens; c: a drafted token over a step of ar; theory: what acceptance and c foretell "
+              "behind the prompt, and how much of it was reached; roofline: of the target's passes", style="dim")

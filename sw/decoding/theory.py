@@ -5,12 +5,14 @@ Leviathan et al. 2023, equation 1 and theorem 3.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from gemmule.sw.decoding.generate import Generation
 
-__all__ = ["Theory", "acceptance_by_position", "expected_tokens", "theory"]
+__all__ = ["Theory", "acceptance_by_position", "best_length", "expected_tokens", "theory", "theory_of"]
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
@@ -32,31 +34,82 @@ def acceptance_by_position(steps: Sequence[tuple[int, int]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Theory:
-    """Of a run beside autoregressive decoding of the same text or law.
+    """Of a run beside autoregressive decoding of the same text or law, both behind the prompt.
 
     Attributes:
         alpha: accepted drafts over those that were reached.
         draft_cost: c, cycles of a drafted token over those of an autoregressive step, the host's included.
-        speedup: expected tokens over (c gamma + 1), with the drafts that the steps had.
-        measured: of the steps behind the prompt; below ``speedup`` where a pass of several rows takes longer than one
-            of one row, where the host's work a step counts twice, or where acceptance is no constant.
+        drafts: of a step, mean.
+        tokens: of a step, expected: a geometric sum.
+        tokens_share: tokens of a step over the expected ones; other than 1 where acceptance is no constant.
+        cycles_share: expected cycles of a step, (c drafts + 1) autoregressive ones, over those that it took; below 1
+            where a pass of several rows takes longer than one of one row.
     """
 
     alpha: float
     draft_cost: float
-    speedup: float
-    measured: float
+    drafts: float
+    tokens: float
+    tokens_share: float
+    cycles_share: float
+
+    @property
+    def speedup(self) -> float:
+        """Expected tokens over (c drafts + 1)."""
+        return self.tokens / self.worst_case
+
+    @property
+    def measured(self) -> float:
+        """What was gained: theory times both shares."""
+        return self.speedup * self.tokens_share * self.cycles_share
+
+    @property
+    def worst_case(self) -> float:
+        """How much longer a step takes in theory than an autoregressive one: the loss where nothing is accepted."""
+        return self.draft_cost * self.drafts + 1
+
+
+def theory_of(steps: Sequence[tuple[int, int]], tokens: int, *, drafting: float, cycles: float,
+              step: float) -> Theory | None:
+    """Of (drafted, accepted) steps that gave ``tokens`` in ``cycles``, of which ``drafting`` were the drafts'.
+
+    ``step``: cycles of an autoregressive step. None where nothing was drafted.
+    """
+    drafted = sum(d for d, _ in steps)
+    if not drafted:
+        return None
+    alpha = sum(accepted for _, accepted in steps) / sum(min(accepted + 1, d) for d, accepted in steps)
+    cost, drafts = drafting / drafted / step, drafted / len(steps)
+    expected = sum(expected_tokens(alpha, d) for d, _ in steps) / len(steps)
+    return Theory(alpha, cost, drafts, expected, tokens / len(steps) / expected,
+                  (cost * drafts + 1) * step / (cycles / len(steps)))
 
 
 def theory(run: Generation, reference: Generation) -> Theory | None:
     """None where there is nothing to compare: no drafts, or no token."""
-    if not run.drafted or not reference.steps:
+    if not reference.steps:
         return None
-    reached = sum(min(accepted + 1, drafted) for drafted, accepted in run.steps)
-    alpha = sum(accepted for _, accepted in run.steps) / reached
-    step = (reference.ledger.cycles - reference.prefill.cycles) / len(reference.steps)
-    drafting = run.ledger.cycles_of("draft") - run.prefill.cycles_of("draft")
-    cost = drafting / run.drafted / step
-    tokens = sum(expected_tokens(alpha, drafted) for drafted, _ in run.steps) / len(run.steps)
-    measured = len(run.tokens) * step / (run.ledger.cycles - run.prefill.cycles)
-    return Theory(alpha, cost, tokens / (cost * run.drafted / len(run.steps) + 1), measured)
+    return theory_of(run.steps, len(run.tokens), cycles=run.ledger.cycles - run.prefill.cycles,
+                     drafting=run.ledger.cycles_of("draft") - run.prefill.cycles_of("draft"),
+                     step=(reference.ledger.cycles - reference.prefill.cycles) / len(reference.steps))
+
+
+def best_length(acceptance: Sequence[float], draft_cost: float, verify: Mapping[int, float]) -> tuple[int, float]:
+    """The draft length with the most expected tokens a cycle, and its speed-up.
+
+    ``acceptance``: by position, of the drafts that were reached. ``verify``: cost of a pass by rows, over one of one
+    row; between two it is on their line.
+
+    Raises:
+        ValueError: no acceptance, or no cost of a pass.
+    """
+    if not acceptance or not verify:
+        raise ValueError("the best draft length needs acceptance of a position and the cost of a pass, not none")
+    rows = sorted(verify)
+    costs, found, tokens, chance = [verify[count] for count in rows], [], 1.0, 1.0
+    for count, share in enumerate(acceptance, 1):
+        chance *= share
+        tokens += chance
+        found.append((tokens / (float(np.interp(count + 1, rows, costs)) + count * draft_cost), count))
+    gain, count = max(found)
+    return count, gain

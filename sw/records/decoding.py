@@ -130,8 +130,30 @@ class BenchRow(BaseModel):
     extra_parameters: int = Field(description="weights of the draft model")
     distinct_4grams: float = Field(description="mean over prompts")
     draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
+    steps_accepting: dict[str, int] = Field(description="steps by accepted drafts: none, some, all, undrafted")
+    roofline_fraction: float = Field(description="least cycles of the target's passes by DRAM bandwidth, over theirs")
     theoretical_speedup: float | None = Field(description="mean over prompts, without their prefill")
     decode_speedup: float | None = Field(description="measured, like it")
+    alpha: float | None = Field(description="accepted over reached drafts")
+    draft_cost: float | None = Field(description="c: cycles of a drafted token over those of an autoregressive step")
+    expected_tokens: float | None = Field(description="of a step, (1 - alpha^(g+1)) / (1 - alpha)")
+    worst_case: float | None = Field(description="c g + 1: a step without accepted drafts over an autoregressive one")
+    tokens_of_theory: float | None = Field(description="tokens of a step over the expected ones")
+    cycles_of_theory: float | None = Field(description="expected cycles of a step over those that it took")
+    verify_cost: float | None = Field(description="a pass of the target over one of autoregressive decoding")
+
+
+class BestLength(BaseModel):
+    """Draft lengths of a method that several were tried of."""
+
+    category: str
+    method: str
+    temperature: float
+    verify: str
+    measured: int = Field(description="the fastest one that was tried")
+    speedup_over_ar: float = Field(description="its mean, prompt and host counted")
+    foretold: int = Field(description="the best one by acceptance by position and costs of passes")
+    foretold_speedup: float = Field(description="its speed-up behind the prompt")
 
 
 class BenchPrompt(BaseModel):
@@ -148,10 +170,12 @@ class Bench(Record):
     model: str
     weights: Literal["int8", "int4"] | None = Field(description="of target and draft; null: as the models have them")
     backend: Literal["model", "rtl"]
+    compute: Literal["device", "interpreter"] = Field(description="what values are of; cycles are the device's")
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "step"]
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]
+    best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
     prompts: list[BenchPrompt]

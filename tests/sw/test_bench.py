@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from gemmule.config import load_config
-from gemmule.sw.bench import Case, Finished, measure, rows_of
+from gemmule.sw.bench import Case, measure
+from gemmule.sw.bench_rows import best_of, rows_of
+from gemmule.sw.decoding.theory import theory
 from gemmule.sw.decoding.verify import GREEDY
+from gemmule.sw.finished import Finished
 from gemmule.sw.session import Session
 from gemmule.sw.text import encode
 
@@ -19,21 +22,68 @@ CASES = [Case(method=method, num_tokens=count, temperature=0, rule="greedy")
 
 def test_bounds() -> None:
     """Right drafts are all accepted, wrong ones never; neither runs a draft model."""
-    with Session(load_config("base")) as session:
+    config = load_config("base")
+    with Session(config, interpreted=True) as session:
         found = list(measure(session, encode("import os\n"), 17, CASES, frozenset(), lambda case: GREEDY))
     ar, always, never, draft = found
     assert all(result["equal"] for result in found)
     assert always["steps"] == [[3, 3]] * 4 + [[0, 0]]
     assert never["steps"] == [[3, 0]] * 14 + [[2, 0], [1, 0], [0, 0]]
-    assert always["draft_calls"] == never["draft_calls"] == ar["draft_calls"] == 0
-    assert never["speedup_over_ar"] < ar["speedup_over_ar"] == 1 < always["speedup_over_ar"]
-    assert draft["draft_calls"] > 0
-    assert always["speedup"]["20000"] > always["speedup"]["2000"] == always["speedup_over_ar"]
-    rows = rows_of([result | {"category": name, "prompt": "a"} for name in ("copy", "table") for result in found], 9)
+    assert draft["run"]["launches"]["draft"] > 0
+    for result in (ar, always, never):
+        assert "draft" not in result["run"]["launches"]
+    assert ar["run"] == ar["ar"] == draft["ar"]
+    rows = rows_of([result | {"category": name, "prompt": "a"} for name in ("copy", "table") for result in found], 9,
+                   config.host)
     assert [row["category"] for row in rows] == ["copy"] * 4 + ["table"] * 4 + ["all"] * 4
     assert [row["prompts"] for row in rows] == [1] * 8 + [2] * 4
     assert [row["extra_parameters"] for row in rows[:4]] == [0, 0, 0, 9]
-    assert rows[-1]["speedup_over_ar"] == rows[-1]["speedup_median"] == draft["speedup_over_ar"]
+    plain, right, wrong, drafted = rows[-4:]
+    assert wrong["speedup_over_ar"] < plain["speedup_over_ar"] == 1 < right["speedup_over_ar"]
+    assert right["speedup_by_launch_cycles"]["20000"] > right["speedup_by_launch_cycles"]["2000"]
+    assert right["speedup_by_launch_cycles"]["2000"] == right["speedup_over_ar"], "what the configuration has"
+    assert right["steps_accepting"] == {"none": 0, "some": 0, "all": 8, "undrafted": 2}
+    assert 0.9 < plain["roofline_fraction"] < 1
+    assert (right["alpha"], wrong["alpha"], wrong["expected_tokens"]) == (1, 0, 1)
+    for row in (right, wrong, drafted):
+        assert row["decode_speedup"] == pytest.approx(
+            row["theoretical_speedup"] * row["tokens_of_theory"] * row["cycles_of_theory"])
+    assert drafted["worst_case"] > 1 == wrong["worst_case"], "only a draft model costs anything"
+    assert plain["theoretical_speedup"] is None
+
+
+def test_the_table_is_of_the_ledger() -> None:
+    """Cycles a token, counted again from what is kept of a run, with the configuration's host and another's."""
+    for launch in (2000, 7000):
+        config = load_config("base")
+        config = config.model_copy(update={"host": config.host.model_copy(update={"launch_cycles": launch})})
+        ids = encode("import os\n")
+        with Session(config, interpreted=True) as session:
+            found = list(measure(session, ids, 9, CASES[-1:], frozenset(), lambda case: GREEDY))
+            run, ar = (session.generate(method, ids, 9, count) for method, count in (("draft", 3), ("ar", None)))
+        (row,) = rows_of([result | {"category": "copy"} for result in found], 0, config.host)
+        assert row["cycles_per_token"] == run.ledger.cycles / 9
+        assert row["speedup_over_ar"] == ar.ledger.cycles / run.ledger.cycles
+        assert row["draft_cycle_share"] == run.ledger.cycles_of("draft") / run.ledger.cycles
+        expected = theory(run, ar)
+        assert expected is not None
+        assert row["decode_speedup"] == pytest.approx(expected.measured)
+        assert row["draft_cost"] == pytest.approx(expected.draft_cost)
+
+
+def test_best_lengths() -> None:
+    """Half of all drafts accepted, a tenth of a step each: the closed form's best."""
+    def row(length: int, gain: float) -> dict:
+        return {"category": "copy", "method": "draft", "temperature": 0, "verify": "greedy", "draft_cost": 0.1,
+                "num_speculative_tokens": length, "speedup_over_ar": gain, "verify_cost": 1.0,
+                "acceptance_by_position": [0.5] * length}
+
+    (best,) = best_of([row(1, 1.2), row(2, 1.3), row(4, 1.25)])
+    gains = {g: (1 - 0.5 ** (g + 1)) / 0.5 / (1 + 0.1 * g) for g in range(1, 5)}
+    assert best["measured"] == 2
+    assert best["foretold"] == max(gains, key=gains.__getitem__)
+    assert best["foretold_speedup"] == pytest.approx(max(gains.values()))
+    assert best_of([row(1, 1.2)]) == []
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -47,8 +97,11 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert [(row["method"], row["verify"], row["equal_to_ar"]) for row in first["rows"]] == [
         ("ar", "greedy", 2), ("draft", "greedy", 2), ("pld", "greedy", 2),
         ("ar", "match", 2), ("draft", "rejection", None), ("pld", "match", 2)]
+    assert first["best"] == []
     lines = Path("kept/runs.jsonl").read_text().splitlines()
     assert len(lines) == 2
+    assert run(monkeypatch, *arguments[:-3], "other.jsonl", "--json", "other.json", "--compute", "interpreter") == 0
+    assert json.loads(Path("other.json").read_text())["rows"] == first["rows"]
     Path("kept/runs.jsonl").write_text(lines[0] + "\n" + lines[1][:40])  # as an interruption leaves it
     assert run(monkeypatch, *arguments) == 0
     assert json.loads(Path("bench.json").read_text()) == first

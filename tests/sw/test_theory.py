@@ -5,7 +5,7 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.decoding.theory import acceptance_by_position, expected_tokens, theory
+from gemmule.sw.decoding.theory import acceptance_by_position, best_length, expected_tokens, theory
 from gemmule.sw.ledger import Ledger
 
 
@@ -39,4 +39,16 @@ def test_theory_is_reached_where_nothing_is_lost() -> None:
     assert found.alpha == 12 / 16
     assert found.speedup == pytest.approx(expected_tokens(0.75, 3) / 1.3)
     assert found.measured == pytest.approx(20 * 1000 / 10_400)
+    assert (found.tokens_share, found.cycles_share) == (pytest.approx(2.5 / expected_tokens(0.75, 3)), 1)
+    assert found.worst_case == pytest.approx(1.3)
     assert theory(reference, reference) is None
+
+
+def test_the_best_length() -> None:
+    """As by trying each: dear rows, free rows, hopeless drafts."""
+    assert best_length([0.9] * 8, 0.05, {1: 1.0, 9: 1.0})[0] == 8
+    assert best_length([0.9] * 8, 0.0, {1: 1.0, 4: 1.0, 5: 4.0, 9: 4.0}) == (3, pytest.approx(1 + 0.9 + 0.81 + 0.729))
+    assert best_length([0.0, 1.0], 0.5, {1: 1.0}) == (1, pytest.approx(1 / 1.5))
+    assert best_length([0.5, 0.5], 0.25, {1: 1.0, 3: 1.5}) == (1, pytest.approx(1.5 / 1.5))
+    with pytest.raises(ValueError, match="needs acceptance of a position"):
+        best_length([], 0.1, {1: 1.0})

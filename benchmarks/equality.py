@@ -1,0 +1,224 @@
+"""Texts by every method equal, token by token, those of autoregressive decoding, and so do the caches they leave.
+
+    python -m benchmarks.equality --model small --batch 1 --batch 4 --out docs/results/equality.json
+
+On the integer interpreter, which the device is proven equal to (tests/equivalence, tests/sw/test_interpreted.py): each
+prompt by autoregressive decoding alone, then by every method and draft length. Behind every commit the keys and values
+of all layers are compared with those that autoregressive decoding has of the same rows. With --batch 4 the passes of
+four texts are one (benchmarks/lockstep.py), each with its own drafts, acceptance and end. --weights int4: the same
+models with int4 weights, made anew of the int8 ones.
+
+Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
+Finished groups of prompts are kept in --out and not run again; what is there of other settings stays. Exit code 1 where
+a token or a byte differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from benchmarks.common import console, show, write
+from benchmarks.lockstep import Lockstep, Member
+from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.compiler.quantize.network import Options, quantize_network
+from gemmule.compiler.quantize.restore import restore_network
+from gemmule.config import load_config
+from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.lengths import Constant
+from gemmule.sw.decoding.methods import METHODS, Request
+from gemmule.sw.decoding.noise import Noise
+from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.verify import GREEDY, Match, Rule
+from gemmule.sw.interpreted import InterpretedModel
+from gemmule.sw.ledger import Ledger
+from gemmule.sw.limits import CATEGORIES
+from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.prompts.categories import CALIBRATION, load_categories
+from gemmule.sw.step import Forward
+from gemmule.sw.text import bundled_model
+
+LENGTHS = (1, 2, 3, 5, 8, 15)
+ROWS = max(LENGTHS) + 1
+WINDOW = 64
+"""Tokens of a window of calibration for int4."""
+
+
+@dataclass(frozen=True)
+class Untimed:
+    """What a decoding loop asks of a program, where none is run."""
+
+    graph: Graph
+    max_rows: int = ROWS
+    batch: int = 1
+
+    @property
+    def max_positions(self) -> int:
+        return self.graph.whole_positions
+
+
+@dataclass(frozen=True)
+class Models:
+    """Networks of a pair, and what reads text for them."""
+
+    pair: Pair
+    target: Network
+    draft: Network
+
+
+def load(name: str, weights: str) -> Models:
+    """A bundled pair; with int4 weights quantised anew, on the calibration prompts."""
+    pair = bundled_pair(name)
+    networks = [bundled_model(role, name).network for role in ("target", "draft")]
+    if weights == "int4":
+        ids = [token for prompt in load_categories()[CALIBRATION] for token in pair.encode(prompt.text)]
+        windows = np.array(ids[:len(ids) // WINDOW * WINDOW]).reshape(-1, WINDOW)
+        networks = [quantize_network(restore_network(network), windows, Options(bits=4, smooth=False)).network
+                    for network in networks]
+    return Models(pair, *networks)
+
+
+Contents = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Keys and values of each attention, int8 [rows, columns]."""
+
+
+class Target(Member):
+    """A target whose cache is compared behind every commit with what autoregressive decoding left of the same rows.
+
+    It must have a row for every token but the pending one: the next pass begins right behind the last commit.
+    """
+
+    reference: Contents | None = None
+    commits = different = 0
+    cached: int | None = None
+
+    def forward(self, rows: Rows, want: Any = None, kv: None = None, *, layers: None = None) -> Forward:
+        self.different += self.cached not in (None, int(rows.positions[0]))
+        return super().forward(rows, want)
+
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
+        super().commit(position, path, sequence)
+        if self.reference is not None:
+            self.commits += 1
+            self.cached = rows = position + len(path)
+            held = self.contents()
+            self.different += any(len(part) != rows or part.tobytes() != whole[:rows].tobytes() for name in held
+                                  for part, whole in zip(held[name], self.reference[name], strict=True))
+        return 0
+
+    def contents(self) -> Contents:
+        """What the cache holds."""
+        return {name: self.cache.contents(name, self.sequence) for name in self.cache.width}
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A prompt that was continued."""
+
+    run: Generation
+    target: Target
+
+
+def decode(models: Models, prompts: Sequence[list[int]], method: str, length: int, new_tokens: int, rule: Rule,
+           references: Sequence[Contents] = ()) -> list[Text]:
+    """Texts of ``new_tokens`` behind prompts, together; caches are compared with ``references`` where there are any."""
+    config = load_config("base")
+    shared = [InterpretedModel(name, network, Untimed(network.graph), None)  # type: ignore[arg-type]
+              for name, network in (("target", models.target), ("draft", models.draft))]
+    together, found = Lockstep(), dict[int, Text]()
+
+    def text(number: int) -> None:
+        target, draft = (kind(together, model, number) for kind, model in zip((Target, Member), shared, strict=True))
+        assert isinstance(target, Target)
+        target.reference = references[number] if references else None
+        drafter = METHODS[method].make(Request(draft, Constant(length), frozenset(), rule, config.host))
+        found[number] = Text(generate(target, drafter, prompts[number], new_tokens, Ledger(config), rule=rule), target)
+
+    together.run([partial(text, number) for number in range(len(prompts))])
+    return [found[number] for number in range(len(prompts))]
+
+
+def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule: Rule) -> dict[str, Any]:
+    """Prompts that are decoded together, by every method and length: what was equal, and how steps ended."""
+    plain = [decode(models, [prompt], "ar", 0, new_tokens, rule)[0] for prompt in prompts]
+    references = [text.target.contents() for text in plain]
+    found: dict[str, Any] = {}
+    for method, length in ((method, length) for method in METHODS if METHODS[method].option for length in LENGTHS):
+        texts = decode(models, prompts, method, length, new_tokens, rule, references)
+        ended = Counter("undrafted" if not drafted else "none" if not accepted else "all" if accepted == drafted
+                        else "some" for text in texts for drafted, accepted in text.run.steps)
+        found[f"{method} {length}"] = {
+            "texts": len(texts), "tokens": sum(len(text.run.tokens) for text in texts),
+            "equal": sum(text.run.tokens == before.run.tokens for text, before in zip(texts, plain, strict=True)),
+            "commits": sum(text.target.commits for text in texts),
+            "different_caches": sum(text.target.different for text in texts),
+            "steps": {kind: ended[kind] for kind in ("none", "some", "all", "undrafted")}}
+    return found
+
+
+def added(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of all groups together."""
+    total: dict[str, Any] = {}
+    for group in groups:
+        for name, value in group.items():
+            total[name] = added([total.get(name, {}), value]) if isinstance(value, dict) else total.get(name, 0) + value
+    return total
+
+
+def held_out(pair: Pair, count: int, new_tokens: int) -> list[list[int]]:
+    """The first prompts, cut to fit the context with ``new_tokens`` behind them."""
+    every = [prompt for name in CATEGORIES for prompt in load_categories()[name]]
+    return [pair.encode(prompt.text)[:pair.positions - new_tokens] for prompt in every[:count]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="small", choices=("small", "default"))
+    parser.add_argument("--weights", default="int8", choices=("int8", "int4"))
+    parser.add_argument("--batch", type=int, action="append", help="texts decoded together; again for another number")
+    parser.add_argument("--temperature", type=float, default=0.0, help="above 0: drawn by noise of the position")
+    parser.add_argument("--prompts", type=int, default=100, help="the first so many")
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0, help="of drawn tokens")
+    parser.add_argument("--out", type=Path, default=Path("build/equality.json"))
+    args = parser.parse_args()
+    models = load(args.model, args.weights)
+    prompts = held_out(models.pair, args.prompts, args.new_tokens)
+    sampling = Sampling(args.temperature) if args.temperature else None
+    rule = Match(sampling, Noise(args.seed)) if sampling else GREEDY
+    record = json.loads(args.out.read_text()) if args.out.is_file() else {"parts": {}}
+    failed = False
+    for batch in args.batch or [1]:
+        name = (f"{args.model} {args.weights} batch {batch} temperature {args.temperature:g} seed {args.seed} "
+                f"new tokens {args.new_tokens}")
+        groups = [prompts[first:first + batch] for first in range(0, len(prompts), batch)]
+        kept = record["parts"].setdefault(name, {"models": [
+            bundled_model(role, args.model).sha256 for role in ("target", "draft")], "groups": {}})
+        for group in track(groups, description=name, console=console, disable=not console.is_terminal):
+            key = sha256(json.dumps(group).encode()).hexdigest()[:16]
+            if key not in kept["groups"]:
+                kept["groups"][key] = compare(models, group, args.new_tokens, rule)
+                kept["total"] = added(list(kept["groups"].values()))
+                write(args.out, record)
+        show(name, [{
+            "method": method, "texts": part["texts"], "equal": part["equal"], "tokens": part["tokens"],
+            "caches compared": part["commits"], "different": part["different_caches"], **part["steps"],
+        } for method, part in kept["total"].items()])
+        failed |= any(part["equal"] != part["texts"] or part["different_caches"] for part in kept["total"].values())
+    if failed:
+        sys.exit("tokens or caches differ from those of autoregressive decoding")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A model without its device's arithmetic: values by the integer interpreter, cycles by the timing of its launches.
+
+Where a launch's time depends on no data but the rows that it gathers, values and cycles can be had apart: the same
+numbers as of the simulated device (tests compare them), several times as fast, and without a program values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemmule.compiler.general_program import Answers
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.sim.result import Result
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.forward import Caches, answered_rows
+from gemmule.sw.ledger import Ledger
+from gemmule.sw.pieces import pieces
+from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.step import Forward, LayerRange, Want
+
+__all__ = ["InterpretedModel"]
+
+
+class InterpretedModel(LoadedModel):
+    """A model for decoding loops: passes by tokens, greedy or with logits.
+
+    Its cache is the interpreter's. The rows of a pass follow what their sequence has cached up to the first one's
+    position; what lies behind is forgotten, as on the device.
+    """
+
+    def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None) -> None:
+        """``timer`` tells the cycles of the program's launches; None: passes cost nothing and are not charged."""
+        self.name, self.network, self.program, self.timer = name, network, program, timer
+        self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
+        self.ledger: Ledger | None = None
+        self.loop = self.slots = self.pages = None
+
+    def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
+                layers: Sequence[LayerRange] | None = None) -> Forward:
+        """Run new rows of each sequence behind its cached ones.
+
+        Raises:
+            ValueError: other answers than tokens and logits are wanted, other caches, or hidden rows.
+        """
+        want = want if isinstance(want, Want) else Want(last=want)
+        simple = want in (Want(last=want.last), Want(last=want.last, logits=True)) and rows.hidden is None
+        if kv is not None or layers or not simple:
+            raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
+                             "for other answers")
+        cached = [self._truncated(rows, sequence) for sequence in range(self.program.batch)]
+        logits = self.interpreter.forward(rows, self.cache)
+        answered = answered_rows(rows, want)
+        found = logits[answered]
+        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached))
+        return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None)
+
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
+        """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles: none.
+
+        Raises:
+            ValueError: a path that a device would have to move, whose cycles nobody tells.
+        """
+        if self.timer is not None and path != list(range(len(path))):
+            raise ValueError(f"{self.name}: the interpreter keeps paths that are in place; run the device for trees")
+        self.cache.keep([*range(position), *(position + node for node in path)], sequence)
+        return 0
+
+    def _truncated(self, rows: Rows, sequence: int) -> int:
+        """Cached rows of a sequence, those behind its first new position forgotten."""
+        own = rows.positions[rows.sequences == sequence]
+        if len(own):
+            self.cache.truncate(int(own[0]), sequence)
+        return self.cache.length(sequence)
+
+    def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int]) -> list[Result]:
+        """The launches that the device would run."""
+        program, found = self.program, []
+        for piece in pieces(rows, program.max_rows, program.batch, cached):
+            count = int(answered[piece.index[piece.index >= 0]].sum())
+            if want.plain:
+                found.append(self._launch(program, program.step(piece.rows, count), piece.rows))
+            elif program.general is not None:
+                step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
+                                            (0, self.network.graph.layers), Answers(rows=count, logits=want.logits))
+                found.append(self._launch(program.general, step, piece.rows))
+            else:
+                raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
+        return found
+
+    def _launch(self, program: Program, step: Step, rows: Rows) -> Result:
+        assert self.timer is not None
+        self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
+        result = self.timer.run(timing_only=True, indices=self.program.gathered(rows, program.commands))
+        if self.ledger:
+            self.ledger.launch(self.name, result, program.commands)
+        return result
