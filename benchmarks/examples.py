@@ -2,9 +2,9 @@
 
     python benchmarks/examples.py --out docs/results/commands.json
 
-Each example runs in an empty folder that holds start.py, with a report of 100 columns. Named commands alone:
-``--only disasm --only run``; what is not run keeps its recorded output, as do those that take an hour unless they are
-named. Afterwards: make pages.
+Each example runs in an empty folder that holds start.py and turns.txt, with a report of 100 columns. Named commands
+alone: ``--only disasm --only run``; what is not run keeps its recorded output, as do those that take an hour unless
+they are named. Afterwards: make pages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.commands.generate import PROMPT
+from gemmule.sw.commands.texts import PROMPT
 from gemmule.sw.pages.command_line import commands, examples
 
 HOURS = ("mutate", "synth")
@@ -27,6 +27,7 @@ HOURS = ("mutate", "synth")
 NEVER = ("cache", "import", "compile", "run model", "sweep")
 """Commands whose examples tell of this machine's own files, or delete them, or need a checkpoint (docs/import.md) or
 grid (docs/sweeps.md)."""
+TURNS = "def mean(values):\n---\n\n\ndef median(values):\n"
 MOST_LINES = 48
 """Of an output; what is longer ends with two dots."""
 
@@ -39,6 +40,7 @@ def output(line: str) -> str:
     """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "start.py").write_text(PROMPT)
+        (Path(folder) / "turns.txt").write_text(TURNS)
         done = subprocess.run(
             [sys.executable, "-m", "gemmule", *shlex.split(line)[1:]], cwd=folder, stdout=subprocess.PIPE, text=True,
             env=os.environ | {"COLUMNS": "100"})

@@ -1,6 +1,7 @@
-"""Mappings of products by formula and by three searches over one space: cycles found, seconds spent.
+"""Mappings of products by formula and by three searches over one space, and of a BERT layer by branch and bound.
 
     python benchmarks/search.py --out docs/results
+    python benchmarks/search.py --out docs/results --only layer
 
 Cycles are of the exact simulator, timing only. Exhaustive search gives the optimum of the space, but for problems on
 which --most stops it. Seconds are processor time, so that other work on the machine hardly counts; nothing comes from
@@ -18,9 +19,14 @@ from typing import Any
 
 from common import console, machine, show, write
 
+from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.kernels.product import ProductShape
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.mapping import branch_and_bound
+from gemmule.compiler.mapping.layer_search import layer_spaces, phase_cost
+from gemmule.compiler.mapping.mapper import Mapper
 from gemmule.compiler.mapping.product_search import SEARCHES, search_product
+from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 
 PROBLEMS = [
@@ -30,6 +36,8 @@ PROBLEMS = [
     ("base", 1, "1x256x1024", 8, 0), ("base", 1, "16x256x256", 4, 64), ("base", 8, "64x128x128", 8, 0),
 ]
 """Preset, cycles of a beat of its DRAM, shape, bits of weights and the depth that shares a scale."""
+LAYER, LAYERS = "layer", [("base", "bert-base", 128), ("base", "bert-base", 512)]
+"""Preset, architecture, and rows of a sequence."""
 
 
 def device(preset: str, beat: int) -> Config:
@@ -59,17 +67,40 @@ def measure(config: Config, size: str, bits: int, group: int, most: int, methods
     return row
 
 
+def measure_layer(config: Config, name: str, sequence: int) -> list[dict[str, Any]]:
+    """Of each fused phase of a layer, a row: cycles of the first mapping that fits and of the certified optimum."""
+    network, rows = by_shape(architecture(name).resized("layers", 1).graph(), bits=8, head_bits=8, group=32), []
+    for phase, space in layer_spaces(network, config, sequence).items():
+        cost = phase_cost(network, config, phase, sequence)
+        cost(space.begin)  # loads the compiled engine
+        begin = time.process_time()
+        found = Mapper[Any](space, cost).find(branch_and_bound.search)
+        seconds = time.process_time() - begin
+        assert found is not None
+        rows.append({"device": config.name, "layer": f"{name}, sequence {sequence}", "phase": phase,
+                     "first": found.first_cycles, "branch-and-bound": found.cycles, "bound": space.least_bound,
+                     "certified": found.certified, "simulated": len(found.trials), "pruned": found.pruned,
+                     "pruned by": found.cut, "seconds": seconds})
+        console.print(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build"))
     parser.add_argument("--only", action="append", default=[],
-                        help="a shape to measure anew, where the others stay; may stand several times")
+                        help=f"a shape, or {LAYER}, to measure anew, where the others stay; may stand several times")
     parser.add_argument("--most", type=int, default=20000, help="mappings that exhaustive search simulates at most")
     parser.add_argument("--method", action="append", default=[], help="a search to measure anew, likewise")
     args = parser.parse_args()
-    path, known = args.out / "search.json", {}
+    path, known, layers = args.out / "search.json", {}, []
     if (args.only or args.method) and path.exists():
-        known = {(row["device"], row["shape"]): row for row in json.loads(path.read_text())["rows"]}
+        before = json.loads(path.read_text())
+        known = {(row["device"], row["shape"]): row for row in before["rows"]}
+        layers = before.get("layers", [])
+    if not args.method and (not args.only or LAYER in args.only):
+        layers = [row for preset, name, sequence in LAYERS for row in measure_layer(
+            load_config(preset), name, sequence)]
     for preset, beat, size, bits, group in PROBLEMS:
         if not args.only or size in args.only:
             config = device(preset, beat)
@@ -89,7 +120,9 @@ def main() -> None:
     console.print(f"the optimum takes up to {summary['largest_gain_over_formula']:.1%} fewer cycles than the formula; "
                   + ", ".join(f"{method} at most {excess:.2%} above it" for method, excess in
                               summary["largest_excess_over_optimum"].items()))
-    write(path, {"command": "python benchmarks/search.py", "machine": machine(), "summary": summary, "rows": rows})
+    show("fused phases of a layer", layers)
+    write(path, {"command": "python benchmarks/search.py", "machine": machine(), "summary": summary, "rows": rows,
+                 "layers": layers})
 
 
 if __name__ == "__main__":

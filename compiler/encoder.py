@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Linear, Network
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
+from gemmule.compiler.kernels.sequence_attention import SequenceMapping
+from gemmule.compiler.kernels.virtual import Buffer, Builder, Item
+from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes.allocate import Past, allocate, past
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
 from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.fuse_encoder import EncoderOperators, split_operators
+from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators, split_operators
 from gemmule.compiler.passes.lower_encoder import EncoderPhases
 from gemmule.compiler.passes.map_encoder import (
     BlockMapping,
@@ -26,15 +29,25 @@ from gemmule.compiler.passes.map_encoder import (
     check_sequence,
 )
 from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
+from gemmule.compiler.program import Program, Registers
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
+from gemmule.isa import COMMAND_BYTES, Command, encode_program
 
-__all__ = ["compile_encoder", "map_encoder"]
+__all__ = ["PHASES", "compile_encoder", "compile_phase", "map_encoder"]
 
 M = TypeVar("M")
+Kind = TypeVar("Kind", bound=Program)
 EARLY = 12
 """Items of a turn whose buffers are its own: they need not wait for the turn before."""
+
+
+PHASES: dict[str, Callable[[EncoderPhases, LayerOperators, Any], list[Item]]] = {
+    "heads": lambda phases, layer, mapping: phases.project_heads(layer.attend, mapping),
+    "attention": lambda phases, layer, mapping: phases.attention(layer.attend, mapping),
+    "output": lambda phases, layer, mapping: phases.project_contexts(layer, mapping),
+    "mlp": lambda phases, layer, mapping: phases.mlp(layer, mapping)}
+"""What writes a layer's phases, in order, each with its part of an :class:`EncoderMapping`."""
 
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
@@ -50,9 +63,8 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     mapping = mapping or map_encoder(network, config, operators, sequence)
     phases = EncoderPhases(network, config, sequence)
     before = [phases.embedding(operators, mapping.output.rows, mapping.output.norm_rows)]
-    layers = [[
-        phases.project_heads(layer.attend, mapping.heads), phases.attention(layer.attend, mapping.attention),
-        phases.project_contexts(layer, mapping.output), phases.mlp(layer, mapping.mlp)] for layer in operators.layers]
+    layers = [[write(phases, layer, getattr(mapping, name)) for name, write in PHASES.items()]
+              for layer in operators.layers]
     behind = [phases.classify(operators, mapping.output)] if operators.classifier else []
     before, *layers, behind = ([schedule_phase(part, config) for part in group]
                                for group in (before, *layers, behind))
@@ -61,29 +73,56 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
                         config, len(layers[0]) if rolled else 0)
     items = [*(item for part in before for item in part), *body, *(item for part in behind for item in part)]
     bases = base_registers(items)
-    turn = mapping.attention.queries * mapping.attention.flight
-    bounds: Bounds = {Registers.ROWS: (1, sequence), Registers.LEFT: (0, sequence),
-                      Registers.ROW: (0, (mapping.attention.turns(sequence) - 1) * turn)}
-    commands = with_straight_waits(emit(items, placed, bases), config, bounds)
-    builder = phases.b
-    regions = Regions(config)
-    for name, size in builder.sizes.items():
+    commands = with_straight_waits(emit(items, placed, bases), config, _bounds(mapping.attention, sequence))
+
+    program = EncoderProgram(
+        **_standing(phases.b, len(commands), bases, base_address), graph=network.graph, mapping=mapping,
+        constants={region: tuple(parts) for region, parts in phases.b.constants.items()})
+    if not checked:
+        return _written(program, commands)
+    commands = place_turn_waits(commands, config, program.extremes(), turns=3)
+    return _written(program, commands).verified(*program.extremes())
+
+
+def compile_phase(network: Network, config: Config, name: str, mapping: BlockMapping | SequenceMapping, *,
+                  sequence: int) -> tuple[Program, Registers]:
+    """One of :data:`PHASES` of the first layer as a program, its rows from DRAM and back; and a launch's registers.
+
+    Raises:
+        CompileError: it does not fit the configuration.
+    """
+    phases = EncoderPhases(network, config, sequence)
+    items = schedule_phase(PHASES[name](phases, split_operators(fuse(network.graph)).layers[0], mapping), config)
+    bases = base_registers(items)
+    attention = mapping if isinstance(mapping, SequenceMapping) else None
+    commands = with_straight_waits(emit(items, _place(items, config, ()), bases), config, _bounds(attention, sequence))
+    program = Program(**_standing(phases.b, len(commands), bases, 0))
+    registers = program.place(windows={}, lengths={Length.ROWS: sequence})
+    return _written(program, place_turn_waits(commands, config, [registers], turns=3)), registers
+
+
+def _bounds(attention: SequenceMapping | None, sequence: int) -> Bounds:
+    """What length registers may hold."""
+    found = {Length.ROWS: (1, sequence), Length.LEFT: (0, sequence)}
+    if attention:
+        found[Length.ROW] = (0, (attention.turns(sequence) - 1) * attention.queries * attention.flight)
+    return found
+
+
+def _standing(builder: Builder, commands: int, bases: Mapping[str, int], base_address: int) -> dict[str, Any]:
+    """What a program of so many commands has around them: regions and their registers; no command yet."""
+    regions = Regions(builder.config)
+    for name, size in [*builder.sizes.items(), ("program", COMMAND_BYTES * commands)]:
         regions.reserve(name, size)
     names = {register: region.removesuffix(stored("")) for region, register in bases.items()
              if region.removesuffix(stored("")) in builder.sizes}
+    return {"config": builder.config, "image": b"", "commands": (), "base_address": base_address,
+            "size": regions.size, "symbols": regions.symbols(base_address), "bases": names}
 
-    def program(commands: Sequence[Command]) -> EncoderProgram:
-        image = encode_program(commands)
-        return EncoderProgram(
-            config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
-            symbols=regions.symbols(base_address), bases=names, graph=network.graph, mapping=mapping,
-            constants={region: tuple(parts) for region, parts in builder.constants.items()})
 
-    regions.reserve("program", len(encode_program(commands)))
-    made = program(commands)
-    if not checked:
-        return made
-    return program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
+def _written(program: Kind, commands: Sequence[Command]) -> Kind:
+    """The program with its commands."""
+    return replace(program, commands=tuple(commands), image=encode_program(commands))
 
 
 def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int) -> EncoderMapping:

@@ -14,6 +14,7 @@ from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.program import Program
 from gemmule.compiler.sources import sources
 from gemmule.config import Config
@@ -57,10 +58,12 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
                  lambda: compile_greedy(network, config, **options))
 
 
-def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int) -> EncoderProgram:
+def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
+                         mapping: EncoderMapping | None = None) -> EncoderProgram:
     """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
-    return _kept(EncoderProgram, _path(sha256, config, {"sequence": sequence}),
-                 lambda: compile_encoder(network, config, sequence=sequence))
+    options = {"sequence": sequence} | ({"mapping": mapping} if mapping else {})
+    return _kept(EncoderProgram, _path(sha256, config, options),
+                 lambda: compile_encoder(network, config, sequence=sequence, mapping=mapping))
 
 
 def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:

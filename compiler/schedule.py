@@ -8,7 +8,7 @@ is left out. Commands of one unit need none, but for accumulating loads: each un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +38,15 @@ def _key(command: Command) -> tuple[object, ...]:
     return command.unit, command.op, command.flags, command.dyn, command.predicate, fields
 
 
+def _rows(part: Footprint, command: Command, sizes: Mapping[Memory, int]) -> Iterator[slice]:
+    """The rows of a footprint, which must lie in its memory."""
+    for rows in part.slices():
+        if rows.stop > sizes[part.memory]:
+            raise CompileError(f"{command.unit.label} command {command.note!r} must stay below row "
+                               f"{sizes[part.memory]}, not reach {rows.stop - 1}: give it a smaller tile")
+        yield rows
+
+
 def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> list[Command]:
     """The commands with minimal waits for their order (waits they already carry are replaced)."""
     commands = list(commands)
@@ -51,22 +60,19 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
     # known[u][i][v]: commands of v that have finished when the i-th command of u issues.
     known: list[list[np.ndarray]] = [[] for _ in range(units)]
     placed = []
-    seen: dict[tuple[object, ...], list[Footprint]] = {}  # buffers come again and again, in loops and rings
+    # Buffers come again and again, in loops and rings.  # (written, where each unit wrote and touched, rows)
+    seen: dict[tuple[object, ...], list[tuple[bool, np.ndarray, np.ndarray, slice]]] = {}
     for command in commands:
         own = int(command.unit)
         needed = np.zeros(units, dtype=np.int64)
         key = _key(command)
-        if key not in seen:
-            seen[key] = footprints(command, config, bounds)
-        prints = seen[key]
-        for part in prints:
-            last = touched[part.memory] if part.write else wrote[part.memory]
-            for rows in part.slices():
-                if rows.stop > sizes[part.memory]:
-                    raise CompileError(
-                        f"{command.unit.label} command {command.note!r} must stay below row "
-                        f"{sizes[part.memory]}, not reach {rows.stop - 1}: give it a smaller tile")
-                np.maximum(needed, last[:, rows].max(axis=1), out=needed)
+        prints = seen.get(key)
+        if prints is None:
+            prints = seen[key] = [
+                (part.write, wrote[part.memory], touched[part.memory], rows)
+                for part in footprints(command, config, bounds) for rows in _rows(part, command, sizes)]
+        for write, writers, users, rows in prints:
+            np.maximum(needed, (users if write else writers)[:, rows].max(axis=1), out=needed)
         clock = known[own][-1].copy() if known[own] else np.zeros(units, dtype=np.int64)
         if command.unit is not Unit.LOAD or MoveFlag.ADD not in command.flags:
             needed[own] = 0  # an accumulating load reads before the write of the load before it is done
@@ -87,10 +93,9 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
             clock[unit] = max(clock[unit], wanted)
         known[own].append(clock)
         count[own] += 1
-        for part in prints:
-            for rows in part.slices():
-                touched[part.memory][own, rows] = count[own]
-                if part.write:
-                    wrote[part.memory][own, rows] = count[own]
+        for write, writers, users, rows in prints:
+            users[own, rows] = count[own]
+            if write:
+                writers[own, rows] = count[own]
         placed.append(replace(command, waits=distances))
     return placed

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -196,22 +198,25 @@ class Command:
         return Command(unit, raw, int(op), dict(waits or {}), frozenset(map(int, flags)), dyn, note, predicate)
 
 
-def _pack(layout: Iterable[tuple[str, int]], values: Mapping[str, int], where: str) -> int:
-    word = shift = 0
-    names = set()
-    for name, bits in layout:
-        value = int(values.get(name, 0))
-        if signed_field(name) and -1 << bits - 1 <= value < 0:
-            value += 1 << bits
-        if not 0 <= value < 1 << bits:
+@cache
+def _places(layout: tuple[tuple[str, int], ...]) -> dict[str, tuple[int, int, bool]]:
+    """(lowest bit, bits, two's complement) of each field."""
+    edges = accumulate((bits for _, bits in layout), initial=0)
+    return {name: (low, bits, signed_field(name)) for (name, bits), low in zip(layout, edges)}
+
+
+def _pack(layout: tuple[tuple[str, int], ...], values: Mapping[str, int], where: str) -> int:
+    word, places = 0, _places(layout)
+    for name, value in values.items():
+        if name not in places:
+            raise IsaError(f"{where}: unknown field {name!r}; fields: {', '.join(sorted(places))}")
+        (low, bits, signed), number = places[name], int(value)
+        if signed and -1 << bits - 1 <= number < 0:
+            number += 1 << bits
+        if not 0 <= number < 1 << bits:
             raise IsaError(
-                f"{where}: {name} must be from 0 to {(1 << bits) - 1}, not {value}")
-        word |= value << shift
-        shift += bits
-        names.add(name)
-    unknown = set(values) - names
-    if unknown:
-        raise IsaError(f"{where}: unknown field {min(unknown)!r}; fields: {', '.join(sorted(names))}")
+                f"{where}: {name} must be from 0 to {(1 << bits) - 1}, not {number}")
+        word |= number << low
     return word
 
 

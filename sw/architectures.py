@@ -17,10 +17,12 @@ from gemmule.compiler.kept import compile_encoder_kept, compile_kept
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map import most_rows
+from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config
 from gemmule.sw.errors import InputError
 from gemmule.sw.passes import EncoderPasses, Passes
+from gemmule.sw.searched import searched_layer
 
 __all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
 
@@ -41,6 +43,7 @@ class Work:
         bits, head_bits: of the layers' weights and of the logits'.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
+        search: of an encoder, how the mapping of a layer's phases is found: the first that fits, or branch and bound.
     """
 
     phase: str = "auto"
@@ -51,6 +54,7 @@ class Work:
     head_bits: str = "int8"
     context: int = 0
     effort: int = 1
+    search: str = "first"
 
 
 def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[Network, int]:
@@ -88,7 +92,13 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
     network, group = _integers(architecture, config, work)
     graph = network.graph
     work = replace(work, phase=phase_of(architecture.name, work.phase, graph.encoder))
-    program, rows, most = _compiled(network, config, work, keep)
+    searched = None
+    if work.search != "first":
+        if not graph.encoder:
+            raise InputError(f"--search must be first for a decoder, not {work.search}: use --effort")
+        _positions(graph, work, work.seq)
+        searched = searched_layer(network, config, work.seq, work.search, keep)
+    program, rows, most = _compiled(network, config, work, keep, searched.mapping if searched else None)
     warm = time.perf_counter()
     _measured(program, network, [(1, 0, 0)] if graph.encoder else [(rows, 0, 1)])  # loads the compiled engine
     compiled = time.perf_counter()
@@ -100,7 +110,8 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
     return record | {
         "architecture": architecture.name, "source": architecture.source, "phase": work.phase, "seq": work.seq,
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
-        "context": most, "effort": work.effort, "network_layers": graph.layers,
+        "context": most, "effort": work.effort, "search": searched.record if searched else None,
+        "network_layers": graph.layers,
         "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
         "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,
         "tokens_per_second": tokens * host.clock_mhz * 1e6 / (record["cycles"] + host_cycles),
@@ -122,8 +133,8 @@ def phase_of(name: str, phase: str, encoder: bool) -> str:
     return phase
 
 
-def _compiled(network: Network, config: Config, work: Work,
-              keep: bool) -> tuple[ModelProgram | EncoderProgram, int, int]:
+def _compiled(network: Network, config: Config, work: Work, keep: bool,
+              mapping: EncoderMapping | None) -> tuple[ModelProgram | EncoderProgram, int, int]:
     """The program, new rows of a pass, and most positions. Where no rows are asked for: as many as compile."""
     graph = network.graph
     name = f"by shape {hashlib.sha256(graph.model_dump_json().encode()).hexdigest()}"
@@ -131,8 +142,8 @@ def _compiled(network: Network, config: Config, work: Work,
         if work.batch != 1:
             raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {work.batch}")
         most = _positions(graph, work, work.seq)
-        made = compile_encoder_kept(network, name, config, sequence=work.seq) if keep else compile_encoder(
-            network, config, sequence=work.seq)
+        made = compile_encoder_kept(network, name, config, sequence=work.seq, mapping=mapping) if keep else (
+            compile_encoder(network, config, sequence=work.seq, mapping=mapping))
         return made, work.seq, most
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
     most = _positions(graph, work, rows)

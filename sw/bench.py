@@ -53,7 +53,7 @@ class Foreseen:
         self.prompt, self.tokens, self.num_tokens = prompt, tokens, num_tokens
         self.shift, self.vocab = 0 if right else 1, vocab
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:

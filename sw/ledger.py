@@ -71,6 +71,25 @@ class Ledger:
         return replace(self, launches=dict(self.launches), by_model=dict(self.by_model), units=dict(self.units),
                        dram_bytes=dict(self.dram_bytes), timeline=None)
 
+    def since(self, before: Ledger) -> Self:
+        """What was charged behind ``before``, an earlier :meth:`so_far` of the same ledger."""
+        return self._combined(before, -1)
+
+    def plus(self, other: Ledger) -> Self:
+        """The sums of both."""
+        return self._combined(other, 1)
+
+    def _combined(self, other: Ledger, sign: int) -> Self:
+        def dicts(mine: dict[str, int], others: dict[str, int]) -> dict[str, int]:
+            return {name: mine.get(name, 0) + sign * others.get(name, 0) for name in {**mine, **others}}
+
+        return replace(
+            self, device_cycles=self.device_cycles + sign * other.device_cycles,
+            host_cycles=self.host_cycles + sign * other.host_cycles, launches=dicts(self.launches, other.launches),
+            by_model=dicts(self.by_model, other.by_model), units=dicts(self.units, other.units),
+            dram_bytes=dicts(self.dram_bytes, other.dram_bytes),
+            dram_busy_cycles=self.dram_busy_cycles + sign * other.dram_busy_cycles)
+
     def cycles_of(self, model: str) -> int:
         """A model's launches, the host's work for each included."""
         return self.by_model.get(model, 0) + self.launches.get(model, 0) * self.config.host.launch_cycles

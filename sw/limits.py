@@ -8,10 +8,10 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BITS", "CATEGORIES", "COMMANDS", "COMPUTES", "CONTEXTS",
-    "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "LAUNCHES", "LENGTHS", "LOOKUP_DEFAULT", "METHODS",
-    "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS", "COMPUTES", "CONTEXTS",
+    "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES",
+    "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS",
+    "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
     "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
     "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
 ]
@@ -21,6 +21,7 @@ METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
+LAYER_SEARCHES = ("first", "branch-and-bound")
 WEIGHTS = ("int8", "int4")
 BITS = WEIGHTS
 ARCHITECTURES = (
@@ -34,6 +35,8 @@ LENGTHS = ("constant", "heuristic", "confidence", "cost")
 ADAPTIVE_MOST = 8
 """Tokens of a step at most where a schedule chooses and no option says how many."""
 LAUNCHES = ("pass", "step")
+OVERFLOWS = ("stop", "crop", "sinks")
+KV_CACHES = ("full", "none")
 COMPUTES = ("device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
@@ -46,6 +49,7 @@ CONTEXTS = {DEFAULT: 1024, SMALL: 256}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"
 DRAFTS_DEFAULT, LOOKUP_DEFAULT = 3, 10
+LOOKUP_FORMS = ("huggingface", "original")
 PROMPT_BYTES = 1 << 16
 
 
@@ -81,6 +85,8 @@ class Range:
 
 SEED = Range(0, 2**32 - 1)
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
+NGRAM = Range(1, 16, "tokens")
+BATCH = Range(1, 16, "texts")
 ROWS = Range(1, 16, "rows")
 POSITION = Range(0, CONTEXTS[SMALL] - 1, "positions")
 MUTANTS = Range(1, 1000, "mutants")

@@ -44,10 +44,12 @@ class Placed:
 class Place(Protocol):
     """Compiles a model for a device, from an address of its DRAM on.
 
-    ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both.
+    ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
+    sequences of a pass, with ``rows`` rows each; by default one, and as many as go well.
     """
 
-    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False) -> Placed: ...
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
+                 rows: int | None = None) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Pair:
         positions: of the target, prompt and new tokens together.
         ends: tokens that end a text.
         encode: token ids of a prompt.
+        go_on: token ids of text that comes behind others: without a token that begins a text.
         decode: text of token ids, special tokens left out.
         digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
@@ -68,6 +71,7 @@ class Pair:
     positions: int
     ends: frozenset[int]
     encode: Callable[[str], list[int]]
+    go_on: Callable[[str], list[int]]
     decode: Callable[[list[int]], str]
     digests: tuple[str, ...]
     target: Place
@@ -87,7 +91,8 @@ def bundled_pair(name: str = SMALL) -> Pair:
                      for role, model in models.items())
     return Pair(
         name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
-        encode=partial(text.encode, pair=pair), decode=partial(text.decode, pair=pair),
+        encode=partial(text.encode, pair=pair), go_on=partial(text.encode, pair=pair),
+        decode=partial(text.decode, pair=pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
 
@@ -121,14 +126,15 @@ def imported_pair(target: Path, draft: Path | None = None) -> Pair:
             raise InputError(f"--draft-model {draft} must see the {graph.whole_positions:,} positions of {target}, not "
                              f"{other.network.graph.whole_positions:,}")
 
-    def encode(prompt: str) -> list[int]:
-        return text.token_ids(tokenizer, prompt, add_special_tokens=True)
+    def encode(prompt: str, *, begins: bool = True) -> list[int]:
+        return text.token_ids(tokenizer, prompt, add_special_tokens=begins)
 
     def decode(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=True))
 
     return Pair(
-        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode, decode=decode,
+        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode,
+        go_on=partial(encode, begins=False), decode=decode,
         digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
         draft=_Imported(draft, other) if draft else None)
 
@@ -138,32 +144,33 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
         self.path, self.file, self.bundled = path, file, bundled
-        self.kept: dict[tuple[Config, int, bool, bool], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int], Placed] = {}
 
-    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False) -> Placed:
-        key = config, base, general, looped
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
+                 rows: int | None = None) -> Placed:
+        graph = self.file.network.graph
+        rows = rows or default_rows(graph, config)
+        key = config, base, general, looped, batch, rows
         if key not in self.kept:
-            network = self.file.network
-            graph, rows = network.graph, default_rows(network.graph, config)
             try:
-                if not choices(graph, config, rows=rows, batch=1, context=graph.whole_positions, tokens=True):
-                    raise CompileError(f"no mapping of {rows} rows a launch fits")  # before it is announced
+                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
+                    raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
-                    self.kept[key] = self._place(config, base, rows, general, looped)
+                    self.kept[key] = self._place(config, base, rows, general, looped, batch)
                 except CompileError as error:
                     raise self._refused(config, error) from None
         return self.kept[key]
 
-    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool) -> Placed:
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
-                               base_address=base, general=general)
+                               base_address=base, general=general, batch=batch)
         return Placed(network, program, program.fill(network))
 
     def _refused(self, config: Config, why: object) -> InputError:

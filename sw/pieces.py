@@ -61,12 +61,8 @@ def _check_long(rows: Rows, own: Sequence[np.ndarray], max_rows: int) -> None:
 def _filled(rows: Rows, parts: Sequence[np.ndarray], cached: Sequence[int]) -> Rows:
     """The rows of a launch; a sequence without any gets one, which nobody sees and its next pass overwrites."""
     found = [rows.take(part) if len(part) else Rows.chain([0], length) for part, length in zip(parts, cached)]
-    counts = [len(part) for part in found]
-    mask = np.zeros((sum(counts), sum(counts)), dtype=bool)
-    for part, end in zip(found, np.cumsum(counts)):
-        mask[end - len(part):end, end - len(part):end] = part.mask
-    hidden = None if rows.hidden is None else np.concatenate([
-        part.hidden if part.hidden is not None else np.full(len(part), -1) for part in found])
-    return Rows(tokens=np.concatenate([part.tokens for part in found]),
-                positions=np.concatenate([part.positions for part in found]),
-                sequences=np.repeat(np.arange(len(found)), counts), mask=mask, hidden=hidden)
+    made = Rows.batch(found)
+    if rows.hidden is None:
+        return made
+    return made.entering(np.concatenate([
+        part.hidden if part.hidden is not None else np.full(len(part), -1) for part in found]))

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.asking import together
+from gemmule.sw.decoding.context import OVERFLOWS
+from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS
-from gemmule.sw.decoding.methods import METHODS, Request
+from gemmule.sw.decoding.methods import HUGGING_FACE, METHODS, Lookup, Request
+from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.interpreted import InterpretedModel
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.limits import check_choice
+from gemmule.sw.limits import KV_CACHES, check_choice
 from gemmule.sw.pair import Pair, Placed, bundled_pair
 from gemmule.sw.reports.trace import Timeline
 from gemmule.sw.runtime import LoadedModel
 
-__all__ = ["Session"]
+__all__ = ["Session", "rows_of"]
 
 ALIGN = 1 << 16
+ROWS = 16
+"""Of a pass of a batch, where no draft needs more: a batch computes all rows that it has room for."""
+
+
+def rows_of(batch: int, method: str, num_speculative_tokens: int | None) -> int:
+    """Rows of each text of a batch: as many as a draft needs, a power of two, and with all texts 16 at least."""
+    drafts = 1 if METHODS[method].option else 0
+    return max(1 << (num_speculative_tokens or drafts).bit_length(), ROWS // (1 << (batch - 1).bit_length()))
 
 
 class Session:
@@ -33,23 +44,27 @@ class Session:
     """
 
     def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
-                 general: bool = False, looped: bool = False, interpreted: bool = False) -> None:
+                 general: bool = False, looped: bool = False, interpreted: bool = False, batch: int = 1,
+                 rows: int | None = None) -> None:
         """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
 
         ``looped``: the draft model takes the greedy steps of a draft in one launch; not with ``general``.
         ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
         on the model back end, for tokens and logits, not with ``looped``.
+        ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; not with ``looped``.
 
         Raises:
             InputError: options that exclude each other.
         """
+        if looped and batch > 1:
+            raise InputError("--launch step takes one text a launch, not a --batch: drop one of the two")
         if interpreted and (backend != "model" or looped):
             raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
                              "launches go on from one token to the next")
         pair = pair or bundled_pair()
-        target = pair.target(config, 0, general)
+        target = pair.target(config, 0, general, batch=batch, rows=rows)
         size = round_up(target.program.size, ALIGN)
-        draft = pair.draft(config, size, general, looped) if pair.draft else None
+        draft = pair.draft(config, size, general, looped, batch, rows) if pair.draft else None
         if draft:
             size = round_up(size + len(draft.dram), ALIGN)
         self.config = config
@@ -62,34 +77,88 @@ class Session:
 
         self.target, self.draft = loaded("target", target), loaded("draft", draft) if draft else None
 
-    def generate(
-        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
-        stop: frozenset[int] = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+    def converse(
+        self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
-    ) -> Generation:
-        """Generate with ``method``, from an empty KV cache.
+        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+        ledger: Ledger | None = None,
+    ) -> Conversation:
+        """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
 
         Args:
             method: its name (:data:`gemmule.sw.decoding.methods.METHODS`).
-            prompt: token ids.
-            max_new_tokens: fewer where the text ends or fills the context.
             num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
-            stop: tokens that end the text.
-            progress: called with each step's new tokens.
+            stop: tokens that end the text, or tokens and strings.
+            rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
             lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
             timeline: gets every launch and step, for a trace.
-            rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
+            lookup: how prompt lookup searches the text.
+            context_overflow: name of what becomes of a full context (:data:`gemmule.sw.decoding.context.OVERFLOWS`).
+            kv_cache: ``full``, or ``none``: every pass goes over the whole text.
+            ledger: gets the cycles; by default a new one with ``timeline``.
 
         Raises:
-            InputError: an option is outside its range.
+            InputError: an option is none of those, or outside its range.
+        """
+        check_choice("--context-overflow", context_overflow, tuple(OVERFLOWS))
+        check_choice("--kv-cache", kv_cache, KV_CACHES)
+        kept = kv_cache == "full"
+        if not kept and self.draft and self.draft.loop:
+            raise InputError("--kv-cache none needs a session without looped=True, whose passes need the rows of the "
+                             "ones before")
+        stops = stop if isinstance(stop, Stops) else Stops(stop)
+        count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)
+        drafter = METHODS[method].make(Request(
+            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stops.tokens, rule, self.config.host,
+            lookup, kept))
+        return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kept=kept,
+                            shared=self.target.program.batch > 1)
+
+    def generate_batch(
+        self, method: str, prompts: Sequence[list[int]], max_new_tokens: int, num_speculative_tokens: int | None = None,
+        stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop",
+        halted: Callable[[], bool] | None = None, ledger: Ledger | None = None,
+    ) -> list[Generation]:
+        """Generate up to ``max_new_tokens`` behind each prompt, as many prompts at a time as the session's ``batch``.
+
+        Each text is the one that its prompt gives alone with ``rule.of_text(number)``. Cycles of a run are those from
+        its begin to its end, other texts' rows included; those of all are in ``ledger``.
+
+        Raises:
+            InputError: as of :meth:`generate`.
+        """
+        ledger = ledger or Ledger(self.config)
+        talks = [self.converse(method, num_speculative_tokens, stop, rule=rule.of_text(number), lengths=lengths,
+                               lookup=lookup, context_overflow=context_overflow, ledger=ledger)
+                 for number in range(len(prompts))]
+        askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
+        try:
+            return together(askings, [self.draft, self.target] if self.draft else [self.target],
+                            self.target.program.batch)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def generate(
+        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
+        stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
+        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+    ) -> Generation:
+        """Generate up to ``max_new_tokens`` behind ``prompt`` (token ids): one turn of :meth:`converse`.
+
+        ``progress`` is called with each step's new tokens.
+
+        Raises:
+            InputError: an option is outside its range, or the prompt does not fit.
         """
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-        count, ledger = self.drafts(method, num_speculative_tokens), Ledger(self.config, timeline=timeline)
-        drafter = METHODS[method].make(Request(
-            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stop, rule, self.config.host))
+        conversation = self.converse(method, num_speculative_tokens, stop, rule=rule, lengths=lengths,
+                                     timeline=timeline, lookup=lookup, context_overflow=context_overflow,
+                                     kv_cache=kv_cache)
         try:
-            return generate(self.target, drafter, prompt, max_new_tokens, ledger, stop, progress, rule)
+            return conversation.turn(prompt, max_new_tokens, progress)
         except ValueError as error:
             raise InputError(str(error)) from None
 

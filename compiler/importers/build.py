@@ -100,11 +100,11 @@ class Builder:
             name=name, columns=weight.shape[0], depth=weight.shape[1], layer=self.layer, x=x, bias=bias is not None,
             tensors=self._tensors(name, {"weight": weight, "bias": bias})))
 
-    def rope(self, name: str, x: str, head_dim: int, theta: float, positions: int) -> str:
-        """Rotary positions."""
+    def rope(self, name: str, x: str, head_dim: int, theta: float, positions: int, turned: int | None = None) -> str:
+        """Rotary positions, of the first ``turned`` columns of each head or of all."""
         return self._add(Rope(
             name=self._named(name), columns=self._columns(x), layer=self.layer, x=x, head_dim=head_dim, theta=theta,
-            positions=positions))
+            positions=positions, turned=turned))
 
     def attention(self, name: str, query: str, key: str, value: str, *, head_dim: int, scale: float,
                   window: int | None = None, causal: bool = True) -> str:
@@ -123,7 +123,7 @@ class Builder:
         """a * b."""
         return self._add(Product(name=self._named(name), columns=self._columns(a), layer=self.layer, a=a, b=b))
 
-    def graph(self, family: Literal["gpt2", "opt", "llama", "bert"], positions: int, output: str) -> Graph:
+    def graph(self, family: Literal["gpt2", "opt", "llama", "bert", "phi"], positions: int, output: str) -> Graph:
         """The whole."""
         vocab = next(node.vocab for node in self.nodes if isinstance(node, Embedding))
         return Graph(family=family, vocab=vocab, positions=positions, nodes=tuple(self.nodes), output=output)

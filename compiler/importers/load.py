@@ -12,6 +12,7 @@ from gemmule.compiler.importers.family import Blueprint, Family
 from gemmule.compiler.importers.gpt2 import GPT2
 from gemmule.compiler.importers.llama import LLAMA
 from gemmule.compiler.importers.opt import OPT
+from gemmule.compiler.importers.phi import PHI
 from gemmule.compiler.importers.shards import open_shards
 from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
@@ -19,7 +20,7 @@ from gemmule.io.reading import named, shown
 
 __all__ = ["FAMILIES", "describe", "end_tokens", "load_network"]
 
-FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT)
+FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT, PHI)
 """Every importer; another family is one more file and its name here."""
 
 

@@ -46,14 +46,16 @@ class Source:
         """Rows ``first`` to ``stop`` - 1 of the first axis."""
         return self._then((stop - first, *self.shape[1:]), lambda value: value[first:stop])
 
-    def adjacent_pairs(self, heads: int) -> Source:
-        """Rows of each head from the half-split rotary layout (i, i + d/2) to adjacent pairs (2i, 2i + 1)."""
-        half = self.shape[0] // heads // 2
+    def adjacent_pairs(self, heads: int, turned: int | None = None) -> Source:
+        """Rows of each head from the half-split rotary layout (i, i + d/2) to adjacent pairs (2i, 2i + 1).
 
-        def step(value: np.ndarray) -> np.ndarray:
-            halves = value.reshape(heads, 2, half, *value.shape[1:])
-            return halves.swapaxes(1, 2).reshape(value.shape)
-        return self._then(self.shape, step)
+        ``turned``: d, where only the first rows of a head are rotated.
+        """
+        columns = self.shape[0] // heads
+        d = turned or columns
+        order = np.arange(self.shape[0]).reshape(heads, columns)
+        order[:, :d] = order[:, :d].reshape(heads, 2, d // 2).swapaxes(1, 2).reshape(heads, d)
+        return self._then(self.shape, lambda value: value[order.reshape(-1)])
 
     def for_each(self, other: Source) -> Source:
         """All rows of this matrix for each row of another one, to which that is added, one after the other."""

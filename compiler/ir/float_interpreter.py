@@ -123,8 +123,8 @@ class FloatInterpreter:
 
 
 def _rotate(node: Rope, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Pair i of each head by ``position * theta ** (-2 i / head_dim)``."""
-    angle = positions[:, None] * node.theta ** (-np.arange(0, node.head_dim, 2) / node.head_dim)
+    """Pair i of each head by ``position * rates[i]``."""
+    angle = positions[:, None] * node.rates
     cosine, sine = (part.astype(np.float32)[:, None] for part in (np.cos(angle), np.sin(angle)))  # [rows, 1, pairs]
     pairs = x.reshape(len(x), -1, node.head_dim // 2, 2)
     even, odd = pairs[..., 0], pairs[..., 1]  # [rows, heads, pairs]

@@ -40,7 +40,7 @@ class Graph(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    family: Literal["gpt2", "opt", "llama", "bert"]
+    family: Literal["gpt2", "opt", "llama", "bert", "phi"]
     vocab: Size
     positions: int = Field(ge=1, le=1 << 16)
     """Most positions of a sequence."""
@@ -161,6 +161,8 @@ def _wanted_columns(node: Node, values: list[Node]) -> tuple[int, ...]:
         case Rope():
             if node.columns % node.head_dim:
                 raise ValueError(f"{node.name!r} must have whole heads of {node.head_dim} columns, not {node.columns}")
+            if (node.turned or 0) > node.head_dim:
+                raise ValueError(f"{node.name!r} must rotate at most {node.head_dim} columns, not {node.turned}")
     return (node.columns,) * len(values)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
@@ -153,7 +154,7 @@ class Rope(Node):
     """Rotary positions on adjacent pairs of each head (RoFormer, equation 34).
 
     Integers: int16 x with seven fraction bits more than the int8 result; ``cosine`` and ``sine`` int16 Q1.14
-    [positions, head_dim / 2]. In float the angles are ``position * theta ** (-2 i / head_dim)``.
+    [positions, head_dim / 2]. In float the angles are ``position * rates``.
     """
 
     op: Literal["rope"] = "rope"
@@ -162,6 +163,27 @@ class Rope(Node):
     head_dim: Annotated[int, Field(ge=2, le=8192, multiple_of=2)]
     theta: float = Field(ge=1, le=1e12, allow_inf_nan=False)
     positions: Size
+    turned: Annotated[int, Field(ge=2, le=8192, multiple_of=2)] | None = None
+    """Columns of a head that are rotated, the first ones (Phi); None: all."""
+
+    @property
+    def rates(self) -> np.ndarray:
+        """Angle of pair i from a position to the next, ``theta ** (-2 i / turned)``, 0 of those that stay
+        # float64 [head_dim / 2]."""
+        turned = self.turned or self.head_dim
+        found = np.zeros(self.head_dim // 2)
+        found[:turned // 2] = self.theta ** (-np.arange(0, turned, 2) / turned)
+        return found
+
+    @property
+    def angles(self) -> tuple[float, int, int, int | None]:
+        """Equal of nodes whose angles are."""
+        return self.theta, self.positions, self.head_dim, self.turned
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``turned`` where all columns are, which files of before do not tell."""
+        return {name: value for name, value in whole(self).items() if name != "turned" or value}
 
 
 class Attention(Node):

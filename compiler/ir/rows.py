@@ -112,6 +112,17 @@ class Rows:
         return cls.ragged([tokens], [first])
 
     @classmethod
+    def batch(cls, parts: Sequence[Self]) -> Self:
+        """Rows of several sequences: part i, of one sequence, becomes sequence i. None of them by hidden row."""
+        counts = [len(part) for part in parts]
+        mask = np.zeros((sum(counts), sum(counts)), dtype=bool)
+        for part, end in zip(parts, np.cumsum(counts)):
+            mask[end - len(part):end, end - len(part):end] = part.mask
+        return cls(tokens=np.concatenate([part.tokens for part in parts]),
+                   positions=np.concatenate([part.positions for part in parts]),
+                   sequences=np.repeat(np.arange(len(parts)), counts), mask=mask)
+
+    @classmethod
     def tree(cls, tokens: Sequence[int], parents: Sequence[int], first: int) -> Self:
         """Candidates of one sequence: node i follows node ``parents[i]`` (-1: the cache), parents before children."""
         count = len(tokens)

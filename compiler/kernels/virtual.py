@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -89,7 +90,7 @@ class Step:
     note: str = ""
     region: str | None = None
 
-    @property
+    @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
         """Buffers that it touches."""
         return tuple(value.buffer for value in self.fields.values() if isinstance(value, At))
@@ -119,7 +120,7 @@ class Loop:
     local: bool = False
     """Each turn writes what it reads of buffers that nothing outside touches: they live within a turn."""
 
-    @property
+    @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
         """Buffers that the body touches."""
         return tuple(buffer for item in leaves(self.body) if isinstance(item, Step) for buffer in item.buffers)

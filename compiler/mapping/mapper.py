@@ -74,6 +74,8 @@ class Found(Generic[P]):
     certified: bool
     """No point of the space is better."""
     seconds: float
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """Of the pruned points: how many each bound ruled out, where a search tells."""
 
 
 class Spent(Exception):  # noqa: N818 - how a search ends, not an error
@@ -91,6 +93,7 @@ class Run(Generic[P]):
     trials: dict[P, Trial[P]] = field(default_factory=dict)
     best: Trial[P] | None = None
     pruned: int = 0
+    cut: dict[str, int] = field(default_factory=dict)
     certified: bool = False
     fitting: int = 0
 
@@ -158,4 +161,4 @@ class Mapper(Generic[P]):
         if run.best is None or run.best.cycles is None:
             return None
         return Found(run.best.point, run.best.cycles, first_cycles, tuple(run.trials.values()), run.pruned,
-                     run.certified, time.perf_counter() - begin)
+                     run.certified, time.perf_counter() - begin, run.cut)

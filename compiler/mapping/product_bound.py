@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from gemmule.compiler.kernels.product import COLUMNS, A, B, ProductMapping, ProductShape, panel_tiles
+from gemmule.compiler.mapping.bus import byte_cycles, refreshed
 from gemmule.compiler.place import Cut, cut_off
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES
@@ -40,7 +41,7 @@ class ProductBound:
     def __init__(self, config: Config, shape: ProductShape) -> None:
         self.config, self.shape, self.dim = config, shape, config.dim
         self.deep, self.wide = ceil_div(shape.k, config.dim), ceil_div(shape.n, config.dim)
-        self.byte = config.dram.beat_cycles / config.bus_bytes
+        self.byte = byte_cycles(config)
         """Cycles a byte."""
         self._rmw = int(Timing.of(config).matrix_rmw)
         self.cut = cache(self._cut)
@@ -102,16 +103,8 @@ class ProductBound:
         stored = dim * shape.m * self.wide + COMMAND_BYTES * commands
         first = dim * (COLUMN_ROWS * min(self.wide, mapping.panel) + cut.blocks[0][1] * cut.depths[0][1]
                        + shape.weights.rows(self.config, cut.depths[0][1]) * cut.panels[0][0][1])
-        cycles, reason = max((self._refreshed(latency + byte * (loaded + stored)), "the bus"),
-                             (self._refreshed(latency + byte * loaded) + behind, "loads and what follows the last"),
+        cycles, reason = max((refreshed(self.config, latency + byte * (loaded + stored)), "the bus"),
+                             (refreshed(self.config, latency + byte * loaded) + behind,
+                              "loads and what follows the last"),
                              (latency + byte * first + cut.mesh[mapping.dataflow] + behind, "the mesh"))
         return reason, int(cycles)
-
-    def _refreshed(self, busy: float) -> float:
-        """The first cycle at which the bus can have been busy for so many, refreshes between them."""
-        dram, end = self.config.dram, busy
-        if not dram.refresh_period:
-            return end
-        while (later := busy + dram.refresh_cycles * ((max(1, int(end)) - 1) // dram.refresh_period)) > end:
-            end = later
-        return end

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 from gemmule.compiler.kernels.product import ProductMapping, ProductShape, check_product
 from gemmule.compiler.mapping import constraint, exhaustive, feedback
-from gemmule.compiler.mapping.mapper import Found, Mapper, Search, Trial
+from gemmule.compiler.mapping.found import found_before
+from gemmule.compiler.mapping.mapper import Found, Mapper, Search
 from gemmule.compiler.mapping.product_space import ProductSpace
 from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.sources import sources
 from gemmule.config import Config
-from gemmule.io.cache import cache_root
-from gemmule.io.files import write_atomically
-from gemmule.io.progress import say
 from gemmule.sim.simulator import Simulator
 
-__all__ = ["FOLDER", "SEARCHES", "explained", "product_cost", "search_product"]
+__all__ = ["SEARCHES", "explained", "product_cost", "search_product"]
 
-FOLDER = "mappings"
-"""Of the cache."""
 SEARCHES: dict[str, Search[ProductMapping]] = {
     "exhaustive": exhaustive.search, "optuna": feedback.search, "cp-sat": constraint.search}
 NEAREST = 5
@@ -64,46 +56,13 @@ def search_product(config: Config, shape: ProductShape, dataflows: tuple[str, ..
     """
     for dataflow in dataflows:
         check_product(config, shape, dataflow)
-    path = _path(config, shape, dataflows, method, most)
-    if kept and (before := _read(path)) is not None:
-        return before
-    space = ProductSpace(config, shape, dataflows)
-    found = Mapper(space, product_cost(config, shape)).find(SEARCHES[method], most)
-    assert found is not None  # the formula's mapping fits, or it would have raised
-    if kept:
-        try:
-            write_atomically(path, json.dumps(_packed(found)))
-        except OSError as error:
-            say(f"the mapping cannot be kept in {path.parent} ({error.strerror or error})")
-    return found
+    def find() -> Found[ProductMapping]:
+        space = ProductSpace(config, shape, dataflows)
+        found = Mapper(space, product_cost(config, shape)).find(SEARCHES[method], most)
+        assert found is not None  # the formula's mapping fits, or it would have raised
+        return found
 
-
-def _path(config: Config, *key: object) -> Path:
-    name = hashlib.sha256(sources() + repr((config.sha256, *key)).encode()).hexdigest()[:16]
-    return cache_root() / FOLDER / f"{config.name}-{name}.json"
-
-
-def _packed(found: Found[ProductMapping]) -> dict[str, Any]:
-    trials = [[list(asdict(trial.point).values()), trial.cycles, trial.why] for trial in found.trials]
-    return {**{name: value for name, value in vars(found).items() if name not in ("best", "trials")},
-            "best": list(asdict(found.best).values()), "trials": trials}
-
-
-def _read(path: Path) -> Found[ProductMapping] | None:
-    """What a file holds, None where there is none or it is damaged."""
-    try:
-        stored = json.loads(path.read_bytes())
-        trials = tuple(Trial(_mapping(values), cycles, why) for values, cycles, why in stored.pop("trials"))
-        return Found(**{**stored, "best": _mapping(stored["best"]), "trials": trials})
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        say(f"the mapping in {path} is damaged: searching again")
-        return None
-
-
-def _mapping(values: list[Any]) -> ProductMapping:
-    return ProductMapping(**dict(zip(NAMES, values, strict=True)))
+    return found_before(config, (shape, dataflows, method, most), ProductMapping, find) if kept else find()
 
 
 def explained(found: Found[ProductMapping], space: ProductSpace) -> Iterator[str]:

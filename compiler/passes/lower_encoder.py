@@ -101,6 +101,7 @@ class EncoderPhases:
         """Queries, keys and values of all rows, by head."""
         b, node, dim = self.b, operator.attention, self.config.dim
         layout, ring, depth = HeadLayout.of(node, self.config, self.sequence), self._ring(mapping), operator.query.depth
+        self._reserve(NARROW, self._row(depth))
         b.reserve(HEADS, layout.size)
         lanes = by_heads(np.arange(node.heads), node.head_dim, dim)
         b.rows, count, order = mapping.rows, mapping.together, in_order(depth, dim)
@@ -134,7 +135,9 @@ class EncoderPhases:
     def attention(self, operator: Attend, mapping: SequenceMapping) -> list[Item]:
         """Contexts of all heads."""
         node = operator.attention
-        self._reserve(CONTEXT, HeadLayout.of(node, self.config, self.sequence).row * node.heads)
+        layout = HeadLayout.of(node, self.config, self.sequence)
+        self.b.reserve(HEADS, layout.size)
+        self._reserve(CONTEXT, layout.row * node.heads)
         attend_sequence(self.b, node, mapping, self.sequence)
         return self._done()
 
@@ -143,8 +146,9 @@ class EncoderPhases:
         b, linear, node, ring = self.b, layer.output.linear, layer.attend.attention, self._ring(mapping)
         lanes = by_heads(np.arange(node.heads), node.head_dim, self.config.dim)
         narrow, order = self._row(linear.columns), in_order(linear.columns, self.config.dim)
-        self._reserve(INNER_NARROW, narrow)
-        self._reserve(INNER_WIDE, 2 * narrow)
+        for region, size in ((CONTEXT, len(lanes)), (WIDE, 2 * narrow), (INNER_NARROW, narrow),
+                             (INNER_WIDE, 2 * narrow)):
+            self._reserve(region, size)
         b.rows, count = mapping.rows, mapping.together
         spans = [self._operand(CONTEXT, len(lanes), RowBlock(i, 1)) for i in range(count)]
         residuals = [embed.new_residual(b, linear.columns) for _ in spans]
@@ -176,6 +180,8 @@ class EncoderPhases:
         """
         b, up, down, ring = self.b, layer.inner.up, layer.down.linear, self._ring(mapping)
         narrow, lanes = self._row(down.columns), in_order(up.depth, self.config.dim)
+        for region, size in ((INNER_NARROW, 1), (INNER_WIDE, 2), (NARROW, 1), (WIDE, 2)):
+            self._reserve(region, size * narrow)
         b.rows = mapping.rows
         at = self._operand(INNER_NARROW, len(lanes), RowBlock(0, mapping.rows))
         norm = RowNorm.of(b, layer.output_norm.norm, layer.output_norm.wide)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
@@ -17,7 +18,9 @@ from gemmule.compiler.kernels.sequence_attention import SequenceMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["BlockMapping", "EncoderMapping", "attention_mappings", "block_mappings", "check_sequence"]
+__all__ = [
+    "BlockMapping", "EncoderMapping", "attention_axes", "attention_mapping", "attention_mappings", "block_axes",
+    "block_mapping", "block_mappings", "check_sequence"]
 
 MOST_TURN = 128
 """Rows of a turn at most: offsets of length registers reach no further than 255."""
@@ -73,37 +76,62 @@ def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterat
     if node.heads != node.kv_heads:
         raise CompileError(f"{node.name} must have as many KV heads as heads = {node.heads} in an encoder, not "
                            f"{node.kv_heads}")
+    for values in product(*attention_axes(node, config, sequence).values()):
+        yield attention_mapping(sequence, *values)
+
+
+def attention_axes(node: Attention, config: Config, sequence: int) -> dict[str, tuple[int, ...]]:
+    """What may be chosen of attention, by name, the best first as a rule: a block of queries, heads loaded ahead.
+
+    Raises:
+        CompileError: not even one row of scores fits.
+    """
     flight = min(2, config.stat_contexts)
     wide = max(ceil_div(sequence, config.dim), ceil_div(node.head_dim, config.dim))
     most = min(config.acc_rows // QUARTERS // wide, config.stat_rows, MOST_TURN // flight)
     if not most:
         raise CompileError(f"a row of scores must fit {config.acc_rows // QUARTERS} accumulator rows, not {wide}: use "
                            "a shorter sequence or a larger accumulator (acc_kib)")
-    queries = 1 << most.bit_length() - 1
-    while queries >= 1:
-        rows = min(queries, ceil_div(sequence, flight)) if queries * flight >= sequence else queries
-        for ahead in (1, 0):
-            yield SequenceMapping(queries=rows, flight=flight, ahead=ahead)
-        queries //= 2
+    return {"queries": tuple(1 << shift for shift in reversed(range(most.bit_length()))), "flight": (flight,),
+            "ahead": (1, 0)}
+
+
+def attention_mapping(sequence: int, queries: int, flight: int, ahead: int) -> SequenceMapping:
+    """Of these values: blocks are no longer than the sequence needs."""
+    rows = min(queries, ceil_div(sequence, flight)) if queries * flight >= sequence else queries
+    return SequenceMapping(queries=rows, flight=flight, ahead=ahead)
 
 
 def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iterator[BlockMapping]:
     """Larger blocks first, then two in a turn, then longer rings."""
+    for size, count, ring in product(*block_axes(linears, config, sequence).values()):
+        found = block_mapping(config, sequence, size, count, ring)
+        if found:
+            yield found
+
+
+def block_axes(linears: list[Linear], config: Config, sequence: int) -> dict[str, tuple[Any, ...]]:
+    """What may be chosen of a phase, by name: rows of a block, blocks of a turn, and (slots, rows of one) of the ring.
+
+    The best first as a rule.
+    """
     dim = config.dim
     most = min(config.stat_rows, config.acc_rows // QUARTERS, 2 * dim * dim // config.bus_bytes)
     depth = min(ceil_div(node.depth, dim) * dim * node.bits // 8 for node in linears)
-    rows = 1 << most.bit_length() - 1
-    sizes = []
-    while rows >= 1:
-        sizes.append(min(rows, sequence))
-        rows //= 2
+    sizes = (min(1 << shift, sequence) for shift in reversed(range(most.bit_length())))
     rings = [(slots, depth * tiles) for slots, tiles in ((4, 2), (4, 1), (3, 1))]
     rings += [(slots, ceil_div(depth // dim, parts) * dim) for slots, parts in (
         (5, 2), (4, 2), (4, 3), (3, 3), (4, 6), (3, 12), (2, 12))]
-    for size, count, (slots, ring) in product(dict.fromkeys(sizes), (2, 1), rings):
-        if count > 1 and size >= sequence:
-            continue
-        ring = ceil_div(ring, config.preload) * config.preload
-        yield BlockMapping(
-            rows=size, together=count, ring_slots=slots, ring_rows=max(ring, dim), norm_rows=min(size, 32),
-            acc_rows=max(size, config.acc_rows // 8), parameter_rows=min(512, config.spm_rows // 64))
+    align = config.preload
+    return {"rows": tuple(dict.fromkeys(sizes)), "together": (2, 1),
+            "ring": tuple(dict.fromkeys((slots, max(ceil_div(rows, align) * align, dim)) for slots, rows in rings))}
+
+
+def block_mapping(config: Config, sequence: int, rows: int, together: int,
+                  ring: tuple[int, int]) -> BlockMapping | None:
+    """Of these values; None where there is only one block."""
+    if together > 1 and rows >= sequence:
+        return None
+    return BlockMapping(
+        rows=rows, together=together, ring_slots=ring[0], ring_rows=ring[1], norm_rows=min(rows, 32),
+        acc_rows=max(rows, config.acc_rows // 8), parameter_rows=min(512, config.spm_rows // 64))

@@ -48,7 +48,7 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
             read_by.setdefault(name, []).append(node)
     nodes: list[Node] = []
     wide = graph.wide_norms
-    angles: dict[tuple[float, int, int], str] = {}
+    angles: dict[tuple[float, int, int, int | None], str] = {}
     tied = {node.tensors["table"]: node.name for node in graph.nodes if isinstance(node, Embedding)}
     for node in graph.nodes:
         changed: dict[str, object] = {"type": Type(dtype=_dtype(node, graph, read_by.get(node.name, [])))}
@@ -60,7 +60,7 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
         if isinstance(made, Linear) and made.bits == 8 and node.tensors["weight"] in tied:
             roles["weight"] = f"{tied[node.tensors['weight']]}.codes"
         if isinstance(node, Rope):
-            first = angles.setdefault((node.theta, node.positions, node.head_dim), node.name)
+            first = angles.setdefault(node.angles, node.name)
             roles = {role: f"{first}.{role}" for role in roles}
         twin = wide.get(node.name, "")
         if twin and twin not in read_by:  # ranges of what nobody reads are not evened out

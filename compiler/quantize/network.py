@@ -109,7 +109,7 @@ class _Quantizer:
         self.stream = self._stream()
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
-        self.angles: dict[tuple[float, int, int], str] = {}
+        self.angles: dict[tuple[float, int, int, int | None], str] = {}
         """The first rotation by its base, positions and columns of a head."""
         self.doubled: dict[str, int] = {}
         """Norms that share their factors with a wide twin: their step is the twin's, doubled so often."""
@@ -262,12 +262,11 @@ class _Quantizer:
 
     def _rope(self, node: Rope) -> None:
         """Equal angles are one tensor, whichever node came first."""
-        same = (node.theta, node.positions, node.head_dim)
-        if first := self.angles.get(same):
+        if first := self.angles.get(node.angles):
             self._put(node, {role: f"{first}.{role}" for role in ("cosine", "sine")})
             return
-        self.angles[same] = node.name
-        angle = np.outer(np.arange(node.positions), node.theta ** (-np.arange(0, node.head_dim, 2) / node.head_dim))
+        self.angles[node.angles] = node.name
+        angle = np.outer(np.arange(node.positions), node.rates)
         self._put(node, {role: np.rint(part * (1 << 14)).astype(np.int16)
                          for role, part in (("cosine", np.cos(angle)), ("sine", np.sin(angle)))})
 

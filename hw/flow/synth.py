@@ -25,7 +25,8 @@ from gemmule.hw.flow.tools import Progress, Tools
 from gemmule.hw.flow.verilog import TOP, UNITS, without_collection
 from gemmule.timing import Timing
 
-__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "owner_of", "synthesize", "unit_of"]
+__all__ = ["FREQUENCY", "HARNESS", "WHEELS", "Area", "Synthesis", "area_of", "owner_of", "stat_of", "synthesize",
+           "unit_of"]
 
 MEMORY_UNITS = ("scratchpad", "accumulator")
 ALIASES = {"issue": "issue_logic", "arbiter": "read_arbiter"}
@@ -137,6 +138,13 @@ def area_of(stat: Mapping[str, Any], unit: str) -> tuple[dict[str, Area], Area]:
     return parts, sum((area for part, area in parts.items() if part != HARNESS), Area())
 
 
+def stat_of(text: str) -> dict[str, Any]:
+    """The modules of what ``stat -json`` wrote: Yosys 0.23 writes a tree of instances behind them that is no JSON."""
+    head = '"modules":'
+    start = text.index(head) + len(head)
+    return {"modules": json.JSONDecoder().raw_decode(text, len(text) - len(text[start:].lstrip()))[0]}
+
+
 def _script(text: str, top: str, black_box: bool) -> str:
     """The Yosys script for RTLIL ``text``."""
     modules = re.findall(r"^module \\(\S+)", text, re.MULTILINE)
@@ -192,5 +200,5 @@ def synthesize(unit: str, config: Config, root: Path, *, black_box: bool = False
         (folder / "script.ys").write_text(script)
         tools.run("yosys", ["-q", "-l", "yosys.log", "script.ys"], folder, "yosys.log", progress)
         stamp.write_text(key)
-    parts, total = area_of(json.loads(stat.read_text()), unit)
+    parts, total = area_of(stat_of(stat.read_text()), unit)
     return Synthesis(total, parts, folder, unit)

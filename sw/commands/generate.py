@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,18 +32,24 @@ from gemmule.sw.commands.sampling import (
     make_rule,
     rule_name,
 )
+from gemmule.sw.commands.texts import read_parts, read_prompt
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     ADAPTIVE_MOST,
     BACKENDS,
+    BATCH,
     CONTEXTS,
     DEFAULT,
     DRAFTS,
     DRAFTS_DEFAULT,
+    KV_CACHES,
     LENGTHS,
     LOOKUP_DEFAULT,
+    LOOKUP_FORMS,
     METHODS,
     MODELS,
+    NGRAM,
+    OVERFLOWS,
     PROMPT_BYTES,
     check_choice,
     new_tokens,
@@ -52,17 +57,11 @@ from gemmule.sw.limits import (
 )
 
 if TYPE_CHECKING:
-    from gemmule.sw.decoding.generate import Generation
+    from gemmule.sw.decoding.generation import Generation
+    from gemmule.sw.pair import Pair
     from gemmule.sw.reports.trace import Timeline
-    from gemmule.sw.session import Session
 
 __all__ = ["generate"]
-
-PROMPT = '''def read_lines(path):
-    """Return the lines of a file."""
-    with open(path) as file:
-'''
-
 
 CONTEXT = CONTEXTS[resolve_pair(DEFAULT)]
 
@@ -84,6 +83,15 @@ def generate(
         "--prompt-file", metavar="FILE",
         help=f"The text to continue is in this file (UTF-8, at most {PROMPT_BYTES:,} bytes); '-': standard input. "
              "Not with --prompt.")] = None,
+    turns: Annotated[Path | None, typer.Option(
+        "--turns", metavar="FILE", show_default=False,
+        help="A conversation: what each turn says is in this file, between lines that are '---', and up to "
+             "--max-new-tokens follow each; the KV cache is kept from turn to turn. Not with --prompt, --prompt-file.",
+    )] = None,
+    batch: Annotated[int, typer.Option(
+        "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
+        help=f"Texts that share the passes, {BATCH}; above 1 --prompt-file has prompts between lines that are '---', "
+             "and where a text is done the next one takes its place.")] = 1,
     method: Annotated[str | None, typer.Option(
         "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
         callback=lambda name: name if name is None else check_choice("--method", name, METHODS),
@@ -98,6 +106,16 @@ def generate(
         callback=lambda n: n if n is None else DRAFTS.check("--prompt-lookup-num-tokens", n),
         help=f"Tokens drafted a step, {DRAFTS}; only with --method pld. Default: {LOOKUP_DEFAULT}, or as many as a "
              "pass verifies.")] = None,
+    prompt_lookup_form: Annotated[str | None, typer.Option(
+        "--prompt-lookup-form", metavar="|".join(LOOKUP_FORMS), autocompletion=lambda: list(LOOKUP_FORMS),
+        show_default=False,
+        callback=lambda name: name if name is None else check_choice("--prompt-lookup-form", name, LOOKUP_FORMS),
+        help="Which earlier places count: huggingface (all that something follows) or original (those that are "
+             "followed by as many tokens as are drafted); only with --method pld. Default: huggingface.")] = None,
+    prompt_lookup_max: Annotated[int | None, typer.Option(
+        "--prompt-lookup-max", metavar="N", show_default=False,
+        callback=lambda n: n if n is None else NGRAM.check("--prompt-lookup-max", n),
+        help=f"Tokens that are looked for first, {NGRAM}; then fewer; only with --method pld. Default: 3.")] = None,
     draft_lengths: Annotated[str, choice(
         "--draft-lengths", LENGTHS, "How many of those a step drafts: constant (all), heuristic (2 more where all were "
         "accepted, else 1 fewer), confidence (on while the draft is 40 % sure), cost (most tokens a cycle by "
@@ -106,16 +124,29 @@ def generate(
         "--max-new-tokens", metavar="N",
         help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
              "positions. An imported model has its own context.")] = 64,
+    context_overflow: Annotated[str, choice(
+        "--context-overflow", OVERFLOWS, "What becomes of a text that fills the context: it ends (stop), or the models "
+        "go on with its newest half context (crop), behind its first 4 tokens (sinks).")] = "stop",
+    stop: Annotated[list[str] | None, typer.Option(
+        "--stop", metavar="TEXT", show_default=False,
+        help="End the text before TEXT; may be given several times.")] = None,
     temperature: TemperatureOption = 0.0,
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     verify: VerifyOption = None,
     launch: LaunchOption = "pass",
+    kv_cache: Annotated[str, choice(
+        "--kv-cache", KV_CACHES, "full, or none: every pass goes over the whole text, to see what the cache is worth; "
+        "the same text.")] = "full",
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
-        help="Also run autoregressive decoding on the model and compare; not with --method ar. Default: yes.",
+        help="Also run autoregressive decoding on the model and compare; with --method ar only where --kv-cache is "
+             "none. Default: yes.",
     )] = None,
+    stream: Annotated[bool | None, typer.Option(
+        "--stream/--no-stream", show_default=False,
+        help="Show the text as it is accepted; Ctrl-C ends it there. Default: on a terminal.")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     html: Annotated[Path | None, typer.Option(
@@ -133,117 +164,145 @@ def generate(
     Examples:
       gemmule generate --prompt "import os" --max-new-tokens 32
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
-      gemmule generate --method pld --prompt-lookup-num-tokens 7
+      gemmule generate --method pld --prompt-lookup-num-tokens 7 --prompt-lookup-form original
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
+  gemmule generate --prompt "def area(" --stop "def " --max-new-tokens 200 --context-overflow sinks
+  gemmule generate --turns turns.txt --stream
+  gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
     if method is None:
         method = "ar" if model not in MODELS and draft_model is None else "draft"
+    compares = ("draft", "pld") if kv_cache == "full" else METHODS
     for option, value, needed in (("--num-speculative-tokens", num_speculative_tokens, ("draft",)),
                                   ("--prompt-lookup-num-tokens", prompt_lookup_num_tokens, ("pld",)),
-                                  ("--baseline" if baseline else "--no-baseline", baseline, ("draft", "pld"))):
+                                  ("--prompt-lookup-form", prompt_lookup_form, ("pld",)),
+                                  ("--prompt-lookup-max", prompt_lookup_max, ("pld",)),
+                                  ("--baseline" if baseline else "--no-baseline", baseline, compares)):
         if value is not None and method not in needed:
             raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
                              + ", or give --draft-model" * (method == "ar" and "draft" in needed))
     if draft_lengths != "constant" and method == "ar":
         raise InputError(f"--draft-lengths {draft_lengths} needs --method draft or pld, not ar: drop one of the two")
-    check_launch(launch, temperature > 0, draft_lengths)
+    check_launch(launch, temperature > 0, draft_lengths, kv_cache)
+    if not all(strings := stop or []):
+        raise InputError("--stop must hold at least one character, not ''; leave it out")
     name = rule_name(method, temperature, verify)
     rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
     device_config = read_config(config)
-    words, source = _prompt(prompt, prompt_file)
+    if batch > 1:
+        _check_batch(batch, {"--launch step": launch == "step", "--kv-cache none": kv_cache == "none",
+                             "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
+    texts, source = _texts(prompt, prompt_file, turns, batch)
 
+    from gemmule.sw.commands.decode import Job, Live
+    from gemmule.sw.decoding.methods import Lookup
+    from gemmule.sw.decoding.stops import Stops
     from gemmule.sw.estimate import announce_tokens
+    from gemmule.sw.ledger import Ledger
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.terminal import generation_json, print_generation
-    from gemmule.sw.session import Session
+    from gemmule.sw.session import Session, rows_of
 
     pair = open_pair(model, draft_model)
-    new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
-    ids = pair.encode(words)
+    if context_overflow == "stop":
+        new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
+    elif max_new_tokens < 1:
+        raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
+    ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
     most = pair.positions - 1
-    if len(ids) > most:
-        raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(ids)}; shorten it")
+    for part in ids if batch > 1 else ids[:1]:
+        if len(part) > most and context_overflow == "stop":
+            raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(part)}; shorten it, or "
+                             "--context-overflow crop")
     drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
         None if draft_lengths == "constant" else ADAPTIVE_MOST)
-    stop = frozenset() if ignore_eos else pair.ends
-    announce_tokens(max_new_tokens, backend)
+    stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.decode)
+    announce_tokens(max_new_tokens * len(ids), backend)
     timeline: Timeline | None = [] if trace else None
-    arguments, sampled = (ids, max_new_tokens, drafts, stop), temperature > 0
-    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
-                 looped=launch == "step" and method == "draft") as session:
-        run, seconds = _run(session, f"{method} on {backend}", method, *arguments, rule=rule, lengths=draft_lengths,
-                            timeline=timeline)
-    reference = run if method == "ar" else None
-    if baseline is not False and method != "ar":
-        with Session(device_config, pair=pair, general=sampled) as session:
-            reference, _ = _run(session, "ar on model", "ar", *arguments, rule=rule)
+    lookup = Lookup(prompt_lookup_form or Lookup.form, prompt_lookup_max or Lookup.most_ngram)
+    sampled, shown = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)
+    title = f"{pair.name} model, {method} on {backend}: {sum(map(len, ids))} prompt tokens"
     out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
-    print_generation(out.console, words, ids, run, reference, method, backend, pair, same_text=rule.same_text)
+    if shown:
+        out.print(title)
+    job = Job(ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule, context_overflow=context_overflow,
+              batch=batch)
+    rows = rows_of(batch, method, drafts) if batch > 1 else None
+    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
+                 looped=launch == "step" and method == "draft", batch=batch, rows=rows) as session:
+        begin = time.perf_counter()
+        run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
+                      num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache,
+                      live=Live(out.console, pair, texts, strings) if shown else None)
+        seconds = time.perf_counter() - begin
+    interrupted = run.finish_reason == "interrupted"
+    if interrupted and not run.tokens:
+        raise KeyboardInterrupt
+    reference = run if method == "ar" and kv_cache == "full" else None
+    if baseline is not False and reference is None and not interrupted:
+        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows) as plain:
+            reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
+    label = method if kv_cache == "full" else f"{method}, no KV cache"
+    print_generation(out.console, texts, run, reference, label, f"{title}, {len(run.tokens)} new tokens", pair,
+                     same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch)
+    parts = _parts(texts, ids, run.turns or (run,), pair)
     record = generation_json(run, reference, pair, same_text=rule.same_text) | {
-        "model": pair.name, "prompt": words, "prompt_tokens": len(ids), "method": method, "backend": backend,
-        "seed": seed, "num_speculative_tokens": session.drafts(method, drafts), "temperature": temperature,
-        "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths, "launch": launch,
-        "simulation_seconds": round(seconds, 3),
+        "model": pair.name, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)), "method": method,
+        "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
+        "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
+        "launch": launch, "stop": strings, "context_overflow": context_overflow, "dropped_tokens": run.dropped,
+        "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,
+        "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3),
     }
     out.write("generate", device_config, record)
     if html:
         write_file(html, html_page(complete("generate", device_config, record)), "--html")
     write_trace(trace, timeline, device_config)
+    if interrupted:
+        raise KeyboardInterrupt
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
 
 
-def _prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
-    """The prompt and what it came from.
+def _texts(prompt: str | None, prompt_file: Path | None, turns: Path | None, batch: int) -> tuple[list[str], str]:
+    """What each turn or text of the batch is given, and where it came from.
 
     Raises:
-        InputError: both are given, or the file cannot be read, is empty, too large or not UTF-8.
+        InputError: options exclude each other, or a file is no text.
     """
-    if file is None:
-        return PROMPT if prompt is None else prompt, "--prompt"
-    source = f"--prompt-file {file}"
-    if prompt is not None:
-        raise InputError("--prompt and --prompt-file exclude each other: drop one of the two")
-    try:
-        if str(file) == "-":
-            data = sys.stdin.buffer.read(PROMPT_BYTES + 1)
-        else:
-            with file.open("rb") as opened:
-                data = opened.read(PROMPT_BYTES + 1)
-        words = data.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{source} must name a file that can be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        if len(data) <= PROMPT_BYTES:
-            raise InputError(f"{source} must be UTF-8 text, not with byte {data[error.start]:#04x} at {error.start}: "
-                             "convert it") from None
-    if len(data) > PROMPT_BYTES:
-        raise InputError(f"{source} must hold at most {PROMPT_BYTES} bytes, not more: shorten it")
-    if not words:
-        raise InputError(f"{source} must hold at least one character, not none; give some text")
-    return words, source
+    if batch > 1:
+        if prompt_file is None:
+            raise InputError(f"--batch {batch} needs --prompt-file, with prompts between lines that are '---'")
+        return read_parts(prompt_file, "--prompt-file"), f"--prompt-file {prompt_file}"
+    if turns is None:
+        words, source = read_prompt(prompt, prompt_file)
+        return [words], source
+    for option, value in (("--prompt", prompt), ("--prompt-file", prompt_file)):
+        if value is not None:
+            raise InputError(f"--turns and {option} exclude each other: put the first text into the file of --turns")
+    return read_parts(turns, "--turns"), f"--turns {turns}"
 
 
-def _run(session: Session, label: str, method: str, prompt: list[int], max_new_tokens: int,
-         num_speculative_tokens: int | None, stop: frozenset[int], **options: Any) -> tuple[Generation, float]:
-    """The generation, and the seconds that simulating it took."""
-    from gemmule.io.progress import counting, say
+def _check_batch(batch: int, others: dict[str, bool]) -> None:
+    """Refuse options that are about one text.
 
-    begin = time.perf_counter()
-    done = 0
+    Raises:
+        InputError: one of them is given.
+    """
+    for option, given in others.items():
+        if given:
+            raise InputError(f"--batch {batch} does not go with {option}, which is of one text: drop one of the two")
 
-    def advance(new: Sequence[int]) -> None:
-        nonlocal done
-        done += len(new)
-        tell(done, "")
 
-    with counting(label, max_new_tokens, lines=False) as tell:
-        run = session.generate(method, prompt, max_new_tokens, num_speculative_tokens, stop, advance, **options)
-    seconds = time.perf_counter() - begin
-    say(f"{label}: simulated in {seconds:.1f} s")
-    return run, seconds
+def _parts(texts: list[str], ids: list[list[int]], runs: Sequence[Generation], pair: Pair) -> list[dict[str, Any]]:
+    """Turns of a conversation, or texts of a batch."""
+    from gemmule.sw.reports.terminal import text_of
+
+    return [{"prompt": text, "prompt_tokens": len(tokens), "tokens": run.tokens, "text": text_of(run, pair),
+             "finish_reason": run.finish_reason, "cached_tokens": run.cached, "prefill_cycles": run.prefill.cycles,
+             "cycles": run.ledger.cycles} for text, tokens, run in zip(texts, ids, runs)]

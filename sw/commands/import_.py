@@ -51,7 +51,8 @@ def import_(
 ) -> None:
     """Quantise a checkpoint for the device and report how far it is from float.
 
-    GPT-2, OPT, Llama, Mistral and BERT. The file holds the network in integers, how it was made, and the tokenizer.
+    GPT-2, OPT, Llama, Mistral, Phi and BERT. The file holds the network in integers, how it was made, and the
+    tokenizer.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import typer
 
 from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, conditions, read_config
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import ARCHITECTURES, BITS, PHASES, SWEPT, check_choice
+from gemmule.sw.limits import ARCHITECTURES, BITS, LAYER_SEARCHES, PHASES, SWEPT, check_choice
 
 if TYPE_CHECKING:
     from gemmule.compiler.importers.architectures import Architecture
@@ -47,6 +47,12 @@ def arch(
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
+    search: Annotated[str, choice(
+        "--search", LAYER_SEARCHES,
+        "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
+        "certified on the simulator.")] = "first",
+    explain: Annotated[bool, typer.Option(
+        "--explain", help="Tell what the search tried, what which bound cut, what won and why the rest lost.")] = False,
     sweep: Annotated[str | None, typer.Option(
         "--sweep", metavar="|".join(SWEPT), autocompletion=lambda: list(SWEPT),
         callback=lambda value: value and check_choice("--sweep", value, SWEPT),
@@ -67,7 +73,10 @@ def arch(
       gemmule run arch gpt2 --seq 512
       gemmule run arch llama-68m --phase prefill --seq 64 --bits int4
       gemmule run arch llama-68m --sweep seq --values 64,256,1024
+      gemmule run arch bert-base --search branch-and-bound --explain
     """
+    if explain and search == "first":
+        raise InputError("--explain needs a --search that simulates, not first: use --search branch-and-bound")
     if values and not sweep:
         raise InputError("--values needs --sweep: say which length they are")
     out, device = Output(json), read_config(config)
@@ -79,7 +88,7 @@ def arch(
 
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, context=context,
-                effort=effort)
+                effort=effort, search=search)
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):
@@ -88,6 +97,8 @@ def arch(
     points = _sweep(found, device, work, sweep, values) if sweep else None
     out.print(conditions(device), style="dim")
     _print(out, device, record)
+    if explain:
+        out.lines(record["search"]["explained"])
     if points:
         _print_sweep(out, str(sweep), points)
     if figure:
@@ -128,6 +139,12 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
               f"{r['dram_bytes']:,} bytes from and to DRAM")
     out.print(f"program of {r['program_commands']:,} commands ({r['program_bytes']:,} bytes), {r['commands']:,} run in "
               f"{r['passes']:,} pass{'es' * (r['passes'] > 1)}; attention's scores are {r['scores']}")
+    if r["search"]:
+        found = r["search"]["phases"]
+        gain = sum(part["cycles_first"] for part in found) / sum(part["cycles"] for part in found) - 1
+        certified = "each certified" if all(part["certified"] for part in found) else "not all certified"
+        out.print(f"mapping of a layer's phases by {r['search']['method']}, {certified}: {gain:.2%} fewer cycles than "
+                  f"the first that fits, found in {sum(part['search_seconds'] for part in found):.2g} s")
     table = Table(box=None, pad_edge=False)
     for name in ("operation", "cycles", "of the mesh", "of the vector unit", "MACs", "bytes needed"):
         table.add_column(name, justify="left" if name == "operation" else "right")

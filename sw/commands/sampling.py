@@ -40,12 +40,15 @@ LaunchOption = Annotated[str, choice(
     "tokens go from pass to pass on the device; with --temperature 0.")]
 
 
-def check_launch(launch: str, drawn: bool, lengths: str = "constant") -> None:
-    """Refuse a launch a step where the host chooses tokens.
+def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full") -> None:
+    """Refuse a launch a step where the host chooses tokens, or no cache is kept.
 
     Raises:
-        InputError: tokens are drawn, or the draft's confidence decides.
+        InputError: tokens are drawn, the draft's confidence decides, or each pass goes over the whole text.
     """
+    if launch == "step" and kv_cache == "none":
+        raise InputError("--launch step does not go with --kv-cache none, whose every pass is one over the whole text: "
+                         "drop one of the two")
     if launch == "step" and (drawn or lengths == "confidence"):
         other = "--temperature above 0" if drawn else "--draft-lengths confidence"
         raise InputError(f"--launch step does not go with {other}, where the host looks at every token: drop one of "

@@ -3,54 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
 
-from gemmule.compiler.ir import Rows
-from gemmule.sw.decoding.tree import Drafter
-from gemmule.sw.decoding.verify import GREEDY, Rule, cut_at_stop
+from gemmule.sw.decoding.asking import Asking, alone
+from gemmule.sw.decoding.context import Overflow
+from gemmule.sw.decoding.generation import Generation
+from gemmule.sw.decoding.prefix import Prefix
+from gemmule.sw.decoding.stops import NO_STOPS, Cut, Stops
+from gemmule.sw.decoding.tree import AskingDrafter, Drafter, Tree
+from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import LoadedModel
-from gemmule.sw.step import Want
 
-__all__ = ["Generation", "generate"]
+__all__ = ["Conversation", "Generation", "generate"]
 
 
-@dataclass
-class Generation:
-    """What a run produced, and how.
+class Conversation:
+    """A text that grows by turns, given and generated, on one target; lossless for every drafter.
+
+    Invariant after every step: the target's KV cache holds all of the text but its last token, which is pending.
 
     Attributes:
-        tokens: new tokens, a stop token included.
-        steps: per decoding step (drafted, accepted) counts.
-        ledger: cycles of everything, prefill included.
-        prefill: the ledger as it was before the first decoding step.
-        finish_reason: why the text ended: ``length`` (``max_new_tokens``), ``stop`` (a stop token), ``context`` (full).
+        window: what the models see of the text.
+        dropped: tokens of the text that they see no more.
     """
 
-    tokens: list[int]
-    ledger: Ledger
-    steps: list[tuple[int, int]] = field(default_factory=list)
-    prefill: Ledger = field(init=False)
-    finish_reason: Literal["length", "stop", "context"] = "length"
+    def __init__(self, target: LoadedModel, drafter: Drafter, ledger: Ledger, stops: Stops = NO_STOPS,
+                 rule: Rule = GREEDY, *, overflow: Overflow | None = None, kept: bool = True,
+                 shared: bool = False) -> None:
+        """``overflow``: what stays of a text that fills the context; None: it ends there.
 
-    def __post_init__(self) -> None:
-        self.prefill = self.ledger.so_far()
+        ``kept``: the KV cache keeps its rows from step to step; if not, each step passes the whole text. ``shared``:
+        passes of the drafter are shared with the other texts of a batch, too.
+        """
+        self.target, self.drafter, self.ledger = target.charging(ledger), drafter, ledger
+        self.stops, self.rule, self.overflow, self.shared = stops, rule, overflow, shared
+        self.context = target.program.max_positions
+        self.cached = Prefix(self.target, kept)
+        self.window: list[int] = []
+        self.dropped = 0
 
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean committed tokens per target pass, bonus included (autoregressive: 1.0)."""
-        return len(self.tokens) / max(1, len(self.steps))
+    def turn(self, text: list[int], max_new_tokens: int, progress: Callable[[list[int]], None] | None = None,
+             halted: Callable[[], bool] | None = None) -> Generation:
+        """Go on with ``text`` and generate up to ``max_new_tokens`` behind it.
 
-    @property
-    def acceptance(self) -> float:
-        """Accepted drafts over drafted tokens; 0 when nothing was drafted."""
-        return sum(a for _, a in self.steps) / max(1, self.drafted)
+        ``progress`` gets each step's tokens; the text ends behind a step where ``halted`` says so. Of a batch
+        :meth:`turning` goes :func:`together <gemmule.sw.decoding.asking.together>` with others.
 
-    @property
-    def drafted(self) -> int:
-        """Drafted tokens."""
-        return sum(d for d, _ in self.steps)
+        Raises:
+            ValueError: there is no token, or the text does not fit the context and nothing may be dropped; the drafter
+                proposes a tree and the target's program sees rows in order.
+        """
+        return alone(self.turning(text, max_new_tokens, progress, halted))
+
+    def turning(self, text: list[int], max_new_tokens: int, progress: Callable[[list[int]], None] | None = None,
+                halted: Callable[[], bool] | None = None) -> Asking[Generation]:
+        """:meth:`turn` as questions to the models."""
+        if not self.window and not text:
+            raise ValueError("the prompt must hold at least one token, not none")
+        if not self.takes(text):
+            raise ValueError(
+                f"the prompt must hold at most {self.context - 1 - len(self.window)} tokens, not {len(text)}; "
+                "shorten it")
+        self.window += text
+        start = self.ledger.so_far()
+        run = Generation([], self.ledger, cached=len(self.cached))
+        yield from self._enter()
+        prefill, cut = self.ledger.so_far(), Cut([])
+        while len(run.tokens) < max_new_tokens and not cut.stopped:
+            if halted is not None and halted():
+                run.finish_reason = "interrupted"
+                break
+            if len(self.window) >= self.context:
+                if self.overflow is None:
+                    run.finish_reason = "context"
+                    break
+                yield from self._enter()
+            before, position = self.ledger.cycles, len(self.window)
+            yield from self.cached.begin(self.window)  # behind the prefill nothing to do, unless no cache is kept
+            tree = yield from self._propose(min(
+                max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.target.program.max_rows - 1))
+            out = yield from self.cached.tree(self.window, tree, self.rule.want())
+            path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
+            yield from self.cached.commit(tree, path)
+            cut = self.stops.cut(run.tokens, new)
+            self.window += cut.new
+            run.tokens += cut.new
+            self.cached.truncate(len(self.window) - 1)
+            self.drafter.observe(out, path, cut.new)
+            self.ledger.step()
+            run.steps.append((len(tree.tokens) - 1, len(path) - 1))
+            run.curve.append((self.dropped + position, self.ledger.cycles - before))
+            if progress is not None:
+                progress(cut.new)
+        if cut.stopped:
+            run.finish_reason, run.stop_string, run.text_end = "stop", cut.string, cut.end
+        run.dropped = self.dropped
+        run.ledger, run.prefill = self.ledger.since(start), prefill.since(start)
+        return run
+
+    def takes(self, text: list[int]) -> bool:
+        """Whether a turn with ``text`` fits, or something may be dropped for it."""
+        return len(self.window) + len(text) < self.context or (self.overflow is not None and self.context > 1)
+
+    def _propose(self, budget: int) -> Asking[Tree]:
+        if self.shared and isinstance(self.drafter, AskingDrafter):
+            return (yield from self.drafter.proposing(self.window, budget))
+        return self.drafter.propose(self.window, budget)
+
+    def _enter(self) -> Asking[None]:
+        """Make room where the context is full, and cache what is not there: by the target, then by the drafter."""
+        if self.overflow is not None and len(self.window) >= self.context:
+            left = self.overflow.fitted(self.window, self.context)
+            self.dropped += len(self.window) - len(left)
+            self.window = left
+        yield from self.cached.begin(self.window)
+        if self.shared and isinstance(self.drafter, AskingDrafter):
+            yield from self.drafter.beginning(self.window, self.dropped)
+        else:
+            self.drafter.begin(self.window, self.dropped)
 
 
 def generate(
@@ -59,47 +129,18 @@ def generate(
     prompt: list[int],
     max_new_tokens: int,
     ledger: Ledger,
-    stop: frozenset[int] = frozenset(),
+    stop: frozenset[int] | Stops = frozenset(),
     progress: Callable[[list[int]], None] | None = None,
     rule: Rule = GREEDY,
+    *,
+    overflow: Overflow | None = None,
+    kept: bool = True,
 ) -> Generation:
-    """Generate up to ``max_new_tokens`` after ``prompt``, tokens chosen by ``rule``; lossless for every drafter.
-
-    Invariant after every step: the target's KV cache holds ``len(ids) - 1`` rows; the last committed
-    token is pending. A rollback is a shorter cache length, since the next pass overwrites the slots.
+    """Generate up to ``max_new_tokens`` after ``prompt``, tokens chosen by ``rule``: the only turn of a conversation.
 
     Raises:
-        ValueError: the prompt is empty or does not fit the context, or the drafter proposes a tree and the target's
-            program sees rows in order.
+        ValueError: as of :meth:`Conversation.turn`.
     """
-    target = target.charging(ledger)
-    context = target.program.max_positions
-    if not prompt:
-        raise ValueError("the prompt must hold at least one token, not none")
-    if len(prompt) >= context:
-        raise ValueError(
-            f"the prompt must hold at most {context - 1} tokens, not {len(prompt)}; shorten it")
-    ids = list(prompt)
-    run = Generation([], ledger)
-    if len(ids) > 1:
-        target.forward(Rows.chain(ids[:-1]), Want(last=0))
-    drafter.begin(ids)
-    run.prefill = ledger.so_far()
-    stopped = False
-    while len(run.tokens) < max_new_tokens and len(ids) < context and not stopped:
-        budget = min(
-            max_new_tokens - len(run.tokens) - 1, context - len(ids) - 1, target.program.max_rows - 1)
-        tree = drafter.propose(ids, budget)
-        out = target.forward(Rows.tree(tree.tokens, tree.parent, len(ids) - 1), rule.want())
-        path, new = rule.verify(tree, out, target.logit_scale, len(ids))
-        target.commit(len(ids) - 1, path)
-        run.steps.append((len(tree.tokens) - 1, len(path) - 1))
-        new, stopped = cut_at_stop(new, stop)
-        ids += new
-        run.tokens += new
-        drafter.observe(out, path, new)
-        ledger.step()
-        if progress is not None:
-            progress(new)
-    run.finish_reason = "stop" if stopped else "length" if len(run.tokens) >= max_new_tokens else "context"
-    return run
+    stops = stop if isinstance(stop, Stops) else Stops(stop)
+    conversation = Conversation(target, drafter, ledger, stops, rule, overflow=overflow, kept=kept)
+    return conversation.turn(prompt, max_new_tokens, progress)

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from gemmule.compiler.ir import Rows
+from gemmule.sw.decoding.asking import Asking
 from gemmule.sw.runtime import Forward
 
-__all__ = ["Drafter", "Tree"]
+__all__ = ["AskingDrafter", "Drafter", "Extra", "Tree"]
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A row that goes along with candidates and is never committed: of a lookahead window, say.
+
+    Attributes:
+        token: its token.
+        depth: its place behind the pending token, whose own is 0.
+        sees: rows that it sees besides the cached ones and itself: nodes, then extra rows before it, by number.
+    """
+
+    token: int
+    depth: int
+    sees: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
@@ -21,14 +38,16 @@ class Tree:
         tokens: token per node.
         parent: parent node per node; -1 for node 0.
         weights: what a node's token was drawn by, integers [vocab] by node; none where chance had no part in it.
+        extra: rows behind the nodes, whose answers stand behind theirs; nodes and they are within the budget together.
 
     Raises:
-        ValueError: a node is not behind its parent, or another than node 0 has none.
+        ValueError: a node is not behind its parent, or another than node 0 has none; an extra row sees one behind it.
     """
 
     tokens: list[int]
     parent: list[int]
     weights: Mapping[int, np.ndarray] = field(default_factory=dict)
+    extra: Sequence[Extra] = ()
 
     def __post_init__(self) -> None:
         if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:
@@ -37,12 +56,30 @@ class Tree:
         for node, parent in enumerate(self.parent[1:], 1):
             if not 0 <= parent < node:
                 raise ValueError(f"the parent of node {node} must be from 0 to {node - 1}, not {parent}")
+        for number, row in enumerate(self.extra, len(self.tokens)):
+            if row.depth < 0 or not all(0 <= seen < number for seen in row.sees):
+                raise ValueError(f"extra row {number} must have a depth of at least 0 and see rows 0 to {number - 1}, "
+                                 f"not depth {row.depth} and rows {list(row.sees)}")
 
     @staticmethod
     def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = ()) -> Tree:
         """``weights`` of the drafted tokens, where they were drawn."""
         return Tree([pending, *drafted], list(range(-1, len(drafted))),
                     {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None})
+
+    def rows(self, first: int) -> Rows:
+        """Nodes, then extra rows, of one sequence; ``first``: position of the pending token."""
+        nodes = Rows.tree(self.tokens, self.parent, first)
+        if not self.extra:
+            return nodes
+        count = len(nodes) + len(self.extra)
+        mask = np.eye(count, dtype=bool)
+        mask[:len(nodes), :len(nodes)] = nodes.mask
+        for number, row in enumerate(self.extra, len(nodes)):
+            mask[number, list(row.sees)] = True
+        return Rows(tokens=np.array([*self.tokens, *(row.token for row in self.extra)], dtype=np.int64),
+                    positions=np.array([*nodes.positions, *(first + row.depth for row in self.extra)], dtype=np.int64),
+                    sequences=np.zeros(count, dtype=np.int64), mask=mask)
 
     def children(self, node: int) -> list[int]:
         return [i for i, parent in enumerate(self.parent) if parent == node]
@@ -51,11 +88,28 @@ class Tree:
 class Drafter(Protocol):
     """Proposes candidates; may run device passes of its own."""
 
-    def begin(self, ids: list[int]) -> None:
-        """Called once, after the target's prefill, with the whole prompt."""
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
+        """Called after the target's prefill with the text so far: of a prompt, of each later turn, of a cut context.
+
+        ``dropped``: tokens of the whole text in front of ``ids`` that the models see no more.
+        """
 
     def propose(self, ids: list[int], budget: int) -> Tree:
-        """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` of them."""
+        """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` with extra rows."""
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        """The accepted node path and the committed tokens of the step."""
+        """The accepted node path and the committed tokens of the step, up to a stop.
+
+        ``out`` answers behind every node and extra row.
+        """
+
+
+@runtime_checkable
+class AskingDrafter(Drafter, Protocol):
+    """A drafter whose passes a batch can share: the same methods as questions."""
+
+    def beginning(self, ids: list[int], dropped: int = 0) -> Asking[None]:
+        """:meth:`begin`."""
+
+    def proposing(self, ids: list[int], budget: int) -> Asking[Tree]:
+        """:meth:`propose`."""

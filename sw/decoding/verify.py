@@ -9,9 +9,9 @@ of autoregressive sampling (Leviathan et al. 2023, theorem 3.1; Chen et al. 2023
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class Rule(Protocol):
 
     same_text: bool
     """Whether the text is that of autoregressive decoding, token by token (else only its law is the same)."""
+
+    def of_text(self, number: int) -> Rule:
+        """The same rule for another text, with draws of its own."""
 
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
         """What a pass must give back of its last rows; ``confidence``: also how likely tokens are."""
@@ -78,6 +81,9 @@ class Greedy:
 
     same_text = True
 
+    def of_text(self, number: int) -> Rule:
+        return self
+
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
         return Want(last=last, temperature=1.0 if confidence else None)
 
@@ -98,6 +104,9 @@ WIDE_MAX = 65535
 class _Sampled:
     sampling: Sampling
     noise: Noise
+
+    def of_text(self, number: int) -> Self:
+        return replace(self, noise=replace(self.noise, sequence=number))
 
     def want(self, last: int | None = None, confidence: bool = False) -> Want:
         return Want(last=last, logits=last != 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.architectures import Architecture, architectures
 from gemmule.sw.pages.command_line import OUTPUTS, ROOT
 from gemmule.sw.pages.text import table, wrapped
@@ -39,9 +38,6 @@ Each links its `config.json`. The keys that matter in time stand in
 [architectures.json](../compiler/importers/architectures.json) and go through the importer that
 reads a checkpoint's. The published number of parameters is what a test adds up from the shapes of
 all stored tensors.
-
-`phi-1.3b` is refused by name, because no importer reads its family. Its blocks run attention and
-MLP on the same norm, half of a head's columns are rotated, and its logits have a bias.
 
 ## What is the same as with weights, and what is not
 
@@ -85,10 +81,7 @@ and values stay int8, and so many more bytes are theirs.
 
 def _row(found: Architecture) -> tuple[Any, ...]:
     named = f"[`{found.name}`]({found.source})"
-    try:
-        graph = found.graph()
-    except CompileError:
-        return named, f"{found.config['model_type']}, not read", "-", "-", f"{found.parameters:,}"
+    graph = found.graph()
     return named, found.config["model_type"], graph.layers, f"{graph.nodes[0].columns:,}", f"{found.parameters:,}"
 
 

@@ -23,13 +23,27 @@ class Baseline(BaseModel):
     cycles_by_model: dict[str, int]
     cycles_by_unit: dict[str, int]
     dram_bytes: int
+    cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
+
+
+class Turn(BaseModel):
+    """What a turn of a conversation, or a text of a batch, was given and gave."""
+
+    prompt: str
+    prompt_tokens: int
+    tokens: list[int]
+    text: str
+    finish_reason: Literal["length", "stop", "context", "interrupted"]
+    cached_tokens: int = Field(description="whose rows were in the cache before it")
+    prefill_cycles: int
+    cycles: int
 
 
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
-    prompt: str
+    prompt: str = Field(description="of the first turn or text")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
     seed: int
@@ -42,9 +56,19 @@ class Generate(Record):
     launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
-    text: str = Field(description="text of the new tokens")
-    finish_reason: Literal["length", "stop", "context"] = Field(
-        description="why the text ended: --max-new-tokens, the end-of-file token, or a full context")
+    text: str = Field(description="text of the new tokens, up to a stop string")
+    finish_reason: Literal["length", "stop", "context", "interrupted"] = Field(
+        description="why the text ended: --max-new-tokens, a token that ends it or a stop string, a full context, or "
+                    "an interrupt")
+    stop: list[str] = Field(description="stop strings")
+    stop_string: str | None = Field(description="the one that the text came to")
+    context_overflow: Literal["stop", "crop", "sinks"]
+    dropped_tokens: int = Field(description="tokens that the models saw no more at the end")
+    kv_cache: Literal["full", "none"]
+    batch: int = Field(description="texts that shared the passes")
+    texts: list[Turn] | None = Field(description="of a batch; sums of all stand beside it, cycles of a text are from "
+                                                 "its begin to its end")
+    turns: list[Turn] | None = Field(description="of a conversation; sums of all turns stand beside it")
     clock_mhz: int
     cycles: int = Field(description="device and host")
     milliseconds: float = Field(description="cycles at clock_mhz")
@@ -65,6 +89,7 @@ class Generate(Record):
     target_passes: int
     draft_passes: int
     steps: int
+    cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
     dram_bound: float = Field(description="share of device cycles in which the DRAM bus moves data")

@@ -120,6 +120,29 @@ class SweepPoint(BaseModel):
     cycles_by_operator: dict[str, int]
 
 
+class PhaseSearch(BaseModel):
+    """One fused phase of a layer, alone."""
+
+    phase: str
+    cycles: int = Field(description="of the best mapping, from DRAM and back")
+    cycles_first: int = Field(description="of the first mapping that fits")
+    bound: int = Field(description="no mapping takes fewer, whatever else happens")
+    simulated: int
+    pruned: dict[str, int] = Field(description="mappings that were not simulated, by the bound that ruled them out")
+    certified: bool = Field(description="the best mapping is the optimum of the space")
+    search_seconds: float
+    mapping: dict[str, Any]
+    tried: list[dict[str, Any]]
+
+
+class LayerSearch(BaseModel):
+    """A search of an encoder's mapping, phase by phase."""
+
+    method: str
+    phases: list[PhaseSearch]
+    explained: list[str] = Field(description="the same for people")
+
+
 class RunArch(Record):
     """`gemmule run arch`: passes of a known architecture, by shape alone."""
 
@@ -136,6 +159,7 @@ class RunArch(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     context: int = Field(description="most positions that the program takes")
     effort: int
+    search: LayerSearch | None = Field(description="with --search")
     passes: int
     commands: int = Field(description="that ran")
     program_commands: int

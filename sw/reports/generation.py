@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmule.sw.reports.page import bars, columns, page, paragraph, preformatted, stacked, table
+from gemmule.sw.reports.positions import by_position
 
 __all__ = ["generation_page"]
 
@@ -37,6 +38,8 @@ def _numbers(record: dict[str, Any]) -> str:
 def generation_page(record: dict[str, Any]) -> str:
     """Of what ``gemmule generate --json`` writes."""
     method, tokens, ar = record["method"], len(record["tokens"]), record["ar"]
+    if record["kv_cache"] == "none":
+        method = f"{method}, no KV cache"
     runs = [(method, _per_token(record, tokens), f"{record['cycles_per_token']:,.0f}")]
     if ar:
         runs.append(("ar", _per_token(ar, ar["new_tokens"]), f"{ar['cycles_per_token']:,.0f}"))
@@ -45,14 +48,19 @@ def generation_page(record: dict[str, Any]) -> str:
     same = {True: "The text is identical to that of autoregressive decoding.",
             False: "The text DIFFERS from that of autoregressive decoding.",
             None: "The text is drawn by the law of autoregressive decoding." if ar else ""}
+    parts = record["turns"] or record["texts"] or [record]
     sections = [
         ("", paragraph(f"{record['model']} model, {method} on {record['backend']}, configuration {record['config']} at "
                        f"{record['clock_mhz']} MHz, seed {record['seed']}. {same[record['same_tokens_as_ar']]}", True)),
-        ("Text", preformatted(record["prompt"], record["text"])),
+        ("Text", "".join(preformatted(part["prompt"], part["text"]) for part in parts)),
         ("Numbers", _numbers(record)),
         ("Cycles per token", stacked(runs, ("target", "draft", "host"))),
         ("Busy cycles per token by unit (they overlap)", bars(units, 2)),
     ]
+    curves = {method: record["cycles_by_position"]} | ({"ar": ar["cycles_by_position"]} if ar else {})
+    sections.append(("Cycles a step by tokens of the text before it", bars(
+        [(f"{label}, {name}", mean, f"{mean:,.0f}") for label, means in by_position(list(curves.values()))
+         for name, mean in zip(curves, means) if mean is not None], 4)))
     if record["drafted_tokens"]:
         places = [(str(i), share, f"{share:.0%}") for i, share in enumerate(record["acceptance_by_position"], 1)]
         counts = record["accept_histogram"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,12 +15,13 @@ from gemmule.isa import Unit
 from gemmule.sw.decoding.generate import Generation
 from gemmule.sw.decoding.theory import acceptance_by_position, theory
 from gemmule.sw.pair import Pair
+from gemmule.sw.reports.positions import by_position
 
-__all__ = ["counters_table", "distinct", "generation_json", "print_generation"]
+__all__ = ["counters_table", "distinct", "generation_json", "print_generation", "printable", "text_of"]
 
 ENDED = {
     "length": "ended at --max-new-tokens", "stop": "ended at a token that ends a text",
-    "context": "ended because the context is full",
+    "context": "ended because the context is full", "interrupted": "interrupted",
 }
 MOST_POSITIONS = 7
 UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
@@ -39,8 +40,9 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
     matrix = ledger.units[Unit.MATRIX.label] / max(1, ledger.device_cycles)
     return {
         "tokens": run.tokens,
-        "text": pair.decode(run.tokens),
+        "text": text_of(run, pair),
         "finish_reason": run.finish_reason,
+        "stop_string": run.stop_string,
         "clock_mhz": clock,
         "cycles": ledger.cycles,
         "milliseconds": ledger.cycles / clock / 1000,
@@ -59,6 +61,7 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "target_passes": ledger.launches.get("target", 0),
         "draft_passes": ledger.launches.get("draft", 0),
         "steps": len(run.steps),
+        "cycles_by_position": [list(point) for point in run.curve],
         "dram_bytes": sum(ledger.dram_bytes.values()),
         "dram_bytes_by_purpose": ledger.dram_bytes,
         "dram_bound": ledger.dram_bound,
@@ -81,7 +84,13 @@ def _baseline(run: Generation) -> dict[str, Any]:
         "cycles_per_token": ledger.cycles / max(1, len(run.tokens)),
         "tokens_per_second": len(run.tokens) * ledger.config.host.clock_mhz * 1e6 / ledger.cycles,
         "host_cycles": ledger.host_cycles, "cycles_by_model": ledger.by_model,
-        "cycles_by_unit": ledger.units | {"host": ledger.host_cycles}, "dram_bytes": sum(ledger.dram_bytes.values())}
+        "cycles_by_unit": ledger.units | {"host": ledger.host_cycles}, "dram_bytes": sum(ledger.dram_bytes.values()),
+        "cycles_by_position": [list(point) for point in run.curve]}
+
+
+def text_of(run: Generation, pair: Pair) -> str:
+    """Text of a run's tokens up to its stop string, of several turns one behind the other."""
+    return "".join(pair.decode(turn.tokens)[:turn.text_end] for turn in run.turns or (run,))
 
 
 def _speedup(run: Generation, reference: Generation) -> float:
@@ -102,21 +111,33 @@ def distinct(tokens: list[int], n: int) -> float:
     return len(set(grams)) / max(1, len(grams))
 
 
-def print_generation(console: Console, prompt: str, ids: list[int], run: Generation, reference: Generation | None,
-                     method: str, backend: str, pair: Pair, *, same_text: bool = True) -> None:
-    """Print the text and the table."""
+def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,
+                     method: str, title: str, pair: Pair, *, same_text: bool = True, shown: bool = False,
+                     by_positions: bool = False, batch: int = 1) -> None:
+    """Print the text and the table.
+
+    ``prompts``: of each turn, or each text of a batch. ``shown``: the text is there already. ``by_positions``: also
+    cycles a step as the text grows.
+    """
     record = generation_json(run, reference, pair, same_text=same_text)
-    body = Text(_printable(prompt), style="dim")
-    body.append(_printable(record["text"]), style="bold")
-    console.print(Panel(body, title=f"{pair.name} model, {method} on {backend}: {len(ids)} prompt tokens, "
-                                    f"{len(run.tokens)} new tokens"))
-    console.print(f"{ENDED[run.finish_reason]}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
-                  f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second")
+    if not shown:
+        body = Text()
+        for prompt, turn in zip(prompts, run.turns or (run,)):
+            body.append(printable(prompt), style="dim")
+            body.append(printable(text_of(turn, pair)) + "\n" * (batch > 1), style="bold")
+        console.print(Panel(body, title=title))
+    ended = f"{len(run.turns)} texts, {batch} at a time" if batch > 1 else _ended(run)
+    console.print(f"{ended}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "
+                  f"{record['clock_mhz']} MHz, {record['tokens_per_second']:,.0f} tokens per second", markup=False)
 
     runs = {method: record}
     if reference is not None and reference is not run:
         runs["ar"] = generation_json(reference, None, pair)
     console.print(_table(runs))
+    if run.turns:
+        console.print(_texts(run.turns) if batch > 1 else _turns(run.turns))
+    if by_positions:
+        console.print(_positions(runs))
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")
     if reference is not None and reference is not run:
@@ -125,6 +146,42 @@ def print_generation(console: Console, prompt: str, ids: list[int], run: Generat
         console.print(
             f"speed-up over autoregressive decoding on the same device, host counted: "
             f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; {text} autoregressive decoding")
+
+
+def _ended(run: Generation) -> str:
+    return ENDED[run.finish_reason] if run.stop_string is None else f"ended before {run.stop_string!r}"
+
+
+def _texts(texts: Sequence[Generation]) -> Table:
+    """Of a batch."""
+    table = Table("text", "new tokens", "tokens per step", "acceptance", "", box=None, pad_edge=False)
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for number, run in enumerate(texts, 1):
+        table.add_row(str(number), f"{len(run.tokens):,}", f"{run.tokens_per_step:.2f}",
+                      f"{run.acceptance:.1%}" if run.drafted else "-", Text(_ended(run)))
+    return table
+
+
+def _turns(turns: Sequence[Generation]) -> Table:
+    table = Table("turn", "cached before", "new tokens", "cycles before the first", "cycles per token", box=None,
+                  pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for number, run in enumerate(turns, 1):
+        table.add_row(str(number), f"{run.cached:,}", f"{len(run.tokens):,}", f"{run.prefill.cycles:,}",
+                      f"{run.ledger.cycles / max(1, len(run.tokens)):,.0f}")
+    return table
+
+
+def _positions(runs: Mapping[str, dict[str, Any]]) -> Table:
+    """Cycles a step as the text grows."""
+    table = Table("tokens before a step", *(f"cycles a step, {name}" for name in runs), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for label, means in by_position([record["cycles_by_position"] for record in runs.values()]):
+        table.add_row(label, *("-" if mean is None else f"{mean:,.0f}" for mean in means))
+    return table
 
 
 def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
@@ -170,7 +227,7 @@ def _share(record: dict[str, Any], unit: str) -> str:
     return f"{record['cycles_by_unit'][unit] / max(1, record['device_cycles']):.1%}"
 
 
-def _printable(content: str) -> str:
+def printable(content: str) -> str:
     """Control characters would reach the terminal: show them as U+FFFD."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in content)
 

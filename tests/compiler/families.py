@@ -140,6 +140,39 @@ def _gemmule(*args: Any, **keys: Any) -> Checkpoint:
         "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True, "num_key_value_heads": 3} | keys)
 
 
+def _phi(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Checkpoint:
+    heads = 3
+    width, inner, positions = heads * head_dim, 100, 64
+    made = Checkpoint({
+        "model_type": "phi", "architectures": ["PhiForCausalLM"], "vocab_size": vocab, "hidden_size": width,
+        "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "max_position_embeddings": positions, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5, "qk_layernorm": False, "tie_word_embeddings": False} | keys)
+    draw = _Draw(seed, made.tensors)
+
+    def norm(name: str) -> None:
+        draw.gamma(f"{name}.weight", width)
+        draw.bias(f"{name}.bias", width)
+
+    def linear(name: str, columns: int, depth: int) -> None:
+        draw.matrix(f"{name}.weight", columns, depth)
+        draw.bias(f"{name}.bias", columns)
+
+    draw.matrix("model.embed_tokens.weight", vocab, width)
+    kv = (made.config.get("num_key_value_heads") or heads) * head_dim
+    for at in (f"model.layers.{layer}." for layer in range(layers)):
+        norm(f"{at}input_layernorm")
+        for name, columns in (("q_proj", width), ("k_proj", kv), ("v_proj", kv), ("dense", width)):
+            linear(f"{at}self_attn.{name}", columns, width)
+        linear(f"{at}mlp.fc1", inner, width)
+        linear(f"{at}mlp.fc2", width, inner)
+    norm("model.final_layernorm")
+    linear("lm_head", vocab, width)
+    if made.config["tie_word_embeddings"]:
+        del made.tensors["lm_head.weight"]
+    return made
+
+
 def _bert(seed: int, head_dim: int, layers: int, vocab: int, labels: int = 0, **keys: Any) -> Checkpoint:
     """An encoder: hidden rows, or with ``labels`` a classifier."""
     heads = 3
@@ -183,7 +216,8 @@ def _classifier(*args: Any, **keys: Any) -> Checkpoint:
 
 
 FAMILIES: dict[str, Callable[..., Checkpoint]] = {
-    "gpt2": _gpt2, "opt": _opt, "llama": _llama, "llama-tied": _tied, "mistral": _mistral, "gemmule": _gemmule}
+    "gpt2": _gpt2, "opt": _opt, "llama": _llama, "llama-tied": _tied, "mistral": _mistral, "gemmule": _gemmule,
+    "phi": _phi}
 """Decoders."""
 ENCODERS: dict[str, Callable[..., Checkpoint]] = {"bert": _bert, "bert-classifier": _classifier}
 

@@ -47,6 +47,11 @@ class Sizes:
     bits: int = 8
     group: int = 0
 
+    @property
+    def parallel(self) -> bool:
+        """Attention and MLP read one norm, part of each head is rotated, logits have a bias."""
+        return self.family == "phi"
+
 
 class Maker:
     """Random nodes with their tensors, in order."""
@@ -107,10 +112,12 @@ class Maker:
 
     def rope(self, name: str, x: str, columns: int, layer: int) -> str:
         sizes = self.sizes
-        angle = np.outer(np.arange(sizes.positions), 10000.0 ** (-np.arange(0, sizes.head_dim, 2) / sizes.head_dim))
+        fields: dict[str, Any] = {
+            "columns": columns, "type": INT8, "x": x, "head_dim": sizes.head_dim, "theta": 10000.0, "layer": layer,
+            "positions": sizes.positions, "turned": (sizes.head_dim // 4 * 2 or None) if sizes.parallel else None}
+        angle = np.outer(np.arange(sizes.positions), Rope(name=name, **fields).rates)
         tensors = {"cosine": np.rint(np.cos(angle) * 16384), "sine": np.rint(np.sin(angle) * 16384)}
-        return self.add(Rope, name, tensors=tensors, columns=columns, type=INT8, x=x, head_dim=sizes.head_dim,
-                        theta=10000.0, positions=sizes.positions, layer=layer)
+        return self.add(Rope, name, tensors=tensors, **fields)
 
     def table(self, name: str, x: str, columns: int, layer: int | None, function: Function = Function.GELU) -> str:
         return self.add(Activation, name, tensors={"table": self.ints(0, 255, 256)}, columns=columns, type=INT8, x=x,
@@ -122,8 +129,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
 
     Without ``weights`` large tensors are 0: only its time is wanted.
     """
-    make, rope = Maker(sizes, seed, weights), sizes.family == "llama"
-    bias = mean = not rope
+    make, rope = Maker(sizes, seed, weights), sizes.family in ("llama", "phi")
+    bias = mean = sizes.family != "llama"
     x = make.add(Embedding, "embedding", tensors={
         "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),
         "shift": make.ints(8, 9, sizes.vocab)}, columns=sizes.hidden, type=INT16, vocab=sizes.vocab)
@@ -150,8 +157,9 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
                      head_dim=sizes.head_dim, scale=sizes.head_dim ** -0.5, layer=i)
         o = make.linear(at + "output", a, width, sizes.hidden, INT32, 3000, bias, layer=i)
         x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i)
-        y = make.norm(at + "norm2", x, mean, i)
-        if rope:
+        if not sizes.parallel:
+            y = make.norm(at + "norm2", x, mean, i)
+        if sizes.family == "llama":
             gate = make.linear(at + "gate", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
             gate = make.table(at + "activation", gate, sizes.inner, i)
             up = make.linear(at + "up", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
@@ -163,7 +171,7 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
         down = make.linear(at + "down", inner, sizes.inner, sizes.hidden, INT32, 3000, bias, layer=i)
         x = make.add(Add, at + "out", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=down, layer=i)
     y = make.norm("norm", x, mean, None)
-    logits = make.linear("logits", y, sizes.hidden, sizes.vocab, INT16, 6000, False)
+    logits = make.linear("logits", y, sizes.hidden, sizes.vocab, INT16, 6000, sizes.parallel)
     graph = Graph.model_validate({"family": sizes.family, "vocab": sizes.vocab, "positions": sizes.positions,
                                   "nodes": tuple(make.nodes), "output": logits})
     return Network(graph, make.weights)

@@ -24,6 +24,7 @@ CASES = {
     "gpt2, 24 columns a head": GPT2,
     "gpt2, 80 columns a head": replace(GPT2, head_dim=80, layers=2),
     "opt, a KV head for each head": replace(GPT2, family="opt", kv_heads=6),
+    "phi, half of a head rotated": replace(GPT2, family="phi", layers=3),
     "one head, one layer, odd sizes": Sizes(family="llama", hidden=17, inner=19, heads=1, kv_heads=1, head_dim=2,
                                             layers=1, vocab=5),
     "int4": replace(LLAMA, bits=4, kv_heads=6),

@@ -16,7 +16,7 @@ from tests.compiler.integer_networks import Sizes, random_network
 
 
 def _sizes(random: np.random.Generator) -> Sizes:
-    family, kv_heads = str(random.choice(["llama", "gpt2", "opt"])), int(random.integers(1, 4))
+    family, kv_heads = str(random.choice(["llama", "gpt2", "opt", "phi"])), int(random.integers(1, 4))
     share = 1 if family == "opt" else int(random.integers(1, 3))
     return Sizes(family=family, hidden=int(random.integers(8, 60)), inner=int(random.integers(8, 90)),
                  heads=kv_heads * share, kv_heads=kv_heads, head_dim=2 * int(random.integers(1, 20)),

@@ -19,7 +19,7 @@ from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
 from gemmule.sw import estimate as estimating
 from gemmule.sw.commands.common import conditions
-from gemmule.sw.commands.generate import PROMPT
+from gemmule.sw.commands.texts import PROMPT
 from gemmule.sw.errors import InputError
 from gemmule.sw.estimate import Estimate, announce_tokens, estimate
 from gemmule.sw.pages.command_line import OUTPUTS, commands, examples

@@ -9,10 +9,10 @@ from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw import limits
 from gemmule.sw.decoding.generate import Generation, generate
-from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.decoding.methods import METHODS, Lookup
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.draft import DraftModel
-from gemmule.sw.decoding.methods.pld import MOST_NGRAM, PromptLookup, lookup
+from gemmule.sw.decoding.methods.pld import FORMS, PromptLookup, lookup, lookup_original
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
 from gemmule.sw.ledger import Ledger
@@ -76,7 +76,7 @@ class FixedDrafter:
     def __init__(self, propose) -> None:
         self.function = propose
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
@@ -167,8 +167,8 @@ def test_draft_model_cache_follows_the_text(gamma: int, same: bool) -> None:
     assert seen.tokens == expected.tokens
     assert drafter.catch_up_rows > 0 if same else True
     ids = [3, 1, 4, *seen.tokens]
-    assert draft.cache[:drafter.kv] == ids[:drafter.kv]
-    assert drafter.kv <= len(ids) - 1
+    assert draft.cache[:len(drafter.cached)] == drafter.cached.ids == ids[:len(drafter.cached)]
+    assert len(drafter.cached) <= len(ids) - 1
 
 
 def test_greedy_walks_a_tree() -> None:
@@ -242,18 +242,43 @@ def slow_lookup(ids: list[int], most: int, count: int, ends: frozenset[int]) -> 
     return []
 
 
+def slow_original(ids: list[int], most: int, count: int, ends: frozenset[int]) -> list[int]:
+    """As ``find_candidate_pred_tokens`` of prompt-lookup-decoding has it, without its tensors."""
+    for size in range(most, 0, -1):
+        windows = [ids[i:i + size] for i in range(len(ids) - size + 1)]
+        for place in [i for i, window in enumerate(windows) if window == ids[-size:]]:
+            start, end = place + size, place + size + count
+            if end <= len(ids) and start < len(ids) - size:
+                return ids[start:end]
+    return []
+
+
+SLOW = {"huggingface": slow_lookup, "original": slow_original}
+
+
 @pytest.mark.parametrize("letters", [1, 2, 3, 8])
-def test_lookup_is_the_slow_one(letters: int) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_lookup_is_the_slow_one(letters: int, form: str) -> None:
     random = np.random.default_rng(letters)
     found = 0
     for _ in range(400):
         ids = random.integers(0, letters, int(random.integers(1, 24))).tolist()
         most, count = int(random.integers(1, 5)), int(random.integers(1, 12))
         ends = frozenset(random.integers(0, letters, int(random.integers(0, 2))).tolist())
-        drafted = lookup(ids, most, count, ends)
-        assert drafted == slow_lookup(ids, most, count, ends), (ids, most, count, ends)
+        drafted = FORMS[form](ids, most, count, ends)
+        assert drafted == SLOW[form](ids, most, count, ends), (ids, most, count, ends)
         found += bool(drafted)
     assert found > 40
+
+
+def test_the_original_wants_all_tokens_before_the_ngram() -> None:
+    text = [7, 1, 2, 5, 7, 1, 2]
+    assert lookup(text, 3, 5) == [5, 7, 1, 2]
+    assert lookup_original(text, 3, 5) == []
+    assert lookup_original(text, 3, 4) == lookup(text, 3, 4)
+    assert lookup_original([6, 6, 6], 2, 1) == [6], "the pair begins its own continuation, the single one does not"
+    assert lookup_original([3, 1, 9, 8, 2, 1, 3, 1], 2, 3) == [9, 8, 2]
+    assert lookup_original([3, 1, 9, 8, 2, 1, 3, 1], 1, 4) == [9, 8, 2, 1]
 
 
 def test_lookup_takes_the_longest_then_the_leftmost() -> None:
@@ -265,10 +290,11 @@ def test_lookup_takes_the_longest_then_the_leftmost() -> None:
 
 
 @pytest.mark.parametrize("new", [1, 7, 60])
-def test_prompt_lookup_gives_the_same_text(new: int) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_prompt_lookup_gives_the_same_text(new: int, form: str) -> None:
     shape = Shape(max_positions=90)
     expected, _ = run(Autoregressive(), new, shape=shape)
-    seen, _ = run(PromptLookup(7, frozenset()), new, shape=shape)
+    seen, _ = run(PromptLookup(7, frozenset(), by=Lookup(form, 2)), new, shape=shape)
     assert seen.tokens == expected.tokens
     assert new < 60 or seen.drafted > 0
 
@@ -278,7 +304,9 @@ def test_methods_by_name() -> None:
     assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
     assert METHODS["draft"].num_tokens == limits.DRAFTS_DEFAULT
     assert METHODS["pld"].num_tokens == limits.LOOKUP_DEFAULT
-    assert MOST_NGRAM == 3
+    assert Lookup().most_ngram == 3
+    assert tuple(FORMS) == limits.LOOKUP_FORMS
+    assert Lookup().form == limits.LOOKUP_FORMS[0]
 
 
 def test_cut_at_stop() -> None:

@@ -72,6 +72,22 @@ def test_generates_to_the_end_of_the_context(files: dict[str, Path]) -> None:
     assert len(ids) + len(found.tokens) == 16
 
 
+@pytest.mark.parametrize("overflow", ["crop", "sinks"])
+def test_goes_on_behind_a_full_context(files: dict[str, Path], overflow: str) -> None:
+    """By the interpreter on what is left of the text: rows that the device's cache kept are those of it."""
+    pair, new = imported_pair(files["short"], files["short"]), 30
+    window, expected, first = pair.encode("import os\n"), list[int](), 0 if overflow == "crop" else 4
+    while len(expected) < new:
+        window = window[:first] + window[len(window) - 8 + first:] if len(window) >= 16 else window
+        expected += _greedy(files["short"], window, 1)
+        window = [*window, expected[-1]]
+    with Session(load_config("edge"), pair=pair) as session:
+        for method, most in (("ar", None), ("draft", 2), ("pld", 3)):
+            found = session.generate(method, pair.encode("import os\n"), new, most, context_overflow=overflow)
+            assert found.tokens == expected
+            assert found.finish_reason == "length"
+
+
 @pytest.mark.rtl
 def test_rtl_gives_the_same_tokens_in_the_same_cycles(files: dict[str, Path]) -> None:
     pair, runs = imported_pair(files["one-layer"], files["gpt2"]), []
@@ -106,6 +122,10 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
     (("--model", "target", "--num-speculative-tokens", "2"), "--num-speculative-tokens needs --method draft, not ar"),
     (("--model", "target", "--prompt-lookup-num-tokens", "2"), "needs --method pld, not ar: drop one of the two"),
     (("--model", "target", "--method", "pld", "--prompt-lookup-num-tokens", "16"), "must be from 1 to 15"),
+    (("--model", "target", "--method", "pld", "--prompt-lookup-form", "vllm"), "must be one of huggingface, original"),
+    (("--model", "target", "--method", "pld", "--prompt-lookup-max", "0"), "must be from 1 to 16, not 0"),
+    (("--model", "target", "--prompt-lookup-form", "original"), "--prompt-lookup-form needs --method pld, not ar"),
+    (("--model", "target", "--prompt-lookup-max", "2"), "--prompt-lookup-max needs --method pld, not ar"),
 ])
 def test_refused_in_one_line(files: dict[str, Path], options: tuple[str, ...], message: str,
                              monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,12 +34,13 @@ def test_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest context is what the address space leaves, and no more than the network's positions."""
     small = architecture("llama-68m").resized("hidden", 128)
     small = replace(small, config=small.config | {"vocab_size": 97})
-    monkeypatch.setattr(capacity, "architectures", lambda: {"small": small, "phi-1.3b": architecture("phi-1.3b")})
+    other = replace(small, name="other", config={"model_type": "other"})
+    monkeypatch.setattr(capacity, "architectures", lambda: {"small": small, "other": other})
     whole, refused = fits(BASE)
     assert (whole["context"], whole["limit"]) == (2048, "the network's positions")
     assert whole["kv_bytes_per_position"] == 2 * 2 * 128
     assert refused["context"] == 0
-    assert "model_type is 'phi'" in refused["limit"]
+    assert "model_type is 'other'" in refused["limit"]
     (narrow, _), (none, _) = (fits(BASE.model_copy(update={"address_bits": bits})) for bits in (23, 22))
     assert 0 < narrow["context"] < 2 ** 23 // 512
     assert none["limit"] == "address_bits = 22: weights and embeddings take more"

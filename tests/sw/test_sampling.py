@@ -267,7 +267,7 @@ class Siblings:
     def __init__(self, rule: Rejection) -> None:
         self.rule = rule
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:

@@ -90,9 +90,9 @@ def test_a_point_that_breaks_a_rule_or_does_not_fit() -> None:
     row = evaluate(Point('{"bus_bytes": 4, "config": "tiny", "dim": 2}', Workload(gemm="4x4x4")))
     assert row["error"] == "config: bus_bytes must not exceed dim = 2, not 4"
     assert row["cycles"] is row["config_sha256"] is None
-    row = evaluate(Point('{"config": "tiny"}', Workload(arch="phi-1.3b")))
+    row = evaluate(Point('{"config": "tiny"}', Workload(arch="bert-base", phase="decode")))
     assert row["cycles"] is None
-    assert row["error"].startswith("phi-1.3b: model_type is 'phi'; supported: ")
+    assert row["error"].startswith("--phase must be encode for bert-base")
     assert row["mesh"] == 16
 
 

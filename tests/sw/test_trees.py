@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.attention import CACHE
 from gemmule.config import Config, load_config
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.ar import Autoregressive
-from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.decoding.tree import Extra, Tree
 from gemmule.sw.device import open_device
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.runtime import LoadedModel
@@ -37,7 +37,7 @@ class Bushy:
         self.text = text
         """What autoregressive decoding gives behind the prompt."""
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
@@ -49,7 +49,12 @@ class Bushy:
             tokens.append(right[depth[behind]] if good else int(random.integers(101)))
             parent.append(behind)
             depth.append(depth[behind] + 1)
-        return Tree(tokens, parent)
+        if len(ids) % 2:
+            return Tree(tokens, parent)
+        keep = (budget + 3) // 2  # the rest goes along as rows that see what they like, and is never kept
+        extra = [Extra(int(random.integers(101)), int(random.integers(0, budget + 1)),
+                       tuple(np.flatnonzero(random.random(row) < 0.4).tolist())) for row in range(keep, budget + 1)]
+        return Tree(tokens[:keep], parent[:keep], extra=extra)
 
     def observe(self, out: object, path: list[int], new: list[int]) -> None:
         pass

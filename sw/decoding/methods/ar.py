@@ -12,7 +12,7 @@ __all__ = ["METHOD", "Autoregressive"]
 class Autoregressive:
     """Proposes nothing: every pass commits exactly one token."""
 
-    def begin(self, ids: list[int]) -> None:
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
         pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:

@@ -11,7 +11,23 @@ from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.runtime import LoadedModel
 
-__all__ = ["Method", "Request"]
+__all__ = ["HUGGING_FACE", "Lookup", "Method", "Request"]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """How prompt lookup finds what may come next.
+
+    Attributes:
+        form: of :data:`gemmule.sw.decoding.methods.pld.FORMS`.
+        most_ngram: tokens that are looked for first; then fewer.
+    """
+
+    form: str = "huggingface"
+    most_ngram: int = 3
+
+
+HUGGING_FACE = Lookup()
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,8 @@ class Request:
         ends: tokens that end a text.
         rule: how tokens are chosen.
         host: what the host's work costs.
+        lookup: how prompt lookup searches the text.
+        kept: whether KV caches keep their rows from pass to pass.
     """
 
     draft: LoadedModel | None
@@ -31,6 +49,8 @@ class Request:
     ends: frozenset[int]
     rule: Rule = GREEDY
     host: Host = Host()
+    lookup: Lookup = HUGGING_FACE
+    kept: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,8 @@ CASES = (
         "rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
     Case("llama bfloat16", "llama", dtype="bfloat16", shards=3),
     Case("mistral", "mistral"), Case("mistral no window", "mistral", {"sliding_window": None}),
+    Case("phi", "phi"), Case("phi head 80, 0.4 rotated", "phi", {"head_dim": 80, "partial_rotary_factor": 0.4}),
+    Case("phi fewer KV heads, all rotated", "phi", {"num_key_value_heads": 1, "partial_rotary_factor": 1.0}),
     Case("bert", "bert"), Case("bert head 80", "bert", {"head_dim": 80}),
     Case("bert one type, tanh gelu", "bert", {"type_vocab_size": 1, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5}),
     Case("bert classifier", "bert-classifier", {"labels": 20}),

@@ -15,11 +15,12 @@ from gemmule.compiler.importers.config import ACTIVATIONS, HARMLESS, ActivationN
 from gemmule.compiler.importers.gpt2 import Gpt2Keys
 from gemmule.compiler.importers.llama import LlamaKeys, MistralKeys
 from gemmule.compiler.importers.opt import OptKeys
+from gemmule.compiler.importers.phi import PhiKeys
 
 from ..families import make, write
 
 RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys,
-                               "bert": BertKeys}
+                               "bert": BertKeys, "phi": PhiKeys}
 ABSENT = object()
 
 
@@ -39,7 +40,8 @@ def refused(folder: Path, family: str, **keys: Any) -> str:
 
 RULES: list[tuple[str, dict[str, Any], str]] = [
     # which family
-    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: bert, gemmule, gpt2, llama, mistral, opt"),
+    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: bert, gemmule, gpt2, llama, mistral, opt, "
+     "phi"),
     ("llama", {"model_type": ABSENT}, "model_type is missing; supported: bert, gemmule, gpt2"),
     ("llama", {"model_type": ["llama"]}, "model_type is ['llama']"),
     ("llama", {"architectures": ["LlamaForSequenceClassification"]},
@@ -72,6 +74,14 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("mistral", {"sliding_window": 0}, "sliding_window must be at least 1, not 0"),
     ("mistral", {"mlp_bias": True}, "mlp_bias must be false, not true"),
     ("mistral", {"attention_bias": True}, "attention_bias must be false, not true: Mistral has no biases"),
+    ("phi", {"qk_layernorm": True}, "qk_layernorm must be false, not true: norms of q and k are not supported"),
+    ("phi", {"rope_scaling": {"factor": 2.0}}, "rope_scaling must be null or absent, not {'factor': 2.0}: only plain"),
+    ("phi", {"partial_rotary_factor": 0.05}, "partial_rotary_factor must rotate an even number of a head's 24 columns"),
+    ("phi", {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1.0, not 1.5"),
+    ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor must be that of rope_param"),
+    ("phi", {"rope_parameters": {"rope_theta": 5e5}}, "rope_theta must be that of rope_parameters, 500000.0, not"),
+    ("phi", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters.rope_type must be 'default', not 'yarn'"),
+    ("phi", {"num_key_value_heads": 2}, "num_attention_heads must be a multiple of num_key_value_heads = 2, not 3"),
     ("bert", {"position_embedding_type": "relative_key"},
      "position_embedding_type must be 'absolute', not 'relative_key': only learned positions are supported"),
     ("bert", {"is_decoder": True}, "is_decoder must be false, not true: only encoders have layers like these"),

@@ -22,7 +22,7 @@ from gemmule.hw.flow import tools as synth_tools
 from gemmule.hw.flow.paths import Pair
 from gemmule.hw.flow.route import Route, route, route_of
 from gemmule.hw.flow.rtlil import allow_collisions, split_ports
-from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, owner_of, synthesize
+from gemmule.hw.flow.synth import Area, Harness, Synthesis, area_of, owner_of, stat_of, synthesize
 from gemmule.hw.flow.target import TARGETS
 from gemmule.hw.flow.tools import SynthError, Tools
 from gemmule.hw.flow.verilog import UNITS
@@ -77,6 +77,14 @@ def test_areas_by_unit_add_up_without_the_harness() -> None:
     assert parts["claims"] == Area(lut4=774, ff=319)
     assert total == Area(lut4=1 + 91 + 78 + 774 + 1359 + 769, ccu2c=12 + 240 + 311, lutram=3,
                          ff=1 + 20 + 115 + 319 + 658 + 1635, dsp=16, bram=16)
+
+
+def test_a_tree_of_instances_behind_the_modules_is_passed_over() -> None:
+    text = f"""{{"creator": "Yosys 0.23", "modules": {json.dumps(STAT["modules"])},
+       harness.device      1
+      "design": {{}}
+}}"""
+    assert stat_of(text) == STAT == stat_of(json.dumps(STAT))
 
 
 @pytest.mark.parametrize("name", ["matrix", "harness.device"])

@@ -1,0 +1,86 @@
+"""What decoding gave: the tokens, and how they came about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Literal
+
+from gemmule.sw.ledger import Ledger
+
+__all__ = ["Generation", "beside", "joined"]
+
+
+@dataclass
+class Generation:
+    """What a run produced, and how.
+
+    Attributes:
+        tokens: new tokens, a stop token and the tokens of a stop string included.
+        ledger: cycles of everything, prefill included.
+        steps: per decoding step (drafted, accepted) counts.
+        curve: per decoding step (tokens of the text before it, its cycles with the host's).
+        cached: tokens whose rows were in the cache already when the run began.
+        dropped: tokens of the text that the models saw no more when it ended.
+        prefill: the ledger as it was before the first decoding step.
+        finish_reason: why the text ended: ``length`` (``max_new_tokens``), ``stop`` (a stop token or string),
+            ``context`` (full), ``interrupted``.
+        stop_string: that the text came to.
+        text_end: characters of the text of ``tokens`` in front of it; None: all.
+        turns: of a conversation, or texts of a batch, whose sums this is.
+    """
+
+    tokens: list[int]
+    ledger: Ledger
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    curve: list[tuple[int, int]] = field(default_factory=list)
+    cached: int = 0
+    dropped: int = 0
+    finish_reason: Literal["length", "stop", "context", "interrupted"] = "length"
+    stop_string: str | None = None
+    text_end: int | None = None
+    turns: Sequence[Generation] = ()
+    prefill: Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prefill = self.ledger.so_far()
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean committed tokens per target pass, bonus included (autoregressive: 1.0)."""
+        return len(self.tokens) / max(1, len(self.steps))
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted drafts over drafted tokens; 0 when nothing was drafted."""
+        return sum(a for _, a in self.steps) / max(1, self.drafted)
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens."""
+        return sum(d for d, _ in self.steps)
+
+
+def joined(turns: Sequence[Generation]) -> Generation:
+    """The turns of a conversation as one run: tokens one behind the other, sums of everything else."""
+    if len(turns) == 1:
+        return turns[0]
+    last = turns[-1]
+    found = Generation(
+        [token for turn in turns for token in turn.tokens], reduce(Ledger.plus, (turn.ledger for turn in turns)),
+        [step for turn in turns for step in turn.steps], [point for turn in turns for point in turn.curve],
+        turns[0].cached, last.dropped, last.finish_reason, last.stop_string, turns=turns)
+    found.prefill = reduce(Ledger.plus, (turn.prefill for turn in turns))
+    return found
+
+
+def beside(texts: Sequence[Generation], ledger: Ledger) -> Generation:
+    """Texts of a batch as one run: their tokens one behind the other, and the cycles of all, which they shared."""
+    found = Generation(
+        [token for text in texts for token in text.tokens], ledger, [step for text in texts for step in text.steps],
+        [point for text in texts for point in text.curve], dropped=sum(text.dropped for text in texts), turns=texts)
+    found.prefill = texts[0].prefill
+    reasons = {text.finish_reason for text in texts}
+    found.finish_reason = "interrupted" if "interrupted" in reasons else texts[-1].finish_reason
+    return found
