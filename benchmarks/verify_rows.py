@@ -2,8 +2,8 @@
 
     python -m benchmarks.verify_rows --out docs/results --plot docs/img/verify_rows.svg
 
-By time alone, on a decoder of Llama's form whose sizes go with the preset's DIM, behind --context cached rows, by one
-program for up to 4 * DIM rows. Weights go through the mesh tile by tile, and up to DIM rows take a tile as long as one
+By time alone, on a decoder of Llama's form whose sizes go with the preset's DIM, behind --context cached rows, K from 1
+to 4 * DIM. Rows that a program does not take in one pass go in several. Weights go through the mesh tile by tile, and up to DIM rows take a tile as long as one
 does; as long as loading the weights takes longer than that, further rows are free as well.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 
 from benchmarks.common import console, show, write
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.errors import CompileError
 from gemmule.config import Config, load_config
 from gemmule.sw.limits import PRESETS
 from gemmule.sw.passes import Passes
@@ -25,6 +24,8 @@ WIDTH, INNER, LAYERS = 8, 4, 1
 """Columns of the residual stream over DIM, of the MLP over those; layers."""
 TIMES = 4
 """Rows at most, over DIM."""
+ROWS = {"tiny": 4, "edge": 16, "base": 64}
+"""The most that a program of the preset takes a pass: memories bound it, and the bits of a row's mask."""
 
 
 def sizes(config: Config) -> Sizes:
@@ -35,25 +36,18 @@ def sizes(config: Config) -> Sizes:
 
 
 def measure(config: Config, context: int) -> dict[str, Any]:
-    """Cycles by rows, as many rows as a program takes."""
-    network = random_network(sizes(config), 1, weights=False)
-    rows = TIMES * config.dim
-    while True:
-        try:
-            program = compile_network(network, config, rows=rows, context=context + rows, tokens=True)
-            break
-        except CompileError as error:
-            console.print(f"{config.name}: {rows} rows do not fit ({error})")
-            rows -= config.dim
-            if not rows:
-                raise
+    """Cycles by rows, 1 to 4 * DIM."""
+    network, most = random_network(sizes(config), 1, weights=False), ROWS[config.name]
+    program = compile_network(network, config, rows=most, context=context + TIMES * config.dim, tokens=True)
     cycles = []
-    for count in range(1, rows + 1):
+    for count in range(1, TIMES * config.dim + 1):
         with Passes(program, network, "model", 0, True) as run:
             run.fill_cache(context)
-            run.run(count, count)
+            for first in range(0, count, most):
+                rows = min(most, count - first)
+                run.run(rows, rows)
             cycles.append(run.cycles)
-    return {"config": config.name, "dim": config.dim, "rows": rows, "context": context, "cycles": cycles,
+    return {"config": config.name, "dim": config.dim, "rows_of_a_pass": most, "context": context, "cycles": cycles,
             "over_one_row": [count / cycles[0] for count in cycles]}
 
 
@@ -67,7 +61,7 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
     pyplot.rcParams["svg.hashsalt"] = "gemmule"  # equal figures are equal files
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for part in found:
-        rows = [count / part["dim"] for count in range(1, part["rows"] + 1)]
+        rows = [count / part["dim"] for count in range(1, len(part["cycles"]) + 1)]
         axes.plot(rows, part["over_one_row"], label=f"{part['config']} (DIM {part['dim']})")
     axes.set_xlabel("rows of a pass, over DIM")
     axes.set_ylabel("cycles, over those of one row")
@@ -88,7 +82,7 @@ def main() -> None:
     found = [measure(load_config(name), args.context) for name in PRESETS]
     show(f"cycles of K rows over those of one, behind {args.context} cached rows", [
         {"config": part["config"], **{
-            name: part["over_one_row"][count - 1] if count <= part["rows"] else "-" for name, count in (
+            name: part["over_one_row"][count - 1] for name, count in (
                 ("2", 2), ("4", 4), ("DIM / 2", part["dim"] // 2), ("DIM", part["dim"]), ("DIM + 1", part["dim"] + 1),
                 ("2 DIM", 2 * part["dim"]), ("4 DIM", 4 * part["dim"]))}} for part in found])
     write(args.out / "verify_rows.json", {"command": "python -m benchmarks.verify_rows", "parts": found})
