@@ -3,8 +3,9 @@
     python -m benchmarks.verify_rows --out docs/results --plot docs/img/verify_rows.svg
 
 By time alone, on a decoder of Llama's form whose sizes go with the preset's DIM, behind --context cached rows, K from 1
-to 4 * DIM. Rows that a program does not take in one pass go in several. Weights go through the mesh tile by tile, and up to DIM rows take a tile as long as one
-does; as long as loading the weights takes longer than that, further rows are free as well.
+to 4 * DIM. Rows that a program does not take in one pass go in several. Weights go through the mesh tile by tile, and
+up to DIM rows take a tile as long as one does; as long as loading the weights takes longer than that, further rows are
+free as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import console, show, write
+from benchmarks.common import show, write
 from gemmule.compiler.compile import compile_network
 from gemmule.config import Config, load_config
 from gemmule.sw.limits import PRESETS
