@@ -114,13 +114,18 @@ def _check_json(path: Path | None) -> Path | None:
     return path
 
 
+OPENED = {"--html": "page with figures, for a browser:", "--trace": "trace, for https://ui.perfetto.dev:"}
+"""What people open themselves."""
+
+
 def write_file(path: Path, content: bytes | str, option: str) -> None:
-    """Write it whole or not at all; folders that were made for it go again if it fails.
+    """Write it whole or not at all; folders that were made for it go again if it fails. Pages and traces are told of.
 
     Raises:
         InputError: the file cannot be written; ``option`` is named.
     """
     from gemmule.io.files import write_atomically
+    from gemmule.io.progress import say
 
     made = [folder for folder in path.resolve().parents if not folder.exists()]
     try:
@@ -130,6 +135,8 @@ def write_file(path: Path, content: bytes | str, option: str) -> None:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+    if option in OPENED:
+        say(f"{OPENED[option]} {path}")
 
 
 def write_trace(path: Path | None, timeline: Timeline | None, config: Config) -> None:
