@@ -131,7 +131,7 @@ def _rings(graph: Graph, config: Config, *, small: bool) -> Iterator[tuple[int, 
 
     Slots of whole column groups of most linears first, and as many as run well ahead; ``small``: then any.
     """
-    dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
+    most = min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
     depths = [_depth_rows(node, config) for node in graph.nodes if isinstance(node, Linear)]
     common = max(set(depths), key=depths.count)
     sizes = [(common * count, max(8, min(16, config.spm_rows // (2 * common * count))), least)
