@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    AttentionOption,
+    ConfigOption,
+    JsonOption,
+    Output,
+    SoftmaxOption,
+    choice,
+    conditions,
+    read_config,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ARCHITECTURES, BITS, LAYER_SEARCHES, PHASES, SWEPT, check_choice
 
@@ -50,6 +59,8 @@ def arch(
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
+    attention: AttentionOption = "exact",
+    softmax: SoftmaxOption = "exact",
     search: Annotated[str, choice(
         "--search", LAYER_SEARCHES,
         "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
@@ -91,7 +102,7 @@ def arch(
 
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, group=group,
-                context=context, effort=effort, search=search)
+                context=context, effort=effort, search=search, attention=attention, softmax=softmax)
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):
