@@ -29,7 +29,7 @@ __all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
 
 GROUP = 32
 """Rows of depth that share an int4 scale, as `gemmule import` has them; on a larger mesh as many as it has."""
-
+MOST_GROUP = 1 << 15
 MOST_VALUES = 64
 
 
@@ -42,6 +42,7 @@ class Work:
             or, of an encoder, ``encode``, a sequence of ``seq`` tokens; ``auto``: decode or encode.
         rows: new rows of a pass; 0: 1 of decode, of prefill as many as the device takes up to 16.
         bits, head_bits: of the layers' weights and of the logits'.
+        group: rows of depth that share an int4 scale; 0: :data:`GROUP`, or the mesh's where it has more.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
         attention: ``exact``, or of an encoder ``standard`` or ``online``.
@@ -55,6 +56,7 @@ class Work:
     batch: int = 1
     bits: str = "int8"
     head_bits: str = "int8"
+    group: int = 0
     context: int = 0
     effort: int = 1
     attention: str = "exact"
@@ -63,8 +65,14 @@ class Work:
 
 
 def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[Network, int]:
-    """The network in integers, and the rows that share an int4 scale (0: none is int4)."""
-    group = max(GROUP, config.dim)
+    """The network in integers, and the rows that share an int4 scale (0: none is int4).
+
+    Raises:
+        InputError: a group is not a power of two, or smaller than the mesh takes at once.
+    """
+    group = work.group or max(GROUP, config.dim)
+    if group < config.dim or group & (group - 1) or group > MOST_GROUP:
+        raise InputError(f"--group must be a power of two from dim = {config.dim} to {MOST_GROUP}, not {group}")
     bits, head_bits = (4 if found == "int4" else 8 for found in (work.bits, work.head_bits))
     network = by_shape(architecture.graph(), bits=bits, head_bits=head_bits, group=group)  # type: ignore[arg-type]
     return choose(network, work.attention, work.softmax), group if 4 in (bits, head_bits) else 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import ATTENTION, PRESETS, SEED, SIZE, SOFTMAX, check_choice
+from gemmule.sw.limits import ATTENTION, BITS, PRESETS, SEED, SIZE, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttentionOption", "ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "SoftmaxOption",
-    "TraceOption", "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
+    "TraceOption", "WeightsOption", "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
 ]
 
 STDOUT = Path("-")
@@ -55,6 +55,11 @@ AttentionOption = Annotated[str, choice(
 SoftmaxOption = Annotated[str, choice(
     "--softmax", SOFTMAX, "The exponential: the device's own, or Softermax's or I-BERT's for comparison (devices with "
     "comparison_modes).")]
+WeightsOption = Annotated[str | None, typer.Option(
+    "--weights", metavar="|".join(BITS), show_default=False, autocompletion=lambda: list(BITS),
+    callback=lambda value: value if value is None else check_choice("--weights", value, BITS),
+    help="Weights of target and draft: int8, or int4 by groups of 32 (made of int8 ones where the model has those; "
+         "logits keep int8). Default: as the model has them.")]
 ShapeOption = Annotated[str, typer.Option(
     "--shape", metavar="MxKxN", callback=lambda text: "x".join(map(str, parse_shape(text))),
     help=f"Rows x inner x columns of C = A B, each {SIZE.low} to {SIZE.high:,}.")]
@@ -109,13 +114,18 @@ def _check_json(path: Path | None) -> Path | None:
     return path
 
 
+OPENED = {"--html": "page with figures, for a browser:", "--trace": "trace, for https://ui.perfetto.dev:"}
+"""What people open themselves."""
+
+
 def write_file(path: Path, content: bytes | str, option: str) -> None:
-    """Write it whole or not at all; folders that were made for it go again if it fails.
+    """Write it whole or not at all; folders that were made for it go again if it fails. Pages and traces are told of.
 
     Raises:
         InputError: the file cannot be written; ``option`` is named.
     """
     from gemmule.io.files import write_atomically
+    from gemmule.io.progress import say
 
     made = [folder for folder in path.resolve().parents if not folder.exists()]
     try:
@@ -125,6 +135,8 @@ def write_file(path: Path, content: bytes | str, option: str) -> None:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+    if option in OPENED:
+        say(f"{OPENED[option]} {path}")
 
 
 def write_trace(path: Path | None, timeline: Timeline | None, config: Config) -> None:

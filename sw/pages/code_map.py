@@ -107,7 +107,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Around it": (
         Folder("benchmarks", (), "What measures, each file a command; results in `docs/results`."),
-        Folder("examples", ("tutorial",), "The tutorial as one file that runs."),
+        Folder("examples", ("tutorial",), "The tutorials as a file that runs them."),
         Folder("examples/configs", (), "Configurations beside the presets, fuzzed like them."),
         Folder("examples/configs/unusual", (), "Odd ones, fuzzed now and then: `make fuzz FUZZ=`."),
         Folder("examples/sweeps", (), "Grids for `gemmule sweep`."),
