@@ -15,7 +15,7 @@ from gemmule.sw.study import Row, Study
 
 __all__ = ["LENGTHS", "STUDY", "attention_rows"]
 
-LENGTHS = (128, 256, 512)
+LENGTHS = (128, 512)
 WHY = {"exact": "a row's scores stay in the accumulator, its probabilities in the scratchpad",
        "standard": "the same numbers through DRAM: 10 bytes a score",
        "online": f"blocks of {ONLINE_BLOCK} keys, the maximum in whole octaves so far; queries in larger blocks"}

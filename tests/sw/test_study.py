@@ -19,7 +19,7 @@ from gemmule.sw.studies.attention import attention_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
 from gemmule.sw.study import Row
-from tests.compiler.integer_networks import Sizes, random_network
+from gemmule.sw.text import bundled_model, encode
 
 from .test_cli import run
 
@@ -127,12 +127,12 @@ def test_attention() -> None:
 
 def test_perplexities() -> None:
     """Exponentials that differ little differ little; the order is the options'."""
-    network = random_network(Sizes(layers=1, vocab=97, positions=40), 1)
-    windows = np.random.default_rng(1).integers(0, 97, (3, 40))
+    network = bundled_model("target", "default").network
+    windows = np.array(encode(Path(json.__file__).read_text(), "default")[:2 * 24]).reshape(2, 24)
     rows = perplexities(network, windows)
     assert [row.setting.partition(":")[0] for row in rows] == [
         f"{name}{online}" for online in ("", ", online by 128 keys") for name in ("exact", "softermax", "ibert")]
     exact = rows[0].here
     assert exact == pytest.approx(perplexity(network, windows))
-    assert all(row.here == pytest.approx(exact, rel=0.1) for row in rows)
+    assert all(row.here == pytest.approx(exact, rel=0.2) for row in rows)
     assert len({row.here for row in rows}) > 1
