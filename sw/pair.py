@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map import choices, default_rows
+from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
@@ -79,14 +80,15 @@ class Pair:
 
 
 @cache
-def bundled_pair(name: str = SMALL) -> Pair:
-    """A bundled pair (:data:`gemmule.sw.limits.MODELS`).
+def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
+    """A bundled pair (:data:`gemmule.sw.limits.MODELS`) with ``int8`` weights, or ``int4`` ones made of them.
 
     Raises:
         CompileError: a file is missing or damaged.
     """
     pair = resolve_pair(name)
-    models = {role: text.bundled_model(role, pair) for role in ("target", "draft")}
+    models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
+              for role in ("target", "draft")}
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, bundled=role)
                      for role, model in models.items())
     return Pair(
@@ -96,7 +98,21 @@ def bundled_pair(name: str = SMALL) -> Pair:
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
 
-def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
+def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
+    """The model with weights of that width; None: as it is.
+
+    Raises:
+        InputError: int8 weights are wanted of int4 ones.
+    """
+    if weights is None or weights == f"int{file.made.bits}":
+        return file
+    if weights == "int8":
+        raise InputError(f"--weights int8: {what} has int4 weights, which no int8 ones can be made of: import it again "
+                         "with --bits int8")
+    return replace(file, network=narrowed(file.network), sha256=f"{file.sha256}-int4-{NARROW_GROUP}")
+
+
+def _read(path: Path, option: str, weights: str | None) -> tuple[ModelFile, Tokenizer]:
     if path.is_dir():
         raise InputError(f"{option} {path} is a directory: `gemmule import {path} --calibrate TEXTFILE --out FILE` "
                          "first, then give the FILE")
@@ -106,20 +122,21 @@ def _read(path: Path, option: str) -> tuple[ModelFile, Tokenizer]:
                          "gives hidden rows or labels, not text")
     if file.tokenizer is None:
         raise InputError(f"{option} {path} has no tokenizer: import it again from a directory with tokenizer.json")
-    return file, parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
+    tokenizer = parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
+    return _with_weights(file, weights, f"{option} {path}"), tokenizer
 
 
-def imported_pair(target: Path, draft: Path | None = None) -> Pair:
-    """Files that ``gemmule import`` wrote.
+def imported_pair(target: Path, draft: Path | None = None, weights: str | None = None) -> Pair:
+    """Files that ``gemmule import`` wrote; ``weights``: as of :func:`bundled_pair`.
 
     Raises:
         CompileError: a file is missing, damaged or no model.
         InputError: their tokens differ.
     """
-    file, tokenizer = _read(target, "--model")
+    file, tokenizer = _read(target, "--model", weights)
     graph = file.network.graph
     if draft is not None:
-        other, words = _read(draft, "--draft-model")
+        other, words = _read(draft, "--draft-model", weights)
         if words.get_vocab() != tokenizer.get_vocab() or other.network.graph.vocab != graph.vocab:
             raise InputError(f"--draft-model {draft} must have the tokens of {target}: its vocabulary differs")
         if other.network.graph.whole_positions < graph.whole_positions:
@@ -179,8 +196,8 @@ class _Imported:
         return InputError(f"{what} does not run on config {config.name!r}{mend} ({why})")
 
 
-def open_pair(model: str, draft: Path | None = None) -> Pair:
-    """A bundled pair by name, or the files of an imported one.
+def open_pair(model: str, draft: Path | None = None, weights: str | None = None) -> Pair:
+    """A bundled pair by name, or the files of an imported one; ``weights``: as of :func:`bundled_pair`.
 
     Raises:
         CompileError: a file is missing, damaged or no model.
@@ -190,8 +207,8 @@ def open_pair(model: str, draft: Path | None = None) -> Pair:
         if draft is not None:
             raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
                              "drop it")
-        return bundled_pair(model)
+        return bundled_pair(model, weights)
     if not model or not Path(model).exists():
         raise InputError(f"--model must be one of {', '.join(MODELS)} or a file that `gemmule import` wrote, not "
                          f"{model!r}")
-    return imported_pair(Path(model), draft)
+    return imported_pair(Path(model), draft, weights)

@@ -45,7 +45,7 @@ from gemmule.compiler.quantize.steps import (
     lopsided_step,
 )
 from gemmule.compiler.quantize.taps import Taps, observe
-from gemmule.compiler.quantize.weights import codes
+from gemmule.compiler.quantize.weights import codes, packed
 from gemmule.numerics import saturate
 
 __all__ = ["Options", "Quantized", "quantize_network"]
@@ -303,7 +303,7 @@ class _Quantizer:
         else:
             found = codes(self.network.tensor(node, "weight"), self.taps.squares[node.x], self.taps.gram.get(node.x),
                           bits=bits, group=group)
-            tensors = {"weight": found.codes if bits == 8 else _packed(found.codes)}
+            tensors = {"weight": found.codes if bits == 8 else packed(found.codes)}
             if found.scales is not None:
                 tensors["scales"] = found.scales
         in_step = _one(self.types[node.x])
@@ -339,9 +339,3 @@ def _one(type_: Type) -> float:
 
 def _all(type_: Type) -> tuple[float, ...]:
     return (type_.scale,) if isinstance(type_.scale, float) else type_.scale
-
-
-def _packed(found: np.ndarray) -> np.ndarray:
-    """Two int4 codes a byte, the even column in the low nibble."""
-    padded = np.pad(found, ((0, 0), (0, found.shape[1] % 2))).astype(np.uint8) & 15
-    return padded[:, ::2] | padded[:, 1::2] << 4

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Codes", "codes"]
+__all__ = ["Codes", "codes", "packed"]
 
 CLIPS8 = np.linspace(0.7, 1.0, 13)
 CLIPS4 = np.linspace(0.5, 1.0, 21)
@@ -54,6 +54,12 @@ def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, b
         most = 7
     found = _nearest(weight, full, most) if gram is None else _second_order(weight, full, most, gram)
     return Codes(found.astype(np.int8), step, scales.astype(np.uint8) if scales is not None and group else None)
+
+
+def packed(found: np.ndarray) -> np.ndarray:
+    """Two int4 codes a byte, the even column in the low nibble  # int8 [columns, depth] to uint8."""
+    padded = np.pad(found, ((0, 0), (0, found.shape[1] % 2))).astype(np.uint8) & 15
+    return padded[:, ::2] | padded[:, 1::2] << 4
 
 
 def _nearest(weight: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:

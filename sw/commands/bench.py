@@ -15,6 +15,7 @@ from gemmule.sw.commands.common import (
     JsonOption,
     Output,
     SeedOption,
+    WeightsOption,
     choice,
     conditions,
     read_config,
@@ -83,6 +84,7 @@ def bench(
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
         help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
+    weights: WeightsOption = None,
     method: Annotated[str, typer.Option(
         "--method", metavar="M,..", help=f"Methods between commas: {', '.join(METHODS)}, and the bounds always and "
                                          "never, whose drafts are all right or all wrong and cost nothing.",
@@ -149,7 +151,7 @@ def bench(
     from gemmule.sw.records import complete
     from gemmule.sw.session import Session
 
-    pair = open_pair(model, draft_model)
+    pair = open_pair(model, draft_model, weights)
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     if pair.draft is None and method == EVERY:
         cases = [case for case in cases if case.method != "draft"]
@@ -181,9 +183,8 @@ def bench(
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
     _print(out, rows, best)
     record = {
-        "model": pair.name, "backend": backend, "compute": compute, "seed": seed, "max_new_tokens": max_new_tokens,
-        "launch": launch, "top_k": top_k,
-        "top_p": top_p, "rows": rows, "best": best,
+        "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
+        "max_new_tokens": max_new_tokens, "launch": launch, "top_k": top_k, "top_p": top_p, "rows": rows, "best": best,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)
     if html:

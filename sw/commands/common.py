@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import PRESETS, SEED, SIZE, check_choice
+from gemmule.sw.limits import ATTENTION, BITS, PRESETS, SEED, SIZE, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from gemmule.config import Config
     from gemmule.sw.reports.trace import Timeline
 
-__all__ = ["ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "TraceOption", "choice", "conditions",
-           "parse_shape", "read_config", "write_file", "write_trace"]
+__all__ = [
+    "AttentionOption", "ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "SoftmaxOption",
+    "TraceOption", "WeightsOption", "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
+]
 
 STDOUT = Path("-")
 
@@ -47,6 +49,17 @@ SeedOption = Annotated[int, typer.Option(
 TraceOption = Annotated[Path | None, typer.Option(
     "--trace", metavar="FILE", show_default=False,
     help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
+AttentionOption = Annotated[str, choice(
+    "--attention", ATTENTION, "exact, scores and probabilities on the device; of encoders also standard, the same "
+    "numbers through DRAM, and online, by blocks of keys with a running maximum.")]
+SoftmaxOption = Annotated[str, choice(
+    "--softmax", SOFTMAX, "The exponential: the device's own, or Softermax's or I-BERT's for comparison (devices with "
+    "comparison_modes).")]
+WeightsOption = Annotated[str | None, typer.Option(
+    "--weights", metavar="|".join(BITS), show_default=False, autocompletion=lambda: list(BITS),
+    callback=lambda value: value if value is None else check_choice("--weights", value, BITS),
+    help="Weights of target and draft: int8, or int4 by groups of 32 (made of int8 ones where the model has those; "
+         "logits keep int8). Default: as the model has them.")]
 ShapeOption = Annotated[str, typer.Option(
     "--shape", metavar="MxKxN", callback=lambda text: "x".join(map(str, parse_shape(text))),
     help=f"Rows x inner x columns of C = A B, each {SIZE.low} to {SIZE.high:,}.")]

@@ -15,6 +15,7 @@ from gemmule.sw.commands.common import (
     Output,
     SeedOption,
     TraceOption,
+    WeightsOption,
     choice,
     conditions,
     read_config,
@@ -75,6 +76,7 @@ def generate(
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
         help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
+    weights: WeightsOption = None,
     prompt: Annotated[str | None, typer.Option(
         "--prompt", metavar="TEXT",
         help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
@@ -207,7 +209,7 @@ def generate(
     from gemmule.sw.reports.terminal import generation_json, print_generation
     from gemmule.sw.session import Session, rows_of
 
-    pair = open_pair(model, draft_model)
+    pair = open_pair(model, draft_model, weights)
     if context_overflow == "stop":
         new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     elif max_new_tokens < 1:
@@ -251,8 +253,8 @@ def generate(
                      same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch)
     parts = _parts(texts, ids, run.turns or (run,), pair)
     record = generation_json(run, reference, pair, same_text=rule.same_text) | {
-        "model": pair.name, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)), "method": method,
-        "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
+        "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)),
+        "method": method, "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
         "launch": launch, "stop": strings, "context_overflow": context_overflow, "dropped_tokens": run.dropped,
         "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,

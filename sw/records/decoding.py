@@ -43,6 +43,7 @@ class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
+    weights: Literal["int8", "int4"] | None = Field(description="of target and draft; null: as the models have them")
     prompt: str = Field(description="of the first turn or text")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
@@ -167,6 +168,7 @@ class Bench(Record):
     """`gemmule bench`: decoding methods side by side."""
 
     model: str
+    weights: Literal["int8", "int4"] | None = Field(description="of target and draft; null: as the models have them")
     backend: Literal["model", "rtl"]
     compute: Literal["device", "interpreter"] = Field(description="what values are of; cycles are the device's")
     seed: int

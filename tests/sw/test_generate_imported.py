@@ -34,6 +34,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("imported")
     for name, sizes in SIZES.items():
         save_model(folder / name, random_network(sizes, SEED), MADE, TOKENIZER, (1,))
+    save_model(folder / "narrow", random_network(replace(TARGET, bits=4, group=8), SEED),
+               MADE.model_copy(update={"bits": 4, "group": 8}), TOKENIZER, (1,))
     save_model(folder / "without", random_network(TARGET, SEED), MADE, None)
     return {path.name: path for path in folder.iterdir()}
 
@@ -116,6 +118,7 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
     (("--model", "target", "--draft-model", "short"), "must see the"),
     (("--model", "shared", "--config", "tiny"), "does not run on config 'tiny'"),
     (("--model", "without"), "has no tokenizer"),
+    (("--model", "narrow", "--weights", "int8"), "has int4 weights, which no int8 ones can be made of"),
     (("--model", "short", "--max-new-tokens", "16"), "--max-new-tokens must be from 1 to 15"),
     (("--model", "small", "--draft-model", "one-layer"), "not with the bundled small"),
     (("--model", "target", "--baseline"), "--baseline needs --method draft or pld, not ar: drop one of the two"),

@@ -170,7 +170,17 @@ def test_batch(generated, tmp_path: Path, options: tuple[str, ...]) -> None:
     assert record["target_passes"] < 3 * 8
 
 
+def test_int4_weights(generated) -> None:
+    """Another network, whose own text every method gives; half the bytes of weights pass by."""
+    wide, _ = generated(*SMALL, "--max-new-tokens", "6", "--method", "ar")
+    record, _ = generated(*SMALL, "--max-new-tokens", "6", "--weights", "int4")
+    assert record["same_tokens_as_ar"] is True
+    assert (wide["weights"], record["weights"]) == (None, "int4")
+    assert record["ar"]["dram_bytes"] < 0.7 * wide["dram_bytes"]
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
+    (["--weights", "int2"], "--weights must be one of int8, int4, not 'int2'"),
     (["--batch", "0"], "--batch must be from 1 to 16, not 0"),
     (["--batch", "2"], "--batch 2 needs --prompt-file"),
     (["--batch", "2", "--turns", "{empty}"], "--batch 2 does not go with --turns, which is of one text"),
