@@ -38,7 +38,8 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup  ## generate text by speculative decoding on the simulated accelerator, with the report
-	$(BIN)/gemmule generate --method draft --max-new-tokens 96 --json $(BUILD)/demo.json
+	$(BIN)/gemmule generate --method draft --max-new-tokens 96 --json $(BUILD)/demo.json \
+	  --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 
 test: setup  ## the test suite
 	$(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile --no-loadscope-reorder
@@ -80,8 +81,11 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python -m benchmarks.general --out docs/results
 	$(BIN)/python -m benchmarks.pages --out docs/results
 
-drafting: setup  ## speed-up by drafting, and equal tokens, on 50 held-out prompts, into docs/results
+drafting: setup  ## speed-up by drafting, and equal tokens, on held-out prompts, into docs/results (an hour)
 	$(BIN)/python benchmarks/lossless.py --out docs/results/lossless.json
+	$(BIN)/python benchmarks/speculation.py --out docs/results/speculation.json
+	$(BIN)/python -m benchmarks.equality --model small --batch 1 --batch 4 --out docs/results/equality.json
+	$(BIN)/python -m benchmarks.equality --model default --weights int4 --batch 1 --batch 4 --out docs/results/equality.json
 
 synth: setup  ## area of every unit on an FPGA into docs/results (an hour or more)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'

@@ -22,10 +22,11 @@ from gemmule.io.files import write_atomically
 from gemmule.sw.architectures import Work, run_architecture
 
 WIDE = "examples/configs/large/wide.yaml"
-RUNS = (("gpt2", "base", "int8", 128), ("gpt2", "base", "int8", 512), ("gpt2", "base", "int4", 128),
-        ("gpt2", "base", "int4", 512), ("opt-1.3b", "base", "int8", 512), ("llama-2-7b", WIDE, "int8", 128),
-        ("llama-2-7b", WIDE, "int8", 512), ("llama-2-7b", WIDE, "int4", 512))
-"""(architecture, configuration, weights with the logits', cached positions) of a decode step."""
+RUNS = (("gpt2", "base", "int8", 0, 128), ("gpt2", "base", "int8", 0, 512), ("gpt2", "base", "int4", 32, 128),
+        ("gpt2", "base", "int4", 32, 512), ("gpt2", "base", "int4", 128, 128), ("gpt2", "base", "int4", 128, 512),
+        ("opt-1.3b", "base", "int8", 0, 512), ("llama-2-7b", WIDE, "int8", 0, 128),
+        ("llama-2-7b", WIDE, "int8", 0, 512), ("llama-2-7b", WIDE, "int4", 64, 512))
+"""(architecture, configuration, weights with the logits', rows that share an int4 scale, cached positions)."""
 REPEATS = 9
 KEPT = ("architecture", "config", "bits", "group", "seq", "cycles", "milliseconds", "tokens_per_second",
         "roofline_fraction", "network_bytes", "program_bytes", "commands", "simulation_seconds", "compile_seconds")
@@ -36,8 +37,8 @@ PER_SECOND = {"277 at 1,935 GB/s": 277 * 64 / 1935, "16 at 100 GB/s": 16 * 64 / 
 def measure() -> dict[str, Any]:
     """Every run."""
     runs = []
-    for name, config, bits, seq in RUNS:
-        work = Work(seq=seq, bits=bits, head_bits=bits)
+    for name, config, bits, group, seq in RUNS:
+        work = Work(seq=seq, bits=bits, head_bits=bits, group=group)
         device = load_config(config)
         found = [run_architecture(architecture(name), device, work) for _ in range(REPEATS)]
         quickest = min(run["simulation_seconds"] for run in found)
@@ -45,8 +46,8 @@ def measure() -> dict[str, Any]:
         record = found[0] | {"config": device.name, "simulation_seconds": quickest, "memory_mib": memory}
         runs.append({key: record[key] for key in (*KEPT, "memory_mib")})
         print(runs[-1], flush=True)
-    gpt2 = {(run["bits"], run["seq"]): run["cycles"] for run in runs if run["architecture"] == "gpt2"}
-    ratios = {seq: gpt2["int4", seq] / gpt2["int8", seq] for seq in (128, 512)}
+    gpt2 = {(run["group"], run["seq"]): run["cycles"] for run in runs if run["architecture"] == "gpt2"}
+    ratios = {group: {seq: gpt2[group, seq] / gpt2[0, seq] for seq in (128, 512)} for group in (32, 128)}
     return {"schema": "gemmule/benchmark-architectures/1", "version": __version__, "load": os.getloadavg()[0],
             "repeats": REPEATS, "runs": runs, "int4_over_int8": ratios, "published_tokens_per_second": PER_SECOND}
 

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.files import write_atomically
+from gemmule.sw.commands.common import OPENED
 from gemmule.sw.pages.text import fill, table, wrapped
 from gemmule.sw.training import report
 
 ROOT = Path(__file__).resolve().parents[1]
-DEMO = [sys.executable, "-c", "from gemmule.sw.cli import main; main()", "generate", "--max-new-tokens", "96"]
+DEMO = [sys.executable, "-c", "from gemmule.sw.cli import main; main()", "generate", "--max-new-tokens", "96",
+        "--html", "build/demo.html", "--trace", "build/demo.trace.json.gz"]
 
 
 def load(name: str) -> dict[str, Any]:
@@ -30,10 +32,12 @@ def load(name: str) -> dict[str, Any]:
 
 
 def demo() -> str:
-    """Output of the demo's command, 100 columns wide."""
-    done = subprocess.run(DEMO, capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "100"})
+    """Output of the demo's command, 100 columns wide, but for how long compiling and simulating took."""
+    done = subprocess.run(DEMO, capture_output=True, text=True, check=True, cwd=ROOT,
+                          env=os.environ | {"COLUMNS": "100"})
     lines = "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip()
-    return f"```\n{lines}\n```"
+    files = "\n".join(line for line in done.stderr.splitlines() if line.startswith(tuple(OPENED.values())))
+    return f"```\n{lines}\n{files}\n```"
 
 
 def headline() -> str:
@@ -221,9 +225,64 @@ def sentences() -> str:
                   for setting in dict.fromkeys(row["setting"] for row in rows)])
 
 
+def equality() -> str:
+    """Token equality of docs/decoding.md: all methods and draft lengths together, by what ran."""
+    rows = []
+    for name, part in load("equality")["parts"].items():
+        model, weights, _, batch, *_ = name.split()
+        runs = part["total"].values()
+        steps = {kind: sum(run["steps"][kind] for run in runs) for kind in ("none", "some", "all", "undrafted")}
+        drafted = sum(steps.values()) - steps["undrafted"]
+        rows.append((
+            f"{model}, {weights}", batch, f"{max(run['texts'] for run in runs)}", f"{len(part['total'])}",
+            f"{sum(run['equal'] for run in runs):,} of {sum(run['texts'] for run in runs):,}",
+            f"{sum(run['different_caches'] for run in runs):,} of {sum(run['commits'] for run in runs):,}",
+            f"{sum(run['tokens'] for run in runs):,}", f"{steps['none']:,} / {steps['some']:,} / {steps['all']:,}",
+            f"{(steps['some'] + steps['all']) / drafted:.0%}"))
+    return table(("models", "together", "prompts", "methods x lengths", "equal texts", "different caches", "tokens",
+                  "steps that kept no, some, all drafts", "kept any"), rows)
+
+
+def speculation() -> str:
+    """Speed-ups of docs/decoding.md on held-out prompts, and what host and memory change."""
+    found = load("speculation")
+    taken = {name: "all" if count is None else f"the first {count}" for name, count in found["prompts"].items()}
+    rows = [(row["category"], f"`{row['method']}`" + (f", T {row['temperature']:g}, {row['verify']}"
+                                                      if row["temperature"] else ""),
+             str(row["num_speculative_tokens"]), f"{row['prompts']}",
+             "-" if row["equal_to_ar"] is None else f"{row['equal_to_ar']}", f"{row['speedup_over_ar']:.2f}x",
+             f"{row['speedup_median']:.2f}x", f"{row['slower_than_ar']:.0%}", f"{row['tokens_per_step']:.2f}",
+             *(("-",) * 3 if row["theoretical_speedup"] is None else (
+                 f"{row['theoretical_speedup']:.2f}x", f"{row['decode_speedup']:.2f}x",
+                 f"{row['tokens_of_theory']:.0%} x {row['cycles_of_theory']:.1%}")),
+             f"{row['roofline_fraction']:.1%}")
+            for name, part in found["parts"].items() if not name.startswith(("calibration", "bandwidth"))
+            for row in part["rows"] if row["category"] != "all"]
+    heads = ("prompts", "method", "drafts", "number", "equal", "mean", "median", "slower", "tokens a step",
+             "foretold", "measured", "of it: tokens x cycles", "target's roofline")
+    first = found["parts"]["completion"]["rows"]
+    hosts = first[0]["speedup_by_launch_cycles"]
+    host = table(("cycles of the host a launch", *(f"{int(count):,}" for count in hosts)), [
+        (f"`{row['method']}`", *(f"{gain:.3f}x" for gain in row["speedup_by_launch_cycles"].values()))
+        for row in first if row["method"] == "draft"])
+    memory = [part for name, part in found["parts"].items() if name.startswith("bandwidth")]
+    slow = table(("DRAM bandwidth", *(name.removeprefix("bandwidth_").replace("_", "/") for name in found["parts"]
+                                      if name.startswith("bandwidth"))), [
+        ("`draft` over `ar`", *(f"{row['speedup_over_ar']:.3f}x" for part in memory for row in part["rows"]
+                                if row["method"] == "draft")),
+        ("roofline of `ar`", *(f"{row['roofline_fraction']:.1%}" for part in memory for row in part["rows"]
+                               if row["method"] == "ar"))])
+    chosen = ", ".join(f"`{one['method']}` {one['verify']} {one['num_speculative_tokens']}" for one in found["chosen"])
+    ran = wrapped(f"Taken of each list in its own order: {taken['calibration']} calibration prompts, "
+                  f"{taken['prompts']} held-out ones, {taken['drawn']} where tokens are drawn. Draft lengths by "
+                  f"calibration: {chosen}.")
+    return "\n\n".join((ran, table(heads, rows), host, slow))
+
+
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
          "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies},
-         "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences}}
+         "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
+         "docs/decoding.md": {"equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

@@ -83,9 +83,13 @@ def held_out(args: argparse.Namespace, best: Best) -> Iterator[tuple[str, dict[s
         name = f"completion_{rule}"
         yield name, bench(name, args.work, *greedy, str(best["draft", rule]), "--category", "completion", "--method",
                           "ar,draft", "--temperature", "0.8", "--verify", rule, *first(args.drawn))
-    others = "docstring,table,repetition"
-    yield "others", bench("others", args.work, *greedy, length, "--category", others, "--method", "draft,pld",
-                          *first(args.prompts))
+
+
+def others(args: argparse.Namespace, best: Best) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The other categories."""
+    yield "others", bench("others", args.work, "--config", args.config, "--num-speculative-tokens",
+                          str(best["draft", "greedy"]), "--category", "docstring,table,repetition", "--method",
+                          "draft,pld", *first(args.prompts))
 
 
 def bandwidth(args: argparse.Namespace, best: Best) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -141,8 +145,9 @@ def main() -> None:
             } for row in record["rows"]])
 
     keep(calibration(args))
-    keep(held_out(args, chosen(parts)))
     keep(bandwidth(args, chosen(parts)))
+    keep(held_out(args, chosen(parts)))
+    keep(others(args, chosen(parts)))
 
 
 if __name__ == "__main__":

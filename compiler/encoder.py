@@ -13,6 +13,7 @@ from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Linear, Network
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.sequence_attention import SequenceMapping
+from gemmule.compiler.kernels.softmax import check_exponentials
 from gemmule.compiler.kernels.virtual import Buffer, Builder, Item
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
@@ -51,16 +52,19 @@ PHASES: dict[str, Callable[[EncoderPhases, LayerOperators, Any], list[Item]]] = 
 
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
-                    mapping: EncoderMapping | None = None, checked: bool = True) -> EncoderProgram:
+                    standard: bool = False, mapping: EncoderMapping | None = None,
+                    checked: bool = True) -> EncoderProgram:
     """Compile a quantised encoder for sequences of up to ``sequence`` rows, one a launch.
 
+    ``standard``: attention writes scores and probabilities to DRAM and reads them again, to the same output.
     ``mapping``: by default the first that fits. Without ``checked`` the program is only good for timing.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
+    check_exponentials(network.graph, config)
     operators = split_operators(fuse(network.graph))
-    mapping = mapping or map_encoder(network, config, operators, sequence)
+    mapping = mapping or map_encoder(network, config, operators, sequence, standard)
     phases = EncoderPhases(network, config, sequence)
     before = [phases.embedding(operators, mapping.output.rows, mapping.output.norm_rows)]
     layers = [[write(phases, layer, getattr(mapping, name)) for name, write in PHASES.items()]
@@ -103,7 +107,7 @@ def compile_phase(network: Network, config: Config, name: str, mapping: BlockMap
 
 def _bounds(attention: SequenceMapping | None, sequence: int) -> Bounds:
     """What length registers may hold."""
-    found = {Length.ROWS: (1, sequence), Length.LEFT: (0, sequence)}
+    found = {Length.ROWS: (1, sequence), Length.LEFT: (0, sequence), Length.BEHIND: (0, sequence)}
     if attention:
         found[Length.ROW] = (0, (attention.turns(sequence) - 1) * attention.queries * attention.flight)
     return found
@@ -125,7 +129,8 @@ def _written(program: Kind, commands: Sequence[Command]) -> Kind:
     return replace(program, commands=tuple(commands), image=encode_program(commands))
 
 
-def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int) -> EncoderMapping:
+def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int,
+                standard: bool = False) -> EncoderMapping:
     """The first mapping of each phase whose buffers fit.
 
     Raises:
@@ -155,7 +160,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         sequence=sequence,
         heads=fitting("queries, keys and values", blocks(attend.query, attend.key, attend.value),
                       lambda phases, one: phases.project_heads(attend, one)),
-        attention=fitting("attention", attention_mappings(attend.attention, config, sequence),
+        attention=fitting("attention", attention_mappings(attend.attention, config, sequence, standard),
                           lambda phases, one: phases.attention(attend, one)),
         output=fitting("attention's output", blocks(layer.output.linear),
                        lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),

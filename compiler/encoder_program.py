@@ -104,5 +104,7 @@ class EncoderProgram(Program):
         mapping, most = self.mapping, self.max_rows
         turns = {part.rows * part.together for part in (mapping.heads, mapping.output, mapping.mlp)}
         turns.add(mapping.attention.queries * mapping.attention.flight)
+        block = self.graph.attentions[0].block
+        turns |= set(range(block, most, block)) if block else set()
         ends = {1, most, *(min(most, turn + more) for turn in turns for more in (0, 1))}
         return [self.registers(rows) for rows in sorted(ends)]

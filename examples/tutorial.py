@@ -1,7 +1,8 @@
-"""Run the code of docs/tutorial.md, block by block, and print what each block prints.
+"""Run the code of a tutorial in docs, block by block, and print what each block prints.
 
-    python examples/tutorial.py            # run it
-    python examples/tutorial.py --write    # and put the outputs into the page, behind their blocks
+    python examples/tutorial.py                # docs/tutorial.md
+    python examples/tutorial.py speculation    # docs/tutorial-speculation.md
+    python examples/tutorial.py --write        # and put the outputs into the page, behind their blocks
 """
 
 import argparse
@@ -11,7 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-TUTORIAL = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+TUTORIALS = {"product": DOCS / "tutorial.md", "speculation": DOCS / "tutorial-speculation.md"}
 BLOCK = re.compile(r"(```python\n)(.*?)```\n(?:\n```text\n.*?```\n)?", re.DOTALL)
 
 
@@ -26,7 +28,7 @@ def outputs(page: str) -> Iterator[str]:
     for number, block in enumerate(blocks(page), 1):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(block, f"{TUTORIAL.name} block {number}", "exec"), namespace)
+            exec(compile(block, f"block {number}", "exec"), namespace)
         yield printed.getvalue()
 
 
@@ -43,14 +45,16 @@ def filled(page: str, printed: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", choices=tuple(TUTORIALS), default="product")
     parser.add_argument("--write", action="store_true", help="put the outputs into the page")
     args = parser.parse_args()
-    page, printed = TUTORIAL.read_text(), []
+    path = TUTORIALS[args.name]
+    page, printed = path.read_text(), []
     for number, output in enumerate(outputs(page), 1):
         print(f"--- block {number}\n{output}", end="", flush=True)
         printed.append(output)
     if args.write:
-        TUTORIAL.write_text(filled(page, printed))
+        path.write_text(filled(page, printed))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from gemmule.compiler.passes.map import most_rows
 from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config
+from gemmule.sw.choices import choose
 from gemmule.sw.errors import InputError
 from gemmule.sw.passes import EncoderPasses, Passes
 from gemmule.sw.searched import searched_layer
@@ -28,7 +29,7 @@ __all__ = ["Work", "phase_of", "run_architecture", "sweep_values", "swept"]
 
 GROUP = 32
 """Rows of depth that share an int4 scale, as `gemmule import` has them; on a larger mesh as many as it has."""
-
+MOST_GROUP = 1 << 15
 MOST_VALUES = 64
 
 
@@ -41,8 +42,11 @@ class Work:
             or, of an encoder, ``encode``, a sequence of ``seq`` tokens; ``auto``: decode or encode.
         rows: new rows of a pass; 0: 1 of decode, of prefill as many as the device takes up to 16.
         bits, head_bits: of the layers' weights and of the logits'.
+        group: rows of depth that share an int4 scale; 0: :data:`GROUP`, or the mesh's where it has more.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
+        attention: ``exact``, or of an encoder ``standard`` or ``online``.
+        softmax: its exponential.
         search: of an encoder, how the mapping of a layer's phases is found: the first that fits, or branch and bound.
     """
 
@@ -52,17 +56,26 @@ class Work:
     batch: int = 1
     bits: str = "int8"
     head_bits: str = "int8"
+    group: int = 0
     context: int = 0
     effort: int = 1
+    attention: str = "exact"
+    softmax: str = "exact"
     search: str = "first"
 
 
 def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[Network, int]:
-    """The network in integers, and the rows that share an int4 scale (0: none is int4)."""
-    group = max(GROUP, config.dim)
+    """The network in integers, and the rows that share an int4 scale (0: none is int4).
+
+    Raises:
+        InputError: a group is not a power of two, or smaller than the mesh takes at once.
+    """
+    group = work.group or max(GROUP, config.dim)
+    if group < config.dim or group & (group - 1) or group > MOST_GROUP:
+        raise InputError(f"--group must be a power of two from dim = {config.dim} to {MOST_GROUP}, not {group}")
     bits, head_bits = (4 if found == "int4" else 8 for found in (work.bits, work.head_bits))
     network = by_shape(architecture.graph(), bits=bits, head_bits=head_bits, group=group)  # type: ignore[arg-type]
-    return network, group if 4 in (bits, head_bits) else 0
+    return choose(network, work.attention, work.softmax), group if 4 in (bits, head_bits) else 0
 
 
 def _positions(graph: Graph, work: Work, rows: int) -> int:
@@ -96,6 +109,8 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
     if work.search != "first":
         if not graph.encoder:
             raise InputError(f"--search must be first for a decoder, not {work.search}: use --effort")
+        if work.attention != "exact":
+            raise InputError(f"--search {work.search} goes with --attention exact, not {work.attention}: leave one out")
         _positions(graph, work, work.seq)
         searched = searched_layer(network, config, work.seq, work.search, keep)
     program, rows, most = _compiled(network, config, work, keep, searched.mapping if searched else None)
@@ -111,6 +126,7 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
         "architecture": architecture.name, "source": architecture.source, "phase": work.phase, "seq": work.seq,
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
         "context": most, "effort": work.effort, "search": searched.record if searched else None,
+        "attention": work.attention, "softmax": work.softmax,
         "network_layers": graph.layers,
         "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
         "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,
@@ -142,8 +158,10 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
         if work.batch != 1:
             raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {work.batch}")
         most = _positions(graph, work, work.seq)
-        made = compile_encoder_kept(network, name, config, sequence=work.seq, mapping=mapping) if keep else (
-            compile_encoder(network, config, sequence=work.seq, mapping=mapping))
+        standard = work.attention == "standard"
+        made = compile_encoder_kept(
+            network, name, config, sequence=work.seq, standard=standard, mapping=mapping) if keep else compile_encoder(
+            network, config, sequence=work.seq, standard=standard, mapping=mapping)
         return made, work.seq, most
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
     most = _positions(graph, work, rows)

@@ -8,12 +8,13 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "ARCHITECTURES", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS", "COMPUTES", "CONTEXTS",
-    "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES", "LAUNCHES", "LAYER_SEARCHES",
-    "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING", "MINUTES", "MODELS",
-    "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS", "PROGRAMS", "PROMPT_BYTES",
-    "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY",
-    "WEIGHTS", "Range", "check_choice", "new_tokens", "resolve_pair",
+    "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
+    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES",
+    "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS",
+    "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SOFTMAX", "SWEPT",
+    "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens",
+    "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -40,6 +41,8 @@ KV_CACHES = ("full", "none")
 COMPUTES = ("device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
+ATTENTION = ("exact", "standard", "online")
+SOFTMAX = ("exact", "softermax", "ibert")
 PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 TARGETS = ("ecp5-85k",)

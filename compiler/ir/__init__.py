@@ -19,7 +19,9 @@ from gemmule.compiler.ir.nodes import (
     Position,
     Product,
     Rope,
+    Softmax,
     Type,
+    softmax_of,
 )
 from gemmule.compiler.ir.part import layer_part, residuals
 from gemmule.compiler.ir.rows import Rows
@@ -28,5 +30,6 @@ from gemmule.compiler.ir.signature import Signature, Tensor, signature
 __all__ = [
     "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Function",
     "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows",
-    "Signature", "Tensor", "Type", "activate", "layer_part", "listing", "residuals", "signature",
+    "Signature", "Softmax", "Tensor", "Type", "activate", "layer_part", "listing", "residuals",
+    "signature", "softmax_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
 
@@ -23,6 +23,7 @@ from gemmule.compiler.ir.nodes import (
     Position,
     Rope,
     Size,
+    Softmax,
 )
 from gemmule.compiler.ir.signature import Tensor, signature
 
@@ -200,6 +201,15 @@ class Network:
     def tensor(self, node: Node, role: str) -> np.ndarray:
         """The tensor of a role of a node."""
         return self.weights[node.tensors[role]]
+
+    def with_softmax(self, softmax: Softmax | None, block: int | None = None) -> Network:
+        """The same with another exponential in every attention (None: the device's own), online by blocks of keys."""
+        changed = {"softmax": softmax, "block": block}
+        nodes = tuple(node.model_copy(update=changed) if isinstance(node, Attention) else node
+                      for node in self.graph.nodes)
+        graph = self.graph
+        return replace(self, graph=Graph(family=graph.family, vocab=graph.vocab, positions=graph.positions,
+                                         nodes=nodes, output=graph.output))
 
 
 def _fields(node: Node) -> Iterator[str]:

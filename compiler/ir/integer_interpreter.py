@@ -27,6 +27,7 @@ from gemmule.compiler.ir.nodes import (
     Rope,
 )
 from gemmule.compiler.ir.rows import Rows
+from gemmule.numerics.online import online_softmax
 
 __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
@@ -187,10 +188,16 @@ class IntegerInterpreter:
                 np.repeat(column, rows) for column in np.concatenate([score[some], context[some]], axis=1).T)
             products = exact_matmul(queries[some], keys[kv].transpose(0, 2, 1)).reshape(count * rows, -1)
             t, seen = numerics.scores(products, mult[:, None], shift[:, None]), np.tile(part.seen, (count, 1))
-            p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen)
-            mixed = exact_matmul(p.reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
+            if node.block:
+                each = [online_softmax(scores, values[head], part.seen, node.block, kind=node.kind)
+                        for scores, head in zip(np.split(t, count), kv, strict=True)]
+                mixed, reciprocal, length = (np.concatenate(found) for found in zip(*each, strict=True))
+            else:
+                p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
+                reciprocal, length = numerics.softmax_reciprocal(total)
+                mixed = exact_matmul(p.reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
             found[some] = numerics.saturate(numerics.requant_row(
-                mixed, *numerics.softmax_reciprocal(total), mult_back, shift_back), 8).reshape(count, rows, size)
+                mixed, reciprocal, length, mult_back, shift_back), 8).reshape(count, rows, size)
         return found.transpose(1, 0, 2).reshape(rows, -1)
 
 

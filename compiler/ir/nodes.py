@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 __all__ = [
     "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Function", "Linear", "Node", "Norm",
-    "Position", "Product", "Rope", "Type",
+    "Position", "Product", "Rope", "Softmax", "Type", "softmax_of",
 ]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -186,6 +186,23 @@ class Rope(Node):
         return {name: value for name, value in whole(self).items() if name != "turned" or value}
 
 
+class Softmax(StrEnum):
+    """Other exponentials of a softmax than the device's own, for comparison; only with ``comparison_modes``."""
+
+    IBERT = "ibert"
+    SOFTERMAX = "softermax"
+
+    @property
+    def kind(self) -> int:
+        """In :data:`gemmule.numerics.exponential.EXPONENTIAL`, and the ``period`` of a command."""
+        return {Softmax.IBERT: 1, Softmax.SOFTERMAX: 2}[self]
+
+
+def softmax_of(name: str) -> Softmax | None:
+    """By the name of an option; ``exact``: the device's own."""
+    return None if name == "exact" else Softmax(name)
+
+
 class Attention(Node):
     """``softmax(scale * q k^T) v`` by head over the sequence's cached rows and the new ones that a row sees.
 
@@ -208,6 +225,21 @@ class Attention(Node):
     causal: bool = True
     window: int | None = Field(default=None, ge=1)
     """A row sees only the last ``window`` positions, its own among them (Mistral)."""
+    softmax: Softmax | None = None
+    """In integers; None: the device's own exponential. The float network has the true one."""
+    block: int | None = Field(default=None, ge=1, le=1 << 15)
+    """In integers, online: keys are seen in blocks of so many, the maximum in whole octaves so far
+    (:func:`gemmule.numerics.online.online_softmax`); None: the row's maximum comes first."""
+
+    @property
+    def kind(self) -> int:
+        """Of its exponential."""
+        return self.softmax.kind if self.softmax else 0
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a softmax of the device's own, which files of before do not tell."""
+        return {name: value for name, value in whole(self).items() if name not in ("softmax", "block") or value}
 
 
 class Function(StrEnum):

@@ -17,6 +17,7 @@ import numpy as np
 from gemmule.compiler.ir import Attention, Graph
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.layout import Span, by_heads
+from gemmule.compiler.kernels.softmax import exponential
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, Registers
 from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
@@ -190,7 +191,8 @@ class HeadKernel:
         k = self.k
         self.b.add(Unit.VECTOR, f"{self.name}: {op.name.lower()}", op=op, flags=flags,
                    dyn=(Dyn.SRC0, Registers.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=k.one,
-                   m=k.m, n=n, context=self.statistics, **self.scaling, **fields)
+                   m=k.m, n=n, context=self.statistics, **self.scaling, **fields,
+                   **(exponential(k.node) if op is VOp.SOFTMAX_EXP else {}))
 
     def add_contexts(self, probabilities: At, values: At, stride: int, count: Length, more: bool) -> None:
         """``probabilities @ values``, ``more``: added to what there is."""

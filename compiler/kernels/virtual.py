@@ -188,6 +188,8 @@ class Registers:
     """First column of a loop over columns; :data:`LEFT` columns are left."""
     STEPS = 8
     """Of a greedy loop: its turns, until the first one begins."""
+    BEHIND = 2
+    """Of an encoder whose attention is online: keys from the block on at which it is."""
     KEYS = 8
     """Columns that are left and largest ones so far."""
     SCALE = 14

@@ -22,6 +22,7 @@ from gemmule.compiler.kernels.sequence_attention import (
     SequenceMapping,
     attend_sequence,
 )
+from gemmule.compiler.kernels.sequence_online import attend_online
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
 from gemmule.compiler.passes.fuse import Attend, Normalize
 from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators
@@ -138,7 +139,7 @@ class EncoderPhases:
         layout = HeadLayout.of(node, self.config, self.sequence)
         self.b.reserve(HEADS, layout.size)
         self._reserve(CONTEXT, layout.row * node.heads)
-        attend_sequence(self.b, node, mapping, self.sequence)
+        (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
         return self._done()
 
     def project_contexts(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:

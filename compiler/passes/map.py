@@ -11,6 +11,7 @@ from gemmule.compiler.ir import Attention, Graph, Linear
 from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.block_attention import BlockMapping
 from gemmule.compiler.kernels.whole_attention import WholeMapping
+from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
@@ -130,8 +131,8 @@ def _rings(graph: Graph, config: Config, *, small: bool) -> Iterator[tuple[int, 
 
     Slots of whole column groups of most linears first, and as many as run well ahead; ``small``: then any.
     """
-    dim, most = config.dim, min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
-    depths = [ceil_div(node.depth, dim) * dim * node.bits // 8 for node in graph.nodes if isinstance(node, Linear)]
+    most = min(CHUNK_BYTES // config.dim, config.spm_rows // 4)
+    depths = [_depth_rows(node, config) for node in graph.nodes if isinstance(node, Linear)]
     common = max(set(depths), key=depths.count)
     sizes = [(common * count, max(8, min(16, config.spm_rows // (2 * common * count))), least)
              for count, least in ((8, 4), (4, 4), (2, 4), (1, 3)) if common * count <= most]
@@ -140,6 +141,12 @@ def _rings(graph: Graph, config: Config, *, small: bool) -> Iterator[tuple[int, 
         for share, slots in product((16, 32), range(high, low - 1, -1)):
             if rows >= config.preload and rows * slots <= config.spm_rows:
                 yield ceil_div(rows, config.preload) * config.preload, slots, share
+
+
+def _depth_rows(node: Linear, config: Config) -> int:
+    """Scratchpad rows of a column group at whole depth, its scales among them."""
+    group = node.group and max(node.group, config.dim)
+    return WeightFormat(bits=node.bits, group=group).rows(config, ceil_div(node.depth, config.dim))
 
 
 def _whole(node: Attention, config: Config, rows: int, context: int, pool: int) -> Iterator[WholeMapping]:

@@ -8,7 +8,7 @@ often weights stream; two blocks in a turn let the norm of one hide behind the p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -67,7 +67,8 @@ def check_sequence(graph: Graph, config: Config, sequence: int) -> None:
         raise CompileError(f"rows of a sequence must be from 1 to {most}, not {sequence}: use a shorter one")
 
 
-def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterator[SequenceMapping]:
+def attention_mappings(node: Attention, config: Config, sequence: int,
+                       standard: bool = False) -> Iterator[SequenceMapping]:
     """Blocks of queries whose scores take a quarter of the accumulator, two in flight, heads loaded ahead.
 
     Raises:
@@ -76,8 +77,11 @@ def attention_mappings(node: Attention, config: Config, sequence: int) -> Iterat
     if node.heads != node.kv_heads:
         raise CompileError(f"{node.name} must have as many KV heads as heads = {node.heads} in an encoder, not "
                            f"{node.kv_heads}")
+    if node.block and (standard or node.block % config.dim or node.block & (node.block - 1)):
+        raise CompileError(f"online attention must have a block that is a power of two and a multiple of {config.dim}, "
+                           f"and no standard way, not {node.block}")
     for values in product(*attention_axes(node, config, sequence).values()):
-        yield attention_mapping(sequence, *values)
+        yield replace(attention_mapping(sequence, *values), standard=standard)
 
 
 def attention_axes(node: Attention, config: Config, sequence: int) -> dict[str, tuple[int, ...]]:
@@ -87,7 +91,7 @@ def attention_axes(node: Attention, config: Config, sequence: int) -> dict[str, 
         CompileError: not even one row of scores fits.
     """
     flight = min(2, config.stat_contexts)
-    wide = max(ceil_div(sequence, config.dim), ceil_div(node.head_dim, config.dim))
+    wide = max(ceil_div(min(node.block or sequence, sequence), config.dim), ceil_div(node.head_dim, config.dim))
     most = min(config.acc_rows // QUARTERS // wide, config.stat_rows, MOST_TURN // flight)
     if not most:
         raise CompileError(f"a row of scores must fit {config.acc_rows // QUARTERS} accumulator rows, not {wide}: use "

@@ -2,9 +2,9 @@
 
 The loop visits only cycles in which dispatch or issue may change. Each visit first brings time-stamped
 state (finishes, releases) up to cycle ``t``, then takes every decision from it, then applies them: the
-same two-phase rule as the RTL. A visit that changed something is followed by ``t + 1``; otherwise the
-next one is the earliest time stamp ahead. Bursts in between are served by :mod:`gemmule.sim.timing.move`. Visiting a
-cycle too many is harmless.
+same two-phase rule as the RTL. The next visit is in the first cycle in which a decision may differ, or what a unit's
+cycles are counted as: the next one, or the earliest time stamp ahead that somebody waits for. Bursts in between are
+served by :mod:`gemmule.sim.timing.move`. Visiting a cycle too many is harmless.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _simulate(  # type: ignore[no-untyped-def]
     last = 0  # last cycle in which a control command left
 
     while True:
-        complete = expire(k, mover, resolved, order, finish, t)
+        complete = expire(k, mover, order, finish, t)
         if good < count and sent == good < f.taken and not fault_seen and ready[sent] <= t:
             fault_seen = t
         if complete and (fault_seen or (sent == good == count and f.dropping == 0)):
@@ -78,27 +78,39 @@ def _simulate(  # type: ignore[no-untyped-def]
             push = u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
 
         # updates
+        changed = False
         if push or t >= wake:
             changed, ahead = step_front(
                 p, f, dram, t, program, table, stream, ready, f.taken - sent < p.resolve or push)
             if ahead:
                 mover.load_next = max(mover.load_next, t + 1)
-            wake = t + 1 if changed else next_front(p, f, t)
+            wake = next_front(p, f, t, program, changed, f.taken - sent - push < p.resolve)
+        soon = False  # a unit's cycles have another cause from the next cycle on
         if push:
-            if resolved[sent, _UNIT] == CONTROL_UNIT:
+            u = resolved[sent, _UNIT]
+            if u == CONTROL_UNIT:
                 last = t
             else:
-                k.pushed[resolved[sent, _UNIT]] += 1
+                soon = k.finished[u] == k.pushed[u]
+                k.pushed[u] += 1
             sent += 1
         if chosen >= 0:
             issue_command(p, k, mover, chosen, t, table, stream, resolved, order, indices, starts, issue, finish)
 
         # next cycle in which dispatch or issue may change; bursts until then
+        if sent < f.taken and ready[sent] <= t:  # else its queue is full, until a command of it is issued
+            if sent == good:
+                soon = soon or not fault_seen
+            else:
+                u = resolved[sent, _UNIT]
+                soon = soon or u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
         after = t + 1
-        if chosen < 0 and not push and wake > after:
-            after = min(next_stamp(k, mover, order, finish, t), wake)
+        if not soon:
+            after = min(next_stamp(k, mover, order, target, alone, finish, t, push or chosen >= 0), wake)
             if sent < f.taken and ready[sent] > t:
                 after = min(after, ready[sent])
+            if after >= FOREVER and (push or changed):
+                after = t + 1  # that may have been the last of all
         after = advance(p, mover, dram, indices, finish, after)
         if after >= FOREVER or after <= t:
             return -1, 0, -1  # no progress: an error of this file

@@ -150,8 +150,13 @@ def step_front(p, f, dram, t, program, table, stream, ready, room):  # type: ign
 
 
 @borrowing
-def next_front(p, f, t):  # type: ignore[no-untyped-def]
-    """The first cycle after ``t`` in which :func:`step_front` may do something of itself."""
+def next_front(p, f, t, program, changed, room):  # type: ignore[no-untyped-def]
+    """The first cycle after ``t`` in which :func:`step_front` may do something of itself.
+
+    ``changed``: it did something in ``t``; ``room``: there is a free stage from now on.
+    """
+    if changed and (room or f.dropping > 0 or _fetch_ready(p, f, program) > 0):
+        return t + 1
     after = FOREVER
     if t < p.fetch_start:
         after = p.fetch_start

@@ -27,7 +27,8 @@ ISSUE = np.dtype([
     ("first", np.int64, UNITS + 1), *((name, np.int64, UNITS) for name in ("pushed", "issued", "finished")),
     ("limit", np.int64, UNITS),  # commands in flight
     ("status", np.int64, UNITS),  # cause of the unit's cycles from this visit on
-    ("held", np.int64, _STREAMS),  # ports by stream
+    ("held", np.int64, _STREAMS),  # ports by stream; of load.w, matrix.A, .B, .C too many while `stale`
+    ("stale", np.int64),
     ("preload_free", np.int64), ("stream_free", np.int64),
     # matrix commands that hold ports of A and of B: from these positions on, to these cycles
     ("a_done", np.int64), ("b_done", np.int64), ("a_end", np.int64, _RING + 1), ("b_end", np.int64, _RING + 1),
@@ -55,7 +56,7 @@ def _union(resolved, order, begin, end, claim):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def expire(k, s, resolved, order, finish, t):  # type: ignore[no-untyped-def]
+def expire(k, s, order, finish, t):  # type: ignore[no-untyped-def]
     """Pass the time stamps before cycle ``t``; True when every command has visibly finished."""
     complete = True
     for u in range(UNITS):
@@ -64,10 +65,8 @@ def expire(k, s, resolved, order, finish, t):  # type: ignore[no-untyped-def]
             done += 1
         if done > k.finished[u]:
             k.finished[u] = done
-            if u == LOAD:
-                k.held[0] = _union(resolved, order, done, k.issued[u], 0)
-            elif u == MATRIX:
-                k.held[4] = _union(resolved, order, done, k.issued[u], 2)
+            if u == LOAD or u == MATRIX:
+                k.stale = 1
             elif u == VECTOR:
                 k.held[_STREAM[VECTOR]:_VECTOR_W + 1] = 0
             elif u == SELECT:
@@ -77,14 +76,25 @@ def expire(k, s, resolved, order, finish, t):  # type: ignore[no-untyped-def]
     if k.a_done < last and k.a_end[k.a_done & _RING] <= t:
         while k.a_done < last and k.a_end[k.a_done & _RING] <= t:
             k.a_done += 1
-        k.held[2] = _union(resolved, order, k.a_done, last, 0)
+        k.stale = 1
     if k.b_done < last and k.b_end[k.b_done & _RING] <= t:
         while k.b_done < last and k.b_end[k.b_done & _RING] <= t:
             k.b_done += 1
-        k.held[3] = _union(resolved, order, k.b_done, last, 1)
+        k.stale = 1
     if t >= s.reader_idle:
         k.held[1] = 0
     return complete
+
+
+@borrowing
+def _refresh(k, resolved, order):  # type: ignore[no-untyped-def]
+    """What streams with several commands in flight hold: found out when somebody asks, which is less often."""
+    k.held[0] = _union(resolved, order, k.finished[LOAD], k.issued[LOAD], 0)
+    last = k.issued[MATRIX]
+    k.held[2] = _union(resolved, order, k.a_done, last, 0)
+    k.held[3] = _union(resolved, order, k.b_done, last, 1)
+    k.held[4] = _union(resolved, order, k.finished[MATRIX], last, 2)
+    k.stale = 0
 
 
 @borrowing
@@ -126,9 +136,12 @@ def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-
             continue
         if not flying:
             k.status[u] = PORTS
-        if chosen < 0 and _ports_free(k, resolved[c], _STREAM[u]):
-            chosen = u
-            k.status[u] = BUSY
+        if chosen < 0:
+            if k.stale:
+                _refresh(k, resolved, order)
+            if _ports_free(k, resolved[c], _STREAM[u]):
+                chosen = u
+                k.status[u] = BUSY
     return chosen
 
 
@@ -162,8 +175,17 @@ def issue_command(p, k, s, u, t, table, stream, resolved, order, indices, starts
 
 
 @borrowing
-def next_stamp(k, s, order, finish, t):  # type: ignore[no-untyped-def]
-    """The first cycle after ``t`` in which a stamp passes that :func:`expire` or :func:`choose` looks at."""
+def _passed(order, finish, begin, end):  # type: ignore[no-untyped-def]
+    """The first cycle in which the commands begin .. end - 1 of a unit have visibly finished."""
+    last = 0
+    for i in range(begin, end):
+        last = max(last, finish[order[i]])
+    return last + 1
+
+
+@borrowing
+def _release(k, s, order, finish, t):  # type: ignore[no-untyped-def]
+    """The first cycle after ``t`` in which a port may be given back."""
     after = FOREVER
     for u in range(UNITS):
         if k.finished[u] < k.issued[u]:
@@ -172,8 +194,48 @@ def next_stamp(k, s, order, finish, t):  # type: ignore[no-untyped-def]
         after = min(after, k.a_end[k.a_done & _RING])
     if k.b_done < k.issued[MATRIX]:
         after = min(after, k.b_end[k.b_done & _RING])
-    if k.preload_free - 1 > t:
-        after = min(after, k.preload_free - 1)
     if s.reader_idle > t:
         after = min(after, s.reader_idle)
+    return after
+
+
+@borrowing
+def next_stamp(k, s, order, target, alone, finish, t, busy):  # type: ignore[no-untyped-def]
+    """The first cycle after ``t`` in which a head may issue, or the cause of a unit's cycles differs, all else equal.
+
+    A head waits for the latest of what it needs; stamps before that change nothing that anybody looks at. What is not
+    known yet (finishes of loads, of stores) comes as an event of the mover, which ends the wait early.
+    """
+    after, ports = FOREVER, False
+    for u in range(UNITS):
+        begin, end = k.finished[u], k.issued[u]
+        idle = 0
+        if begin < end:
+            idle = _passed(order, finish, begin, end)
+            after = min(after, idle)
+        if end == k.pushed[u]:
+            continue
+        c = order[end]
+        wait = 0
+        if begin < end:
+            if alone[c]:
+                wait = idle
+            elif end - begin >= k.limit[u]:
+                wait = _passed(order, finish, begin, end - k.limit[u] + 1)
+            if u == MATRIX:
+                wait = max(wait, k.preload_free - 1)
+            elif u == LOAD and s.load_command >= 0:
+                wait = FOREVER
+            elif u == STORE:
+                wait = max(wait, s.reader_idle)
+        for v in range(UNITS):
+            if k.finished[v] < target[c, v]:
+                known = target[c, v] <= k.issued[v]
+                wait = max(wait, _passed(order, finish, k.finished[v], target[c, v]) if known else FOREVER)
+        if wait > t:
+            after = min(after, wait)
+        else:
+            ports = True
+    if ports:
+        return t + 1 if busy else min(after, _release(k, s, order, finish, t))
     return after

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BITS, PRESETS, SEED, SIZE, check_choice
+from gemmule.sw.limits import ATTENTION, BITS, PRESETS, SEED, SIZE, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from gemmule.config import Config
     from gemmule.sw.reports.trace import Timeline
 
-__all__ = ["ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "TraceOption", "WeightsOption",
-           "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace"]
+__all__ = [
+    "AttentionOption", "ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "SoftmaxOption",
+    "TraceOption", "WeightsOption", "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
+]
 
 STDOUT = Path("-")
 
@@ -47,6 +49,12 @@ SeedOption = Annotated[int, typer.Option(
 TraceOption = Annotated[Path | None, typer.Option(
     "--trace", metavar="FILE", show_default=False,
     help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
+AttentionOption = Annotated[str, choice(
+    "--attention", ATTENTION, "exact, scores and probabilities on the device; of encoders also standard, the same "
+    "numbers through DRAM, and online, by blocks of keys with a running maximum.")]
+SoftmaxOption = Annotated[str, choice(
+    "--softmax", SOFTMAX, "The exponential: the device's own, or Softermax's or I-BERT's for comparison (devices with "
+    "comparison_modes).")]
 WeightsOption = Annotated[str | None, typer.Option(
     "--weights", metavar="|".join(BITS), show_default=False, autocompletion=lambda: list(BITS),
     callback=lambda value: value if value is None else check_choice("--weights", value, BITS),
@@ -106,13 +114,18 @@ def _check_json(path: Path | None) -> Path | None:
     return path
 
 
+OPENED = {"--html": "page with figures, for a browser:", "--trace": "trace, for https://ui.perfetto.dev:"}
+"""What people open themselves."""
+
+
 def write_file(path: Path, content: bytes | str, option: str) -> None:
-    """Write it whole or not at all; folders that were made for it go again if it fails.
+    """Write it whole or not at all; folders that were made for it go again if it fails. Pages and traces are told of.
 
     Raises:
         InputError: the file cannot be written; ``option`` is named.
     """
     from gemmule.io.files import write_atomically
+    from gemmule.io.progress import say
 
     made = [folder for folder in path.resolve().parents if not folder.exists()]
     try:
@@ -122,6 +135,8 @@ def write_file(path: Path, content: bytes | str, option: str) -> None:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+    if option in OPENED:
+        say(f"{OPENED[option]} {path}")
 
 
 def write_trace(path: Path | None, timeline: Timeline | None, config: Config) -> None:

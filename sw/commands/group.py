@@ -21,6 +21,7 @@ COMMANDS = {
     "compile": "Compile an imported model; say what every pass made.",
     "run": "Run a workload on the device.",
     "sweep": "Run workloads on many configurations; keep every point.",
+    "study": "Make a published table or figure again on this device.",
     "info": "Show a device's sizes and bandwidths, and what fits.",
     "cosim": "Run one program on RTL and model; compare everything.",
     "fuzz": "Compare RTL and model on random programs.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import JsonOption, Output, SeedOption, choice, write_file
+from gemmule.sw.commands.common import JsonOption, Output, SeedOption, SoftmaxOption, choice, write_file
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BITS, METHODS_OF_ROUNDING
 
@@ -45,6 +45,10 @@ def import_(
     )] = "second-order",
     smooth: Annotated[bool, typer.Option(
         "--smooth/--no-smooth", help="Even out the ranges of linears' inputs and weights (SmoothQuant).")] = True,
+    attention: Annotated[str, choice(
+        "--attention", ("exact", "online"), "Of encoders also online, by blocks of keys with a running maximum.",
+    )] = "exact",
+    softmax: SoftmaxOption = "exact",
     window: Annotated[int, typer.Option("--window", metavar="N", help="Tokens of a window, 2 to 4,096.")] = 256,
     seed: SeedOption = 0,
     json: JsonOption = None,
@@ -73,9 +77,10 @@ def import_(
     from gemmule.compiler.quantize.accuracy import cosines, measure_errors, perplexity
     from gemmule.compiler.quantize.network import Options, quantize_network
     from gemmule.io.progress import say, stderr
+    from gemmule.sw.choices import choose
     from gemmule.sw.tokens import load_tokenizer, sentence_windows, token_windows
 
-    network = load_network(directory)
+    network = choose(load_network(directory), attention, softmax)
     cut_up = sentence_windows if network.graph.encoder else token_windows
     tokenizer, source = load_tokenizer(directory, network.graph.vocab)
     ends = end_tokens(directory, network.graph.vocab)
@@ -113,7 +118,8 @@ def import_(
     say(f"wrote {out_file} ({len(content):,} bytes)")
     record = _record(quantized, errors, used, measured) | whole | {
         "directory": str(directory), "out": str(out_file), "bytes": len(content), "bits": bits,
-        "group": options.group, "method": method, "smooth": smooth, "seed": seed}
+        "group": options.group, "method": method, "smooth": smooth, "attention": attention, "softmax": softmax,
+        "seed": seed}
     _print(out, record)
     out.write("import", None, record)
 

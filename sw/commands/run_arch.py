@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, conditions, read_config
+from gemmule.sw.commands.common import (
+    AttentionOption,
+    ConfigOption,
+    JsonOption,
+    Output,
+    SoftmaxOption,
+    choice,
+    conditions,
+    read_config,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ARCHITECTURES, BITS, LAYER_SEARCHES, PHASES, SWEPT, check_choice
 
@@ -41,12 +50,17 @@ def arch(
     bits: Annotated[str, choice("--bits", BITS, "Weights of the layers: int8, or int4 by groups.")] = "int8",
     head_bits: Annotated[str, choice(
         "--head-bits", BITS, "Weights of the logits, which `gemmule import` keeps at int8.")] = "int8",
+    group: Annotated[int, typer.Option(
+        "--group", metavar="N",
+        help="Rows of depth that share an int4 scale, a power of two; 0: 32, or the mesh's where it has more.")] = 0,
     context: Annotated[int, typer.Option(
         "--context", metavar="N",
         help="Most positions that the program takes; 0: all that the network sees, of prefill its tokens.")] = 0,
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
+    attention: AttentionOption = "exact",
+    softmax: SoftmaxOption = "exact",
     search: Annotated[str, choice(
         "--search", LAYER_SEARCHES,
         "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
@@ -87,8 +101,8 @@ def arch(
     from gemmule.sw.figures import check_figure, operators_figure, sweep_figure
 
     found = architecture(name)
-    work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, context=context,
-                effort=effort, search=search)
+    work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, group=group,
+                context=context, effort=effort, search=search, attention=attention, softmax=softmax)
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):

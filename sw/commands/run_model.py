@@ -20,7 +20,7 @@ from gemmule.sw.commands.common import (
     write_trace,
 )
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BACKENDS, PHASES
+from gemmule.sw.limits import ATTENTION, BACKENDS, PHASES, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from gemmule.compiler.encoder_program import EncoderProgram
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from gemmule.sw.passes import EncoderPasses, Passes
 
 __all__ = ["model"]
+
+
+
+def _instead(option: str, known: tuple[str, ...], text: str) -> Any:
+    """An option that changes what the file says."""
+    return typer.Option(
+        option, help=text, metavar="|".join(known), show_default=False, autocompletion=lambda: list(known),
+        callback=lambda value: value and check_choice(option, value, known))
+
 
 MODEL_PHASES = ("auto", *PHASES, "encode")
 
@@ -44,6 +53,11 @@ def model(
         "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
     rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
     batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
+    attention: Annotated[str | None, _instead(
+        "--attention", ATTENTION, "Another attention than the file's: exact, and of encoders standard (the same "
+        "numbers through DRAM) or online (by blocks of keys).")] = None,
+    softmax: Annotated[str | None, _instead(
+        "--softmax", SOFTMAX, "Another exponential than the file's (docs/studies.md).")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -74,11 +88,13 @@ def model(
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
+    from gemmule.sw.choices import attention_of, choose, softmax_name
     from gemmule.sw.passes import EncoderPasses, Passes
     from gemmule.sw.reports.trace import timeline_of
 
     loaded = load_model(file)
-    network = loaded.network
+    network, standard = choose(loaded.network, attention, softmax), attention == "standard"
+    name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax}"
     phase = _phase(phase, network.graph.encoder, str(file))
     most = network.graph.whole_positions
     if phase == "encode":
@@ -93,7 +109,7 @@ def model(
     passes: Passes | EncoderPasses
     if phase == "encode":
         with stderr.status("compiling"):
-            program = compile_encoder_kept(network, loaded.sha256, device, sequence=seq)
+            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
         with (stderr.status(f"running on {backend}"),
@@ -102,7 +118,7 @@ def model(
         passes = encoded
     else:
         with stderr.status("compiling"):
-            program = compile_kept(network, loaded.sha256, device, batch=batch, effort=effort,
+            program = compile_kept(network, name, device, batch=batch, effort=effort,
                                    rows=min(rows, seq) if phase == "prefill" else rows)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
@@ -118,7 +134,8 @@ def model(
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
     record = passes.record() | {
-        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend, "seed": seed,
+        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
+        "attention": attention_of(network, standard), "softmax": softmax_name(network), "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")

@@ -50,7 +50,7 @@ all stored tensors.
   makes 0.1 % of the cycles.
 - Tokens are random; what they are decides the addresses of the embeddings' rows only.
 - Weights are int8, or int4 by groups of 32 rows of depth, or of as many as the mesh has where it
-  has more. `--bits int4` leaves the logits' weights at int8, as `gemmule import` does; `--head-bits`
+  has more, or by `--group`. `--bits int4` leaves the logits' weights at int8, as `gemmule import` does; `--head-bits`
   sets them.
 - Answers are greedy tokens, of every row in decode and of the last one in prefill; of an encoder its
   hidden rows (BERT without its pooler).
@@ -74,9 +74,15 @@ a cycle, 36 address bits.
 
 Published rates of Llama-2-7B, scaled to 64 GB/s: {published}.
 
-int4 takes {r128:.3f} of int8's cycles on GPT-2 behind 128 positions and {r512:.3f} behind 512: keys
-and values stay int8, and so many more bytes are theirs.
+int4 by groups of 32 takes {r32[0]:.3f} of int8's cycles on GPT-2 behind 128 positions and
+{r32[1]:.3f} behind 512: keys and values stay int8, and so many more bytes are theirs; a scale of a
+byte for each column and group is another 6 % of the weights. By groups of 128 (`--group 128`, as
+GPTQ has them) it takes {r128[0]:.3f} and {r128[1]:.3f}.
 """
+
+
+def _weights(run: dict[str, Any]) -> str:
+    return run["bits"] + (f" by {run['group']}" if run["group"] else "")
 
 
 def _row(found: Architecture) -> tuple[Any, ...]:
@@ -90,7 +96,7 @@ def architectures_page() -> str:
     outputs = json.loads(OUTPUTS.read_text(encoding="utf-8"))
     record = json.loads(RESULTS.read_text(encoding="utf-8"))
     first, sweep = (f"```\n$ {line}\n{outputs[line]}\n```" for line in (FIRST, SWEEP))
-    runs = [(run["architecture"], run["config"], run["bits"], run["seq"], f"{run['cycles']:,}",
+    runs = [(run["architecture"], run["config"], _weights(run), run["seq"], f"{run['cycles']:,}",
              f"{run['roofline_fraction']:.1%}", f"{run['tokens_per_second']:.3g}", f"{run['simulation_seconds']:.2g}",
              f"{run['memory_mib']:,}") for run in record["runs"]]
     return wrapped(PAGE.format(
@@ -98,4 +104,4 @@ def architectures_page() -> str:
         runs=table(RUNS, runs), repeats=record["repeats"],
         published=", ".join(f"{rate:.1f} tokens a second ({what})" for what, rate in
                             record["published_tokens_per_second"].items()),
-        r128=record["int4_over_int8"]["128"], r512=record["int4_over_int8"]["512"]))
+        **{f"r{group}": list(ratios.values()) for group, ratios in record["int4_over_int8"].items()}))

@@ -12,15 +12,24 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.records.decoding import Bench, Generate
 from gemmule.sw.records.record import Record
 from gemmule.sw.records.tools import CacheClear, CacheShow, Cosim, Disasm, Fuzz, Mutate, Synth, Verilog
-from gemmule.sw.records.workloads import CompileModel, Import, Info, RunArch, RunGemm, RunModel, SweepOutput
+from gemmule.sw.records.workloads import (
+    CompileModel,
+    Import,
+    Info,
+    RunArch,
+    RunGemm,
+    RunModel,
+    StudyOutput,
+    SweepOutput,
+)
 
 __all__ = ["RECORDS", "Record", "check", "complete"]
 
 RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "bench": Bench, "import": Import, "compile": CompileModel, "run-gemm": RunGemm,
-    "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "info": Info, "cosim": Cosim, "fuzz": Fuzz,
-    "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm, "cache-show": CacheShow,
-    "cache-clear": CacheClear,
+    "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput, "info": Info,
+    "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
+    "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """By command; a change of a field's name or meaning is a new version of the schema."""
 VERSION = 1

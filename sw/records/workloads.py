@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from gemmule.sw.records.record import Record
 
-__all__ = ["CompileModel", "Import", "Info", "RunArch", "RunGemm", "RunModel", "SweepOutput"]
+__all__ = ["CompileModel", "Import", "Info", "RunArch", "RunGemm", "RunModel", "StudyOutput", "SweepOutput"]
 
 
 class SearchOfProduct(BaseModel):
@@ -75,6 +75,9 @@ class RunModel(Record):
     seq: int = Field(description="cached positions of decode, tokens of prefill or encode")
     rows: int = Field(description="new rows of a pass, of each sequence")
     batch: int = Field(description="sequences of a pass")
+    attention: Literal["exact", "standard", "online"] = Field(
+        description="standard: scores and probabilities through DRAM; online: by blocks of keys")
+    softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     backend: Literal["model", "rtl"]
     seed: int
     passes: int
@@ -159,6 +162,9 @@ class RunArch(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     context: int = Field(description="most positions that the program takes")
     effort: int
+    attention: Literal["exact", "standard", "online"] = Field(
+        description="standard: scores and probabilities through DRAM; online: by blocks of keys")
+    softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     search: LayerSearch | None = Field(description="with --search")
     passes: int
     commands: int = Field(description="that ran")
@@ -220,6 +226,25 @@ class SweepOutput(Record):
     evaluated: int = Field(description="of them by this command; the others were there")
     rows: list[SweepRow]
     differing: list[dict[str, Any]] | None = Field(description="with --compare: points whose cycles or errors differ")
+
+
+class StudyRow(BaseModel):
+    """One figure of a study."""
+
+    setting: str
+    published: float | None = Field(description="null where nobody told it")
+    here: float = Field(description="on this device")
+    unit: str = Field(description="of both: cycles, bytes, times, share ..")
+    why: str = Field(description="what is compared, and what makes the difference")
+
+
+class StudyOutput(Record):
+    """`gemmule study`: a published table or figure again."""
+
+    study: str
+    title: str
+    source: str = Field(description="where it is published")
+    rows: list[StudyRow]
 
 
 class MemoryOfDevice(BaseModel):
@@ -290,6 +315,8 @@ class Import(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     method: Literal["nearest", "second-order"]
     smooth: bool
+    attention: Literal["exact", "online"]
+    softmax: Literal["exact", "softermax", "ibert"]
     seed: int
     window: int = Field(description="tokens of a window")
     calibration_windows: int

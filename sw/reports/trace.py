@@ -44,6 +44,21 @@ class StepRecord:
 
 
 Timeline = list[LaunchRecord | StepRecord]
+MODELS = {"target": "verify", "draft": "draft"}
+"""What a pass with answers is for, by model."""
+
+
+def phase(record: LaunchRecord) -> str:
+    """What a launch is for: ``verify``, ``draft``, ``prefill``, ``commit``; a program of its own: its name.
+
+    Without answers the head is not part of a program; rows of a cache are moved without the mesh.
+    """
+    if record.model not in MODELS:
+        return record.model
+    if not any(command.unit is Unit.MATRIX for command in record.commands):
+        return "commit"
+    last = int(record.result.places.max()) + 1
+    return "prefill" if last < len(record.commands) else MODELS[record.model]
 
 
 def timeline_of(name: str, results: Sequence[Result], commands: Sequence[Command], config: Config) -> Timeline:
@@ -70,17 +85,18 @@ def _heads() -> Iterator[dict[str, Any]]:
 
 
 def _launch(record: LaunchRecord, config: Config, clock: int) -> Iterator[dict[str, Any]]:
-    result, begin = record.result, record.start + config.host.launch_cycles
+    result, begin, purpose = record.result, record.start + config.host.launch_cycles, phase(record)
+    name = record.model if purpose == record.model else f"{purpose} ({record.model})"
 
     def piece(process: int, thread: int, name: str, start: int, cycles: int, **more: Any) -> dict[str, Any]:
         return {"ph": "X", "pid": process, "tid": thread, "name": name, "ts": start / clock, "dur": cycles / clock,
                 "args": {"start_cycle": start, "cycles": cycles, **more}}
 
-    yield piece(DECODING, HOST, f"launch {record.model}", record.start, config.host.launch_cycles)
+    yield piece(DECODING, HOST, f"launch {name}", record.start, config.host.launch_cycles)
     moved = sum(result.dram_bytes.values())
     busy = moved // config.bus_bytes * config.dram.beat_cycles / max(1, result.cycles)
-    yield piece(DECODING, LAUNCHES, record.model, begin, int(result.cycles), dram_bytes=dict(result.dram_bytes),
-                dram_bus_busy=round(busy, 4))
+    yield piece(DECODING, LAUNCHES, name, begin, int(result.cycles), model=record.model,
+                dram_bytes=dict(result.dram_bytes), dram_bus_busy=round(busy, 4))
     for at, share in ((begin, busy), (begin + int(result.cycles), 0.0)):
         yield {"ph": "C", "pid": DEVICE, "name": "DRAM bus busy, mean of a launch", "ts": at / clock,
                "args": {"percent": round(100 * share, 2)}}

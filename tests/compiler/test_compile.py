@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Rows
+from gemmule.compiler.ir import Rows, Softmax
 from gemmule.config import load_config
 from gemmule.isa import CONTROL
 from gemmule.sim.rtl.device import RtlDevice
@@ -61,6 +61,16 @@ def test_equals_interpreter(preset: str, name: str) -> None:
     program = compile_network(network, config, rows=rows)
     print(f"seed {SEED}, {len(program.commands)} commands")
     _walk(Bench(program, network), rows, sizes.positions, SEED)
+
+
+@pytest.mark.parametrize("softmax", Softmax)
+def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
+    name = next(iter(CASES))
+    network = random_network(replace(CASES[name], layers=1), SEED).with_softmax(softmax)
+    config = load_config("base")
+    _walk(Bench(compile_network(network, config, rows=2), network), 2, 24, SEED)
+    with pytest.raises(CompileError, match=f"softmax {softmax} needs a device with comparison_modes, not edge"):
+        compile_network(network, load_config("edge"), rows=2)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,7 +8,7 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_program import EncoderProgram
-from gemmule.compiler.ir import Rows
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, Softmax
 from gemmule.compiler.program import NO_DRAM
 from gemmule.config import Config, load_config
 from gemmule.isa import COp, Unit
@@ -42,6 +42,61 @@ def test_every_length_equals_the_interpreter(config: Config, sizes: EncoderSizes
     bench = EncoderBench(compile_encoder(network, config, sequence=max(lengths), base_address=1024), network)
     cycles = [bench.run(random_rows(network, length)) for length in lengths]
     assert cycles == sorted(cycles)
+
+
+@pytest.mark.parametrize(("softmax", "standard"), [
+    (None, True), (Softmax.IBERT, False), (Softmax.SOFTERMAX, True)])
+def test_other_softmaxes_and_the_standard_way(softmax: Softmax | None, standard: bool) -> None:
+    """Through DRAM the same numbers, in more cycles; another exponential gives others in as many."""
+    plain = random_encoder(EncoderSizes(labels=3), 1)
+    network, rows = plain.with_softmax(softmax), random_rows(plain, 21)
+    bench = EncoderBench(compile_encoder(network, TINY, sequence=33, standard=standard), network)
+    cycles = [bench.run(random_rows(network, length)) for length in (1, 5, 21, 33)]
+    before = EncoderBench(compile_encoder(plain, TINY, sequence=33), plain)
+    assert (before.run(rows) < cycles[2]) if standard else (before.run(rows) == cycles[2])
+    same = np.array_equal(*(IntegerInterpreter(one).forward(rows, Cache(one.graph)) for one in (plain, network)))
+    assert same == (softmax is None)
+
+
+@pytest.mark.parametrize(("config", "sizes", "block", "lengths"), [
+    (TINY, EncoderSizes(labels=3), 8, (1, 8, 9, 16, 17, 40)),
+    (_changed("tiny", stat_contexts=1), EncoderSizes(layers=1), 4, (2, 4, 5, 13)),
+    (BASE, EncoderSizes(hidden=48, heads=2, inner=100, positions=150), 32, (1, 33, 64, 65, 150)),
+])
+def test_online_attention_equals_the_interpreter(config: Config, sizes: EncoderSizes, block: int,
+                                                 lengths: tuple[int, ...]) -> None:
+    """Blocks of keys whole, begun and missing, also with Softermax's exponential; not the exact way's numbers."""
+    plain = random_encoder(sizes, 1)
+    for softmax in (None, Softmax.SOFTERMAX):
+        network = plain.with_softmax(softmax, block)
+        bench = EncoderBench(compile_encoder(network, config, sequence=max(lengths)), network)
+        for length in lengths:
+            bench.run(random_rows(network, length))
+    rows = random_rows(plain, max(lengths))
+    assert not np.array_equal(*(IntegerInterpreter(one).forward(rows, Cache(one.graph))
+                                for one in (plain, plain.with_softmax(None, block))))
+
+
+@pytest.mark.parametrize(("block", "standard"), [(6, False), (2, False), (8, True)])
+def test_refuses_blocks(block: int, standard: bool) -> None:
+    network = random_encoder(EncoderSizes(), 1).with_softmax(None, block)
+    with pytest.raises(CompileError, match=f"a power of two and a multiple of 4, and no standard way, not {block}"):
+        compile_encoder(network, TINY, sequence=9, standard=standard)
+
+
+def test_the_standard_way_moves_what_it_says() -> None:
+    """Scores and probabilities once out and once back, as whole column groups, beside what the device's way moves."""
+    network = random_encoder(EncoderSizes(layers=1), 1)
+    out, back = np.array([
+        [_timed(compile_encoder(network, TINY, sequence=20, standard=standard), 20).dram_bytes[kind]
+         for kind in ("store", "load")] for standard in (True, False)])[[0, 1]]
+    assert (out - back).tolist() == [3 * 20 * 20 * 5] * 2  # heads, rows, columns, four bytes and one
+
+
+def test_a_device_without_other_exponentials_refuses_them() -> None:
+    network = random_encoder(EncoderSizes(), 1).with_softmax(Softmax.IBERT)
+    with pytest.raises(CompileError, match="softmax ibert needs a device with comparison_modes, not edge: use exact"):
+        compile_encoder(network, EDGE, sequence=4)
 
 
 @pytest.mark.rtl

@@ -47,6 +47,17 @@ def test_a_sequence(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert operators["attention"]["weight_bytes"] == 0
 
 
+def test_attention_and_softmax(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = file.parent / "numbers.json"
+    for attention, softmax in (
+            ("standard", "exact"), ("standard", "ibert"), ("exact", "softermax"), ("online", "exact")):
+        assert run(monkeypatch, "run", "model", str(file), "--seq", "9", "--config", "tiny", "--json", str(numbers),
+                   "--attention", attention, "--softmax", softmax) == 0
+        record = json.loads(numbers.read_text())
+        assert (record["attention"], record["softmax"]) == (attention, softmax)
+        assert record["output_equals_interpreter"] is True
+
+
 def test_refusals(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     decoder = file.parent / "decoder.safetensors"
     save_model(decoder, random_network(Sizes(family="gpt2"), 1), MADE, None)

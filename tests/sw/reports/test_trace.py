@@ -47,13 +47,56 @@ def test_a_trace_is_the_run(traced: tuple[Generation, Timeline]) -> None:
         busy = sum(event["args"]["cycles"] for event in tracks[DEVICE, unit + 1])
         assert busy == run.ledger.units[unit.label]
     launches = tracks[DECODING, LAUNCHES]
-    assert {event["name"] for event in launches} == {"target", "draft"}
+    assert [event["name"] for event in launches][:5] == [
+        "prefill (target)", "prefill (draft)", "draft", "draft", "verify (target)"]
+    assert {event["name"] for event in launches} == {"prefill (target)", "prefill (draft)", "draft", "verify (target)"}
+    assert sum(event["name"] == "verify (target)" for event in launches) == len(run.steps)
+    assert sum(event["name"] == "draft" for event in launches) == run.drafted
+    for model in ("target", "draft"):
+        assert sum(event["args"]["cycles"] for event in launches if event["args"]["model"] == model
+                   ) == run.ledger.by_model[model]
     assert len(launches) == sum(run.ledger.launches.values())
     assert sum(event["args"]["cycles"] for event in launches) == run.ledger.device_cycles
     assert len(tracks[DECODING, HOST]) == len(launches) + len(run.steps)
     last = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
     assert last == pytest.approx(run.ledger.cycles / 1000)
     assert any("keys" in event["name"] for event in tracks[DEVICE, Unit.STORE + 1]), "commands have their notes"
+
+
+def test_what_the_trace_processor_needs(traced: tuple[Generation, Timeline]) -> None:
+    """Rules of Perfetto's importer of the JSON trace event format: what breaks one is dropped there without a word.
+
+    https://perfetto.dev/docs/getting-started/other-formats: complete events with numbers for time and duration in
+    microseconds, strictly nested within a track; metadata names processes and threads; counters have numbers alone.
+    """
+    content = json.loads(trace_bytes(traced[1], load_config("base"), compressed=False))
+    assert content["displayTimeUnit"] in ("ms", "ns")
+    kinds, tracks, named = set(), defaultdict(list), set()
+    for event in content["traceEvents"]:
+        kinds.add(event["ph"])
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["name"], str)
+        assert event["name"]
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert isinstance(event["args"]["name"], str)
+            named.add((event["pid"], event["tid"]))
+            continue
+        assert isinstance(event["ts"], int | float)
+        assert event["ts"] >= 0
+        if event["ph"] == "C":
+            assert all(isinstance(value, int | float) for value in event["args"].values())
+            continue
+        assert isinstance(event["tid"], int)
+        assert event["dur"] >= 0
+        # The importer takes times in whole nanoseconds.
+        tracks[event["pid"], event["tid"]].append((round(event["ts"] * 1000), round(event["dur"] * 1000)))
+    assert kinds == {"M", "X", "C"}
+    assert set(tracks) <= named
+    assert {(DEVICE, unit + 1) for unit in (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR)} <= set(tracks)
+    for pieces in tracks.values():
+        pieces.sort()
+        assert all(start + length <= after for (start, length), (after, _) in zip(pieces, pieces[1:]))
 
 
 def test_a_product_as_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""`gemmule study`: hosts, what is left to them, and the rows of each study."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.importers.architectures import Architecture, architecture
+from gemmule.compiler.quantize.accuracy import perplexity
+from gemmule.config import load_config
+from gemmule.sw.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
+from gemmule.sw.offload import offload
+from gemmule.sw.studies import STUDIES, study_of
+from gemmule.sw.studies.attention import attention_rows
+from gemmule.sw.studies.softmax import perplexities
+from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
+from gemmule.sw.study import Row
+from tests.compiler.integer_networks import Sizes, random_network
+
+from .test_cli import run
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = load_config("tiny")
+BERT = architecture("bert-base")
+
+
+def small_bert() -> Architecture:
+    """One layer, 64 columns, a head."""
+    found = BERT.resized("layers", 1).resized("hidden", 64)
+    return replace(found, config=found.config | {"vocab_size": 50})
+
+
+def test_every_study_is_one_file() -> None:
+    files = {path.stem for path in (ROOT / "sw" / "studies").glob("*.py")} - {"__init__"}
+    assert set(STUDIES) == files
+    for name in STUDIES:
+        assert load_config(study_of(name).config).name == study_of(name).config
+
+
+def test_a_host_is_bound_by_arithmetic_or_by_memory() -> None:
+    """By hand: 1,000 elements of 3 cycles; 64,000 bytes at 4 a cycle less refresh take longer."""
+    host = Host(name="h", source="", cycles=dict.fromkeys(KERNELS, 1.5))
+    few = Operator(name="o", elements=1000, kernels=("add", "quantise"), bytes=0)
+    assert host.spends(few, TINY) == 3000
+    assert host.spends(few, TINY, speed=4) == 750
+    rate = TINY.bus_bytes / TINY.dram.beat_cycles * (1 - TINY.dram.refresh_share)
+    many = replace(few, bytes=64000)
+    assert host.spends(many, TINY) == host.spends(many, TINY, speed=16) == pytest.approx(64000 / rate)
+
+
+def test_what_is_left_to_a_host() -> None:
+    """Counted by hand: one layer of 64 columns, 256 inner ones, one head, 8 tokens."""
+    left = offload(small_bert().graph(), TINY, 8)
+    assert left.launches == 6 + 2
+    assert left.macs == 8 * (4 * 64 * 64 + 2 * 64 * 256 + 2 * 8 * 64)
+    assert left.macs / TINY.dim ** 2 < left.product_cycles < 3 * left.macs / TINY.dim ** 2
+    assert {part.name: (part.elements, part.bytes) for part in left.operators} == {
+        "softmax": (64, 128), "GELU": (2048, 4096), "residual and LayerNorm": (1024, 10240),
+        "embedding and LayerNorm": (512, 6656)}
+    alone, both = (left.cycles(IN_ORDER, TINY, overlapped=overlapped) for overlapped in (False, True))
+    assert alone == pytest.approx(left.product_cycles + both)
+    assert left.cycles(IN_ORDER, TINY, speed=1e9, overlapped=True) == left.product_cycles
+
+
+def test_the_published_host_is_what_was_published() -> None:
+    """Beside the published products, 39.6 times the time with units, of which softmax has its share."""
+    left = offload(small_bert().graph(), TINY, 64)
+    host = published_host(left, TINY)
+    products = left.macs / TINY.dim ** 2 / 0.74
+    spent = {part.name: part.elements * sum(host.cycles[k] for k in part.kernels) for part in left.operators}
+    assert (products + sum(spent.values())) * 0.87 / products == pytest.approx(39.6)
+    softmax = left.operators[0].elements * host.cycles["softmax"]
+    assert softmax / (products + sum(spent.values())) == pytest.approx(0.19)
+
+
+def test_survey() -> None:
+    rows = {row.setting: row for row in survey_rows(small_bert(), TINY, 16)}
+    units, alone = rows["integer units, whole network"].here, rows["products alone"].here
+    left = offload(small_bert().graph(), TINY, 16)
+    assert alone == left.product_cycles
+    assert rows["speed-up over the in-order host"].here == pytest.approx(left.cycles(IN_ORDER, TINY) / units)
+    for host in ("published host", "in-order host", "vector host"):
+        speeds = [rows[f"{host}: speed-up, {speed} x its speed"].here for speed in SPEEDS]
+        assert speeds == sorted(speeds, reverse=True)
+        assert len([name for name in rows if name.startswith(f"{host}: speed-up, clocked")]) == len(CLOCKS)
+
+
+def test_hosts_are_what_was_measured() -> None:
+    measured = {row["kernel"]: row for row in json.loads((ROOT / "docs/results/host.json").read_text())["rows"]}
+    assert set(measured) == set(KERNELS)
+    for kernel, row in measured.items():
+        assert IN_ORDER.cycles[kernel] == row["rv64gc_instructions"]
+        assert VECTOR.cycles[kernel] == row["cycles_here"]
+
+
+def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = study_of("survey")
+    made = [Row(setting="a", published=None, here=2.0, unit="times", why="b")]
+    monkeypatch.setattr("gemmule.sw.studies.study_of", lambda name: replace(study, run=lambda config: made))
+    assert run(monkeypatch, "study", "survey", "--config", "tiny", "--json", str(tmp_path / "f.json")) == 0
+    record = json.loads((tmp_path / "f.json").read_text())
+    assert (record["study"], record["config"]) == ("survey", "tiny")
+    assert record["rows"] == [{"setting": "a", "published": None, "here": 2.0, "unit": "times", "why": "b"}]
+    assert run(monkeypatch, "study", "poem") == 2
+    assert "NAME must be one of" in capsys.readouterr().err
+
+
+def test_the_committed_survey_keeps_its_bar() -> None:
+    rows = {row["setting"]: row for row in json.loads((ROOT / "docs/results/study_survey.json").read_text())["rows"]}
+    assert rows["speed-up over the published host"]["here"] >= 60
+
+
+def test_attention() -> None:
+    """The standard way costs cycles and ten bytes a score, whole column groups; online moves about what exact does."""
+    network = small_bert()
+    rows = {row.setting: row.here for row in attention_rows(network, TINY, (16,))}
+    assert rows["standard, 16 tokens: attention"] > rows["exact, 16 tokens: attention"]
+    assert rows["standard, 16 tokens: whole network"] > rows["exact, 16 tokens: whole network"]
+    loads = rows["standard, 16 tokens: DRAM"] - rows["exact, 16 tokens: DRAM"]
+    assert 10 * 16 * 16 <= loads < 10 * 16 * 16 + 2000  # and commands
+    assert abs(rows["online, 16 tokens: DRAM"] - rows["exact, 16 tokens: DRAM"]) < 2000
+
+
+def test_perplexities() -> None:
+    """Exponentials that differ little differ little; the order is the options'."""
+    network = random_network(Sizes(layers=1, vocab=97, positions=40), 1)
+    windows = np.random.default_rng(1).integers(0, 97, (3, 40))
+    rows = perplexities(network, windows)
+    assert [row.setting.partition(":")[0] for row in rows] == [
+        f"{name}{online}" for online in ("", ", online by 128 keys") for name in ("exact", "softermax", "ibert")]
+    exact = rows[0].here
+    assert exact == pytest.approx(perplexity(network, windows))
+    assert all(row.here == pytest.approx(exact, rel=0.1) for row in rows)
+    assert len({row.here for row in rows}) > 1
