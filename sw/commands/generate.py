@@ -168,9 +168,9 @@ def generate(
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
       gemmule generate --method pld --prompt-lookup-num-tokens 7 --prompt-lookup-form original
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
-  gemmule generate --prompt "def area(" --stop "def " --max-new-tokens 200 --context-overflow sinks
-  gemmule generate --turns turns.txt --stream
-  gemmule generate --prompt-file turns.txt --batch 2
+      gemmule generate --prompt "def area(" --stop " class" --stop "import"
+      gemmule generate --turns turns.txt --stream
+      gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
