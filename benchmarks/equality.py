@@ -4,9 +4,9 @@
 
 On the integer interpreter, which the device is proven equal to (tests/equivalence, tests/sw/test_interpreted.py): each
 prompt by autoregressive decoding alone, then by every method and draft length. Behind every commit the keys and values
-of all layers are compared with those that autoregressive decoding has of the same rows. With --batch 4 the passes of
-four texts are one (benchmarks/lockstep.py), each with its own drafts, acceptance and end. --weights int4: the same
-models with int4 weights, made anew of the int8 ones.
+of all layers are compared with those that autoregressive decoding has of the same rows. With --batch 4 four texts
+share passes by the loop of `gemmule generate --batch`, each with its own drafts, acceptance and end. --weights int4:
+the same models with int4 weights.
 
 Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
 Finished groups of prompts are kept in --out and not run again; what is there of other settings stays. Exit code 1 where
@@ -16,26 +16,25 @@ a token or a byte differs.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from rich.progress import track
 
 from benchmarks.common import console, show, write
-from benchmarks.lockstep import Lockstep, Member
-from gemmule.compiler.ir import Graph, Network, Rows
-from gemmule.compiler.quantize.network import Options, quantize_network
-from gemmule.compiler.quantize.restore import restore_network
+from gemmule.compiler.ir import Graph, Network
+from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
-from gemmule.sw.decoding.generate import Generation, generate
+from gemmule.sw.decoding.asking import alone, together
+from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import Constant
 from gemmule.sw.decoding.methods import METHODS, Request
 from gemmule.sw.decoding.noise import Noise
@@ -45,14 +44,11 @@ from gemmule.sw.interpreted import InterpretedModel
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.pair import Pair, bundled_pair
-from gemmule.sw.prompts.categories import CALIBRATION, load_categories
-from gemmule.sw.step import Forward
+from gemmule.sw.prompts.categories import load_categories
 from gemmule.sw.text import bundled_model
 
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1
-WINDOW = 64
-"""Tokens of a window of calibration for int4."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +74,11 @@ class Models:
 
 
 def load(name: str, weights: str) -> Models:
-    """A bundled pair; with int4 weights quantised anew, on the calibration prompts."""
+    """A bundled pair; int4 weights are made of the int8 ones, as `gemmule generate --weights int4` does."""
     pair = bundled_pair(name)
     networks = [bundled_model(role, name).network for role in ("target", "draft")]
     if weights == "int4":
-        ids = [token for prompt in load_categories()[CALIBRATION] for token in pair.encode(prompt.text)]
-        windows = np.array(ids[:len(ids) // WINDOW * WINDOW]).reshape(-1, WINDOW)
-        networks = [quantize_network(restore_network(network), windows, Options(bits=4, smooth=False)).network
-                    for network in networks]
+        networks = [narrowed(network) for network in networks]
     return Models(pair, *networks)
 
 
@@ -93,22 +86,35 @@ Contents = dict[str, tuple[np.ndarray, np.ndarray]]
 """Keys and values of each attention, int8 [rows, columns]."""
 
 
-class Target(Member):
-    """A target whose cache is compared behind every commit with what autoregressive decoding left of the same rows.
+class Uncharged(InterpretedModel):
+    """A model whose passes nobody counts."""
 
-    It must have a row for every token but the pending one: the next pass begins right behind the last commit.
+    def charging(self, ledger: Ledger) -> Self:
+        return self
+
+
+class Target(Uncharged):
+    """A target, as each text of a batch has it: its cache is compared behind every commit.
+
+    With what autoregressive decoding left of the same rows. It must have a row for every token but the pending one: the
+    next rows of the text begin right behind its last commit.
     """
 
+    sequence = 0
     reference: Contents | None = None
     commits = different = 0
     cached: int | None = None
 
-    def forward(self, rows: Rows, want: Any = None, kv: None = None, *, layers: None = None) -> Forward:
-        self.different += self.cached not in (None, int(rows.positions[0]))
-        return super().forward(rows, want)
+    def of(self, sequence: int, reference: Contents | None) -> Self:
+        """The same model as a text has it."""
+        made = copy.copy(self)
+        made.sequence, made.reference = sequence, reference
+        return made
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
+        assert sequence == self.sequence
         super().commit(position, path, sequence)
+        self.different += self.cached not in (None, position)
         if self.reference is not None:
             self.commits += 1
             self.cached = rows = position + len(path)
@@ -133,20 +139,17 @@ class Text:
 def decode(models: Models, prompts: Sequence[list[int]], method: str, length: int, new_tokens: int, rule: Rule,
            references: Sequence[Contents] = ()) -> list[Text]:
     """Texts of ``new_tokens`` behind prompts, together; caches are compared with ``references`` where there are any."""
-    config = load_config("base")
-    shared = [InterpretedModel(name, network, Untimed(network.graph), None)  # type: ignore[arg-type]
-              for name, network in (("target", models.target), ("draft", models.draft))]
-    together, found = Lockstep(), dict[int, Text]()
-
-    def text(number: int) -> None:
-        target, draft = (kind(together, model, number) for kind, model in zip((Target, Member), shared, strict=True))
-        assert isinstance(target, Target)
-        target.reference = references[number] if references else None
-        drafter = METHODS[method].make(Request(draft, Constant(length), frozenset(), rule, config.host))
-        found[number] = Text(generate(target, drafter, prompts[number], new_tokens, Ledger(config), rule=rule), target)
-
-    together.run([partial(text, number) for number in range(len(prompts))])
-    return [found[number] for number in range(len(prompts))]
+    config, count = load_config("base"), len(prompts)
+    whole, draft = (kind(name, network, Untimed(network.graph, batch=count), None)  # type: ignore[arg-type]
+                    for kind, name, network in ((Target, "target", models.target), (Uncharged, "draft", models.draft)))
+    assert isinstance(whole, Target)
+    targets = [whole.of(number, references[number] if references else None) for number in range(count)]
+    request = Request(draft, Constant(length), frozenset(), rule, config.host)
+    talks = [Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, shared=count > 1)
+             for target in targets]
+    askings = [talk.turning(prompt, new_tokens) for talk, prompt in zip(talks, prompts, strict=True)]
+    runs = together(askings, [draft, whole], count) if count > 1 else [alone(asking) for asking in askings]
+    return [Text(run, target) for run, target in zip(runs, targets, strict=True)]
 
 
 def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule: Rule) -> dict[str, Any]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks import equality, lockstep
+from benchmarks import equality
 from benchmarks.equality import Models, compare, decode, held_out, load
-from gemmule.compiler.ir import Rows
-from gemmule.sw.decoding import verify
+from gemmule.sw.decoding import asking, verify
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.tree import Tree
@@ -136,25 +134,10 @@ def test_a_cache_with_another_token_is_seen(models: Models, prompts: list[list[i
     assert _unequal(models, prompts[:1])[1] > 0
 
 
-def test_rows_that_see_another_text_are_seen(models: Models, prompts: list[list[int]],
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of one pass attributed to the first text in it."""
-    def mixed(parts: list[tuple[int, Rows]]) -> Rows:
-        rows = JOINED(parts)
-        rows.positions[:] = np.sort(rows.positions)
-        return rows
-
-    monkeypatch.setattr(lockstep, "joined", mixed)
+def test_answers_of_another_text_are_seen(models: Models, prompts: list[list[int]],
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_part", lambda out, first, end: PART(out, 0, end - first))
     assert sum(_unequal(models, prompts[:2])) > 0
 
 
-JOINED = lockstep.joined
-
-
-def test_a_text_that_fails_ends_all(models: Models, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(parts: list[tuple[int, Rows]]) -> Rows:
-        raise ValueError("no pass")
-
-    monkeypatch.setattr(lockstep, "joined", broken)
-    with pytest.raises(ValueError, match="no pass"):
-        decode(models, prompts, "ar", 0, NEW, GREEDY)
+PART = asking._part
