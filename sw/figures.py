@@ -1,4 +1,4 @@
-"""Figures of reports: cycles by operation, a sweep over a length, a design space. matplotlib, the extra ``figures``."""
+"""Figures: a run unit by unit, cycles by operation, a sweep over a length, a design space. matplotlib (``figures``)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from gemmule.config import Config
+from gemmule.csr import CAUSES
+from gemmule.isa import Unit
 from gemmule.sw.commands.common import write_file
 from gemmule.sw.errors import InputError
+from gemmule.sw.reports.trace import LaunchRecord, Timeline, slices
 
-__all__ = ["check_figure", "operators_figure", "pareto_figure", "sweep_figure"]
+__all__ = ["check_figure", "operators_figure", "pareto_figure", "run_figure", "sweep_figure"]
 
 FORMATS = ("svg", "png", "pdf")
 SMALL = 0.01
 """Operations below this share of the cycles are drawn together."""
+BINS = 600
+"""Of a run's time."""
+COLOURS = ("C0", "C1", "0.88", "0.7", "C3")
+"""Of the causes that a unit's cycles are counted as."""
 
 
 def check_figure(path: Path) -> None:
@@ -73,6 +83,59 @@ def operators_figure(path: Path, name: str, record: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("cycles")
     axes.legend()
+    _save(figure, path)
+
+
+def busy_shares(timeline: Timeline, config: Config, edges: np.ndarray) -> dict[str, np.ndarray]:
+    """Share of each bin between ``edges`` (cycles of the run) in which a unit works, by unit  # float64 [bins]."""
+    found = {}
+    for unit in Unit:
+        times, done = [0.0], [0.0]  # so many cycles of work before a time
+        for record in timeline:
+            if isinstance(record, LaunchRecord):
+                begin = record.start + config.host.launch_cycles
+                _, starts, ends = slices(record.result, unit)
+                times += (begin + np.stack((starts, ends), 1).reshape(-1)).tolist()
+                work = done[-1] + np.cumsum(ends - starts)
+                done += np.stack((work - (ends - starts), work), 1).reshape(-1).tolist()
+        found[unit.label] = np.diff(np.interp(edges, times, done)) / np.diff(edges)
+    return found
+
+
+def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> None:
+    """When each unit works, over a run, and what all its cycles are counted as."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.hashsalt"] = "gemmule"
+    launches = [record for record in timeline if isinstance(record, LaunchRecord)]
+    last = launches[-1]
+    edges = np.linspace(0, last.start + config.host.launch_cycles + int(last.result.cycles), BINS + 1)
+    shares = busy_shares(timeline, config, edges)
+    figure, (lanes, causes) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained", width_ratios=(3, 1))
+    for row, share in enumerate(shares.values()):
+        lanes.fill_between((edges[:-1] + edges[1:]) / 2, row + 0.4, row + 0.4 - 0.8 * share, step="mid", color="C0")
+    lanes.set_yticks(range(len(shares)), shares)
+    lanes.invert_yaxis()
+    lanes.set_xlim(0, edges[-1])
+    lanes.set_xlabel("cycles, the host's before each launch among them; full height: busy all the time")
+    lanes.set_title(title)
+    whole = sum(int(record.result.cycles) for record in launches)
+    left = np.zeros(len(shares))
+    for cause, colour in zip(CAUSES, COLOURS, strict=True):
+        wide = np.array([sum(record.result.counters[unit][cause] for record in launches) for unit in shares]) / whole
+        causes.barh(range(len(shares)), 100 * wide, left=left, label=cause, color=colour)
+        left += 100 * wide
+    causes.set_yticks(range(len(shares)), [""] * len(shares))
+    causes.invert_yaxis()
+    moved = sum(sum(record.result.dram_bytes.values()) for record in launches)
+    causes.set_xlabel("% of the device's cycles")
+    causes.set_title(f"DRAM bus busy {moved // config.bus_bytes * config.dram.beat_cycles / whole:.0%}")
+    figure.legend(loc="outside lower center", ncols=len(CAUSES))
+    for axes in (lanes, causes):
+        axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from gemmule.sw.reports.trace import Timeline
 
 __all__ = [
-    "AttentionOption", "ConfigOption", "JsonOption", "Output", "SeedOption", "ShapeOption", "SoftmaxOption",
-    "TraceOption", "WeightsOption", "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
+    "AttentionOption", "ConfigOption", "FigureOption", "JsonOption", "Output", "SeedOption", "ShapeOption",
+    "SoftmaxOption", "TraceOption", "WeightsOption", "choice", "conditions", "parse_shape", "read_config",
+    "write_file", "write_trace",
 ]
 
 STDOUT = Path("-")
@@ -49,6 +50,9 @@ SeedOption = Annotated[int, typer.Option(
 TraceOption = Annotated[Path | None, typer.Option(
     "--trace", metavar="FILE", show_default=False,
     help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
+FigureOption = Annotated[Path | None, typer.Option(
+    "--figure", metavar="FILE", show_default=False,
+    help="Also draw when each unit works, and what its other cycles wait for (SVG, PNG or PDF; extra figures).")]
 AttentionOption = Annotated[str, choice(
     "--attention", ATTENTION, "exact, scores and probabilities on the device; of encoders also standard, the same "
     "numbers through DRAM, and online, by blocks of keys with a running maximum.")]

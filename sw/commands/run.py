@@ -9,6 +9,7 @@ import typer
 
 from gemmule.sw.commands.common import (
     ConfigOption,
+    FigureOption,
     JsonOption,
     Output,
     SeedOption,
@@ -73,6 +74,7 @@ def gemm(
     explain: Annotated[bool, typer.Option(
         "--explain", help="Tell what was tried, which mapping won, and why the rest lost.")] = False,
     trace: TraceOption = None,
+    figure: FigureOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -96,8 +98,11 @@ def gemm(
     sizes = parse_shape(shape)
 
     from gemmule.compiler.layout import WeightFormat
+    from gemmule.sw.figures import check_figure, run_figure
     from gemmule.sw.reports.trace import timeline_of
 
+    if figure:
+        check_figure(figure)
     form = WeightFormat(int(weights.removeprefix("int")), group_size)
     chosen = choose(device, sizes, form, dataflow, search, trials)
     program, result, seconds, correct = _execute(device, sizes, form, chosen, backend, timing_only, seed)
@@ -109,7 +114,11 @@ def gemm(
     if explain:
         out.lines(list(chosen.explained(program)))
     out.write("run-gemm", device, record)
-    write_trace(trace, timeline_of("product", [result], program.commands, device) if trace else None, device)
+    if trace or figure:
+        timeline = timeline_of("product", [result], program.commands, device)
+        write_trace(trace, timeline, device)
+        if figure:
+            run_figure(figure, f"{shape} {weights} on {device.name}: {result.cycles:,} cycles", timeline, device)
     if correct is False:
         raise typer.Exit(1)
 

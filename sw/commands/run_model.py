@@ -10,6 +10,7 @@ import typer
 
 from gemmule.sw.commands.common import (
     ConfigOption,
+    FigureOption,
     JsonOption,
     Output,
     SeedOption,
@@ -65,6 +66,7 @@ def model(
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
     trace: TraceOption = None,
+    figure: FigureOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -89,9 +91,12 @@ def model(
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
     from gemmule.sw.choices import attention_of, choose, softmax_name
+    from gemmule.sw.figures import check_figure, run_figure
     from gemmule.sw.passes import EncoderPasses, Passes
     from gemmule.sw.reports.trace import timeline_of
 
+    if figure:
+        check_figure(figure)
     loaded = load_model(file)
     network, standard = choose(loaded.network, attention, softmax), attention == "standard"
     name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax}"
@@ -141,7 +146,11 @@ def model(
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
     _print(out, device, record)
     out.write("run-model", device, record)
-    write_trace(trace, timeline_of("pass", passes.results, program.commands, device) if trace else None, device)
+    if trace or figure:
+        timeline = timeline_of("pass", passes.results, program.commands, device)
+        write_trace(trace, timeline, device)
+        if figure:
+            run_figure(figure, f"{file.name}, {phase} at {seq:,}: {record['cycles']:,} cycles", timeline, device)
     if record["output_equals_interpreter"] is False:
         raise typer.Exit(1)
 

@@ -19,7 +19,7 @@ from gemmule.config import Config
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
 
-__all__ = ["LaunchRecord", "StepRecord", "Timeline", "timeline_of", "trace_bytes"]
+__all__ = ["LaunchRecord", "StepRecord", "Timeline", "slices", "timeline_of", "trace_bytes"]
 
 DEVICE, DECODING = 1, 2
 LAUNCHES, HOST = 1, 2
@@ -71,6 +71,17 @@ def timeline_of(name: str, results: Sequence[Result], commands: Sequence[Command
     return found
 
 
+def slices(result: Result, unit: Unit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A unit's commands, and the cycles from which and to which each is drawn: they do not overlap  # int64 [commands].
+
+    One that ends before another one before it is drawn with no cycles.
+    """
+    mine = np.flatnonzero(result.units == unit)
+    ends = np.maximum.accumulate(result.finish[mine])
+    starts = np.maximum(result.issue[mine] - 1, np.concatenate(([0], ends))[:-1])
+    return mine, starts, np.maximum(ends, starts)
+
+
 def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
@@ -101,17 +112,12 @@ def _launch(record: LaunchRecord, config: Config, clock: int) -> Iterator[dict[s
         yield {"ph": "C", "pid": DEVICE, "name": "DRAM bus busy, mean of a launch", "ts": at / clock,
                "args": {"percent": round(100 * share, 2)}}
     for unit in Unit:
-        mine = np.flatnonzero(result.units == unit)
-        end = 0
-        for command in mine:
-            issue, finish = int(result.issue[command]), int(result.finish[command])
-            start = max(issue - 1, end)
+        for command, start, end in zip(*slices(result, unit), strict=True):
             place = int(result.places[command]) if len(result.places) else int(command)
             note = record.commands[place].note if place < len(record.commands) else ""
-            if finish > start:
-                yield piece(DEVICE, unit + 1, note or unit.label, begin + start, finish - start, issue=issue,
-                            finish=finish, place=place)
-            end = max(end, finish)
+            if end > start:
+                yield piece(DEVICE, unit + 1, note or unit.label, begin + int(start), int(end - start),
+                            issue=int(result.issue[command]), finish=int(result.finish[command]), place=place)
 
 
 def events(timeline: Timeline, config: Config) -> Iterator[dict[str, Any]]:
