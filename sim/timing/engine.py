@@ -48,6 +48,12 @@ _FAULT, _UNIT = OUT["fault"], OUT["unit"]
 
 
 @borrowing
+def _leaves(p, k, u):  # type: ignore[no-untyped-def]
+    """Whether a unit's command may leave resolve."""
+    return u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
+
+
+@borrowing
 def _simulate(  # type: ignore[no-untyped-def]
     table, stream, good, skipped, indices, starts, p, program, dram, mover, k, f, resolved, issue, finish, spent,
     traffic, order, alone, target, ready,
@@ -75,7 +81,7 @@ def _simulate(  # type: ignore[no-untyped-def]
         push = sent < min(f.taken, good) and ready[sent] <= t
         if push:
             u = resolved[sent, _UNIT]
-            push = u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
+            push = _leaves(p, k, u)
 
         # updates
         changed = False
@@ -103,7 +109,7 @@ def _simulate(  # type: ignore[no-untyped-def]
                 soon = soon or not fault_seen
             else:
                 u = resolved[sent, _UNIT]
-                soon = soon or u == CONTROL_UNIT or k.pushed[u] - k.issued[u] < p.unit_queue
+                soon = soon or _leaves(p, k, u)
         after = t + 1
         if not soon:
             after = min(next_stamp(k, mover, order, target, alone, finish, t, push or chosen >= 0), wake)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gemmule.sw.study import Study
+if TYPE_CHECKING:
+    from gemmule.sw.study import Study
 
 __all__ = ["STUDIES", "study_of"]
 
@@ -15,6 +17,8 @@ STUDIES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.py") 
 
 def study_of(name: str) -> Study:
     """The one of :data:`STUDIES` of that name."""
+    from gemmule.sw.study import Study
+
     found = import_module(f"gemmule.sw.studies.{name}").STUDY
     assert isinstance(found, Study)
     return found

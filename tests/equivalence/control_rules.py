@@ -87,7 +87,7 @@ CONTROL_RULES: dict[str, tuple[str, str, str]] = {
     "quiet cycle: of a body that does not come": (
         "sim.timing.front", "(f.pending >= 0 and t == f.effect - 1)",
         "(f.pending >= 0 and t == f.effect - 1 and stream[f.pending, TIMES])"),
-    "control takes no queue": ("sim.timing.engine", "push = u == CONTROL_UNIT or k", "push = u != CONTROL_UNIT and k"),
+    "control takes no queue": ("sim.timing.engine", "return u == CONTROL_UNIT or k", "return u != CONTROL_UNIT and k"),
     "behind a fault": ("sim.timing.program", "good, end = i, min(end, i + 1 + behind)", "good, end = i, i + 1"),
     "end: last control command": ("sim.timing.engine", "                last = t\n", "                pass\n"),
     "end: dropped commands": ("sim.timing.engine", "sent == good == count and f.dropping == 0",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.kernels.product import ProductMapping, ProductShape
-from gemmule.compiler.mapping import product_search
+from gemmule.compiler.mapping.found import FOLDER
 from gemmule.compiler.mapping.mapper import Mapper
 from gemmule.compiler.mapping.product_search import SEARCHES, explained, product_cost, search_product
 from gemmule.compiler.mapping.product_space import ProductSpace
@@ -23,7 +23,7 @@ SHAPE = ProductShape(m=6, k=9, n=14)
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path))
-    return tmp_path / product_search.FOLDER
+    return tmp_path / FOLDER
 
 
 def test_three_searches_agree_and_beat_the_formula(cache: Path) -> None:
