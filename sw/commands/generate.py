@@ -176,17 +176,13 @@ def generate(
     """
     if method is None:
         method = "ar" if model not in MODELS and draft_model is None else "draft"
-    compares = ("draft", "pld") if kv_cache == "full" else METHODS
-    for option, value, needed in (("--num-speculative-tokens", num_speculative_tokens, ("draft",)),
-                                  ("--prompt-lookup-num-tokens", prompt_lookup_num_tokens, ("pld",)),
-                                  ("--prompt-lookup-form", prompt_lookup_form, ("pld",)),
-                                  ("--prompt-lookup-max", prompt_lookup_max, ("pld",)),
-                                  ("--baseline" if baseline else "--no-baseline", baseline, compares)):
-        if value is not None and method not in needed:
-            raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
-                             + ", or give --draft-model" * (method == "ar" and "draft" in needed))
-    if draft_lengths != "constant" and method == "ar":
-        raise InputError(f"--draft-lengths {draft_lengths} needs --method draft or pld, not ar: drop one of the two")
+    drafting = ("draft", "pld")
+    _check_method(method, {
+        "--num-speculative-tokens": (num_speculative_tokens, ("draft",)),
+        "--prompt-lookup-num-tokens": (prompt_lookup_num_tokens, ("pld",)),
+        "--prompt-lookup-form": (prompt_lookup_form, ("pld",)), "--prompt-lookup-max": (prompt_lookup_max, ("pld",)),
+        "--baseline" if baseline else "--no-baseline": (baseline, drafting if kv_cache == "full" else METHODS),
+        f"--draft-lengths {draft_lengths}": (draft_lengths if draft_lengths != "constant" else None, drafting)})
     check_launch(launch, temperature > 0, draft_lengths, kv_cache)
     if not all(strings := stop or []):
         raise InputError("--stop must hold at least one character, not ''; leave it out")
@@ -210,16 +206,11 @@ def generate(
     from gemmule.sw.session import Session, rows_of
 
     pair = open_pair(model, draft_model, weights)
+    ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
     if context_overflow == "stop":
-        new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
+        _check_context(ids if batch > 1 else ids[:1], max_new_tokens, pair.positions, source)
     elif max_new_tokens < 1:
         raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-    ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
-    most = pair.positions - 1
-    for part in ids if batch > 1 else ids[:1]:
-        if len(part) > most and context_overflow == "stop":
-            raise InputError(f"{source}: the prompt must hold at most {most} tokens, not {len(part)}; shorten it, or "
-                             "--context-overflow crop")
     drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
         None if draft_lengths == "constant" else ADAPTIVE_MOST)
     stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.decode)
@@ -269,6 +260,31 @@ def generate(
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
+
+
+def _check_method(method: str, options: dict[str, tuple[object, Sequence[str]]]) -> None:
+    """Refuse options that other methods have; each with its value, None where it is not given, and its methods.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    for option, (value, needed) in options.items():
+        if value is not None and method not in needed:
+            raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
+                             + ", or give --draft-model" * (method == "ar" and "draft" in needed))
+
+
+def _check_context(prompts: Sequence[list[int]], max_new_tokens: int, positions: int, source: str) -> None:
+    """Whether prompts and new tokens fit the context, which ends a text.
+
+    Raises:
+        InputError: they do not.
+    """
+    new_tokens(positions).check("--max-new-tokens", max_new_tokens)
+    for prompt in prompts:
+        if len(prompt) >= positions:
+            raise InputError(f"{source}: the prompt must hold at most {positions - 1} tokens, not {len(prompt)}; "
+                             "shorten it, or --context-overflow crop")
 
 
 def _texts(prompt: str | None, prompt_file: Path | None, turns: Path | None, batch: int) -> tuple[list[str], str]:
