@@ -79,6 +79,7 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask]'
 	$(BIN)/python -m benchmarks.sweep --out docs/results
 	$(BIN)/python -m benchmarks.general --out docs/results
+	$(BIN)/python -m benchmarks.weights --out docs/results
 	$(BIN)/python -m benchmarks.pages --out docs/results
 
 drafting: setup  ## speed-up by drafting, and equal tokens, on held-out prompts, into docs/results (an hour)
