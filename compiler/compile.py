@@ -11,6 +11,7 @@ from gemmule.compiler.general import general_parts, general_program
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.commit import PATH
+from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.kernels.softmax import check_exponentials
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
 from gemmule.compiler.layout import Regions
@@ -53,6 +54,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)
+    check_activations(network.graph, config)
     operators = fuse(network.graph)
     if notes:
         notes.begin(network.graph, operators)

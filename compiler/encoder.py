@@ -11,6 +11,7 @@ from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Linear, Network
+from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.sequence_attention import SequenceMapping
 from gemmule.compiler.kernels.softmax import check_exponentials
@@ -63,6 +64,7 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
         CompileError: it does not fit the configuration; the message says what to change.
     """
     check_exponentials(network.graph, config)
+    check_activations(network.graph, config)
     operators = split_operators(fuse(network.graph))
     mapping = mapping or map_encoder(network, config, operators, sequence, standard)
     phases = EncoderPhases(network, config, sequence)

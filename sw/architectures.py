@@ -47,6 +47,7 @@ class Work:
         effort: mappings to try.
         attention: ``exact``, or of an encoder ``standard`` or ``online``.
         softmax: its exponential.
+        activation: the form of activation functions.
         search: of an encoder, how the mapping of a layer's phases is found: the first that fits, or branch and bound.
     """
 
@@ -61,6 +62,7 @@ class Work:
     effort: int = 1
     attention: str = "exact"
     softmax: str = "exact"
+    activation: str = "table"
     search: str = "first"
 
 
@@ -74,7 +76,8 @@ def _integers(architecture: Architecture, config: Config, work: Work) -> tuple[N
     if group < config.dim or group & (group - 1) or group > MOST_GROUP:
         raise InputError(f"--group must be a power of two from dim = {config.dim} to {MOST_GROUP}, not {group}")
     bits, head_bits = (4 if found == "int4" else 8 for found in (work.bits, work.head_bits))
-    network = by_shape(architecture.graph(), bits=bits, head_bits=head_bits, group=group)  # type: ignore[arg-type]
+    graph = choose(Network(architecture.graph(), {}), None, None, work.activation).graph
+    network = by_shape(graph, bits=bits, head_bits=head_bits, group=group)  # type: ignore[arg-type]
     return choose(network, work.attention, work.softmax), group if 4 in (bits, head_bits) else 0
 
 
@@ -126,7 +129,7 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
         "architecture": architecture.name, "source": architecture.source, "phase": work.phase, "seq": work.seq,
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
         "context": most, "effort": work.effort, "search": searched.record if searched else None,
-        "attention": work.attention, "softmax": work.softmax,
+        "attention": work.attention, "softmax": work.softmax, "activation": work.activation,
         "network_layers": graph.layers,
         "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
         "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,

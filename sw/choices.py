@@ -1,22 +1,31 @@
-"""What a user compares in a network's attention: which way it goes, and which exponential its softmax takes."""
+"""What a user compares in a network: ways of attention, exponentials of softmax, forms of activation functions."""
 
 from __future__ import annotations
 
-from gemmule.compiler.ir import Network, softmax_of
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Network, form_of, softmax_of
+from gemmule.compiler.quantize.activation import activation_form, with_activation
 from gemmule.sw.errors import InputError
 
-__all__ = ["ONLINE_BLOCK", "attention_of", "choose", "softmax_name"]
+__all__ = ["ONLINE_BLOCK", "activation_name", "attention_of", "choose", "softmax_name"]
 
 ONLINE_BLOCK = 128
 """Keys of a block of online attention. It changes numbers, so it is one for all devices."""
 
 
-def choose(network: Network, attention: str | None, softmax: str | None) -> Network:
-    """The network with another attention (``exact``, ``standard`` and ``online``) or softmax; None: as it is.
+def choose(network: Network, attention: str | None, softmax: str | None, activation: str | None = None) -> Network:
+    """The network with another attention (``exact``, ``standard`` and ``online``), softmax or activation.
+
+    None: as it is.
 
     Raises:
-        InputError: a decoder's attention shall be another than exact.
+        InputError: a decoder's attention shall be another than exact, or the network has no such activation.
     """
+    if activation is not None:
+        try:
+            network = with_activation(network, form_of(activation))
+        except CompileError as error:
+            raise InputError(f"--{error}") from None
     graph = network.graph
     if attention not in (None, "exact") and not graph.encoder:
         raise InputError(f"--attention must be exact for a decoder, not {attention}: only encoders have another way")
@@ -34,3 +43,8 @@ def attention_of(network: Network, standard: bool) -> str:
 def softmax_name(network: Network) -> str:
     """Its exponential, for reports."""
     return str(network.graph.attentions[0].softmax or "exact")
+
+
+def activation_name(network: Network) -> str:
+    """The form of its activation functions, for reports."""
+    return str(activation_form(network.graph) or "table")

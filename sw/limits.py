@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 
 __all__ = [
-    "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
+    "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
     "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS",
@@ -43,6 +43,7 @@ VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)
 ATTENTION = ("exact", "standard", "online")
 SOFTMAX = ("exact", "softermax", "ibert")
+ACTIVATION = ("table", "word", "ibert")
 PHASES = ("prefill", "decode")
 CATEGORIES = ("completion", "copy", "docstring", "table", "repetition")
 TARGETS = ("ecp5-85k",)

@@ -12,6 +12,7 @@ from gemmule.compiler.ir.nodes import (
     Attention,
     DType,
     Embedding,
+    Form,
     Function,
     Linear,
     Node,
@@ -21,6 +22,7 @@ from gemmule.compiler.ir.nodes import (
     Rope,
     Softmax,
     Type,
+    form_of,
     softmax_of,
 )
 from gemmule.compiler.ir.part import layer_part, residuals
@@ -28,8 +30,8 @@ from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
-    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Function",
+    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Form", "Function",
     "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product", "Rope", "Rows",
-    "Signature", "Softmax", "Tensor", "Type", "activate", "layer_part", "listing", "residuals",
-    "signature", "softmax_of",
+    "Signature", "Softmax", "Tensor", "Type", "activate", "form_of", "layer_part", "listing", "residuals", "signature",
+    "softmax_of",
 ]

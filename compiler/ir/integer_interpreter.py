@@ -19,6 +19,7 @@ from gemmule.compiler.ir.nodes import (
     Attention,
     DType,
     Embedding,
+    Form,
     Linear,
     Node,
     Norm,
@@ -27,6 +28,7 @@ from gemmule.compiler.ir.nodes import (
     Rope,
 )
 from gemmule.compiler.ir.rows import Rows
+from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import online_softmax
 
 __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
@@ -158,7 +160,13 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Activation) -> np.ndarray:
-        return numerics.lookup(self._values[node.x], self.network.tensor(node, "table"))
+        x = self._values[node.x]
+        match node.form:
+            case Form.WORD:  # the high plane
+                return numerics.interpolate(x, self.network.tensor(node, "words")) >> 8
+            case Form.IBERT:
+                return i_gelu_unit(x, int(self._tensor(node, "shift")[0]))
+        return numerics.lookup(x, self.network.tensor(node, "table"))
 
     @_value.register
     def _(self, node: Product) -> np.ndarray:

@@ -16,8 +16,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
-    "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Function", "Linear", "Node", "Norm",
-    "Position", "Product", "Rope", "Softmax", "Type", "softmax_of",
+    "GELUS", "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Form", "Function", "Linear", "Node",
+    "Norm", "Position", "Product", "Rope", "Softmax", "Type", "form_of", "softmax_of",
 ]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -253,13 +253,41 @@ class Function(StrEnum):
     TANH = "tanh"
 
 
+GELUS = (Function.GELU, Function.GELU_TANH)
+
+
+class Form(StrEnum):
+    """Other ways to an activation function in integers than a table of 256 bytes, for comparison."""
+
+    WORD = "word"
+    IBERT = "ibert"
+    """Only of GELU; only with ``comparison_modes``."""
+
+
+def form_of(name: str) -> Form | None:
+    """By the name of an option; ``table``: 256 bytes."""
+    return None if name == "table" else Form(name)
+
+
 class Activation(Node):
-    """A function of each number; in integers ``table`` uint8 [256] of int8 numbers to int8."""
+    """A function of each number.
+
+    Integers, by ``form``: ``table`` uint8 [256] of int8 numbers to int8; ``words`` int16 [513] of int16 numbers, with
+    lines between them, to Q8.8 of which the high byte is taken (rounding is in the words); or int16 numbers on the
+    scale of :func:`gemmule.numerics.ibert.i_gelu_unit`, whose result is shifted by ``shift`` uint8 [1].
+    """
 
     op: Literal["activation"] = "activation"
     INPUTS: ClassVar[tuple[str, ...]] = ("x",)
     x: Name
     function: Function
+    form: Form | None = None
+    """In integers; None: a table of bytes. The float network has the true function."""
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a form where it is a table of bytes, which files of before do not tell."""
+        return {name: value for name, value in whole(self).items() if name != "form" or value}
 
 
 class Product(Node):

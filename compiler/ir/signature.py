@@ -12,6 +12,7 @@ from gemmule.compiler.ir.nodes import (
     Attention,
     DType,
     Embedding,
+    Form,
     Linear,
     Node,
     Norm,
@@ -19,6 +20,7 @@ from gemmule.compiler.ir.nodes import (
     Product,
     Rope,
 )
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from gemmule.timing import ceil_div
 
 __all__ = ["Signature", "Tensor", "signature"]
@@ -122,7 +124,12 @@ def _(node: Attention) -> Signature:
 
 @_integer.register
 def _(node: Activation) -> Signature:
-    return Signature(((I8,),), (I8,), {"table": Tensor((256,), U8)})
+    match node.form:
+        case Form.WORD:
+            return Signature(((I16,),), (I8,), {"words": Tensor((WORD_TABLE_ENTRIES,), I16)})
+        case Form.IBERT:
+            return Signature(((I16,),), (I8,), {"shift": Tensor((1,), U8)})
+    return Signature(((I8,),), (I8,), {"table": Tensor((BYTE_TABLE_ENTRIES,), U8)})
 
 
 @_integer.register

@@ -13,11 +13,11 @@ from gemmule.compiler.ir.nodes import Activation
 from gemmule.compiler.kernels.layout import PAD
 from gemmule.compiler.layout import WeightFormat, pack_angles, pack_columns, pack_gamma, pack_groups, pack_planes
 from gemmule.config import Config
-from gemmule.numerics import rshr, saturate
+from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, rshr, saturate, split_planes
 from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "PositionRows", "TableRows", "Weights"]
+__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "PositionRows", "TableRows", "Weights", "WordRows"]
 
 
 def _pick(values: np.ndarray, lanes: np.ndarray) -> np.ndarray:
@@ -137,7 +137,7 @@ class TableRows:
     """A byte table."""
 
     node: Activation
-    size: int = 256
+    size: int = BYTE_TABLE_ENTRIES
 
     @property
     def key(self) -> Hashable:
@@ -145,6 +145,27 @@ class TableRows:
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         return network.tensor(self.node, "table").view(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class WordRows:
+    """A table of words: low bytes in whole rows, then high ones."""
+
+    node: Activation
+    size: int
+
+    @staticmethod
+    def of(node: Activation, dim: int) -> WordRows:
+        return WordRows(node, 2 * ceil_div(WORD_TABLE_ENTRIES, dim) * dim)
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name
+
+    def pack(self, network: Network, config: Config) -> np.ndarray:
+        planes = np.zeros((2, self.size // 2), dtype=np.uint8)
+        planes[:, :WORD_TABLE_ENTRIES] = split_planes(network.tensor(self.node, "words"))
+        return planes.reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)

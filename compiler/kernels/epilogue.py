@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.virtual import NO_DYN, At, Builder
 from gemmule.isa import ColumnFlag, Dyn, Length, RequantFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["ROPE_SHIFT", "Heads", "add_to_residual", "store", "store_heads"]
+__all__ = ["ROPE_SHIFT", "Heads", "add_to_residual", "store", "store_gelu", "store_heads"]
 
 ROPE_SHIFT = 21
 """Fraction bits of an angle and of what is rotated."""
@@ -35,6 +35,14 @@ def store(b: Builder, node: Linear, tile: Tile, to: At, stride: int, *flags: Req
     b.add(Unit.VECTOR, note or f"{node.name}: store", op=VOp.REQUANT, flags=_biased(node) | set(flags), src0=tile.acc,
           src0_stride=tile.stride, src1=tile.parameters, dst=to + tile.first * stride, dst_stride=stride,
           m=b.m if m is None else m, n=_columns(b, node, tile))
+
+
+def store_gelu(b: Builder, node: Linear, tile: Tile, to: At, stride: int, shift: int) -> None:
+    """The same of I-BERT's GELU of a tile, with the shift of its result."""
+    flags = {ColumnFlag.COLUMN} | ({ColumnFlag.BIAS} if node.bias else set())
+    b.add(Unit.VECTOR, f"{node.name}: GELU", op=VOp.I_GELU, flags=flags, src0=tile.acc, src0_stride=tile.stride,
+          src1=tile.parameters, dst=to + tile.first * stride, dst_stride=stride, m=b.m, n=_columns(b, node, tile),
+          shift2=shift)
 
 
 def add_to_residual(b: Builder, node: Linear, tile: Tile, residual: At) -> None:

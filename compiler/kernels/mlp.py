@@ -1,4 +1,8 @@
-"""The inner rows of an MLP: a product through the activation table, times a second product where it is gated."""
+"""The inner rows of an MLP: a product through its activation function, times a second product where it is gated.
+
+A function is a table of bytes behind the int8 result; or, for comparison, one of words behind the int16 result, of
+which the high plane is the int8 one, or I-BERT's polynomial.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,56 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gemmule.compiler.ir import Linear, Product
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Form, Graph, Linear, Product
 from gemmule.compiler.ir.nodes import Activation
-from gemmule.compiler.kernels.constants import TableRows
-from gemmule.compiler.kernels.epilogue import store
+from gemmule.compiler.kernels.constants import TableRows, WordRows
+from gemmule.compiler.kernels.epilogue import store, store_gelu
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
+from gemmule.config import Config
 from gemmule.isa import RequantFlag, Unit, VOp
-from gemmule.timing import ceil_div
 
-__all__ = ["activated_rows", "inner_rows", "load_table"]
+__all__ = ["activated_rows", "check_activations", "inner_rows", "load_table"]
+
+
+def check_activations(graph: Graph, config: Config) -> None:
+    """Refuse a polynomial that the device lacks; raises CompileError."""
+    for node in graph.nodes:
+        if isinstance(node, Activation) and node.form is Form.IBERT and not config.comparison_modes:
+            raise CompileError(f"activation ibert needs a device with comparison_modes, not {config.name}: use table, "
+                               "word, or a configuration with them")
 
 
 def load_table(b: Builder, node: Activation) -> None:
-    """Make a node's byte table the vector unit's."""
-    rows = At(Buffer(f"{node.name} table", ceil_div(256, b.config.dim), Bank.STATE))
-    b.load_constants(STATIC, [TableRows(node)], rows, f"{node.name}: table")
-    b.add(Unit.VECTOR, f"{node.name}: table", op=VOp.TABLE, src0=rows)
+    """Make a node's table, if it has one, the vector unit's."""
+    if node.form is Form.IBERT:
+        return
+    content, op = (WordRows.of(node, b.config.dim), VOp.WORD_TABLE) if node.form else (TableRows(node), VOp.TABLE)
+    rows = At(Buffer(f"{node.name} table", content.size // b.config.dim, Bank.STATE))
+    b.load_constants(STATIC, [content], rows, f"{node.name}: table")
+    b.add(Unit.VECTOR, f"{node.name}: table", op=op, src0=rows)
 
 
-def activated_rows(b: Builder, ring: Ring, x: Span, up: Linear,
+def activated_rows(b: Builder, ring: Ring, x: Span, up: Linear, node: Activation,
                    writes: Sequence[Callable[[], None]] = ()) -> Span:
-    """``activation(up(x))`` by the table that the vector unit has: int8 rows; ``writes`` as of :func:`between`."""
+    """``activation(up(x))`` by the table that the vector unit has: int8 rows; ``writes`` as of :func:`between`.
+
+    Behind a table of words they are the high planes of int16 rows.
+    """
     lanes = in_order(up.columns, b.config.dim)
-    inner = At(Buffer(f"{up.name} inner", len(lanes) // b.config.dim * b.rows, Bank.OPERAND))
+    stride = 2 * b.rows if node.form is Form.WORD else b.rows
+    inner = At(Buffer(f"{up.name} inner", len(lanes) // b.config.dim * stride, Bank.OPERAND))
     for tile in between(linear_tiles(b, ring, up, [x], lanes), len(lanes) // b.config.dim, writes):
-        store(b, up, tile, inner, b.rows, RequantFlag.LOOKUP)
-    return Span(inner, b.rows, lanes)
+        match node.form:
+            case Form.WORD:
+                store(b, up, tile, inner, stride, RequantFlag.LOOKUP, RequantFlag.WIDE)
+            case Form.IBERT:
+                store_gelu(b, up, tile, inner, stride, int(b.network.tensor(node, "shift")[0]))
+            case _:
+                store(b, up, tile, inner, stride, RequantFlag.LOOKUP)
+    return Span(inner + (stride - b.rows), stride, lanes)
 
 
 def inner_rows(b: Builder, ring: Ring, x: Span, up: Linear, activation: Activation, gate: Linear | None,
@@ -41,15 +67,14 @@ def inner_rows(b: Builder, ring: Ring, x: Span, up: Linear, activation: Activati
     """``activation(up(x))``, or ``activation(gate(x)) * up(x)``: int8 rows."""
     load_table(b, activation)
     if gate is None or product is None:
-        return activated_rows(b, ring, x, up)
-    lanes, span = in_order(up.columns, b.config.dim), activated_rows(b, ring, x, gate)
-    inner = span.at
+        return activated_rows(b, ring, x, up, activation)
+    lanes, span = in_order(up.columns, b.config.dim), activated_rows(b, ring, x, gate, activation)
     mult, shift = (int(v) for v in np.asarray(b.network.tensor(product, "scale")))
     for tile in linear_tiles(b, ring, up, [x], lanes):
         ups = At(Buffer(f"{up.name} part", tile.groups * b.rows, Bank.STATE))
         store(b, up, tile, ups + -tile.first * b.rows, b.rows)
-        part = inner + tile.first * b.rows
-        b.add(Unit.VECTOR, f"{product.name}: gate * up", op=VOp.PRODUCT, src0=part, src0_stride=b.rows, src1=ups,
-              aux=b.rows, dst=part, dst_stride=b.rows, m=b.m,
+        part = span.at + tile.first * span.stride
+        b.add(Unit.VECTOR, f"{product.name}: gate * up", op=VOp.PRODUCT, src0=part, src0_stride=span.stride, src1=ups,
+              aux=b.rows, dst=part, dst_stride=span.stride, m=b.m,
               n=min(tile.groups * b.config.dim, up.columns - tile.first * b.config.dim), mult=mult, shift=shift)
     return span

@@ -194,7 +194,7 @@ class EncoderPhases:
                 self._enter(block)
                 residual = embed.new_residual(b, down.columns)
                 ahead = load_rows(b, f"{INNER_WIDE}: rows", INNER_WIDE, 2 * narrow, residual, block, PIECES)
-                inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, [
+                inner = mlp.activated_rows(b, ring, Span(at, b.rows, lanes), up, layer.inner.activation, [
                     *ahead, *([] if block.first else [norm.load])])
                 tiles = linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim))
                 for tile in between(tiles, self._groups(down.columns), self._load(INNER_NARROW, at, block.following)):

@@ -10,7 +10,19 @@ from typing import Literal
 
 import numpy as np
 
-from gemmule.compiler.ir import Add, Embedding, Graph, Linear, Network, Node, Position, Rope, Type, signature
+from gemmule.compiler.ir import (
+    Activation,
+    Add,
+    Embedding,
+    Graph,
+    Linear,
+    Network,
+    Node,
+    Position,
+    Rope,
+    Type,
+    signature,
+)
 from gemmule.compiler.ir.nodes import DType
 from gemmule.compiler.ir.signature import Tensor
 
@@ -77,6 +89,8 @@ def _dtype(node: Node, graph: Graph, readers: list[Node]) -> DType:
         return DType.INT16
     if isinstance(node, Linear):
         if node.name == graph.output or any(isinstance(reader, Rope) for reader in readers):
+            return DType.INT16
+        if any(isinstance(reader, Activation) and reader.form for reader in readers):
             return DType.INT16
         if all(isinstance(reader, Add) for reader in readers):
             return DType.INT32

@@ -34,6 +34,7 @@ from gemmule.compiler.ir import (
     Rope,
     Type,
 )
+from gemmule.compiler.quantize.activation import activation_form, with_activation
 from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
 from gemmule.compiler.quantize.smooth import smooth
 from gemmule.compiler.quantize.steps import (
@@ -97,7 +98,8 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
         network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed))
     progress("activations")
     taps = observe(network, windows, options.seed, grams=options.method == "second-order")
-    return Quantized(_Quantizer(network, taps, options, progress).run(), network)
+    made = _Quantizer(network, taps, options, progress).run()
+    return Quantized(with_activation(made, activation_form(network.graph)), network)
 
 
 class _Quantizer:
@@ -244,7 +246,7 @@ class _Quantizer:
             case Attention():
                 self._attention(node)
             case Activation():
-                self._put(node, {"table": self.tables[node.name]})
+                self._put(node, {"table": self.tables[node.name]}, form=None)
             case Product():
                 ratio = _one(self.types[node.a]) * _one(self.types[node.b]) / _one(self.types[node.name])
                 self._put(node, {"scale": np.array(pair(ratio), dtype=np.int32)})

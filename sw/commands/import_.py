@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import JsonOption, Output, SeedOption, SoftmaxOption, choice, write_file
+from gemmule.sw.commands.common import (
+    ActivationOption,
+    JsonOption,
+    Output,
+    SeedOption,
+    SoftmaxOption,
+    choice,
+    write_file,
+)
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BITS, METHODS_OF_ROUNDING
 
@@ -49,6 +57,7 @@ def import_(
         "--attention", ("exact", "online"), "Of encoders also online, by blocks of keys with a running maximum.",
     )] = "exact",
     softmax: SoftmaxOption = "exact",
+    activation: ActivationOption = "table",
     window: Annotated[int, typer.Option("--window", metavar="N", help="Tokens of a window, 2 to 4,096.")] = 256,
     seed: SeedOption = 0,
     json: JsonOption = None,
@@ -80,7 +89,7 @@ def import_(
     from gemmule.sw.choices import choose
     from gemmule.sw.tokens import load_tokenizer, sentence_windows, token_windows
 
-    network = choose(load_network(directory), attention, softmax)
+    network = choose(load_network(directory), attention, softmax, activation)
     cut_up = sentence_windows if network.graph.encoder else token_windows
     tokenizer, source = load_tokenizer(directory, network.graph.vocab)
     ends = end_tokens(directory, network.graph.vocab)
@@ -119,7 +128,7 @@ def import_(
     record = _record(quantized, errors, used, measured) | whole | {
         "directory": str(directory), "out": str(out_file), "bytes": len(content), "bits": bits,
         "group": options.group, "method": method, "smooth": smooth, "attention": attention, "softmax": softmax,
-        "seed": seed}
+        "activation": activation, "seed": seed}
     _print(out, record)
     out.write("import", None, record)
 

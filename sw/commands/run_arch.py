@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.commands.common import (
+    ActivationOption,
     AttentionOption,
     ConfigOption,
     JsonOption,
@@ -61,6 +62,7 @@ def arch(
         help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
     attention: AttentionOption = "exact",
     softmax: SoftmaxOption = "exact",
+    activation: ActivationOption = "table",
     search: Annotated[str, choice(
         "--search", LAYER_SEARCHES,
         "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
@@ -102,7 +104,8 @@ def arch(
 
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, group=group,
-                context=context, effort=effort, search=search, attention=attention, softmax=softmax)
+                context=context, effort=effort, search=search, attention=attention, softmax=softmax,
+                activation=activation)
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):

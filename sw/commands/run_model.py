@@ -21,7 +21,7 @@ from gemmule.sw.commands.common import (
     write_trace,
 )
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import ATTENTION, BACKENDS, PHASES, SOFTMAX, check_choice
+from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, PHASES, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from gemmule.compiler.encoder_program import EncoderProgram
@@ -59,6 +59,9 @@ def model(
         "numbers through DRAM) or online (by blocks of keys).")] = None,
     softmax: Annotated[str | None, _instead(
         "--softmax", SOFTMAX, "Another exponential than the file's (docs/studies.md).")] = None,
+    activation: Annotated[str | None, _instead(
+        "--activation", ACTIVATION, "Another form of activation functions than the file's, which must be table.",
+    )] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -90,7 +93,7 @@ def model(
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.choices import attention_of, choose, softmax_name
+    from gemmule.sw.choices import activation_name, attention_of, choose, softmax_name
     from gemmule.sw.figures import check_figure, run_figure
     from gemmule.sw.passes import EncoderPasses, Passes
     from gemmule.sw.reports.trace import timeline_of
@@ -98,8 +101,8 @@ def model(
     if figure:
         check_figure(figure)
     loaded = load_model(file)
-    network, standard = choose(loaded.network, attention, softmax), attention == "standard"
-    name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax}"
+    network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
+    name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"
     phase = _phase(phase, network.graph.encoder, str(file))
     most = network.graph.whole_positions
     if phase == "encode":
@@ -140,7 +143,8 @@ def model(
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
     record = passes.record() | {
         "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
-        "attention": attention_of(network, standard), "softmax": softmax_name(network), "seed": seed,
+        "attention": attention_of(network, standard), "softmax": softmax_name(network),
+        "activation": activation_name(network), "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")

@@ -78,6 +78,8 @@ class RunModel(Record):
     attention: Literal["exact", "standard", "online"] = Field(
         description="standard: scores and probabilities through DRAM; online: by blocks of keys")
     softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
+    activation: Literal["table", "word", "ibert"] = Field(
+        description="activation functions: 256 bytes, 513 words with lines between them, or I-BERT's polynomial")
     backend: Literal["model", "rtl"]
     seed: int
     passes: int
@@ -165,6 +167,8 @@ class RunArch(Record):
     attention: Literal["exact", "standard", "online"] = Field(
         description="standard: scores and probabilities through DRAM; online: by blocks of keys")
     softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
+    activation: Literal["table", "word", "ibert"] = Field(
+        description="activation functions: 256 bytes, 513 words with lines between them, or I-BERT's polynomial")
     search: LayerSearch | None = Field(description="with --search")
     passes: int
     commands: int = Field(description="that ran")
@@ -317,6 +321,7 @@ class Import(Record):
     smooth: bool
     attention: Literal["exact", "online"]
     softmax: Literal["exact", "softermax", "ibert"]
+    activation: Literal["table", "word", "ibert"]
     seed: int
     window: int = Field(description="tokens of a window")
     calibration_windows: int

@@ -175,3 +175,14 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
     graph = Graph.model_validate({"family": sizes.family, "vocab": sizes.vocab, "positions": sizes.positions,
                                   "nodes": tuple(make.nodes), "output": logits})
     return Network(graph, make.weights)
+
+
+def scaled(network: Network) -> Network:
+    """The same numbers with scales about its activation functions, other ones from layer to layer."""
+    steps: dict[str, float] = {}
+    for node in network.graph.nodes:
+        if isinstance(node, Activation):
+            steps |= {node.x: 0.02 * (1 + (node.layer or 0)), node.name: 0.01 * 2 ** (node.layer or 0)}
+    nodes = tuple(node.model_copy(update={"type": node.type.model_copy(update={"scale": steps[node.name]})})
+                  if node.name in steps else node for node in network.graph.nodes)
+    return Network(network.graph.model_copy(update={"nodes": nodes}), network.weights)

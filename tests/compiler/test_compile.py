@@ -9,11 +9,13 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Rows, Softmax
+from gemmule.compiler.ir import Cache, Form, IntegerInterpreter, Rows, Softmax
+from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import load_config
-from gemmule.isa import CONTROL
+from gemmule.isa import CONTROL, Unit, VOp
 from gemmule.sim.rtl.device import RtlDevice
-from tests.compiler.integer_networks import Sizes, random_network
+from tests.compiler.integer_networks import Sizes, random_network, scaled
 from tests.compiler.passes_bench import Bench
 
 LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=5, vocab=1003)
@@ -70,6 +72,43 @@ def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
     config = load_config("base")
     _walk(Bench(compile_network(network, config, rows=2), network), 2, 24, SEED)
     with pytest.raises(CompileError, match=f"softmax {softmax} needs a device with comparison_modes, not edge"):
+        compile_network(network, load_config("edge"), rows=2)
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("preset", ["tiny", "base"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_other_activations_equal_the_interpreter(family: str, preset: str, form: Form) -> None:
+    """Also as one body of layers whose results have other steps, gated and not; not the table's numbers."""
+    plain = scaled(random_network(Sizes(family=family, layers=3), SEED))
+    network, config = with_activation(plain, form), load_config(preset)
+    if form is Form.IBERT:
+        shifts = {int(tensor[0]) for name, tensor in network.weights.items() if name.endswith("activation.shift")}
+        assert len(shifts) == 3
+    program = compile_network(network, config, rows=2, context=24)
+    bench = Bench(program, network)
+    _walk(bench, 2, 24, SEED)
+    rows = Rows.chain([5, 6, 7])
+    table, other = (IntegerInterpreter(one).forward(rows, Cache(one.graph)) for one in (plain, network))
+    assert not np.array_equal(table, other)
+
+
+def test_other_activations_as_one_body() -> None:
+    """The shifts of layers come from registers."""
+    network = with_activation(scaled(random_network(Sizes(family="gpt2", layers=3), SEED)), Form.IBERT)
+    config = load_config("base")
+    every = choices(network.graph, config, rows=2, batch=1, context=24, tokens=False)
+    rolled = [Choice(tuple(replace(one, rolled=True) for one in choice.mappings), choice.apart) for choice in every]
+    program = compile_network(network, config, rows=2, context=24, among=rolled)
+    gelus = [command for command in program.commands if command.unit is Unit.VECTOR and command.op == VOp.I_GELU]
+    assert gelus
+    assert all(command.fields["scale_reg"] for command in gelus)
+    _walk(Bench(program, network), 2, 24, SEED)
+
+
+def test_a_device_without_the_polynomial_refuses_it() -> None:
+    network = with_activation(scaled(random_network(Sizes(family="gpt2"), SEED)), Form.IBERT)
+    with pytest.raises(CompileError, match="activation ibert needs a device with comparison_modes, not edge: use tab"):
         compile_network(network, load_config("edge"), rows=2)
 
 

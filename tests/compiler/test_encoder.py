@@ -8,8 +8,9 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_program import EncoderProgram
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows, Softmax
+from gemmule.compiler.ir import Activation, Cache, Form, IntegerInterpreter, Rows, Softmax
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import Config, load_config
 from gemmule.isa import COp, Unit
 from gemmule.operations import CONTROL
@@ -18,6 +19,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
+from tests.compiler.integer_networks import scaled
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 
@@ -56,6 +58,18 @@ def test_other_softmaxes_and_the_standard_way(softmax: Softmax | None, standard:
     assert (before.run(rows) < cycles[2]) if standard else (before.run(rows) == cycles[2])
     same = np.array_equal(*(IntegerInterpreter(one).forward(rows, Cache(one.graph)) for one in (plain, network)))
     assert same == (softmax is None)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_other_activations(form: Form) -> None:
+    """Of the MLP, and a table of words also of the pooler, whose tanh is none for the polynomial."""
+    plain = scaled(random_encoder(EncoderSizes(labels=3), 1))
+    network = with_activation(plain, form)
+    forms = [node.form for node in network.graph.nodes if isinstance(node, Activation)]
+    assert forms == [form, form, form if form is Form.WORD else None]
+    bench = EncoderBench(compile_encoder(network, TINY, sequence=33), network)
+    for length in (1, 5, 21, 33):
+        bench.run(random_rows(network, length))
 
 
 @pytest.mark.parametrize(("config", "sizes", "block", "lengths"), [

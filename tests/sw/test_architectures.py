@@ -126,6 +126,8 @@ def test_values() -> None:
     (["run", "arch", "gpt2", "--values", "1"], "--values needs --sweep"),
     (["run", "arch", "gpt2", "--sweep", "width"], "--sweep must be one of seq, rows, layers, hidden, not 'width'"),
     (["run", "arch", "gpt2", "--figure", "a.gif"], "--figure must end in .svg, .png, .pdf, not 'a.gif'"),
+    (["run", "arch", "tinyllama-1.1b", "--activation", "ibert"],
+     "--activation ibert needs a network with GELU, not silu: use table or word"),
     (["run", "arch", "bert-base", "--phase", "decode"],
      "--phase must be encode for bert-base, an encoder, not decode"),
     (["run", "arch", "gpt2", "--phase", "encode"],

@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.compiler.model_file import Made, save_model
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
-from tests.compiler.integer_networks import Sizes, random_network
+from tests.compiler.integer_networks import Sizes, random_network, scaled
 
 from .test_cli import run
 
@@ -56,6 +56,18 @@ def test_attention_and_softmax(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
         record = json.loads(numbers.read_text())
         assert (record["attention"], record["softmax"]) == (attention, softmax)
         assert record["output_equals_interpreter"] is True
+
+
+def test_activation(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers, scales = file.parent / "numbers.json", file.parent / "scales.safetensors"
+    save_model(scales, scaled(random_encoder(EncoderSizes(layers=1), 1)), MADE, None)
+    for activation in ("table", "word", "ibert"):
+        assert run(monkeypatch, "run", "model", str(scales), "--seq", "9", "--config", "tiny", "--json", str(numbers),
+                   "--activation", activation) == 0
+        record = json.loads(numbers.read_text())
+        assert (record["activation"], record["output_equals_interpreter"]) == (activation, True)
+    assert run(monkeypatch, "run", "model", str(file), "--activation", "word") == 2
+    assert "--activation word needs the network's scales, which it does not tell" in capsys.readouterr().err
 
 
 def test_refusals(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

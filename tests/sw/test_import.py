@@ -56,6 +56,25 @@ def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_p
     assert json.loads(numbers.read_text())["output_equals_interpreter"] is None
 
 
+def test_import_with_another_activation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                        checkpoint: Path, tmp_path: Path) -> None:
+    """The file has it, and no other is made of that file; the polynomial is of GELU alone."""
+    out, numbers = tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    options = "--method", "nearest", "--json", str(numbers), "--activation"
+    assert _import(monkeypatch, checkpoint, out, *options, "word") == 0
+    record = json.loads(numbers.read_text())
+    assert record["activation"] == "word"
+    assert abs(record["perplexity_int"] / record["perplexity_float"] - 1) < 0.05
+    for words in ((), ("--activation", "word")):
+        assert run(monkeypatch, "run", "model", str(out), "--seq", "9", "--json", str(numbers), *words) == 0
+        record = json.loads(numbers.read_text())
+        assert (record["activation"], record["output_equals_interpreter"]) == ("word", True)
+    assert run(monkeypatch, "run", "model", str(out), "--activation", "table") == 2
+    assert "--activation table is made of tables of bytes, not of word: import" in capsys.readouterr().err
+    assert _import(monkeypatch, checkpoint, tmp_path / "none", *options, "ibert") == 2
+    assert "--activation ibert needs a network with GELU, not silu: use table or word" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("family", ["bert", "bert-classifier"])
 def test_import_an_encoder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checkpoint: Path,
                            tmp_path: Path, family: str) -> None:

@@ -12,9 +12,11 @@ import pytest
 from gemmule.compiler.importers.architectures import Architecture, architecture
 from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.config import load_config
+from gemmule.sw.architectures import Work
 from gemmule.sw.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
 from gemmule.sw.offload import offload
 from gemmule.sw.studies import STUDIES, study_of
+from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
@@ -136,3 +138,29 @@ def test_perplexities() -> None:
     assert exact == pytest.approx(perplexity(network, windows))
     assert all(row.here == pytest.approx(exact, rel=0.2) for row in rows)
     assert len({row.here for row in rows}) > 1
+
+
+def test_activation() -> None:
+    """Words are nearer than bytes, the polynomial as near as its authors say, and quality follows."""
+    errors = {row.setting: row for row in error_rows()}
+    for name, row in errors.items():
+        if row.published:
+            assert row.published <= row.here < 1.5 * row.published, name
+    stored = [errors[f"{name}: root mean square error of what is stored"].here for name in ("word", "table", "ibert")]
+    assert stored == sorted(stored)
+    assert 0 < stored[0] < 0.29  # of a number between two steps
+    network = bundled_model("target", "default").network
+    windows = np.array(encode(Path(json.__file__).read_text(), "default")[:2 * 24]).reshape(2, 24)
+    rows = quality_rows(network, windows)
+    assert [row.setting for row in rows] == ["table: perplexity", "word: perplexity"]  # its function is no GELU
+    assert rows[1].here == pytest.approx(rows[0].here, rel=0.1)
+    assert rows[1].here != rows[0].here
+
+
+def test_time_of_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vector unit reads twice as often for words."""
+    monkeypatch.setattr("gemmule.sw.studies.activation.WORKS", {"small": Work(phase="encode", seq=16)})
+    monkeypatch.setattr("gemmule.sw.studies.activation.architecture", lambda name: small_bert())
+    rows = {row.setting: row.here for row in time_rows(TINY)}
+    assert rows["word, small at 16: cycles"] != rows["table, small at 16: cycles"]
+    assert len(rows) == 6
