@@ -12,6 +12,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.mlp import check_activations
+from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.softmax import check_exponentials
 from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
 from gemmule.compiler.layout import Regions
@@ -35,15 +36,16 @@ __all__ = ["compile_network"]
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
-                    pool: int = 0, among: Sequence[Choice] | None = None, checked: bool = True,
+                    pool: int = 0, fused: bool = True, among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
     ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the program
     that takes hidden rows, runs some of the layers and gives other answers. A network with a window is compiled for
     contexts up to the window. ``pool``: rows of a cache in which a list names each position's (pages), instead of one
-    for each position in order. ``among``: mappings, of which the first that fits is taken; by default all. Without
-    ``checked`` the program is only good for timing. ``notes`` get what each pass made.
+    for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back. ``among``: mappings,
+    of which the first that fits is taken; by default all. Without ``checked`` the program is only good for timing.
+    ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -61,7 +63,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
-                                            tokens=tokens, pool=pool, among=among, notes=notes)
+                                            tokens=tokens, pool=pool, fused=fused, among=among, notes=notes)
     layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
@@ -81,8 +83,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     symbols = regions.symbols(base_address)
     commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
                             context=context, base_address=base_address, size=regions.size) if keep else None
-    names = {register: CACHE if region.startswith((NEW, OLD)) else region for region, register in bases.items()
-             if not region.endswith(LAYER_REGION)}
+    names = {register: CACHE if region.startswith((NEW, OLD)) else region.removesuffix(stored(""))
+             for region, register in bases.items() if not region.endswith(LAYER_REGION)}
 
     constants = lowered.builder.constants | (more.more_constants(lowered.builder) if more else {})
     wide = general_program(more, network, config, symbols, layout=layout, rows=rows, batch=batch, context=context,
@@ -112,7 +114,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
 
 
 def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, batch: int,
-         context: int, tokens: bool, pool: int, among: Sequence[Choice] | None,
+         context: int, tokens: bool, pool: int, fused: bool, among: Sequence[Choice] | None,
          notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
     """The first mapping whose buffers fit."""
     reason: CompileError | None = None
@@ -120,7 +122,7 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
     taken: dict[tuple[bool, int, type], int] = {}
     """Scratchpad rows of all but the rings, by banks, rows of parameters and the way of attention."""
     for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens,
-                                   pool=pool):
+                                   pool=pool, fused=fused):
         apart = choice.apart
         for mapping in choice.mappings:
             beside = (apart, mapping.parameter_rows, type(mapping.attention))

@@ -53,12 +53,13 @@ PHASES: dict[str, Callable[[EncoderPhases, LayerOperators, Any], list[Item]]] = 
 
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
-                    standard: bool = False, mapping: EncoderMapping | None = None,
+                    standard: bool = False, fused: bool = True, mapping: EncoderMapping | None = None,
                     checked: bool = True) -> EncoderProgram:
     """Compile a quantised encoder for sequences of up to ``sequence`` rows, one a launch.
 
-    ``standard``: attention writes scores and probabilities to DRAM and reads them again, to the same output.
-    ``mapping``: by default the first that fits. Without ``checked`` the program is only good for timing.
+    ``standard``: attention writes scores and probabilities to DRAM and reads them again, to the same output. Not
+    ``fused``: so does every operator with its result. ``mapping``: by default the first that fits. Without ``checked``
+    the program is only good for timing.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -66,8 +67,8 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
     operators = split_operators(fuse(network.graph))
-    mapping = mapping or map_encoder(network, config, operators, sequence, standard)
-    phases = EncoderPhases(network, config, sequence)
+    mapping = mapping or map_encoder(network, config, operators, sequence, standard, fused)
+    phases = EncoderPhases(network, config, sequence, mapping.fused)
     before = [phases.embedding(operators, mapping.output.rows, mapping.output.norm_rows)]
     layers = [[write(phases, layer, getattr(mapping, name)) for name, write in PHASES.items()]
               for layer in operators.layers]
@@ -132,7 +133,7 @@ def _written(program: Kind, commands: Sequence[Command]) -> Kind:
 
 
 def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int,
-                standard: bool = False) -> EncoderMapping:
+                standard: bool = False, fused: bool = True) -> EncoderMapping:
     """The first mapping of each phase whose buffers fit.
 
     Raises:
@@ -146,8 +147,9 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         tried = list(candidates)
         for apart, candidate in product((True, False), tried):
             try:
-                allocate(schedule_phase(write(EncoderPhases(network, config, sequence), candidate), config), config,
-                         apart=apart, early=EARLY if apart else 0)
+                phases = EncoderPhases(network, config, sequence, fused)
+                allocate(schedule_phase(write(phases, candidate), config), config, apart=apart,
+                         early=EARLY if apart else 0)
                 return candidate
             except CompileError as error:
                 reason = reason or error
@@ -159,7 +161,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
 
     attend = layer.attend
     return EncoderMapping(
-        sequence=sequence,
+        sequence=sequence, fused=fused,
         heads=fitting("queries, keys and values", blocks(attend.query, attend.key, attend.value),
                       lambda phases, one: phases.project_heads(attend, one)),
         attention=fitting("attention", attention_mappings(attend.attention, config, sequence, standard),

@@ -59,11 +59,13 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
 
 
 def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
-                         standard: bool = False, mapping: EncoderMapping | None = None) -> EncoderProgram:
+                         standard: bool = False, fused: bool = True,
+                         mapping: EncoderMapping | None = None) -> EncoderProgram:
     """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
-    options = {"sequence": sequence, "standard": standard} | ({"mapping": mapping} if mapping else {})
+    options = {"sequence": sequence, "standard": standard, "fused": fused} | ({"mapping": mapping} if mapping else {})
     return _kept(EncoderProgram, _path(sha256, config, options),
-                 lambda: compile_encoder(network, config, sequence=sequence, standard=standard, mapping=mapping))
+                 lambda: compile_encoder(network, config, sequence=sequence, standard=standard, fused=fused,
+                                         mapping=mapping))
 
 
 def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:

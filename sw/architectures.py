@@ -48,6 +48,7 @@ class Work:
         attention: ``exact``, or of an encoder ``standard`` or ``online``.
         softmax: its exponential.
         activation: the form of activation functions.
+        fusion: ``off``: every operator's result goes to DRAM and comes back.
         search: of an encoder, how the mapping of a layer's phases is found: the first that fits, or branch and bound.
     """
 
@@ -63,6 +64,7 @@ class Work:
     attention: str = "exact"
     softmax: str = "exact"
     activation: str = "table"
+    fusion: str = "on"
     search: str = "first"
 
 
@@ -114,6 +116,8 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
             raise InputError(f"--search must be first for a decoder, not {work.search}: use --effort")
         if work.attention != "exact":
             raise InputError(f"--search {work.search} goes with --attention exact, not {work.attention}: leave one out")
+        if work.fusion != "on":
+            raise InputError(f"--search {work.search} goes with --fusion on, not {work.fusion}: leave one out")
         _positions(graph, work, work.seq)
         searched = searched_layer(network, config, work.seq, work.search, keep)
     program, rows, most = _compiled(network, config, work, keep, searched.mapping if searched else None)
@@ -130,6 +134,7 @@ def run_architecture(architecture: Architecture, config: Config, work: Work, *, 
         "rows": rows, "batch": work.batch, "bits": work.bits, "head_bits": work.head_bits, "group": group,
         "context": most, "effort": work.effort, "search": searched.record if searched else None,
         "attention": work.attention, "softmax": work.softmax, "activation": work.activation,
+        "fusion": work.fusion,
         "network_layers": graph.layers,
         "parameters": architecture.numbers, "macs": passes.macs, "network_bytes": passes.ideal_bytes,
         "clock_mhz": host.clock_mhz, "host_cycles": host_cycles,
@@ -161,16 +166,16 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
         if work.batch != 1:
             raise InputError(f"--batch must be 1 for an encoder, which takes a sequence a pass, not {work.batch}")
         most = _positions(graph, work, work.seq)
-        standard = work.attention == "standard"
-        made = compile_encoder_kept(
-            network, name, config, sequence=work.seq, standard=standard, mapping=mapping) if keep else compile_encoder(
-            network, config, sequence=work.seq, standard=standard, mapping=mapping)
+        how: dict[str, Any] = {"sequence": work.seq, "standard": work.attention == "standard",
+                               "fused": work.fusion == "on", "mapping": mapping}
+        made = compile_encoder_kept(network, name, config, **how) if keep else compile_encoder(network, config, **how)
         return made, work.seq, most
     rows = work.rows or (1 if work.phase == "decode" else max(1, min(most_rows(graph, config), work.seq)))
     most = _positions(graph, work, rows)
     while True:
         options: dict[str, Any] = {
-            "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort}
+            "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort,
+            "fused": work.fusion == "on"}
         try:
             return (compile_kept(network, name, config, **options) if keep else compile_best(
                 network, config, **options)), rows, most

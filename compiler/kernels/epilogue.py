@@ -10,6 +10,7 @@ from typing import Any
 from gemmule.compiler.ir import Linear, Rope
 from gemmule.compiler.kernels.constants import ColumnRows
 from gemmule.compiler.kernels.linear import Tile
+from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import NO_DYN, At, Builder
 from gemmule.isa import ColumnFlag, Dyn, Length, RequantFlag, Unit, VOp
 from gemmule.timing import ceil_div
@@ -29,9 +30,15 @@ def _biased(node: Linear) -> set[RequantFlag]:
     return {RequantFlag.COLUMN} | ({RequantFlag.BIAS} if node.bias else set())
 
 
+def _spill_sums(b: Builder, node: Linear, tile: Tile, m: Length | None = None) -> None:
+    """Where operators are not fused, a product is one by itself: its sums go to DRAM."""
+    spill(b, f"{node.name}: sums", tile.acc, tile.groups, tile.stride, m)
+
+
 def store(b: Builder, node: Linear, tile: Tile, to: At, stride: int, *flags: RequantFlag, m: Length | None = None,
           note: str = "") -> None:
     """int8 rows (WIDE: int16 planes) of a tile at ``to``, the row of the value's group 0, ``stride`` rows a group."""
+    _spill_sums(b, node, tile, m)
     b.add(Unit.VECTOR, note or f"{node.name}: store", op=VOp.REQUANT, flags=_biased(node) | set(flags), src0=tile.acc,
           src0_stride=tile.stride, src1=tile.parameters, dst=to + tile.first * stride, dst_stride=stride,
           m=b.m if m is None else m, n=_columns(b, node, tile))
@@ -39,6 +46,7 @@ def store(b: Builder, node: Linear, tile: Tile, to: At, stride: int, *flags: Req
 
 def store_gelu(b: Builder, node: Linear, tile: Tile, to: At, stride: int, shift: int) -> None:
     """The same of I-BERT's GELU of a tile, with the shift of its result."""
+    _spill_sums(b, node, tile)
     flags = {ColumnFlag.COLUMN} | ({ColumnFlag.BIAS} if node.bias else set())
     b.add(Unit.VECTOR, f"{node.name}: GELU", op=VOp.I_GELU, flags=flags, src0=tile.acc, src0_stride=tile.stride,
           src1=tile.parameters, dst=to + tile.first * stride, dst_stride=stride, m=b.m, n=_columns(b, node, tile),
@@ -75,6 +83,7 @@ def store_heads(b: Builder, node: Linear, tile: Tile, heads: Heads, rope: Rope |
     Heads that lie one behind the other are one command; rotated ones if their groups are a power of two, since angles
     come again with that period.
     """
+    _spill_sums(b, node, tile)
     dim, groups = b.config.dim, ceil_div(heads.head_dim, b.config.dim)
     step, end, at = (groups - 1).bit_length(), tile.first + tile.groups, tile.first
     while at < end:

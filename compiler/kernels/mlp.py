@@ -17,6 +17,7 @@ from gemmule.compiler.kernels.constants import TableRows, WordRows
 from gemmule.compiler.kernels.epilogue import store, store_gelu
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
+from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
 from gemmule.config import Config
 from gemmule.isa import RequantFlag, Unit, VOp
@@ -59,7 +60,9 @@ def activated_rows(b: Builder, ring: Ring, x: Span, up: Linear, node: Activation
                 store_gelu(b, up, tile, inner, stride, int(b.network.tensor(node, "shift")[0]))
             case _:
                 store(b, up, tile, inner, stride, RequantFlag.LOOKUP)
-    return Span(inner + (stride - b.rows), stride, lanes)
+    found = Span(inner + (stride - b.rows), stride, lanes)
+    spill(b, node.name, found.at, found.groups(b.config.dim), stride)
+    return found
 
 
 def inner_rows(b: Builder, ring: Ring, x: Span, up: Linear, activation: Activation, gate: Linear | None,
@@ -77,4 +80,5 @@ def inner_rows(b: Builder, ring: Ring, x: Span, up: Linear, activation: Activati
         b.add(Unit.VECTOR, f"{product.name}: gate * up", op=VOp.PRODUCT, src0=part, src0_stride=span.stride, src1=ups,
               aux=b.rows, dst=part, dst_stride=span.stride, m=b.m,
               n=min(tile.groups * b.config.dim, up.columns - tile.first * b.config.dim), mult=mult, shift=shift)
+    spill(b, product.name, span.at, span.groups(b.config.dim), span.stride)
     return span

@@ -211,6 +211,10 @@ class Builder:
     """By region: (offset, content)."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes by region."""
+    fused: bool = True
+    """Values stay on the device between operators; else each goes through DRAM."""
+    spilled: int = 0
+    """Bytes of this layer's or phase's values in DRAM so far, where they are not."""
     looped: bool = False
     """Of a greedy loop: a turn is a pass over one row, whose position displacements tell."""
     moved: dict[str, int] = field(default_factory=dict)

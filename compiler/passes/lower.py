@@ -21,6 +21,7 @@ from gemmule.compiler.kernels.greedy import next_turn
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
+from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.top import largest
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
 from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
@@ -69,7 +70,7 @@ def _layer(operator: Operator) -> int | None:
 class _Lowering:
     def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None,
                  looped: bool) -> None:
-        self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped)
+        self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped, fused=mapping.fused)
         self.once: list[Item] = []
         self.general = general
         self.mapping, self.config = mapping, config
@@ -92,6 +93,7 @@ class _Lowering:
         copies = max(0, self.b.network.graph.layers - WRITTEN) if once else 0
         for layer, group in groupby(operators, _layer):
             self.ring.rewind()  # so that equal layers use the same buffers
+            self.b.spilled = 0
             if once and layer is not None and layer >= WRITTEN:
                 continue
             sizes = dict(self.b.sizes)
@@ -122,10 +124,13 @@ class _Lowering:
                 self.residual = embed.new_residual(self.b, operator.embedding.columns)
                 embed.embed(self.b, operator.embedding, operator.position, self.residual,
                             self.general.slots if self.general else 0)
+                self._spill_residual("embedded")
             case Normalize():
                 self.values[operator.norm.name] = [normalize_rows(self.b, operator.norm, self._residual())]
+                self._spill(operator.norm.name)
             case Attend():
                 self._attend(operator)
+                self._spill(operator.attention.name)
             case Inner():
                 self.values[(operator.product or operator.activation).name] = [mlp.inner_rows(
                     self.b, self.ring, self._one(operator.up.x), operator.up, operator.activation, operator.gate,
@@ -135,6 +140,19 @@ class _Lowering:
             case Head():
                 write = head.tokens if self.mapping.tokens else head.logits
                 write(self.b, self.ring, operator.linear, self._one(operator.linear.x))
+
+    def _spill(self, name: str) -> None:
+        """An int8 value through DRAM, where operators are not fused."""
+        for span in self.values[name]:
+            parts = [(0, self.b.m)] if span.pitch is None else [
+                (i * span.pitch, self.b.m_each) for i in range(self.b.batch)]
+            for row, m in parts:
+                spill(self.b, name, span.at + row, span.groups(self.config.dim), span.stride, m)
+
+    def _spill_residual(self, name: str) -> None:
+        """The residual stream's int16 planes, likewise."""
+        at = self._residual()
+        spill(self.b, name, at, at.buffer.rows // self.b.rows, self.b.rows)
 
     def _answers(self, general: General, operators: Sequence[Operator]) -> None:
         """What the general program gives back: the last norm and the head run where rows are answered."""
@@ -222,3 +240,4 @@ class _Lowering:
         lanes = in_order(linear.columns, dim)
         for tile in linear_tiles(b, self.ring, linear, self.values[linear.x], lanes):
             add_to_residual(b, linear, tile, self._residual())
+        self._spill_residual(operator.add.name)

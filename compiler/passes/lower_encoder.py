@@ -23,6 +23,7 @@ from gemmule.compiler.kernels.sequence_attention import (
     attend_sequence,
 )
 from gemmule.compiler.kernels.sequence_online import attend_online
+from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
 from gemmule.compiler.passes.fuse import Attend, Normalize
 from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators
@@ -51,13 +52,14 @@ class EncoderPhases:
     config: Config
     sequence: int
     """Most rows."""
+    fused: bool = True
     b: Builder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.b = Builder(self.config, self.network, self.sequence)
+        self.b = Builder(self.config, self.network, self.sequence, fused=self.fused)
 
     def _done(self) -> list[Item]:
-        items, self.b.items = self.b.items, []
+        items, self.b.items, self.b.spilled = self.b.items, [], 0
         return items
 
     def _groups(self, columns: int) -> int:
@@ -89,6 +91,7 @@ class EncoderPhases:
             b.block = block.part(0, block.rows)
             residual = embed.new_residual(b, node.columns)
             embed.embed(b, node, operators.embed.position, residual, entries=(first, self.sequence + first))
+            self._spill_residual("embedded", residual)
             self._norm(operators.norm, norm, residual, block, norm_rows, NARROW, WIDE, first)
         # Layers are a loop: no turn's loads shall wait for as many stores as the first one's for these.
         b.add(Unit.LOAD, f"{operators.norm.norm.name}: stores are done", region=embed.TOKENS, bytes=self.config.dim,
@@ -170,6 +173,7 @@ class EncoderPhases:
                 ahead = [*(load(block.following) if count > 1 else []), *([] if block.first else [factors.load])]
                 for tile in between(tiles, self._groups(linear.columns), ahead):
                     add_to_residual(b, linear, tile, residual)
+                self._spill_residual(layer.output.add.name, residual)
                 self._norm(layer.attention_norm, factors, residual, block, mapping.norm_rows, INNER_NARROW, INNER_WIDE)
                 self._late(load(block.following) if count == 1 else [])
         return self._done()
@@ -199,6 +203,7 @@ class EncoderPhases:
                 tiles = linear_tiles(b, ring, down, [inner], in_order(down.columns, self.config.dim))
                 for tile in between(tiles, self._groups(down.columns), self._load(INNER_NARROW, at, block.following)):
                     add_to_residual(b, down, tile, residual)
+                self._spill_residual(layer.down.add.name, residual)
                 self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
         return self._done()
 
@@ -235,6 +240,10 @@ class EncoderPhases:
         """Loads into buffers that were in use until now: a block has those of the block before."""
         for write in writes:
             write()
+
+    def _spill_residual(self, name: str, residual: At) -> None:
+        """A block's int16 planes through DRAM, where operators are not fused."""
+        spill(self.b, name, residual, residual.buffer.rows // self.b.rows, self.b.rows)
 
     def _operand(self, region: str, lanes: int, block: RowBlock) -> At:
         """Room for a block's int8 rows, for the mesh."""

@@ -52,6 +52,8 @@ class Mapping:
     """Equal layers become one body; else loads run ahead from layer to layer."""
     tokens: bool
     """Greedy tokens instead of logits."""
+    fused: bool = True
+    """Values stay on the device between operators; else each goes through DRAM, as of a kernel an operator."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +66,19 @@ class Choice:
 
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-            pool: int = 0) -> list[Choice]:
+            pool: int = 0, fused: bool = True) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
-    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool)
+    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-             pool: int = 0) -> Iterator[Mapping]:
+             pool: int = 0, fused: bool = True) -> Iterator[Mapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone.
@@ -102,7 +104,7 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
                 rows=batch * rows, batch=batch, ring_slots=slots, ring_rows=ring_rows,
                 acc_rows=max(batch * rows, config.acc_rows // 4),
                 parameter_rows=min(1024, config.spm_rows // share), attention=attention,
-                rolled=not (in_place and graph.layers <= MOST_UNROLLED), tokens=tokens)
+                rolled=not (in_place and graph.layers <= MOST_UNROLLED), tokens=tokens, fused=fused)
 
 
 def most_rows(graph: Graph, config: Config) -> int:

@@ -58,6 +58,8 @@ class EncoderMapping:
     attention: SequenceMapping
     output: BlockMapping
     mlp: BlockMapping
+    fused: bool = True
+    """Values stay on the device between operators of a phase; else each goes through DRAM."""
 
 
 def check_sequence(graph: Graph, config: Config, sequence: int) -> None:

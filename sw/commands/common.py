@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import ACTIVATION, ATTENTION, BITS, PRESETS, SEED, SIZE, SOFTMAX, check_choice
+from gemmule.sw.limits import ACTIVATION, ATTENTION, BITS, FUSION, PRESETS, SEED, SIZE, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from gemmule.sw.reports.trace import Timeline
 
 __all__ = [
-    "ActivationOption", "AttentionOption", "ConfigOption", "FigureOption", "JsonOption", "Output", "SeedOption",
-    "ShapeOption", "SoftmaxOption", "TraceOption", "WeightsOption", "choice", "conditions", "parse_shape",
-    "read_config", "write_file", "write_trace",
+    "ActivationOption", "AttentionOption", "ConfigOption", "FigureOption", "FusionOption", "JsonOption", "Output",
+    "SeedOption", "ShapeOption", "SoftmaxOption", "TraceOption", "WeightsOption", "choice", "conditions",
+    "parse_shape", "read_config", "write_file", "write_trace",
 ]
 
 STDOUT = Path("-")
@@ -62,6 +62,9 @@ SoftmaxOption = Annotated[str, choice(
 ActivationOption = Annotated[str, choice(
     "--activation", ACTIVATION, "Activation functions: a table of 256 bytes, one of 513 words with lines between them, "
     "or of GELU I-BERT's polynomial for comparison (devices with comparison_modes).")]
+FusionOption = Annotated[str, choice(
+    "--fusion", FUSION, "on: values stay on the device between operators; off, for comparison: each operator's result "
+    "goes to DRAM and comes back. The output is the same.")]
 WeightsOption = Annotated[str | None, typer.Option(
     "--weights", metavar="|".join(BITS), show_default=False, autocompletion=lambda: list(BITS),
     callback=lambda value: value if value is None else check_choice("--weights", value, BITS),

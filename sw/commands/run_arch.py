@@ -12,6 +12,7 @@ from gemmule.sw.commands.common import (
     ActivationOption,
     AttentionOption,
     ConfigOption,
+    FusionOption,
     JsonOption,
     Output,
     SoftmaxOption,
@@ -63,6 +64,7 @@ def arch(
     attention: AttentionOption = "exact",
     softmax: SoftmaxOption = "exact",
     activation: ActivationOption = "table",
+    fusion: FusionOption = "on",
     search: Annotated[str, choice(
         "--search", LAYER_SEARCHES,
         "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
@@ -105,7 +107,7 @@ def arch(
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, group=group,
                 context=context, effort=effort, search=search, attention=attention, softmax=softmax,
-                activation=activation)
+                activation=activation, fusion=fusion)
     if figure:
         check_figure(figure)
     with stderr.status(f"compiling and timing {name}"):

@@ -11,6 +11,7 @@ import typer
 from gemmule.sw.commands.common import (
     ConfigOption,
     FigureOption,
+    FusionOption,
     JsonOption,
     Output,
     SeedOption,
@@ -62,6 +63,7 @@ def model(
     activation: Annotated[str | None, _instead(
         "--activation", ACTIVATION, "Another form of activation functions than the file's, which must be table.",
     )] = None,
+    fusion: FusionOption = "on",
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -117,7 +119,7 @@ def model(
     passes: Passes | EncoderPasses
     if phase == "encode":
         with stderr.status("compiling"):
-            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard)
+            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard, fused=fusion == "on")
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
         with (stderr.status(f"running on {backend}"),
@@ -126,7 +128,7 @@ def model(
         passes = encoded
     else:
         with stderr.status("compiling"):
-            program = compile_kept(network, name, device, batch=batch, effort=effort,
+            program = compile_kept(network, name, device, batch=batch, effort=effort, fused=fusion == "on",
                                    rows=min(rows, seq) if phase == "prefill" else rows)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
@@ -144,7 +146,7 @@ def model(
     record = passes.record() | {
         "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
         "attention": attention_of(network, standard), "softmax": softmax_name(network),
-        "activation": activation_name(network), "seed": seed,
+        "activation": activation_name(network), "fusion": fusion, "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
         "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")

@@ -80,6 +80,8 @@ class RunModel(Record):
     softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     activation: Literal["table", "word", "ibert"] = Field(
         description="activation functions: 256 bytes, 513 words with lines between them, or I-BERT's polynomial")
+    fusion: Literal["on", "off"] = Field(
+        description="off: every operator's result goes to DRAM and comes back")
     backend: Literal["model", "rtl"]
     seed: int
     passes: int
@@ -169,6 +171,8 @@ class RunArch(Record):
     softmax: Literal["exact", "softermax", "ibert"] = Field(description="its exponential")
     activation: Literal["table", "word", "ibert"] = Field(
         description="activation functions: 256 bytes, 513 words with lines between them, or I-BERT's polynomial")
+    fusion: Literal["on", "off"] = Field(
+        description="off: every operator's result goes to DRAM and comes back")
     search: LayerSearch | None = Field(description="with --search")
     passes: int
     commands: int = Field(description="that ran")

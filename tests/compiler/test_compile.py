@@ -15,6 +15,7 @@ from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import load_config
 from gemmule.isa import CONTROL, Unit, VOp
 from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sw.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network, scaled
 from tests.compiler.passes_bench import Bench
 
@@ -73,6 +74,50 @@ def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
     _walk(Bench(compile_network(network, config, rows=2), network), 2, 24, SEED)
     with pytest.raises(CompileError, match=f"softmax {softmax} needs a device with comparison_modes, not edge"):
         compile_network(network, load_config("edge"), rows=2)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "base"])
+@pytest.mark.parametrize("name", ["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
+                                  "int4 in groups, padded and shared heads"])
+def test_without_fusion_the_same_bytes(name: str, preset: str) -> None:
+    """Every result goes out and comes back, whatever the layers' form; the device gives what it gave."""
+    network, config = random_network(replace(CASES[name], layers=2), SEED), load_config(preset)
+    rows = 1 if preset == "tiny" else 4
+    fused, apart = (compile_network(network, config, rows=rows, context=40, fused=fused) for fused in (True, False))
+    assert len(apart.commands) > len(fused.commands)
+    _walk(Bench(apart, network), rows, 40, SEED)
+
+
+def test_a_batch_without_fusion() -> None:
+    config, network = load_config("base"), random_network(replace(LLAMA, layers=2), SEED)
+    bench = Bench(compile_network(network, config, rows=3, batch=2, fused=False), network)
+    for count in (1, 3):
+        bench.ragged([[1, 2, 3], [4]], count)
+
+
+@pytest.mark.parametrize("name", ["gpt2, 24 columns a head", "llama, 24 columns a head"])
+def test_what_moves_without_fusion(name: str) -> None:
+    """To the byte: sums of every product, norms, contexts, activations, products, residuals, out and back."""
+    sizes, config = replace(CASES[name], layers=2), load_config("base")
+    network, dim = random_network(sizes, SEED), config.dim
+
+    def wide(columns: int) -> int:
+        return -(-columns // dim) * dim
+
+    moved = []
+    for fused in (True, False):
+        program = compile_network(network, config, rows=1, context=40, fused=fused)
+        with Passes(program, network, "model", SEED, True) as passes:
+            passes.run(1, 1)
+        moved.append(passes.moved)
+    gated = sizes.family == "llama"
+    heads = (sizes.heads + 2 * sizes.kv_heads) * wide(sizes.head_dim)
+    hidden, inner = wide(sizes.hidden), wide(sizes.inner)
+    sums = heads + hidden + (1 + gated) * inner + hidden
+    bytes_ = 2 * hidden + sizes.heads * wide(sizes.head_dim) + (1 + gated) * inner + 2 * 2 * hidden
+    wanted = sizes.layers * (4 * sums + bytes_) + 2 * hidden + hidden + 4 * wide(sizes.vocab)
+    assert moved[1]["store"] - moved[0]["store"] == wanted
+    assert moved[1]["load"] - moved[0]["load"] == wanted
 
 
 @pytest.mark.parametrize("form", Form)

@@ -60,6 +60,24 @@ def test_other_softmaxes_and_the_standard_way(softmax: Softmax | None, standard:
     assert same == (softmax is None)
 
 
+def test_without_fusion_the_same_bytes() -> None:
+    """In more cycles, at every length."""
+    network = random_encoder(EncoderSizes(labels=3), 1)
+    cycles = []
+    for fused in (True, False):
+        bench = EncoderBench(compile_encoder(network, TINY, sequence=33, fused=fused), network)
+        cycles.append([bench.run(random_rows(network, length)) for length in (1, 5, 21, 33)])
+    assert all(apart > 1.2 * fused for fused, apart in zip(*cycles, strict=True))
+
+
+def test_what_moves_without_fusion() -> None:
+    """Sums of every product, inner rows and the residual, of whole column groups, out and back."""
+    network = random_encoder(EncoderSizes(layers=1), 1)
+    stored = [_timed(compile_encoder(network, TINY, sequence=20, fused=fused), 20).dram_bytes["store"]
+              for fused in (True, False)]
+    assert stored[1] - stored[0] == 20 * (4 * (3 * 24 + 24 + 40 + 24) + 40 + 3 * 2 * 24)
+
+
 @pytest.mark.parametrize("form", Form)
 def test_other_activations(form: Form) -> None:
     """Of the MLP, and a table of words also of the pooler, whose tanh is none for the polynomial."""

@@ -128,6 +128,8 @@ def test_values() -> None:
     (["run", "arch", "gpt2", "--figure", "a.gif"], "--figure must end in .svg, .png, .pdf, not 'a.gif'"),
     (["run", "arch", "tinyllama-1.1b", "--activation", "ibert"],
      "--activation ibert needs a network with GELU, not silu: use table or word"),
+    (["run", "arch", "bert-base", "--search", "branch-and-bound", "--fusion", "off"],
+     "--search branch-and-bound goes with --fusion on, not off: leave one out"),
     (["run", "arch", "bert-base", "--phase", "decode"],
      "--phase must be encode for bert-base, an encoder, not decode"),
     (["run", "arch", "gpt2", "--phase", "encode"],

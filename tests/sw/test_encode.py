@@ -70,6 +70,18 @@ def test_activation(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "--activation word needs the network's scales, which it does not tell" in capsys.readouterr().err
 
 
+def test_fusion(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, found = file.parent / "numbers.json", []
+    for fusion in ("on", "off"):
+        assert run(monkeypatch, "run", "model", str(file), "--seq", "9", "--config", "tiny", "--json", str(numbers),
+                   "--fusion", fusion) == 0
+        found.append(json.loads(numbers.read_text()))
+    fused, apart = found
+    assert (fused["fusion"], apart["fusion"], apart["output_equals_interpreter"]) == ("on", "off", True)
+    assert apart["cycles"] > fused["cycles"]
+    assert apart["dram_bytes_by_purpose"]["store"] > fused["dram_bytes_by_purpose"]["store"]
+
+
 def test_refusals(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     decoder = file.parent / "decoder.safetensors"
     save_model(decoder, random_network(Sizes(family="gpt2"), 1), MADE, None)

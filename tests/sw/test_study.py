@@ -18,6 +18,7 @@ from gemmule.sw.offload import offload
 from gemmule.sw.studies import STUDIES, study_of
 from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows
+from gemmule.sw.studies.fusion import fusion_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
 from gemmule.sw.study import Row
@@ -164,3 +165,11 @@ def test_time_of_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {row.setting: row.here for row in time_rows(TINY)}
     assert rows["word, small at 16: cycles"] != rows["table, small at 16: cycles"]
     assert len(rows) == 6
+
+
+def test_fusion() -> None:
+    """Without it more cycles, and as many bytes more out as in, commands aside."""
+    rows = {row.setting: row for row in fusion_rows(small_bert(), TINY, "small", Work(phase="encode", seq=16))}
+    assert rows["small, fusion off: cycles"].here > rows["small, fusion on: cycles"].here
+    assert rows["small, fusion off: DRAM"].here > 1.1 * rows["small, fusion on: DRAM"].here
+    assert rows["small, fusion off: DRAM"].why.startswith("+")
