@@ -2,13 +2,17 @@
 
 In integers it begins with tables of bytes. What they cover is covered again: int16 numbers before a function reach
 twice as far, so that nothing is clipped there; behind a table of words the int8 step stays; I-BERT's polynomial has
-powers of two of a step of its own and no zero, so what reads it is scaled anew.
+powers of two of a step of its own and no zero, so what reads it is scaled anew. Which power, a sample tells where there
+is one; else its step reaches over half of what the bytes covered or more: a few large values clipped cost less than a
+step too coarse for all.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -33,10 +37,12 @@ def activation_form(graph: Graph) -> Form | None:
     return next((node.form for node in graph.nodes if isinstance(node, Activation) and node.form), None)
 
 
-def with_activation(network: Network, form: Form | None) -> Network:
+def with_activation(network: Network, form: Form | None,
+                    shifts: Mapping[str, int] = MappingProxyType({})) -> Network:
     """The network with another form of its activation functions, of ``ibert`` of GELU alone.
 
-    In float, or by shape, the nodes tell it and no more.
+    In float, or by shape, the nodes tell it and no more. ``shifts`` of the polynomial's results, by node, where a
+    sample told them.
 
     Raises:
         CompileError: it has no GELU for ``ibert``; its integers have another form than tables of bytes, or do not tell
@@ -61,7 +67,7 @@ def with_activation(network: Network, form: Form | None) -> Network:
     for name in chosen:
         nodes[name] = nodes[name].model_copy(update={"form": form})
         if form and graph.integer:
-            _Rescaling(graph, nodes, weights).run(name, form)  # type: ignore[arg-type]
+            _Rescaling(graph, nodes, weights).run(name, form, shifts.get(name))  # type: ignore[arg-type]
     made = Graph.model_validate({"family": graph.family, "vocab": graph.vocab, "positions": graph.positions,
                                  "nodes": tuple(nodes.values()), "output": graph.output})
     return Network(made, {name: weights[name] for name in made.tensors} if graph.integer else weights, network.alike)
@@ -75,7 +81,7 @@ class _Rescaling:
     nodes: dict[str, Node]
     weights: dict[str, np.ndarray]
 
-    def run(self, name: str, form: Form) -> None:
+    def run(self, name: str, form: Form, shift: int | None) -> None:
         """One function."""
         node = self.nodes[name]
         assert isinstance(node, Activation)
@@ -90,7 +96,8 @@ class _Rescaling:
             tensors = {"words": table}
         else:
             step, peak = GELU_SCALE, (127 + after.zero) * _one(after)
-            shift = max(0, math.ceil(math.log2(peak / 127 / POLYNOMIAL_STEP)))
+            if shift is None:
+                shift = max(0, math.floor(math.log2(peak / 127 / POLYNOMIAL_STEP)))
             after = Type(dtype=DType.INT8, scale=POLYNOMIAL_STEP * 2.0 ** shift)
             tensors = {"shift": np.array([shift], dtype=np.uint8)}
             for reader in behind:

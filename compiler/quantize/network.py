@@ -24,6 +24,7 @@ from gemmule.compiler.ir import (
     Attention,
     DType,
     Embedding,
+    Form,
     Graph,
     Linear,
     Network,
@@ -34,7 +35,7 @@ from gemmule.compiler.ir import (
     Rope,
     Type,
 )
-from gemmule.compiler.quantize.activation import activation_form, with_activation
+from gemmule.compiler.quantize.activation import POLYNOMIAL_STEP, activation_form, with_activation
 from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
 from gemmule.compiler.quantize.smooth import smooth
 from gemmule.compiler.quantize.steps import (
@@ -99,7 +100,9 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
     progress("activations")
     taps = observe(network, windows, options.seed, grams=options.method == "second-order")
     made = _Quantizer(network, taps, options, progress).run()
-    return Quantized(with_activation(made, activation_form(network.graph)), network)
+    shifts = {node.name: doublings(taps.sample(node.name), taps.peak(node.name), POLYNOMIAL_STEP)
+              for node in network.graph.nodes if isinstance(node, Activation) and node.form is Form.IBERT}
+    return Quantized(with_activation(made, activation_form(network.graph), shifts), network)
 
 
 class _Quantizer:

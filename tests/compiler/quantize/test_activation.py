@@ -12,7 +12,7 @@ from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.quantize.accuracy import measure_errors
 from gemmule.compiler.quantize.activation import activation_form, with_activation
 from gemmule.compiler.quantize.by_shape import by_shape
-from gemmule.compiler.quantize.network import Options, Quantized, quantize_network
+from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.compiler.quantize.restore import restore_network
 from tests.compiler import families
 from tests.compiler.integer_networks import Sizes, random_network
@@ -39,7 +39,8 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Network]:
 def test_errors(networks: dict[str, Network], family: str, bits: int, form: str) -> None:
     """Layers lose hardly more than with bytes, all else the same; the activation itself less by words."""
     made = quantize_network(networks[family], _windows(1), Options(bits=bits))  # type: ignore[arg-type]
-    other = Quantized(with_activation(made.network, Form(form)), made.reference)
+    other = quantize_network(with_activation(networks[family], Form(form)), _windows(1),
+                             Options(bits=bits))  # type: ignore[arg-type]
     plain, found = (measure_errors(one, _windows(2, 3)) for one in (made, other))
     print(family, bits, form, *([f"{error:.2%}" for error in one.layers] for one in (plain, found)))
     assert all(after < 1.15 * before + 0.005 for before, after in zip(plain.layers, found.layers, strict=True))
@@ -123,3 +124,16 @@ def test_nothing_else_changes(networks: dict[str, Network]) -> None:
             for other, may in ((word, node.name in before), (ibert, node.name in before or reads)):
                 same = np.array_equal(other.weights[name], plain.weights[name])
                 assert same or may and isinstance(node, Linear) and role != "weight", name
+
+
+def test_a_sample_tells_the_polynomials_step(networks: dict[str, Network]) -> None:
+    """The power of two with the least error where it is known; else one that clips less than half."""
+    plain = quantize_network(networks["bert"], _windows(1), Options()).network
+    told = quantize_network(with_activation(networks["bert"], Form.IBERT), _windows(1), Options()).network
+    blind = with_activation(plain, Form.IBERT)
+    for node in plain.graph.nodes:
+        if isinstance(node, Activation):
+            peak = (127 + node.type.zero) * node.type.scale
+            reach = 127 * blind.graph.by_name[node.name].type.scale
+            assert peak / 2 < reach <= peak
+            assert told.graph.by_name[node.name].type.scale / blind.graph.by_name[node.name].type.scale in (0.5, 1, 2)
