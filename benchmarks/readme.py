@@ -190,6 +190,34 @@ def drafting() -> str:
         f"4-grams:\n\n{kinds}")
 
 
+def _weights(rows: list[dict[str, Any]], first: str) -> str:
+    """Rows of benchmarks.weights; ``first``: what tells them apart beside the format."""
+    return table((first, "weights", "bytes of the layers", "bits per byte", "cycles"), [
+        (str(row[first]).removeprefix("default "), row["weights"], f"{row['bytes']:,}", f"{row['bits per byte']:.3f}",
+         "-" if row["cycles"] is None else f"{row['cycles']:,}") for row in rows])
+
+
+def weights() -> str:
+    """Formats of weights of docs/models.md, and what the coarsest ones lose."""
+    rows = load("weights")["rows"]
+    bits = {(row["model"].split()[-1], row["weights"]): row["bits per byte"] for row in rows}
+    lost = "; the ".join(f"{role} loses {bits[role, 'int4 by 32'] / bits[role, 'float'] - 1:.1%} to int4 by groups of "
+                         f"32 and {bits[role, '3 bits by 32'] / bits[role, 'float'] - 1:.1%} to 3 bits"
+                         for role in dict.fromkeys(role for role, _ in bits))
+    return _weights(rows, "model") + "\n\n" + wrapped(f"The {lost}.")
+
+
+def halves() -> str:
+    """N numbers in int8 beside 2 N in int4, of docs/models.md, and which of each two is better."""
+    rows = load("weights")["halves"]
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    told = "; ".join(
+        f"{more['layers']} layers in int4 instead of {few['layers']} in int8: "
+        f"{more['bits per byte'] / few['bits per byte'] - 1:+.1%} bits per byte, "
+        f"{more['cycles'] / few['cycles'] - 1:+.1%} cycles" for few, more in pairs)
+    return _weights(rows, "layers") + "\n\n" + wrapped(f"{told[0].upper()}{told[1:]}.")
+
+
 def bodies() -> str:
     """The tables of docs/bodies.md."""
     found = load("repeat")
@@ -280,7 +308,8 @@ def speculation() -> str:
 
 
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting} | report.PARTS, "docs/bodies.md": {"bodies": bodies},
+         "docs/models.md": {"drafting": drafting, "weights": weights, "halves": halves} | report.PARTS,
+         "docs/bodies.md": {"bodies": bodies},
          "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
          "docs/decoding.md": {"equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""

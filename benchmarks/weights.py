@@ -1,17 +1,21 @@
 """Bits of weights on the bundled models: quality, bytes, and cycles of a decode step where the device has the format.
 
-    python -m benchmarks.weights --out docs/results
+    python -m benchmarks.weights --out docs/results                 (then `python -m benchmarks.readme`)
+    python -m benchmarks.weights --out docs/results --part halves   (that part alone, the rest as it stands)
 
 Each model is restored to float from its int8 file, its weights are rounded anew (to the nearest, clipped where the
 squared error is least, all but the embedding's and the logits'), and the float interpreter reads held-out files of the
 corpus: bits per byte, so that models with different tokenizers compare. Three bits are by groups with integer scales as
-int4; FP8 is E4M3 with a step a column. Neither runs on the device, so they have no cycles.
+int4; FP8 is E4M3 with a step a column. Neither runs on the device, so they have no cycles. Halves: the target behind
+its first layers, read by its own last norm and logits, with N numbers in int8 beside 2 N in int4.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ import numpy as np
 
 from benchmarks.common import console, show, write
 from gemmule import __version__
-from gemmule.compiler.ir import Linear, Network
+from gemmule.compiler.ir import Linear, Network, layer_part
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import perplexity
@@ -34,6 +38,9 @@ from gemmule.sw.tokens import load_tokenizer, token_windows
 from gemmule.sw.training.corpus import load_corpus
 
 MODELS = (("default", "draft"), ("default", "target"))
+HALVES = (1, 2, 4)
+"""Layers in int8, beside twice as many in int4."""
+HALF_FORMATS = ("int8", "int4 by 32")
 TEXT_BYTES, WINDOW = 60_000, 256
 FP8_LARGEST, FP8_FRACTION, FP8_LEAST = 448.0, 3, -6
 """E4M3: largest number, fraction bits, exponent below which numbers are subnormal."""
@@ -81,37 +88,69 @@ def cycles(network: Network, bits: int, group: int) -> int:
         return passes.cycles
 
 
-def measure(folder: str, role: str, text: str) -> list[dict[str, Any]]:
-    """Every format of one model."""
-    path = bundled_file(MODELS_FOLDER / folder, role)
-    network = restore_network(load_model(path).network)
-    tokenizer, _ = load_tokenizer(MODELS_FOLDER / folder, network.graph.vocab)
-    windows = token_windows(tokenizer, text, min(WINDOW, network.graph.positions), "the corpus")
-    tokens_a_byte = len(tokenizer.encode(text).ids) / len(text.encode())
-    nodes, rows = streamed(network), []
-    numbers = sum(node.columns * node.depth for node in nodes)
-    for name, (bits, rounding, device) in FORMATS.items():
+@dataclass
+class Reading:
+    """A bundled model in float, and the text that it reads."""
+
+    folder: str
+    role: str
+    text: str
+
+    def __post_init__(self) -> None:
+        path = bundled_file(MODELS_FOLDER / self.folder, self.role)
+        self.network = restore_network(load_model(path).network)
+        tokenizer, _ = load_tokenizer(MODELS_FOLDER / self.folder, self.network.graph.vocab)
+        self.windows = token_windows(tokenizer, self.text, min(WINDOW, self.network.graph.positions), "the corpus")
+        self.tokens_a_byte = len(tokenizer.encode(self.text).ids) / len(self.text.encode())
+
+    def row(self, name: str, layers: int) -> dict[str, Any]:
+        """One format of the first ``layers`` layers."""
+        bits, rounding, device = FORMATS[name]
+        network = layer_part(self.network, 0, layers)
+        nodes = streamed(network)
         weights = {node.tensors["weight"]: rounding(network.tensor(node, "weight")).astype(np.float32)
                    for node in nodes} if rounding else {}
         tensors = {key: network.weights[key] for key in network.weights} | weights
-        quality = float(np.log2(perplexity(Network(network.graph, tensors), windows)) * tokens_a_byte)
-        rows.append({"model": f"{folder} {role}", "weights": name, "numbers": numbers,
-                     "bytes": int(numbers * bits / 8), "bits per byte": quality,
-                     "cycles": cycles(network, *device) if device else None})
-        console.print(f"{folder} {role}, {name}: {quality:.4f} bits per byte, {rows[-1]['cycles']}")
-    return rows
+        quality = float(np.log2(perplexity(Network(network.graph, tensors), self.windows)) * self.tokens_a_byte)
+        numbers = sum(node.columns * node.depth for node in nodes)
+        found = {"model": f"{self.folder} {self.role}", "layers": layers, "weights": name, "numbers": numbers,
+                 "bytes": int(numbers * bits / 8), "bits per byte": quality,
+                 "cycles": cycles(network, *device) if device else None}
+        console.print(f"{found['model']}, {layers} layers, {name}: {quality:.4f} bits per byte, {found['cycles']}")
+        return found
+
+
+def measure(folder: str, role: str, text: str) -> list[dict[str, Any]]:
+    """Every format of one model."""
+    reading = Reading(folder, role, text)
+    return [reading.row(name, reading.network.graph.layers) for name in FORMATS]
+
+
+def halves(text: str) -> list[dict[str, Any]]:
+    """N numbers in int8 and 2 N in int4, pair by pair: the target cut behind some of its layers, and twice as many."""
+    reading = Reading("default", "target", text)
+    return [reading.row(name, layers * share) for layers in HALVES
+            for share, name in enumerate(HALF_FORMATS, 1) if layers * share <= reading.network.graph.layers]
+
+
+PARTS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
+    "rows": lambda text: [row for folder, role in MODELS for row in measure(folder, role, text)], "halves": halves}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build"))
+    parser.add_argument("--part", choices=("all", *PARTS), default="all", help="measure only this part again")
     args = parser.parse_args()
+    path = args.out / "weights.json"
+    before = json.loads(path.read_text()) if args.part != "all" else {}
     text = "".join(content for _, content in load_corpus().held_out)
     text = text.encode()[:TEXT_BYTES].decode(errors="ignore")
-    rows = [row for folder, role in MODELS for row in measure(folder, role, text)]
-    show("weights of the layers", rows)
-    write(args.out / "weights.json", {"schema": "gemmule/benchmark-weights/1", "version": __version__,
-                                      "text_bytes": len(text.encode()), "rows": rows})
+    found = {name: make(text) if args.part in ("all", name) else before[name] for name, make in PARTS.items()}
+    for name, rows in found.items():
+        show(f"weights of the layers: {name}", rows)
+    write(path, {"schema": "gemmule/benchmark-weights/2", "version": __version__, "text_bytes": len(text.encode()),
+                 **found})
 
 
 if __name__ == "__main__":

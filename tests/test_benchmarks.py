@@ -65,3 +65,17 @@ def test_rank_correlation(a: list[float], b: list[float], wanted: float, monkeyp
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module("benchmarks.sentences")
     assert module.spearman(a, b) == pytest.approx(wanted)
+
+
+def test_twice_the_numbers_in_half_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed pairs are of nearly equal bytes, and both tables of the page are theirs."""
+    rows = json.loads((ROOT / "docs" / "results" / "weights.json").read_text())["halves"]
+    for few, more in zip(rows[::2], rows[1::2], strict=True):
+        assert (few["weights"], more["weights"]) == ("int8", "int4 by 32")
+        assert more["numbers"] == 2 * few["numbers"]
+        assert more["bytes"] == pytest.approx(few["bytes"], rel=0.07)
+        assert few["cycles"] < more["cycles"] < 2 * few["cycles"]
+    page = (ROOT / "docs" / "models.md").read_text()
+    readme = benchmark("readme", monkeypatch)
+    for part in (readme.weights(), readme.halves()):
+        assert part in page
