@@ -149,6 +149,8 @@ def bench(
     from gemmule.sw.finished import Finished
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
+    from gemmule.sw.reports.resident import print_caches, resident_line
+    from gemmule.sw.resident import resident
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model, weights)
@@ -177,14 +179,18 @@ def bench(
                 results += [result | {"category": prompt.kind, "prompt": prompt.name} for result in found]
                 tell(done, prompt.name)
         drafting = _parameters(session.draft.program.graph) if session.draft else 0
+        stays = resident(session)
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(results, drafting, device.host)
     best = best_of(rows)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
     _print(out, rows, best)
+    out.print(resident_line(stays))
+    print_caches(out.console, stays)
     record = {
         "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "top_k": top_k, "top_p": top_p, "rows": rows, "best": best,
+        "resident": stays,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)
     if html:

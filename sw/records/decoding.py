@@ -39,6 +39,38 @@ class Turn(BaseModel):
     cycles: int
 
 
+class ResidentModel(BaseModel):
+    """What a model keeps in DRAM."""
+
+    bytes: int = Field(description="weights, tables, programs, lists and answers: all but its KV caches")
+    kv_bytes: int
+
+
+class CachesOfBatch(BaseModel):
+    """KV caches of target and draft for a number of texts."""
+
+    batch: int
+    kv_bytes: dict[str, int] = Field(description="by positions of each text")
+    dram_context: int = Field(description="positions of each text that DRAM has room for")
+    largest_context: int = Field(description="no more than the networks have")
+
+
+class Resident(BaseModel):
+    """What stays in DRAM, and what fits it."""
+
+    dram_bytes: int = Field(description="that the configuration addresses")
+    batch: int = Field(description="texts of a pass")
+    context: int = Field(description="positions of each text")
+    bytes: int = Field(description="of all, alignment included")
+    models: dict[str, ResidentModel]
+    kv_bytes: int = Field(description="of all caches")
+    by_batch: list[CachesOfBatch]
+    largest_context: int
+    context_limit: str = Field(description="what limits it")
+    largest_batch: int = Field(description="with that context")
+    batch_limit: str
+
+
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
@@ -102,6 +134,7 @@ class Generate(Record):
     draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
     theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
     decode_speedup: float | None = Field(description="measured, without the prompt")
+    resident: Resident
 
 
 class BenchRow(BaseModel):
@@ -178,4 +211,5 @@ class Bench(Record):
     top_p: float | None
     rows: list[BenchRow]
     best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
+    resident: Resident
     prompts: list[BenchPrompt]

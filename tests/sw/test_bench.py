@@ -98,6 +98,8 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
         ("ar", "greedy", 2), ("draft", "greedy", 2), ("pld", "greedy", 2),
         ("ar", "match", 2), ("draft", "rejection", None), ("pld", "match", 2)]
     assert first["best"] == []
+    assert first["resident"]["kv_bytes"] == first["resident"]["by_batch"][0]["kv_bytes"]["256"]
+    assert "largest context that fits" in " ".join(capsys.readouterr().out.split())
     lines = Path("kept/runs.jsonl").read_text().splitlines()
     assert len(lines) == 2
     assert run(monkeypatch, *arguments[:-3], "other.jsonl", "--json", "other.json", "--compute", "interpreter") == 0
