@@ -147,7 +147,10 @@ class BenchRow(BaseModel):
     verify: Literal["greedy", "match", "rejection"]
     prompts: int
     equal_to_ar: int | None = Field(description="texts equal token by token; null where only the law is the same")
-    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides")
+    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides; with a "
+                                               "batch, over the groups that share passes, as ar's do")
+    batch_gain: float | None = Field(description="tokens a cycle of the batch over those of its prompts one at a time "
+                                                 "by the same method, mean over groups; null without a batch")
     speedup_median: float
     speedup_min: float
     speedup_max: float
@@ -207,6 +210,7 @@ class Bench(Record):
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "step"]
+    batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]
