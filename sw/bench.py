@@ -21,7 +21,7 @@ from gemmule.sw.reports.terminal import distinct
 from gemmule.sw.runtime import Forward, LoadedModel
 from gemmule.sw.session import Session
 
-__all__ = ["BOUNDS", "CASE", "Case", "Foreseen", "measure"]
+__all__ = ["BOUNDS", "CASE", "Case", "Foreseen", "costs", "foreseen", "measure"]
 
 BOUNDS = ("always", "never")
 
@@ -77,32 +77,40 @@ def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[C
         if case.method == "ar":
             run = reference
         elif case.method in BOUNDS:
-            ledger = Ledger(session.config)
-            drafter = Foreseen(len(ids), reference.tokens, case.num_tokens, case.method == "always",
-                               session.target.program.graph.vocab)
-            run = generate(session.target, drafter, ids, new_tokens, ledger, stop, rule=rule)
+            drafter = foreseen(case, session, ids, reference)
+            run = generate(session.target, drafter, ids, new_tokens, Ledger(session.config), stop, rule=rule)
         else:
             run = session.generate(case.method, ids, new_tokens, case.num_tokens, stop, rule=rule)
         same_text = rule is GREEDY or rule.same_text
         yield asdict(case) | {
-            "equal": run.tokens == reference.tokens if same_text else None,
+            "prompts": 1, "equal": int(run.tokens == reference.tokens) if same_text else None,
             "distinct_4grams": distinct(run.tokens, 4), "steps": [list(step) for step in run.steps],
-            "run": _costs(run, session.target, len(ids)), "ar": _costs(reference, session.target, len(ids))}
+            "run": costs(run, session.target, [ids]), "ar": costs(reference, session.target, [ids])}
 
 
-def _costs(run: Generation, target: LoadedModel, prompt: int) -> dict[str, Any]:
-    """Of a run, and of its prompt alone; ``roofline_cycles``: of the target's passes behind the prompt."""
+def foreseen(case: Case, session: Session, ids: Sequence[int], reference: Generation) -> Foreseen:
+    """The drafter of one of :data:`BOUNDS`, which knows what comes behind a prompt."""
+    return Foreseen(len(ids), reference.tokens, case.num_tokens, case.method == "always",
+                    session.target.program.graph.vocab)
+
+
+def costs(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Of a run, and of its prompts alone; ``roofline_cycles``: of the target's passes behind them."""
     whole, before = run.ledger, run.prefill
     return {"tokens": len(run.tokens), "steps": len(run.steps), "launches": whole.launches, "cycles": whole.by_model,
             "prefill_launches": before.launches, "prefill_cycles": before.by_model,
-            "roofline_cycles": _roofline(run, target, prompt)}
+            "roofline_cycles": _roofline(run, target, prompts)}
 
 
-def _roofline(run: Generation, target: LoadedModel, prompt: int) -> float:
-    """Cycles in which the bus moves what the target's passes need at least."""
-    graph, cached, total = target.program.graph, prompt - 1, 0.0
-    for drafted, accepted in run.steps:
-        needed = ideal(graph, drafted + 1, cached, wanted=drafted + 1, tokens=True)
-        total += roofline_cycles(needed.bytes, run.ledger.config)
-        cached += accepted + 1
-    return total
+def _roofline(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[int]]) -> float:
+    """Cycles in which the bus moves what the target's passes need at least: weights once a pass, for all texts."""
+    graph, needed = target.program.graph, 0
+    passes = run.ledger.launches.get("target", 0) - run.prefill.launches.get("target", 0)
+    for text, prompt in zip(run.turns or (run,), prompts, strict=True):
+        cached = len(prompt) - 1
+        for drafted, accepted in text.steps:
+            part = ideal(graph, drafted + 1, cached, wanted=drafted + 1, tokens=True)
+            needed += part.bytes - part.weights
+            cached += accepted + 1
+    weights = ideal(graph, 1, 0, wanted=1, tokens=True).weights
+    return roofline_cycles(needed + passes * weights, run.ledger.config)

@@ -36,6 +36,15 @@ def _behind(costs: dict[str, Any], model: str, host: Host) -> tuple[int, int]:
     return launches, device + launches * host.launch_cycles
 
 
+def _gain(result: dict[str, Any], host: Host) -> float | None:
+    """Tokens a cycle of prompts that share passes over those of the same prompts one at a time."""
+    if "alone" not in result:
+        return None
+    run, alone = result["run"], result["alone"]
+    return (_cycles(alone, host, prompt=True) / max(1, alone["tokens"])) / (
+        _cycles(run, host, prompt=True) / max(1, run["tokens"]))
+
+
 def _speedup(result: dict[str, Any], host: Host) -> float:
     """By cycles a token, prompt counted."""
     run, ar = result["run"], result["ar"]
@@ -82,7 +91,8 @@ def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Ho
               for run in runs]
     return {
         "method": case.method, "category": category, "temperature": case.temperature,
-        "num_speculative_tokens": case.num_tokens, "verify": case.rule, "prompts": len(results),
+        "num_speculative_tokens": case.num_tokens, "verify": case.rule,
+        "prompts": sum(result["prompts"] for result in results),
         "equal_to_ar": sum(equal) if equal else None,
         "speedup_over_ar": statistics.mean(gains), "speedup_median": statistics.median(gains),
         "speedup_min": min(gains), "speedup_max": max(gains),
@@ -99,6 +109,7 @@ def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Ho
         "target_calls": sum(run["launches"].get("target", 0) for run in runs),
         "draft_calls": sum(run["launches"].get("draft", 0) for run in runs),
         "extra_parameters": parameters if case.method == "draft" else 0,
+        "batch_gain": _mean(_gain(result, host) for result in results),
         "distinct_4grams": _mean(result["distinct_4grams"] for result in results), "draft_cycle_share": _mean(shares),
         "roofline_fraction": sum(run["roofline_cycles"] for run in runs) / max(
             1, sum(run["cycles"]["target"] - run["prefill_cycles"].get("target", 0) for run in runs)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +36,7 @@ from gemmule.sw.commands.sampling import (
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
+    BATCH,
     CATEGORIES,
     COMPUTES,
     DEFAULT,
@@ -47,13 +50,15 @@ from gemmule.sw.limits import (
 
 if TYPE_CHECKING:
     from gemmule.sw.bench import Case
+    from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.pair import Pair
     from gemmule.sw.prompts.choose import Prompt
+    from gemmule.sw.session import Session
 
 __all__ = ["bench"]
 
 EVERY = "draft,pld,always,never"
-RECORD = 2
+RECORD = 3
 """Of what ``--resume`` keeps: results of another form are not taken."""
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
@@ -109,6 +114,10 @@ def bench(
         "--prompt-file", metavar="FILE", show_default=False,
         help="Instead: prompts from this file (UTF-8), between lines that are '---'.")] = None,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="For each prompt.")] = 64,
+    batch: Annotated[int, typer.Option(
+        "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
+        help=f"Prompts of a category that share the passes, {BATCH}; above 1 also each prompt alone, to compare; not "
+             "with --launch step.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     compute: Annotated[str, choice(
@@ -132,6 +141,7 @@ def bench(
     Examples:
       gemmule bench --model small --category repetition --prompts 2 --max-new-tokens 24
       gemmule bench --num-speculative-tokens 1,2,3,5,7 --temperature 0,0.8 --resume build/bench.jsonl
+      gemmule bench --category completion --prompts 8 --batch 4 --compute interpreter
     """
     lengths = _list("--num-speculative-tokens", num_speculative_tokens, int)
     for length in lengths:
@@ -144,11 +154,14 @@ def bench(
     out, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting, say
-    from gemmule.sw.bench import measure
+    from gemmule.sw.bench_batch import groups, rows_for
     from gemmule.sw.bench_rows import best_of, rows_of
     from gemmule.sw.finished import Finished
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
+    from gemmule.sw.reports.bench_table import print_bench
+    from gemmule.sw.reports.resident import print_caches, resident_line
+    from gemmule.sw.resident import resident
     from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model, weights)
@@ -157,11 +170,16 @@ def bench(
         cases = [case for case in cases if case.method != "draft"]
     every = _prompts(names, prompts, prompt_file, pair, max_new_tokens)
     general = any(case.temperature for case in cases)
-    check_launch(launch, general)
+    check_launch(launch, general, batch=batch)
     begin = time.perf_counter()
     results: list[dict[str, Any]] = []
-    with Session(device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None,
-                 interpreted=compute == "interpreter") as session:
+    with ExitStack() as opened:
+        def session_of(rows: int | None) -> Session:
+            return opened.enter_context(Session(
+                device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None,
+                interpreted=compute == "interpreter", batch=1 if rows is None else batch, rows=rows))
+
+        session = session_of(None)
         most = session.target.program.max_rows - 1
         if not (cases := [case for case in cases if case.num_tokens <= most]):
             raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
@@ -169,29 +187,51 @@ def bench(
         kept = Finished(resume, [
             device.sha256, *pair.digests, RECORD, *(
                 sha256(model.program.image).hexdigest() for model in (session.target, session.draft) if model),
-            max_new_tokens, top_k, top_p, seed, launch, [str(case) for case in cases]])
+            max_new_tokens, top_k, top_p, seed, launch, batch, [str(case) for case in cases]])
+        shared = cache(lambda rows: session_of(rows))
+        done = 0
         with counting("prompts", len(every)) as tell:
-            for done, (prompt, ids) in enumerate(every, 1):
-                found = kept.of(f"{prompt.kind} {prompt.name} {prompt.text}", lambda ids=ids: list(  # type: ignore[misc]
-                    measure(session, ids, max_new_tokens, cases, pair.ends, rules.__getitem__)))
-                results += [result | {"category": prompt.kind, "prompt": prompt.name} for result in found]
-                tell(done, prompt.name)
+            for group in groups(every, batch):
+                ids, name = [tokens for _, tokens in group], group[0][0].name
+                found = kept.of(
+                    "\n".join(f"{prompt.kind} {prompt.name} {prompt.text}" for prompt, _ in group),
+                    partial(_measured, session, ids, max_new_tokens, cases, pair.ends, rules, batch, shared))
+                results += [result | {"category": group[0][0].kind, "prompt": name} for result in found]
+                done += len(group)
+                tell(done, name)
         drafting = _parameters(session.draft.program.graph) if session.draft else 0
+        stays = resident(session if batch == 1 else shared(rows_for(cases[-1], batch)))
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(results, drafting, device.host)
     best = best_of(rows)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
-    _print(out, rows, best)
+    print_bench(out.console, rows, best)
+    out.print(resident_line(stays))
+    print_caches(out.console, stays)
     record = {
         "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
-        "max_new_tokens": max_new_tokens, "launch": launch, "top_k": top_k, "top_p": top_p, "rows": rows, "best": best,
+        "max_new_tokens": max_new_tokens, "launch": launch, "batch": batch, "top_k": top_k, "top_p": top_p,
+        "rows": rows, "best": best, "resident": stays,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)
     if html:
         write_file(html, html_page(complete("bench", device, record)), "--html")
-    if any(result["equal"] is False for result in results):
+    if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in results):
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
+
+
+def _measured(session: Session, ids: list[list[int]], max_new_tokens: int, cases: Sequence[Case],
+              ends: frozenset[int], rules: dict[Case, Rule], batch: int,
+              shared: Callable[[int], Session]) -> list[dict[str, Any]]:
+    """What each case does on prompts that go together."""
+    from gemmule.sw.bench import measure
+    from gemmule.sw.bench_batch import measure_batch, rows_for
+
+    if batch == 1:
+        return list(measure(session, ids[0], max_new_tokens, cases, ends, rules.__getitem__))
+    return list(measure_batch(session, lambda case: shared(rows_for(case, batch)), ids, max_new_tokens, cases, ends,
+                              rules.__getitem__))
 
 
 def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float],
@@ -251,32 +291,3 @@ def _prompts(names: Sequence[str], most: int | None, file: Path | None, pair: Pa
 def _parameters(graph: Any) -> int:
     """Weights of a network, a tied head counted once."""
     return sum(int(tensor.shape[0] * tensor.shape[1]) for tensor in graph.tensors.values() if len(tensor.shape) == 2)
-
-
-def _print(out: Output, rows: list[dict[str, Any]], best: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "a step", "accepted", "c",
-             "theory", "of it", "roofline")
-    for name in heads:
-        table.add_column(name, justify="left" if name in heads[:2] else "right")
-    for r in rows:
-        method = r["method"] + ("" if r["verify"] == "greedy" else f" {r['verify']}")
-        equal = "-" if r["equal_to_ar"] is None else r["equal_to_ar"]
-        table.add_row(
-            r["category"], method, str(r["num_speculative_tokens"]), f"{r['temperature']:g}", f"{equal}/{r['prompts']}",
-            f"{r['speedup_over_ar']:.2f}x",
-            f"{r['speedup_median']:.2f}x", f"{r['slower_than_ar']:.0%}", f"{r['tokens_per_step']:.2f}",
-            f"{r['acceptance']:.0%}", *((
-                f"{r['draft_cost']:.3f}", f"{r['theoretical_speedup']:.2f}x",
-                f"{r['decode_speedup'] / r['theoretical_speedup']:.1%}",
-            ) if r["theoretical_speedup"] else "---"), f"{r['roofline_fraction']:.1%}")
-    out.console.print(table)
-    for one in best:
-        method = one["method"] + (f" at T {one['temperature']:g}, {one['verify']}" if one["temperature"] else "")
-        out.print(f"{one['category']}, {method}: fastest with {one['measured']} drafts, {one['speedup_over_ar']:.2f}x; "
-                  f"by acceptance and costs with {one['foretold']}, {one['foretold_speedup']:.2f}x behind the prompt")
-    out.print("equal: texts as by ar, of all; mean, median: speed-up over ar, host counted, and slower: on how many "
-              "prompts; a step: tokens; c: a drafted token over a step of ar; theory: what acceptance and c foretell "
-              "behind the prompt, and how much of it was reached; roofline: of the target's passes", style="dim")

@@ -202,7 +202,9 @@ def generate(
     from gemmule.sw.ledger import Ledger
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
+    from gemmule.sw.reports.resident import resident_line
     from gemmule.sw.reports.terminal import generation_json, print_generation
+    from gemmule.sw.resident import resident
     from gemmule.sw.session import Session, rows_of
 
     pair = open_pair(model, draft_model, weights)
@@ -231,7 +233,7 @@ def generate(
         run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
                       num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache,
                       live=Live(out.console, pair, texts, strings) if shown else None)
-        seconds = time.perf_counter() - begin
+        seconds, stays = time.perf_counter() - begin, resident(session)
     interrupted = run.finish_reason == "interrupted"
     if interrupted and not run.tokens:
         raise KeyboardInterrupt
@@ -242,6 +244,7 @@ def generate(
     label = method if kv_cache == "full" else f"{method}, no KV cache"
     print_generation(out.console, texts, run, reference, label, f"{title}, {len(run.tokens)} new tokens", pair,
                      same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch)
+    out.print(resident_line(stays))
     parts = _parts(texts, ids, run.turns or (run,), pair)
     record = generation_json(run, reference, pair, same_text=rule.same_text) | {
         "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)),
@@ -249,7 +252,7 @@ def generate(
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
         "launch": launch, "stop": strings, "context_overflow": context_overflow, "dropped_tokens": run.dropped,
         "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,
-        "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3),
+        "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3), "resident": stays,
     }
     out.write("generate", device_config, record)
     if html:

@@ -40,12 +40,15 @@ LaunchOption = Annotated[str, choice(
     "tokens go from pass to pass on the device; with --temperature 0.")]
 
 
-def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full") -> None:
-    """Refuse a launch a step where the host chooses tokens, or no cache is kept.
+def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full",
+                 batch: int = 1) -> None:
+    """Refuse a launch a step where the host chooses tokens, no cache is kept, or texts share passes.
 
     Raises:
-        InputError: tokens are drawn, the draft's confidence decides, or each pass goes over the whole text.
+        InputError: tokens are drawn, the draft's confidence decides, each pass goes over the whole text, or several do.
     """
+    if launch == "step" and batch > 1:
+        raise InputError(f"--launch step takes one text a launch, not --batch {batch}: drop one of the two")
     if launch == "step" and kv_cache == "none":
         raise InputError("--launch step does not go with --kv-cache none, whose every pass is one over the whole text: "
                          "drop one of the two")

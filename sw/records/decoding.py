@@ -39,6 +39,38 @@ class Turn(BaseModel):
     cycles: int
 
 
+class ResidentModel(BaseModel):
+    """What a model keeps in DRAM."""
+
+    bytes: int = Field(description="weights, tables, programs, lists and answers: all but its KV caches")
+    kv_bytes: int
+
+
+class CachesOfBatch(BaseModel):
+    """KV caches of target and draft for a number of texts."""
+
+    batch: int
+    kv_bytes: dict[str, int] = Field(description="by positions of each text")
+    dram_context: int = Field(description="positions of each text that DRAM has room for")
+    largest_context: int = Field(description="no more than the networks have")
+
+
+class Resident(BaseModel):
+    """What stays in DRAM, and what fits it."""
+
+    dram_bytes: int = Field(description="that the configuration addresses")
+    batch: int = Field(description="texts of a pass")
+    context: int = Field(description="positions of each text")
+    bytes: int = Field(description="of all, alignment included")
+    models: dict[str, ResidentModel]
+    kv_bytes: int = Field(description="of all caches")
+    by_batch: list[CachesOfBatch]
+    largest_context: int
+    context_limit: str = Field(description="what limits it")
+    largest_batch: int = Field(description="with that context")
+    batch_limit: str
+
+
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
@@ -102,6 +134,7 @@ class Generate(Record):
     draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
     theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
     decode_speedup: float | None = Field(description="measured, without the prompt")
+    resident: Resident
 
 
 class BenchRow(BaseModel):
@@ -114,7 +147,10 @@ class BenchRow(BaseModel):
     verify: Literal["greedy", "match", "rejection"]
     prompts: int
     equal_to_ar: int | None = Field(description="texts equal token by token; null where only the law is the same")
-    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides")
+    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides; with a "
+                                               "batch, over the groups that share passes, as ar's do")
+    batch_gain: float | None = Field(description="tokens a cycle of the batch over those of its prompts one at a time "
+                                                 "by the same method, mean over groups; null without a batch")
     speedup_median: float
     speedup_min: float
     speedup_max: float
@@ -174,8 +210,10 @@ class Bench(Record):
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "step"]
+    batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None
     rows: list[BenchRow]
     best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
+    resident: Resident
     prompts: list[BenchPrompt]

@@ -6,6 +6,7 @@ from typing import Any
 
 from gemmule.sw.reports.page import bars, columns, page, paragraph, preformatted, stacked, table
 from gemmule.sw.reports.positions import by_position
+from gemmule.sw.reports.resident import resident_section
 
 __all__ = ["generation_page"]
 
@@ -69,4 +70,5 @@ def generation_page(record: dict[str, Any]) -> str:
             ("Acceptance by position, of the drafts that were reached", columns(places)),
             ("Steps by accepted drafts", columns([(name, count / most, f"{count:,}")
                                                   for name, count in counts.items()]))]
+    sections.append(resident_section(record["resident"]))
     return page("Speculative decoding on gemmule" if record["drafted_tokens"] else "Decoding on gemmule", sections)

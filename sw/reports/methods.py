@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmule.sw.reports.page import bars, page, paragraph, table
+from gemmule.sw.reports.resident import resident_section
 
 __all__ = ["bench_page"]
 
@@ -62,4 +63,5 @@ def bench_page(record: dict[str, Any]) -> str:
             [[f"{one['category']}, {_name(one | {'num_speculative_tokens': 0})}", str(one["measured"]),
               f"{one['speedup_over_ar']:.2f}", str(one["foretold"]), f"{one['foretold_speedup']:.2f}"]
              for one in record["best"]])))
+    sections.append(resident_section(record["resident"]))
     return page("Decoding methods on gemmule", sections)

@@ -1,16 +1,22 @@
 """`gemmule bench`: bounds, equal texts, resuming, what it refuses."""
 
 import json
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gemmule.config import load_config
 from gemmule.sw.bench import Case, measure
+from gemmule.sw.bench_batch import groups, measure_batch, rows_for
 from gemmule.sw.bench_rows import best_of, rows_of
+from gemmule.sw.decoding.noise import Noise
+from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.theory import theory
-from gemmule.sw.decoding.verify import GREEDY
+from gemmule.sw.decoding.verify import GREEDY, Match
 from gemmule.sw.finished import Finished
+from gemmule.sw.prompts.choose import Prompt
 from gemmule.sw.session import Session
 from gemmule.sw.text import encode
 
@@ -26,7 +32,7 @@ def test_bounds() -> None:
     with Session(config, interpreted=True) as session:
         found = list(measure(session, encode("import os\n"), 17, CASES, frozenset(), lambda case: GREEDY))
     ar, always, never, draft = found
-    assert all(result["equal"] for result in found)
+    assert all(result["equal"] == result["prompts"] == 1 for result in found)
     assert always["steps"] == [[3, 3]] * 4 + [[0, 0]]
     assert never["steps"] == [[3, 0]] * 14 + [[2, 0], [1, 0], [0, 0]]
     assert draft["run"]["launches"]["draft"] > 0
@@ -50,6 +56,44 @@ def test_bounds() -> None:
             row["theoretical_speedup"] * row["tokens_of_theory"] * row["cycles_of_theory"])
     assert drafted["worst_case"] > 1 == wrong["worst_case"], "only a draft model costs anything"
     assert plain["theoretical_speedup"] is None
+
+
+def test_batch() -> None:
+    """Each text of a batch is the one that its prompt gives alone; passes are shared, so tokens cost less."""
+    config, prompts = load_config("base"), [encode("import os\n"), encode("class A:\n    x = 1\n")]
+    sampled = Case(method="draft", num_tokens=3, temperature=1, rule="match")
+    rules = dict.fromkeys(CASES, GREEDY) | {sampled: Match(Sampling(1.0), Noise(7))}
+    with ExitStack() as opened:
+        def session(batch: int, rows: int | None) -> Session:
+            return opened.enter_context(Session(config, general=True, interpreted=True, batch=batch, rows=rows))
+
+        alone, shared = session(1, None), cache(lambda rows: session(2, rows))
+        assert [rows_for(case, 2) for case in CASES] == [8, 8, 8, 8]
+        found = list(measure_batch(alone, lambda case: shared(rows_for(case, 2)), prompts, 9, [*CASES, sampled],
+                                   frozenset(), rules.__getitem__))
+        texts = [alone.generate("ar", ids, 9, rule=rules[sampled].of_text(i)).tokens for i, ids in enumerate(prompts)]
+    ar, always, never, *drafted = found
+    assert [(result["prompts"], result["equal"]) for result in found] == [(2, 2)] * 5, texts
+    assert texts[0] != texts[1]
+    assert ar["run"]["launches"]["target"] == ar["alone"]["launches"]["target"] / 2 == 1 + 9
+    assert (ar["run"]["prefill_launches"], ar["alone"]["prefill_launches"]) == ({"target": 1}, {"target": 2})
+    assert always["steps"] == ([[3, 3]] * 2 + [[0, 0]]) * 2
+    assert all(accepted == 0 for _, accepted in never["steps"])
+    rows = rows_of([result | {"category": "copy"} for result in found], 0, config.host)
+    assert [(row["prompts"], row["equal_to_ar"]) for row in rows] == [(2, 2)] * 5
+    assert 1.2 < rows[0]["batch_gain"] < 2, "weights are read once for both, rows computed that no text has"
+    for row, result in zip(rows, found):
+        assert 0.6 < row["roofline_fraction"] < 1
+        run = result["run"]
+        assert row["cycles_per_token"] == (
+            sum(run["cycles"].values()) + 2000 * sum(run["launches"].values()) + 500 * run["steps"]) / run["tokens"]
+
+
+def test_prompts_that_go_together() -> None:
+    """Of one category, in their order; what is left over goes alone."""
+    names = [Prompt(name, name[0], "") for name in ("a1", "a2", "a3", "b1", "b2")]
+    assert [[prompt.name for prompt, _ in group] for group in groups([(name, 0) for name in names], 2)] == [
+        ["a1", "a2"], ["a3"], ["b1", "b2"]]
 
 
 def test_the_table_is_of_the_ledger() -> None:
@@ -98,6 +142,8 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
         ("ar", "greedy", 2), ("draft", "greedy", 2), ("pld", "greedy", 2),
         ("ar", "match", 2), ("draft", "rejection", None), ("pld", "match", 2)]
     assert first["best"] == []
+    assert first["resident"]["kv_bytes"] == first["resident"]["by_batch"][0]["kv_bytes"]["256"]
+    assert "largest context that fits" in " ".join(capsys.readouterr().out.split())
     lines = Path("kept/runs.jsonl").read_text().splitlines()
     assert len(lines) == 2
     assert run(monkeypatch, *arguments[:-3], "other.jsonl", "--json", "other.json", "--compute", "interpreter") == 0
@@ -106,6 +152,16 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert run(monkeypatch, *arguments) == 0
     assert json.loads(Path("bench.json").read_text()) == first
     assert len(Path("kept/runs.jsonl").read_text().splitlines()) == 3
+    assert run(monkeypatch, "bench", "--model", "small", "--prompt-file", "prompts.txt", "--method", "ar,pld",
+               "--num-speculative-tokens", "2", "--max-new-tokens", "4", "--batch", "2", "--json", "batch.json",
+               "--html", "batch.html") == 0
+    shared = json.loads(Path("batch.json").read_text())
+    assert [(row["method"], row["equal_to_ar"], row["prompts"]) for row in shared["rows"]] == [
+        ("ar", 2, 2), ("pld", 2, 2)]
+    assert shared["batch"] == shared["resident"]["batch"] == 2
+    assert all(row["batch_gain"] > 0 for row in shared["rows"])
+    assert [row["batch_gain"] for row in first["rows"]] == [None] * 6
+    assert "batch: tokens a cycle" in " ".join(capsys.readouterr().out.split())
 
 
 def test_other_settings_are_not_taken(tmp_path: Path) -> None:
@@ -127,6 +183,8 @@ def test_other_settings_are_not_taken(tmp_path: Path) -> None:
     (["--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
     (["--temperature", "-1"], "--temperature must be 0 or from 0.001"),
     (["--verify", "match"], "--verify match needs --temperature above 0"),
+    (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
+    (["--batch", "2", "--launch", "step"], "--launch step takes one text a launch, not --batch 2: drop one"),
     (["--category", "poems"], "--category must be one of completion, copy"),
     (["--prompt-file", "/none"], "--prompt-file /none must name a UTF-8 text file"),
     (["--max-new-tokens", "5000"], "--max-new-tokens must be from 1 to 1023"),

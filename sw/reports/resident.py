@@ -1,0 +1,48 @@
+"""What stays in DRAM, as the terminal and the pages of generations and benches show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gemmule.sw.reports.page import paragraph, table
+
+__all__ = ["print_caches", "resident_line", "resident_section"]
+
+
+def resident_line(found: dict[str, Any]) -> str:
+    """All of it in a sentence."""
+    models = ", ".join(f"{name} {part['bytes']:,}" for name, part in found["models"].items())
+    texts = f"{found['batch']} text" + "s" * (found["batch"] > 1)
+    return (f"resident: {found['bytes']:,} of {found['dram_bytes']:,} bytes of DRAM: {models}, KV caches "
+            f"{found['kv_bytes']:,} ({found['context']:,} positions x {texts}); largest context that fits: "
+            f"{found['largest_context']:,} positions ({found['context_limit']}), largest batch: "
+            f"{found['largest_batch']} ({found['batch_limit']})")
+
+
+def _heads(found: dict[str, Any]) -> list[str]:
+    lengths = found["by_batch"][0]["kv_bytes"]
+    return ["KV cache bytes, texts", *(f"{int(length):,} positions" for length in lengths),
+            "positions that DRAM has room for"]
+
+
+def _rows(found: dict[str, Any]) -> list[list[str]]:
+    return [[str(row["batch"]), *(f"{size:,}" for size in row["kv_bytes"].values()), f"{row['dram_context']:,}"]
+            for row in found["by_batch"]]
+
+
+def print_caches(console: Console, found: dict[str, Any]) -> None:
+    """Caches by context and batch."""
+    shown = Table(*_heads(found), box=None, pad_edge=False)
+    for column in shown.columns:
+        column.justify = "right"
+    for row in _rows(found):
+        shown.add_row(*row)
+    console.print(shown)
+
+
+def resident_section(found: dict[str, Any]) -> tuple[str, str]:
+    """Of a page."""
+    return "What stays in DRAM", paragraph(resident_line(found)) + table(_heads(found), _rows(found))
