@@ -49,7 +49,8 @@ def tokens(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
               first=tile.first * dim, m=wanted, n=columns, flags={ArgmaxFlag.CONTINUE} if tile.first else ())
     best = At(Buffer("tokens", rows, Bank.STATE))
     b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted)
-    b.add(Unit.STORE, "tokens", region=ANSWERS, bytes=TOKEN_BYTES * b.rows, row=best, block_stride=1,
+    most = 1 if b.looped else b.rows  # a turn has one row; what stands behind its token is another turn's
+    b.add(Unit.STORE, "tokens", region=ANSWERS, bytes=TOKEN_BYTES * most, row=best, block_stride=1,
           rows=Length(1, Registers.WANTED))
     if b.looped:
         b.control(SetDisplacement(ANSWERS, TOKEN_BYTES, further=True))

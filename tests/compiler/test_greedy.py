@@ -83,6 +83,13 @@ def test_other_networks(name: str, config: Config) -> None:
         compare(loop, filled(loop, network, 1), 9, position, steps)
 
 
+def test_the_whole_context_beside_passes_of_several_rows() -> None:
+    """Each step stores its token alone, however many rows a pass beside it takes."""
+    network = random_network(replace(LLAMA, positions=32, layers=1), 7)
+    loop = compile_greedy(network, EDGE, effort=1, rows=8)
+    compare(loop, filled(loop, network, 3), 9, 0, 32)
+
+
 def test_block_by_block() -> None:
     """A context that attention takes in blocks."""
     network = random_network(replace(LLAMA, positions=4096, layers=2, vocab=61), 6)
