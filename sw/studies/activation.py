@@ -21,15 +21,12 @@ from gemmule.numerics import interpolate, lookup
 from gemmule.numerics.ibert import GELU_SCALE, gelu_constants, i_gelu, i_gelu_unit
 from gemmule.numerics.table import byte_table, word_table
 from gemmule.sw.architectures import Work, run_architecture
-from gemmule.sw.limits import ACTIVATION, DEFAULT, resolve_pair
-from gemmule.sw.prompts.choose import load
+from gemmule.sw.held_out import target_and_windows
+from gemmule.sw.limits import ACTIVATION
 from gemmule.sw.study import Row, Study
-from gemmule.sw.text import bundled_model, encode
 
 __all__ = ["STUDY", "error_rows", "quality_rows", "time_rows"]
 
-WINDOW, MOST_WINDOWS = 256, 32
-"""Tokens of a window, and windows."""
 PAPER, REACH = 4.0, 8.0
 """Inputs from minus to plus this, of I-BERT's own table and of the forms' errors."""
 WORKS = {"gpt2": Work(seq=128), "bert-base": Work(phase="encode", seq=128)}
@@ -92,11 +89,7 @@ def time_rows(config: Config) -> list[Row]:
 
 
 def _run(config: Config) -> list[Row]:
-    pair = resolve_pair(DEFAULT)
-    tokens = encode("".join(prompt.text for prompt in load()[1]), pair)
-    count = min(MOST_WINDOWS, len(tokens) // WINDOW)
-    windows = np.array(tokens[:count * WINDOW]).reshape(count, WINDOW)
-    return [*error_rows(), *quality_rows(bundled_model("target", pair).network, windows), *time_rows(config)]
+    return [*error_rows(), *quality_rows(*target_and_windows()), *time_rows(config)]
 
 
 STUDY = Study(

@@ -14,15 +14,12 @@ from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.config import Config
 from gemmule.sw.architectures import Work, run_architecture
 from gemmule.sw.choices import ONLINE_BLOCK
-from gemmule.sw.limits import DEFAULT, SOFTMAX, resolve_pair
-from gemmule.sw.prompts.choose import load
+from gemmule.sw.held_out import target_and_windows
+from gemmule.sw.limits import SOFTMAX
 from gemmule.sw.study import Row, Study
-from gemmule.sw.text import bundled_model, encode
 
 __all__ = ["STUDY", "perplexities"]
 
-WINDOW, MOST_WINDOWS = 256, 32
-"""Tokens of a window, and windows."""
 CACHED = (128, 512)
 
 
@@ -42,11 +39,7 @@ def perplexities(network: Network, windows: np.ndarray) -> list[Row]:
 
 
 def _run(config: Config) -> list[Row]:
-    pair = resolve_pair(DEFAULT)
-    tokens = encode("".join(prompt.text for prompt in load()[1]), pair)
-    count = min(MOST_WINDOWS, len(tokens) // WINDOW)
-    windows = np.array(tokens[:count * WINDOW]).reshape(count, WINDOW)
-    rows = perplexities(bundled_model("target", pair).network, windows)
+    rows = perplexities(*target_and_windows())
     for cached in CACHED:
         for name in SOFTMAX:
             record = run_architecture(architecture("gpt2"), config, Work(seq=cached, softmax=name))
