@@ -23,9 +23,10 @@ from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.kernels.product import ProductShape
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.mapping import branch_and_bound
-from gemmule.compiler.mapping.layer_search import layer_spaces, phase_cost
+from gemmule.compiler.mapping.layer_search import layer_bound, layer_cost, layer_mapping, layer_spaces, phase_cost
 from gemmule.compiler.mapping.mapper import Mapper
 from gemmule.compiler.mapping.product_search import SEARCHES, search_product
+from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.config import Config, load_config
 
@@ -68,20 +69,33 @@ def measure(config: Config, size: str, bits: int, group: int, most: int, methods
 
 
 def measure_layer(config: Config, name: str, sequence: int) -> list[dict[str, Any]]:
-    """Of each fused phase of a layer, a row: cycles of the first mapping that fits and of the certified optimum."""
+    """Of each fused phase of a layer, a row: cycles of the first mapping that fits and of the certified optimum.
+
+    And one of the layer with these optima as one program, beside what no layer can be faster than.
+    """
     network, rows = by_shape(architecture(name).resized("layers", 1).graph(), bits=8, head_bits=8, group=32), []
-    for phase, space in layer_spaces(network, config, sequence).items():
+    spaces, optima = layer_spaces(network, config, sequence), {}
+    for phase, space in spaces.items():
         cost = phase_cost(network, config, phase, sequence)
         cost(space.begin)  # loads the compiled engine
         begin = time.process_time()
         found = Mapper[Any](space, cost).find(branch_and_bound.search)
         seconds = time.process_time() - begin
         assert found is not None
+        optima[phase] = found
         rows.append({"device": config.name, "layer": f"{name}, sequence {sequence}", "phase": phase,
                      "first": found.first_cycles, "branch-and-bound": found.cycles, "bound": space.least_bound,
                      "certified": found.certified, "simulated": len(found.trials), "pruned": found.pruned,
                      "pruned by": found.cut, "seconds": seconds})
         console.print(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
+    begin = time.process_time()
+    cycles, (reason, bound) = layer_cost(network, config, layer_mapping(optima, sequence)), layer_bound(spaces)
+    rows.append({"device": config.name, "layer": f"{name}, sequence {sequence}", "phase": "all, one program",
+                 "first": layer_cost(network, config, EncoderMapping(sequence=sequence, **{
+                     phase: space.begin for phase, space in spaces.items()})),
+                 "branch-and-bound": cycles, "bound": bound, "certified": False, "simulated": 2, "pruned": 0,
+                 "pruned by": {}, "seconds": time.process_time() - begin})
+    console.print(f"the layer: {cycles:,} cycles, at least {bound:,} for {reason}: {cycles / bound - 1:.2%}")
     return rows
 
 

@@ -36,7 +36,7 @@ from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
 from gemmule.isa import COMMAND_BYTES, Command, encode_program
 
-__all__ = ["PHASES", "compile_encoder", "compile_phase", "map_encoder"]
+__all__ = ["PHASES", "compile_encoder", "compile_layer", "compile_phase", "map_encoder"]
 
 M = TypeVar("M")
 Kind = TypeVar("Kind", bound=Program)
@@ -98,11 +98,27 @@ def compile_phase(network: Network, config: Config, name: str, mapping: BlockMap
     Raises:
         CompileError: it does not fit the configuration.
     """
-    phases = EncoderPhases(network, config, sequence)
-    items = schedule_phase(PHASES[name](phases, split_operators(fuse(network.graph)).layers[0], mapping), config)
+    return _compile_part(network, config, {name: mapping}, sequence)
+
+
+def compile_layer(network: Network, config: Config, mapping: EncoderMapping) -> tuple[Program, Registers]:
+    """The first layer as a program, its rows from DRAM and back; and a launch's registers.
+
+    Raises:
+        CompileError: it does not fit the configuration.
+    """
+    return _compile_part(network, config, {name: getattr(mapping, name) for name in PHASES}, mapping.sequence)
+
+
+def _compile_part(network: Network, config: Config, mappings: Mapping[str, Any],
+                  sequence: int) -> tuple[Program, Registers]:
+    """Phases of the first layer behind one another, by name with their mappings."""
+    phases, layer = EncoderPhases(network, config, sequence), split_operators(fuse(network.graph)).layers[0]
+    parts = [schedule_phase(PHASES[name](phases, layer, mapping), config) for name, mapping in mappings.items()]
+    items = [item for part in parts for item in part]
     bases = base_registers(items)
-    attention = mapping if isinstance(mapping, SequenceMapping) else None
-    commands = with_straight_waits(emit(items, _place(items, config, ()), bases), config, _bounds(attention, sequence))
+    commands = with_straight_waits(emit(items, _place_all(parts, config, 0), bases), config,
+                                   _bounds(mappings.get("attention"), sequence))
     program = Program(**_standing(phases.b, len(commands), bases, 0))
     registers = program.place(windows={}, lengths={Length.ROWS: sequence})
     return _written(program, place_turn_waits(commands, config, [registers], turns=3)), registers

@@ -1,7 +1,9 @@
 """The mapping of an encoder's layer by branch and bound: each fused phase's optimum, certified on the exact simulator.
 
 A phase (attention; the MLP with its activation, residual and norm; ...) is compiled and timed as a program by itself,
-its rows from DRAM and back. Phases of a layer stand behind one another, so the best mapping of each makes the layer's.
+its rows from DRAM and back. Phases of a layer stand behind one another, so the best mapping of each makes the layer's;
+:func:`layer_cost` times that as one program, and :func:`layer_bound` is what no layer can be faster than, whatever
+its mapping, so that the two tell how far from the optimum it can be at most.
 """
 
 from __future__ import annotations
@@ -10,20 +12,22 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemmule.compiler.encoder import compile_phase, map_encoder
+from gemmule.compiler.encoder import compile_layer, compile_phase, map_encoder
 from gemmule.compiler.ir import Network
 from gemmule.compiler.mapping import branch_and_bound
+from gemmule.compiler.mapping.bus import byte_cycles, refreshed
 from gemmule.compiler.mapping.found import found_before
 from gemmule.compiler.mapping.mapper import Found, Mapper, Search
+from gemmule.compiler.mapping.phase_bound import BUS, MESH
 from gemmule.compiler.mapping.phase_space import AttentionSpace, BlockSpace, phase_spaces
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.fuse_encoder import split_operators
 from gemmule.compiler.passes.map_encoder import EncoderMapping
-from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.program import NO_DRAM, Program, Registers
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
 
-__all__ = ["explained", "layer_mapping", "layer_spaces", "phase_cost", "search_layer"]
+__all__ = ["explained", "layer_bound", "layer_cost", "layer_mapping", "layer_spaces", "phase_cost", "search_layer"]
 
 NEAREST = 3
 """Losers that are told one by one."""
@@ -38,8 +42,12 @@ class _Cost:
 
     def __call__(self, mapping: Any) -> int:
         program, registers = compile_phase(self.network, self.config, self.name, mapping, sequence=self.sequence)
-        self.simulator.load(program.launch("cost", NO_DRAM, registers))
-        return int(self.simulator.run(timing_only=True).cycles)
+        return _cycles(self.simulator, program, registers)
+
+
+def _cycles(simulator: Simulator, program: Program, registers: Registers) -> int:
+    simulator.load(program.launch("cost", NO_DRAM, registers))
+    return int(simulator.run(timing_only=True).cycles)
 
 
 def phase_cost(network: Network, config: Config, name: str, sequence: int) -> _Cost:
@@ -84,6 +92,23 @@ def search_layer(network: Network, config: Config, sequence: int, most: int | No
 def layer_mapping(found: Mapping[str, Found[Any]], sequence: int) -> EncoderMapping:
     """Of what was found."""
     return EncoderMapping(sequence=sequence, **{phase: part.best for phase, part in found.items()})
+
+
+def layer_cost(network: Network, config: Config, mapping: EncoderMapping) -> int:
+    """Cycles of a layer from DRAM and back, timing only: what phases overlap at their borders included."""
+    return _cycles(Simulator(config, dram_bytes=1), *compile_layer(network, config, mapping))
+
+
+def layer_bound(spaces: Mapping[str, BlockSpace | AttentionSpace]) -> tuple[str, int]:
+    """(for what, cycles) of a layer at least, whatever the mappings of its phases and their overlap at borders.
+
+    All phases' tiles stream through one mesh, one behind the other, after a first read; all their bytes over one bus.
+    """
+    config = next(iter(spaces.values())).config
+    mesh, moved = (sum(parts) for parts in zip(*(space.least_work for space in spaces.values()), strict=True))
+    latency = config.dram.latency
+    cycles, reason = max((latency + mesh, MESH), (refreshed(config, latency + byte_cycles(config) * moved), BUS))
+    return reason, int(cycles)
 
 
 def explained(found: Mapping[str, Found[Any]], spaces: Mapping[str, BlockSpace | AttentionSpace]) -> Iterator[str]:

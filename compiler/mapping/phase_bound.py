@@ -27,7 +27,7 @@ from gemmule.compiler.mapping.bus import byte_cycles, refreshed
 from gemmule.config import Config
 from gemmule.timing import Timing, ceil_div, matrix_shape
 
-__all__ = ["AttentionBound", "BlockBound", "Streamed"]
+__all__ = ["BUS", "MESH", "AttentionBound", "BlockBound", "Streamed"]
 
 MESH, BUS, RING, CHAIN = "the mesh", "the bus", "the ring", "the softmax between products"
 
@@ -77,12 +77,10 @@ class BlockBound:
     def largest(self, rows: int, ring: tuple[int, int] | None = None) -> tuple[str, int]:
         """(for what, cycles) of blocks of ``rows`` rows at least; ``ring``: slots and rows of one, where known."""
         config, dim, byte, latency = self.config, self.config.dim, byte_cycles(self.config), self.config.dram.latency
-        whole, last = divmod(self.sequence, rows)
-        blocks, tiles = whole + (last > 0), sum(part.deep * part.wide for part in self.products)
-        mesh = whole * _slot(config, rows, tiles) + _slot(config, last, tiles)
+        last, blocks, mesh = self.sequence % rows, ceil_div(self.sequence, rows), self.mesh(rows)
         weights = blocks * dim * sum(part.rows(config) for part in self.products)
         found = [(latency + mesh + self._behind(last or rows), MESH),
-                 (refreshed(config, latency + byte * (weights + self.sequence * (self.loaded + self.stored))), BUS)]
+                 (refreshed(config, latency + byte * self.moved(rows)), BUS)]
         if ring:
             slots, size = ring
             chunks = blocks * sum(ceil_div(part.rows(config), size) for part in self.products)
@@ -91,6 +89,17 @@ class BlockBound:
             found.append(((chunks * each + byte * weights + mesh) / slots, RING))
         cycles, reason = max(found)
         return reason, int(cycles)
+
+    def mesh(self, rows: int) -> int:
+        """Cycles in which the mesh streams, at least."""
+        whole, last = divmod(self.sequence, rows)
+        tiles = sum(part.deep * part.wide for part in self.products)
+        return whole * _slot(self.config, rows, tiles) + _slot(self.config, last, tiles)
+
+    def moved(self, rows: int) -> int:
+        """Bytes that the bus moves, at least."""
+        weights = self.config.dim * sum(part.rows(self.config) for part in self.products)
+        return ceil_div(self.sequence, rows) * weights + self.sequence * (self.loaded + self.stored)
 
     def _behind(self, rows: int) -> float:
         """Cycles behind the last product, of a block of ``rows`` rows."""
@@ -111,19 +120,36 @@ class AttentionBound:
 
     def largest(self, queries: int, flight: int) -> tuple[str, int]:
         """(for what, cycles) of blocks of ``queries`` rows, ``flight`` of them in a turn, at least."""
-        config, heads = self.config, self.node.heads
-        deep, wide = ceil_div(self.node.head_dim, config.dim), ceil_div(self.sequence, config.dim)
-        rows = [min(queries, self.sequence - first) for first in range(0, self.sequence, queries)]
-        products = [_slot(config, count, deep * wide) for count in rows]  # of the scores, and of the contexts
+        config, heads, deep = self.config, self.node.heads, self._deep
+        wide, rows, products = ceil_div(self.sequence, config.dim), self._rows(queries), self._products(queries)
         latency, byte = config.dram.latency, byte_cycles(config)
         behind = rows[-1] * deep * (1 + config.dim * byte)
         chain = sum(self._turn(rows[at:at + flight], products[at:at + flight], 2 * wide)
                     for at in range(0, len(rows), flight))
-        moved = 4 * heads * self.sequence * deep * config.dim
-        cycles, reason = max((latency + 2 * heads * sum(products) + behind, MESH),
+        cycles, reason = max((latency + self.mesh(queries) + behind, MESH),
                              (latency + heads * chain + behind, CHAIN),
-                             (refreshed(config, latency + byte * moved), BUS))
+                             (refreshed(config, latency + byte * self.moved(queries)), BUS))
         return reason, int(cycles)
+
+    @property
+    def _deep(self) -> int:
+        return ceil_div(self.node.head_dim, self.config.dim)
+
+    def _rows(self, queries: int) -> list[int]:
+        return [min(queries, self.sequence - first) for first in range(0, self.sequence, queries)]
+
+    def _products(self, queries: int) -> list[int]:
+        """Cycles of each block's scores of a head, and of its contexts."""
+        return [_slot(self.config, count, self._deep * ceil_div(self.sequence, self.config.dim))
+                for count in self._rows(queries)]
+
+    def mesh(self, queries: int) -> int:
+        """Cycles in which the mesh streams, at least."""
+        return 2 * self.node.heads * sum(self._products(queries))
+
+    def moved(self, queries: int) -> int:
+        """Bytes that the bus moves, at least, however queries are cut."""
+        return 4 * self.node.heads * self.sequence * self._deep * self.config.dim
 
     @staticmethod
     def _turn(rows: list[int], products: list[int], passes: int) -> int:

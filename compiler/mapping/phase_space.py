@@ -72,6 +72,12 @@ class BlockSpace:
         """What every mapping takes at least."""
         return min(map(self.bound, self.points()))
 
+    @property
+    def least_work(self) -> tuple[int, int]:
+        """Cycles in which the mesh streams, and bytes that the bus moves, of every mapping at least."""
+        rows = [int(value) for value in self.axes["rows"]]
+        return min(map(self.least_of.mesh, rows)), min(map(self.least_of.moved, rows))
+
     def least(self, choice: Choice) -> tuple[str, int]:
         """See :mod:`gemmule.compiler.mapping.phase_bound`."""
         return self.least_of.largest(int(choice["rows"]), self._rings.get(str(choice.get("ring"))))
@@ -112,6 +118,12 @@ class AttentionSpace:
     def least_bound(self) -> int:
         """What every mapping takes at least."""
         return min(map(self.bound, self.points()))
+
+    @property
+    def least_work(self) -> tuple[int, int]:
+        """As of :attr:`BlockSpace.least_work`."""
+        queries = self.axes["queries"]
+        return min(map(self.least_of.mesh, queries)), min(map(self.least_of.moved, queries))
 
     def least(self, choice: Choice) -> tuple[str, int]:
         """See :mod:`gemmule.compiler.mapping.phase_bound`."""

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.mapping import branch_and_bound, exhaustive
-from gemmule.compiler.mapping.layer_search import explained, layer_mapping, layer_spaces, phase_cost, search_layer
+from gemmule.compiler.mapping.layer_search import (
+    explained,
+    layer_bound,
+    layer_cost,
+    layer_mapping,
+    layer_spaces,
+    phase_cost,
+    search_layer,
+)
 from gemmule.compiler.mapping.mapper import Mapper
+from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.config import Config, load_config
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
@@ -47,7 +57,17 @@ def test_optimum_of_exhaustion(config: Config, sizes: EncoderSizes, sequence: in
             assert all(branch <= space.bound(point) for point in space.points()
                        if getattr(point, space.branches[0]) == value)
         assert part.cycles <= (part.first_cycles or 0)
-    program = compile_encoder(network, config, sequence=sequence, mapping=layer_mapping(found, sequence))
+    mapping = layer_mapping(found, sequence)
+    whole = layer_cost(network, config, mapping)
+    # Phases overlap at borders, but the layer is not below its own bound; nor is any with other mappings.
+    assert max(part.cycles for part in found.values()) < whole < sum(part.cycles for part in found.values())
+    random, bound = np.random.default_rng(5), layer_bound(layer_spaces(network, config, sequence))[1]
+    fitting = {phase: [trial.point for trial in part.trials if trial.cycles] for phase, part in found.items()}
+    for _ in range(8):
+        other = EncoderMapping(sequence=sequence, **{
+            phase: points[random.integers(len(points))] for phase, points in fitting.items()})
+        assert bound <= layer_cost(network, config, other)
+    program = compile_encoder(network, config, sequence=sequence, mapping=mapping)
     EncoderBench(program, network).run(random_rows(network, sequence))
 
 

@@ -1,0 +1,89 @@
+"""Text decoded on the RTL and on the model: the same tokens and the same cycles, by every method and launch mode.
+
+    python -m benchmarks.decode_rtl --model default --new-tokens 64 --out docs/results/decode_rtl.json
+
+Each method continues the first held-out prompt of its category (completions; copies for prompt lookup) on `--config`,
+first on the model, then on the Verilog under Verilator. Compared are tokens, steps, and the ledger: launches and cycles
+by model, busy cycles by unit, DRAM bytes by purpose. Finished runs are kept in --out and not run again. Exit code 1
+where anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import console, machine, show, write
+from gemmule.config import load_config
+from gemmule.io.progress import working
+from gemmule.sw.decoding.generate import Generation
+from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.prompts.categories import load_categories
+from gemmule.sw.session import Session
+
+RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "pass", "copy"),
+        ("draft", "step", "completion"))
+"""Method, launch mode, and the category whose first prompt is continued."""
+
+
+def told(run: Generation) -> dict[str, Any]:
+    """All that must be equal."""
+    ledger = asdict(run.ledger)
+    del ledger["config"], ledger["timeline"]
+    return {"tokens": run.tokens, "steps": [list(step) for step in run.steps], **ledger}
+
+
+def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str) -> dict[str, Any]:
+    """One text on both back ends."""
+    prompt = pair.encode(load_categories()[category][0].text)[:args.prompt_tokens]
+    runs: dict[str, dict[str, Any]] = {}
+    seconds: dict[str, float] = {}
+    for backend in ("model", "rtl"):
+        with Session(load_config(args.config), backend, pair, looped=launch == "step") as session, \
+                working(f"{method}, --launch {launch}, on {backend}", least=1.0):
+            begun = time.perf_counter()
+            runs[backend] = told(session.generate(method, prompt, args.new_tokens))
+            seconds[backend] = time.perf_counter() - begun
+    model, rtl = runs["model"], runs["rtl"]
+    return {
+        "method": method, "launch": launch, "category": category, "prompt_tokens": len(prompt),
+        "tokens": len(rtl["tokens"]), "launches": sum(rtl["launches"].values()),
+        "cycles": rtl["device_cycles"], "different": [name for name in model if model[name] != rtl[name]],
+        "seconds_model": round(seconds["model"], 1), "seconds_rtl": round(seconds["rtl"], 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default="base")
+    parser.add_argument("--model", default="default", choices=("small", "default"))
+    parser.add_argument("--prompt-tokens", type=int, default=96, help="of a prompt at most")
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--out", type=Path, default=Path("build/decode_rtl.json"))
+    args = parser.parse_args()
+    pair = bundled_pair(args.model)
+    setting = {name: getattr(args, name) for name in ("config", "model", "prompt_tokens", "new_tokens")}
+    setting["models"] = list(pair.digests)
+    record = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    if record.get("setting") != setting:
+        record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}
+    done = {(row["method"], row["launch"]) for row in record["rows"]}
+    for method, launch, category in RUNS:
+        if (method, launch) not in done:
+            record["rows"].append(decode(pair, args, method, launch, category))
+            write(args.out, record)
+    show(f"{args.model} pair on {args.config}: model and RTL", [{
+        "method": row["method"], "launch": row["launch"], "tokens": row["tokens"], "launches": row["launches"],
+        "cycles": row["cycles"], "different": ", ".join(row["different"]) or "nothing", "model s": row["seconds_model"],
+        "RTL s": row["seconds_rtl"]} for row in record["rows"]])
+    if any(row["different"] for row in record["rows"]):
+        sys.exit("the RTL differs from the model")
+    console.print("every token, step, cycle and byte the same")
+
+
+if __name__ == "__main__":
+    main()
