@@ -1,8 +1,8 @@
 """A draft's greedy loop and a target's pass over its tokens, made one program.
 
 Programs over one DRAM become one stream. Base registers of each part are its own. Length registers are shared: the
-numbers of cached rows and of steps wait in displacements of base registers that no command has, from which each part
-has its lengths. Waits between parts are found as those between turns are.
+numbers of cached rows and of steps wait in displacements of the target's first base registers, from which each part has
+its lengths. Waits between parts are found as those between turns are.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.kernels.embed import TOKENS
+from gemmule.compiler.kernels.head import TOKEN_BYTES
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.step_program import BEFORE, CACHED, STEPS, StepProgram
+from gemmule.compiler.step_program import OWN, StepProgram
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.control import set_displacement, set_length
 from gemmule.isa import (
     COMMAND_BYTES,
     CONTROL,
+    NUM_BASES,
     Command,
     COp,
     MoveFlag,
@@ -55,19 +57,22 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     """
     config, single = loop.config, loop.single
     firsts = (1 + _last(loop.commands), 2 + _last(loop.commands) + _last(target.commands))
-    before = single.commands[:single.silent]
-    if (needed := firsts[1] + _last(before) + 1) > CACHED:
-        raise CompileError(f"a draft and a target in one launch must use at most {CACHED} base registers, not {needed}")
-    if target.batch > 1 or target.max_rows < 2 or not target.tokens or target.pool:
-        raise CompileError("a draft and a target in one launch need a target that gives tokens of 2 rows or more of a "
-                           "sequence whose cache stands in order")
-    catching_up = [*_keep(1), *(_moved(command, firsts[1]) for command in before), *_loop_lengths()]
-    drafting = [*_keep(0), *_behind_all(loop.commands)]
-    behind = [*_verify_lengths(), *(_moved(command, firsts[0]) for command in target.commands)]
+    if (needed := firsts[1] + _last(single.commands) + 1) > NUM_BASES:
+        raise CompileError(f"a draft and a target in one launch must use at most {NUM_BASES} base registers, not "
+                           f"{needed}")
+    if any(one.batch > 1 or one.max_rows < 2 or not one.tokens or one.pool for one in (single, target)):
+        raise CompileError("a draft and a target in one launch must give tokens of 2 rows or more of a sequence whose "
+                           "cache stands in order")
+    own, before = firsts
+    catching_up = [*_keep(own), *(_moved(command, before) for command in single.commands), *_loop_lengths(own)]
+    drafting = [*_keep(own), *_behind_all(loop.commands)]
+    behind = [*_verify_lengths(own), *(_moved(command, own) for command in target.commands)]
     regions = Regions(config)
     regions.reserve("program", COMMAND_BYTES * (len(catching_up) + len(drafting) + len(behind)))
-    regions.reserve(TOKENS, target.symbols[TOKENS][1])
-    regions.reserve(BEFORE, single.symbols[TOKENS][1])
+    regions.reserve(TOKENS, TOKEN_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
+    for region, name in OWN.items():
+        if region in single.symbols:
+            regions.reserve(name, single.symbols[region][1])
 
     def program(commands: Sequence[Command], skipped: int) -> StepProgram:
         return StepProgram(
@@ -98,10 +103,10 @@ def _cost(program: StepProgram) -> int:
     return cycles
 
 
-def _keep(lacking: int) -> list[Command]:
-    """Keep the cached rows that a step begins with, and its steps; so many rows are passed before."""
-    return [set_displacement(CACHED, Source.LENGTH, Length.CONTEXT, amount=lacking, note="cached rows, kept"),
-            set_displacement(STEPS, Source.LENGTH, Length.STEPS, note="steps, kept")]
+def _keep(base: int) -> list[Command]:
+    """Keep the cached rows that a step begins with, and its steps, in displacements from a base register on."""
+    return [set_displacement(base, Source.LENGTH, Length.POSITION, note="cached rows, kept"),
+            set_displacement(base + 1, Source.LENGTH, Length.DRAFTED, note="steps, kept")]
 
 
 def _behind_all(commands: Sequence[Command]) -> list[Command]:
@@ -111,22 +116,26 @@ def _behind_all(commands: Sequence[Command]) -> list[Command]:
     return [*commands[:first], replace(commands[first], waits=waits), *commands[first + 1:]]
 
 
-def _loop_lengths() -> list[Command]:
-    """Length registers of the loop, behind the row that was lacking."""
+def _loop_lengths(base: int) -> list[Command]:
+    """Length registers of the loop, behind the pass that gave the first draft, and what is to be kept again."""
     return [*(set_length(register, amount=1, note="one row") for register in (Length.ROWS, Length.WANTED)),
-            *(set_length(register, Source.DISPLACEMENT, CACHED, note="cached rows")
+            set_length(Length.FIRST_WANTED, note="which is answered"),
+            *(set_length(register, Source.DISPLACEMENT, base, amount=1, note="cached rows")
               for register in (Length.CONTEXT, Length.ROW)),
-            set_length(Length.TOTAL, Source.DISPLACEMENT, CACHED, amount=1, note="cached rows and the new one"),
-            set_length(Length.STEPS, Source.DISPLACEMENT, STEPS, note="steps")]
+            set_length(Length.TOTAL, Source.DISPLACEMENT, base, amount=2, note="cached rows and the new one"),
+            set_length(Length.STEPS, Source.DISPLACEMENT, base + 1, amount=-1, note="steps that are left"),
+            set_length(Length.POSITION, Source.DISPLACEMENT, base, note="cached rows, to keep"),
+            set_length(Length.DRAFTED, Source.DISPLACEMENT, base + 1, note="steps, to keep")]
 
 
-def _verify_lengths() -> list[Command]:
+def _verify_lengths(base: int) -> list[Command]:
     """Length registers of the target's pass, behind the loop, which has counted the cached rows on."""
     return [set_length(Length.TOTAL, Source.LENGTH, Length.CONTEXT, amount=1, note="cached and new rows"),
-            *(set_length(register, Source.DISPLACEMENT, STEPS, amount=1, note="steps and the pending token")
+            *(set_length(register, Source.DISPLACEMENT, base + 1, amount=1, note="steps and the pending token")
               for register in (Length.ROWS, Length.WANTED)),
-            *(set_length(register, Source.DISPLACEMENT, CACHED, note="cached rows")
-              for register in (Length.CONTEXT, Length.ROW))]
+            *(set_length(register, Source.DISPLACEMENT, base, note="cached rows")
+              for register in (Length.CONTEXT, Length.ROW)),
+            *(set_displacement(register, note="the target's") for register in (base, base + 1))]
 
 
 def _bases(command: Command) -> dict[str, int]:
