@@ -97,7 +97,8 @@ def foreseen(case: Case, session: Session, ids: Sequence[int], reference: Genera
 def costs(run: Generation, target: LoadedModel, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Of a run, and of its prompts alone; ``roofline_cycles``: of the target's passes behind them."""
     whole, before = run.ledger, run.prefill
-    return {"tokens": len(run.tokens), "steps": len(run.steps), "launches": whole.launches, "cycles": whole.by_model,
+    return {"tokens": len(run.tokens), "steps": len(run.steps), "launches": whole.launches, "passes": whole.passes,
+            "cycles": whole.by_model,
             "prefill_launches": before.launches, "prefill_cycles": before.by_model,
             "roofline_cycles": _roofline(run, target, prompts)}
 

@@ -37,7 +37,7 @@ class InterpretedModel(LoadedModel):
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
         self.ledger: Ledger | None = None
-        self.loop = self.slots = self.pages = None
+        self.loop = self.step = self.slots = self.pages = None
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
                 layers: Sequence[LayerRange] | None = None) -> Forward:

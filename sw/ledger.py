@@ -11,7 +11,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
-from gemmule.sw.reports.trace import LaunchRecord, StepRecord, Timeline
+from gemmule.sw.reports.trace import Earlier, LaunchRecord, StepRecord, Timeline
 
 __all__ = ["Ledger"]
 
@@ -38,6 +38,9 @@ class Ledger:
     device_cycles: int = 0
     host_cycles: int = 0
     launches: dict[str, int] = field(default_factory=dict)
+    """By model; one that drafts and verifies is the target's."""
+    passes: dict[str, int] = field(default_factory=dict)
+    """By model; a launch may have several."""
     by_model: dict[str, int] = field(default_factory=dict)
     units: dict[str, int] = field(default_factory=lambda: {u.label: 0 for u in Unit})
     dram_bytes: dict[str, int] = field(default_factory=dict)
@@ -45,14 +48,20 @@ class Ledger:
     timeline: Timeline | None = None
     """Every launch and step, if a trace is wanted of them."""
 
-    def launch(self, model: str, result: Result, commands: Sequence[Command] = ()) -> None:
-        """Charge one launch of ``model``, whose image has ``commands``."""
+    def launch(self, model: str, result: Result, commands: Sequence[Command] = (), *, passes: int = 1,
+               earlier: Earlier | None = None) -> None:
+        """Charge one launch of ``model``, whose image has ``commands``, with so many passes; ``earlier``: before them.
+        """
         if self.timeline is not None:
-            self.timeline.append(LaunchRecord(self.cycles, model, result, commands))
+            self.timeline.append(LaunchRecord(self.cycles, model, result, commands, earlier))
         self.device_cycles += result.cycles
         self.host_cycles += self.config.host.launch_cycles
         self.launches[model] = self.launches.get(model, 0) + 1
-        self.by_model[model] = self.by_model.get(model, 0) + result.cycles
+        own = int(result.cycles) - (earlier.cycles if earlier else 0)
+        for name, cycles, count in ((model, own, passes), *([(earlier.model, earlier.cycles, earlier.passes)]
+                                                           if earlier else [])):
+            self.by_model[name] = self.by_model.get(name, 0) + cycles
+            self.passes[name] = self.passes.get(name, 0) + count
         for unit in Unit:
             self.units[unit.label] += _busy(result, unit)
         for purpose, count in result.dram_bytes.items():
@@ -68,8 +77,8 @@ class Ledger:
 
     def so_far(self) -> Self:
         """A copy of the sums."""
-        return replace(self, launches=dict(self.launches), by_model=dict(self.by_model), units=dict(self.units),
-                       dram_bytes=dict(self.dram_bytes), timeline=None)
+        return replace(self, launches=dict(self.launches), passes=dict(self.passes), by_model=dict(self.by_model),
+                       units=dict(self.units), dram_bytes=dict(self.dram_bytes), timeline=None)
 
     def since(self, before: Ledger) -> Self:
         """What was charged behind ``before``, an earlier :meth:`so_far` of the same ledger."""
@@ -86,8 +95,8 @@ class Ledger:
         return replace(
             self, device_cycles=self.device_cycles + sign * other.device_cycles,
             host_cycles=self.host_cycles + sign * other.host_cycles, launches=dicts(self.launches, other.launches),
-            by_model=dicts(self.by_model, other.by_model), units=dicts(self.units, other.units),
-            dram_bytes=dicts(self.dram_bytes, other.dram_bytes),
+            passes=dicts(self.passes, other.passes), by_model=dicts(self.by_model, other.by_model),
+            units=dicts(self.units, other.units), dram_bytes=dicts(self.dram_bytes, other.dram_bytes),
             dram_busy_cycles=self.dram_busy_cycles + sign * other.dram_busy_cycles)
 
     def cycles_of(self, model: str) -> int:

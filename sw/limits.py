@@ -35,7 +35,7 @@ METHODS_OF_ROUNDING = ("nearest", "second-order")
 LENGTHS = ("constant", "heuristic", "confidence", "cost")
 ADAPTIVE_MOST = 8
 """Tokens of a step at most where a schedule chooses and no option says how many."""
-LAUNCHES = ("pass", "step")
+LAUNCHES = ("pass", "draft", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
 COMPUTES = ("device", "interpreter")

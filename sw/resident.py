@@ -28,12 +28,14 @@ def resident(session: Session) -> dict[str, Any]:
     rows a text and ``BESIDE`` left for their programs.
     """
     models = [_Model(model) for model in (session.target, session.draft) if model]
+    step = session.draft.step if session.draft else None
     dram, batch = 1 << session.config.address_bits, session.target.program.batch
     context = session.target.program.max_positions
     positions = min(model.positions for model in models)
 
     def needed(length: int, texts: int) -> int:
         sizes = [model.size(length, texts) for model in models]
+        sizes += [step.size] if step else []
         return sum(round_up(size, ALIGN) for size in sizes[:-1]) + sizes[-1] + (BESIDE if texts != batch else 0)
 
     def longest(texts: int) -> int:
@@ -51,7 +53,8 @@ def resident(session: Session) -> dict[str, Any]:
     return {
         "dram_bytes": dram, "batch": batch, "context": context, "bytes": needed(context, batch),
         "models": {model.name: {"bytes": model.size(context, batch) - model.cache(context, batch),
-                                "kv_bytes": model.cache(context, batch)} for model in models},
+                                "kv_bytes": model.cache(context, batch)} for model in models}
+                  | ({"step": {"bytes": step.size, "kv_bytes": 0}} if step else {}),
         "kv_bytes": sum(model.cache(context, batch) for model in models),
         "by_batch": [row(texts) for texts in sorted({*BATCHES, batch})],
         "largest_context": min(longest(batch), positions),

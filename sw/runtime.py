@@ -13,19 +13,23 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import Moves
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.step_program import StepProgram
 from gemmule.sim.result import Result
 from gemmule.sw.device import Device, DeviceError
 from gemmule.sw.forward import Caches, append_rows, forward_rows, logit_scale
 from gemmule.sw.kv import ContiguousKV
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.paged import PagedKV, PagePool
+from gemmule.sw.reports.trace import Earlier
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want
 
-__all__ = ["PAGE", "Forward", "LoadedModel"]
+__all__ = ["PAGE", "TARGET", "Forward", "LoadedModel"]
 
 PAGE = 32
 """Rows of a page."""
+TARGET = "target"
+"""Name of the model that verifies."""
 
 
 class LoadedModel:
@@ -36,9 +40,12 @@ class LoadedModel:
     """
 
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
-                 loop: GreedyLoop | None = None) -> None:
-        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop`` is in it too."""
-        self.loop = loop
+                 loop: GreedyLoop | None = None, step: StepProgram | None = None) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop`` is in it too.
+
+        ``step``: a program of this draft's loop and of a target that is on the device.
+        """
+        self.loop, self.step = loop, step
         self.name = name
         self.program = program
         self.device = device
@@ -50,6 +57,8 @@ class LoadedModel:
         self.pages = PagePool(pool, min(PAGE, pool)) if pool else None
         """Shared by all copies, and by all sequences."""
         device.write_dram(program.base_address, dram.tobytes())
+        if step:
+            device.write_dram(step.program_address, step.image)
 
     def charging(self, ledger: Ledger) -> Self:
         """The same model, whose launches are charged to ``ledger``."""
@@ -110,9 +119,30 @@ class LoadedModel:
             ValueError: the model has no such program, or the steps do not fit the context.
         """
         if self.loop is None:
-            raise ValueError(f"{self.name} takes one greedy step a launch: make the session with looped=True")
-        result = self.run(self.loop, self.loop.step(token, position, steps))
+            raise ValueError(f"{self.name} takes one greedy step a launch: make the session with launch='draft'")
+        result = self._launched(self.loop, self.loop.step(token, position, steps))
+        self._charge(self.name, self.loop, result, passes=steps)
         return Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
+
+    def draft_and_verify(self, token: int, position: int, steps: int,
+                         before: int | None = None) -> tuple[Forward, Forward]:
+        """:meth:`greedy`, and in the same launch the target's answers behind ``token`` and what was drafted.
+
+        ``before``: the token before, if this model's cache lacks its row.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            ValueError: the model has no such program, or the steps do not fit it.
+        """
+        if self.step is None:
+            raise ValueError(f"{self.name} drafts in a launch without the target: make the session with launch='step'")
+        program = self.step.caught_up if before is None else self.step
+        result = self._launched(program, program.step(token, position, steps, before))
+        drafting = program.draft_cycles(result)
+        self._charge(TARGET, program, result, earlier=Earlier(self.name, drafting, steps))
+        drafted, verified = program.read_tokens(self.device.read_dram, steps)
+        return (Forward(drafted, (result,), others=int(result.cycles) - drafting),
+                Forward(verified, (result,), others=drafting))
 
     # -- the cache
 
@@ -154,13 +184,22 @@ class LoadedModel:
         return int(result.cycles) + self.device.config.host.launch_cycles
 
     def run(self, program: Program, step: Step) -> Result:
-        """One launch: the only place where any is charged."""
+        """One launch with a pass, or what moves rows of the cache."""
+        result = self._launched(program, step)
+        self._charge(self.name, program, result)
+        return result
+
+    def _launched(self, program: Program, step: Step) -> Result:
         for address, content in step.inputs:
             self.device.write_dram(address, content.tobytes())
         self.device.load(program.launch(self.name, NO_DRAM, step.registers))
         result = self.device.run()
         if result.fault:
             raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")
-        if self.ledger:
-            self.ledger.launch(self.name, result, program.commands)
         return result
+
+    def _charge(self, model: str, program: Program, result: Result, *, passes: int = 1,
+                earlier: Earlier | None = None) -> None:
+        """The only place where any is."""
+        if self.ledger:
+            self.ledger.launch(model, result, program.commands, passes=passes, earlier=earlier)

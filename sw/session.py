@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.link import link_step
 from gemmule.compiler.place import round_up
 from gemmule.config import Config
 from gemmule.sim.simulator import Simulator
@@ -19,10 +21,10 @@ from gemmule.sw.device import Device, open_device
 from gemmule.sw.errors import InputError
 from gemmule.sw.interpreted import InterpretedModel
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.limits import KV_CACHES, check_choice
+from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
 from gemmule.sw.pair import Pair, Placed, bundled_pair
 from gemmule.sw.reports.trace import Timeline
-from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.runtime import TARGET, LoadedModel
 
 __all__ = ["Session", "rows_of"]
 
@@ -44,20 +46,22 @@ class Session:
     """
 
     def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
-                 general: bool = False, looped: bool = False, interpreted: bool = False, batch: int = 1,
+                 general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None) -> None:
         """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
 
-        ``looped``: the draft model takes the greedy steps of a draft in one launch; not with ``general``.
+        ``launch``: of :data:`gemmule.sw.limits.LAUNCHES`. ``pass``: each pass is one; ``draft``: the draft model takes
+        the greedy steps of a draft in one; ``step``: and the target verifies in it. The last two not with ``general``.
         ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
-        on the model back end, for tokens and logits, not with ``looped``.
-        ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; not with ``looped``.
+        on the model back end, for tokens and logits, a pass a launch.
+        ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
 
         Raises:
-            InputError: options that exclude each other.
+            InputError: options that exclude each other, or a draft and a target that do not go in one launch.
         """
+        looped = check_choice("--launch", launch, LAUNCHES) != "pass"
         if looped and batch > 1:
-            raise InputError("--launch step takes one text a launch, not a --batch: drop one of the two")
+            raise InputError(f"--launch {launch} takes one text a launch, not a --batch: drop one of the two")
         if interpreted and (backend != "model" or looped):
             raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
                              "launches go on from one token to the next")
@@ -65,17 +69,25 @@ class Session:
         target = pair.target(config, 0, general, batch=batch, rows=rows)
         size = round_up(target.program.size, ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows) if pair.draft else None
+        step = None
         if draft:
             size = round_up(size + len(draft.dram), ALIGN)
+        if draft and draft.loop and launch == "step":
+            try:
+                step = link_step(draft.loop, target.program, size)
+            except CompileError as error:
+                raise InputError(f"--launch step: {error}: use --launch draft") from None
+            size = round_up(size + step.size, ALIGN)
         self.config = config
         self.device: Device = Simulator(config, dram_bytes=1) if interpreted else open_device(backend, config, size)
 
         def loaded(name: str, placed: Placed) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
                 return InterpretedModel(name, placed.network, placed.program, self.device)
-            return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop)
+            return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
+                               step if placed.loop else None)
 
-        self.target, self.draft = loaded("target", target), loaded("draft", draft) if draft else None
+        self.target, self.draft = loaded(TARGET, target), loaded("draft", draft) if draft else None
 
     def converse(
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
@@ -104,7 +116,7 @@ class Session:
         check_choice("--kv-cache", kv_cache, KV_CACHES)
         kept = kv_cache == "full"
         if not kept and self.draft and self.draft.loop:
-            raise InputError("--kv-cache none needs a session without looped=True, whose passes need the rows of the "
+            raise InputError("--kv-cache none needs a session with launch='pass': others' passes need the rows of the "
                              "ones before")
         stops = stop if isinstance(stop, Stops) else Stops(stop)
         count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)

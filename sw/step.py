@@ -124,8 +124,10 @@ class Forward:
     exponents: Exponents | None = None
     hidden: Mapping[int, Hidden] = field(default_factory=dict)
     """By depth, for all rows."""
+    others: int = 0
+    """Cycles of the launches that another model had."""
 
     @property
     def cycles(self) -> int:
         """Of the device, in all launches."""
-        return sum(int(result.cycles) for result in self.results)
+        return sum(int(result.cycles) for result in self.results) - self.others

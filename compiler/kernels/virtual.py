@@ -188,6 +188,9 @@ class Registers:
     """First column of a loop over columns; :data:`LEFT` columns are left."""
     STEPS = 8
     """Of a greedy loop: its turns, until the first one begins."""
+    POSITION = 9
+    """Of a draft and a target in one launch: cached rows, until the first layer begins; so the following one."""
+    DRAFTED = 10
     BEHIND = 2
     """Of an encoder whose attention is online: keys from the block on at which it is."""
     KEYS = 8

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 EVERY = "draft,pld,always,never"
-RECORD = 3
+RECORD = 4
 """Of what ``--resume`` keeps: results of another form are not taken."""
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
@@ -117,12 +117,12 @@ def bench(
     batch: Annotated[int, typer.Option(
         "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
         help=f"Prompts of a category that share the passes, {BATCH}; above 1 also each prompt alone, to compare; not "
-             "with --launch step.")] = 1,
+             "with --launch draft or step.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     compute: Annotated[str, choice(
         "--compute", COMPUTES, "Values by the simulated device, or by the integer interpreter with the timing of the "
-        "same launches: the same numbers, several times as fast; not with --backend rtl or --launch step.",
+        "same launches: the same numbers, several times as fast; not with --backend rtl or --launch draft or step.",
     )] = "device",
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
@@ -176,7 +176,7 @@ def bench(
     with ExitStack() as opened:
         def session_of(rows: int | None) -> Session:
             return opened.enter_context(Session(
-                device, backend, pair, general=general, looped=launch == "step" and pair.draft is not None,
+                device, backend, pair, general=general, launch=launch if pair.draft else "pass",
                 interpreted=compute == "interpreter", batch=1 if rows is None else batch, rows=rows))
 
         session = session_of(None)

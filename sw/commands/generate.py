@@ -191,7 +191,7 @@ def generate(
     out = Output(json)
     device_config = read_config(config)
     if batch > 1:
-        _check_batch(batch, {"--launch step": launch == "step", "--kv-cache none": kv_cache == "none",
+        _check_batch(batch, {f"--launch {launch}": launch != "pass", "--kv-cache none": kv_cache == "none",
                              "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
     texts, source = _texts(prompt, prompt_file, turns, batch)
 
@@ -228,7 +228,7 @@ def generate(
               batch=batch)
     rows = rows_of(batch, method, drafts) if batch > 1 else None
     with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
-                 looped=launch == "step" and method == "draft", batch=batch, rows=rows) as session:
+                 launch=launch if method == "draft" else "pass", batch=batch, rows=rows) as session:
         begin = time.perf_counter()
         run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
                       num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache,

@@ -36,26 +36,29 @@ VerifyOption = Annotated[str | None, typer.Option(
 
 
 LaunchOption = Annotated[str, choice(
-    "--launch", LAUNCHES, "Of a draft model: a launch for each pass, or all drafts of a step in one, whose greedy "
-    "tokens go from pass to pass on the device; with --temperature 0.")]
+    "--launch", LAUNCHES, "Of a draft model: a launch for each pass; or all drafts of a step in one, whose greedy "
+    "tokens go from pass to pass on the device; or the whole step, the target's pass over them too. The last two with "
+    "--temperature 0.")]
 
 
 def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full",
                  batch: int = 1) -> None:
-    """Refuse a launch a step where the host chooses tokens, no cache is kept, or texts share passes.
+    """Refuse launches of several passes where the host chooses tokens, no cache is kept, or texts share passes.
 
     Raises:
         InputError: tokens are drawn, the draft's confidence decides, each pass goes over the whole text, or several do.
     """
-    if launch == "step" and batch > 1:
-        raise InputError(f"--launch step takes one text a launch, not --batch {batch}: drop one of the two")
-    if launch == "step" and kv_cache == "none":
-        raise InputError("--launch step does not go with --kv-cache none, whose every pass is one over the whole text: "
-                         "drop one of the two")
-    if launch == "step" and (drawn or lengths == "confidence"):
+    if launch == "pass":
+        return
+    if batch > 1:
+        raise InputError(f"--launch {launch} takes one text a launch, not --batch {batch}: drop one of the two")
+    if kv_cache == "none":
+        raise InputError(f"--launch {launch} does not go with --kv-cache none, whose every pass is one over the whole "
+                         "text: drop one of the two")
+    if drawn or lengths == "confidence":
         other = "--temperature above 0" if drawn else "--draft-lengths confidence"
-        raise InputError(f"--launch step does not go with {other}, where the host looks at every token: drop one of "
-                         "the two")
+        raise InputError(f"--launch {launch} does not go with {other}, where the host looks at every token: drop one "
+                         "of the two")
 
 
 def _check_temperature(value: float) -> float:

@@ -29,9 +29,13 @@ class Prefix:
         """Forget all rows behind the first ``length``."""
         del self.ids[length:]
 
+    def lacking(self, ids: list[int]) -> list[int]:
+        """Of a text but its last token, what is not cached."""
+        return self._missing(ids)[:-1]
+
     def begin(self, ids: list[int]) -> Asking[int]:
         """Cache all of a text but its last token; how many rows were passed for it."""
-        rows = self._missing(ids)[:-1]
+        rows = self.lacking(ids)
         if rows:
             yield Ask(self.model, Rows.chain(rows, len(self)), Want(last=0))
             self.ids += rows
@@ -46,6 +50,8 @@ class Prefix:
 
     def tree(self, ids: list[int], tree: Tree, want: Want) -> Asking[Forward]:
         """Answers behind each node of candidates, whose first one is the text's last token; see :meth:`commit`."""
+        if tree.verified is not None:
+            return tree.verified
         out: Forward = yield Ask(self.model, tree.rows(len(ids) - 1), want)
         return out
 

@@ -39,6 +39,7 @@ class Tree:
         parent: parent node per node; -1 for node 0.
         weights: what a node's token was drawn by, integers [vocab] by node; none where chance had no part in it.
         extra: rows behind the nodes, whose answers stand behind theirs; nodes and they are within the budget together.
+        verified: the target's answers behind the nodes, where the launch that drafted them had its pass too.
 
     Raises:
         ValueError: a node is not behind its parent, or another than node 0 has none; an extra row sees one behind it.
@@ -48,6 +49,7 @@ class Tree:
     parent: list[int]
     weights: Mapping[int, np.ndarray] = field(default_factory=dict)
     extra: Sequence[Extra] = ()
+    verified: Forward | None = None
 
     def __post_init__(self) -> None:
         if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:
@@ -62,10 +64,11 @@ class Tree:
                                  f"not depth {row.depth} and rows {list(row.sees)}")
 
     @staticmethod
-    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = ()) -> Tree:
+    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = (),
+              verified: Forward | None = None) -> Tree:
         """``weights`` of the drafted tokens, where they were drawn."""
         return Tree([pending, *drafted], list(range(-1, len(drafted))),
-                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None})
+                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None}, verified=verified)
 
     def rows(self, first: int) -> Rows:
         """Nodes, then extra rows, of one sequence; ``first``: position of the pending token."""

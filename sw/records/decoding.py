@@ -62,7 +62,7 @@ class Resident(BaseModel):
     batch: int = Field(description="texts of a pass")
     context: int = Field(description="positions of each text")
     bytes: int = Field(description="of all, alignment included")
-    models: dict[str, ResidentModel]
+    models: dict[str, ResidentModel] = Field(description="target and draft; step: the program of both in one launch")
     kv_bytes: int = Field(description="of all caches")
     by_batch: list[CachesOfBatch]
     largest_context: int
@@ -86,7 +86,8 @@ class Generate(Record):
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
     draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
-    launch: Literal["pass", "step"] = Field(description="drafts of a step: a launch each, or one for all")
+    launch: Literal["pass", "draft", "step"] = Field(
+        description="what a launch holds: a pass, the drafts of a step, or these and the pass that verifies them")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens, up to a stop string")
@@ -121,6 +122,7 @@ class Generate(Record):
     accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
     target_passes: int
     draft_passes: int
+    launches: dict[str, int] = Field(description="by model; one that drafts and verifies is the target's")
     steps: int
     cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
     dram_bytes: int
@@ -209,7 +211,7 @@ class Bench(Record):
     compute: Literal["device", "interpreter"] = Field(description="what values are of; cycles are the device's")
     seed: int
     max_new_tokens: int
-    launch: Literal["pass", "step"]
+    launch: Literal["pass", "draft", "step"]
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None

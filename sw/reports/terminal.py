@@ -58,8 +58,9 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "acceptance": run.acceptance,
         "acceptance_by_position": acceptance_by_position(run.steps),
         "accept_histogram": _histogram(run),
-        "target_passes": ledger.launches.get("target", 0),
-        "draft_passes": ledger.launches.get("draft", 0),
+        "target_passes": ledger.passes.get("target", 0),
+        "draft_passes": ledger.passes.get("draft", 0),
+        "launches": ledger.launches,
         "steps": len(run.steps),
         "cycles_by_position": [list(point) for point in run.curve],
         "dram_bytes": sum(ledger.dram_bytes.values()),
@@ -204,6 +205,9 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
     row("accepted per step (count: steps)",
         lambda r: " ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()))
     row("target / draft passes", lambda r: f"{r['target_passes']} / {r['draft_passes']}")
+    if any(sum(record["launches"].values()) < record["target_passes"] + record["draft_passes"]
+           for record in runs.values()):
+        row("launches", lambda r: f"{sum(r['launches'].values())}")
     row("distinct 4-grams", lambda r: f"{r['distinct_4grams']:.0%}")
     row("tokens per second", lambda r: f"{r['tokens_per_second']:,.0f}")
     row("cycles", lambda r: f"{r['cycles']:,}")

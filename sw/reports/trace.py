@@ -19,10 +19,20 @@ from gemmule.config import Config
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
 
-__all__ = ["LaunchRecord", "StepRecord", "Timeline", "slices", "timeline_of", "trace_bytes"]
+__all__ = ["Earlier", "LaunchRecord", "StepRecord", "Timeline", "slices", "timeline_of", "trace_bytes"]
 
 DEVICE, DECODING = 1, 2
 LAUNCHES, HOST = 1, 2
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What a launch did for another model before the one that it is counted as."""
+
+    model: str
+    cycles: int
+    """From the launch's begin."""
+    passes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +44,7 @@ class LaunchRecord:
     result: Result
     commands: Sequence[Command]
     """Of the program, in which the result's places are."""
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True)
@@ -95,19 +106,31 @@ def _heads() -> Iterator[dict[str, Any]]:
     yield _name("thread_name", DECODING, HOST, "host")
 
 
+def _parts(record: LaunchRecord) -> list[tuple[str, str, int]]:
+    """(name, model, cycles) of what a launch did, one behind the other."""
+    parts = [(record.model, phase(record), int(record.result.cycles))]
+    if (earlier := record.earlier) is not None:
+        parts = [(earlier.model, MODELS[earlier.model], earlier.cycles),
+                 (record.model, MODELS[record.model], int(record.result.cycles) - earlier.cycles)]
+    return [(model if purpose == model else f"{purpose} ({model})", model, cycles) for model, purpose, cycles in parts]
+
+
 def _launch(record: LaunchRecord, config: Config, clock: int) -> Iterator[dict[str, Any]]:
-    result, begin, purpose = record.result, record.start + config.host.launch_cycles, phase(record)
-    name = record.model if purpose == record.model else f"{purpose} ({record.model})"
+    result, begin, parts = record.result, record.start + config.host.launch_cycles, _parts(record)
 
     def piece(process: int, thread: int, name: str, start: int, cycles: int, **more: Any) -> dict[str, Any]:
         return {"ph": "X", "pid": process, "tid": thread, "name": name, "ts": start / clock, "dur": cycles / clock,
                 "args": {"start_cycle": start, "cycles": cycles, **more}}
 
-    yield piece(DECODING, HOST, f"launch {name}", record.start, config.host.launch_cycles)
+    names = " and ".join(name for name, _, _ in parts)
+    yield piece(DECODING, HOST, f"launch {names}", record.start, config.host.launch_cycles)
     moved = sum(result.dram_bytes.values())
     busy = moved // config.bus_bytes * config.dram.beat_cycles / max(1, result.cycles)
-    yield piece(DECODING, LAUNCHES, name, begin, int(result.cycles), model=record.model,
-                dram_bytes=dict(result.dram_bytes), dram_bus_busy=round(busy, 4))
+    at = begin
+    for name, model, cycles in parts:
+        yield piece(DECODING, LAUNCHES, name, at, cycles, model=model, launch_dram_bytes=dict(result.dram_bytes),
+                    launch_dram_bus_busy=round(busy, 4))
+        at += cycles
     for at, share in ((begin, busy), (begin + int(result.cycles), 0.0)):
         yield {"ph": "C", "pid": DEVICE, "name": "DRAM bus busy, mean of a launch", "ts": at / clock,
                "args": {"percent": round(100 * share, 2)}}

@@ -33,6 +33,16 @@ def test_decoding_has_equal_tokens_and_equal_cycles() -> None:
             assert vars(seen.ledger) == vars(expected.ledger)
 
 
+def test_a_launch_a_step_has_equal_tokens_and_equal_cycles() -> None:
+    """Draft and verify in one launch; the second one also passes a row that the draft's cache lacks."""
+    prompt = encode("def __init__(self")
+    with Session(BASE, "rtl", launch="step") as rtl, Session(BASE, launch="step") as model:
+        expected, seen = (session.generate("draft", prompt, 4, 1) for session in (model, rtl))
+        assert expected.steps == [(1, 1), (1, 1)]
+        assert seen.tokens == expected.tokens
+        assert vars(seen.ledger) == vars(expected.ledger)
+
+
 def test_product() -> None:
     work = product(BASE, 33, 100, 70, seed=3)
     with RtlDevice(BASE) as rtl:

@@ -13,6 +13,7 @@ from gemmule.config import load_config
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling, shared_draw
 from gemmule.sw.decoding.verify import Match, Rejection
+from gemmule.sw.errors import InputError
 from gemmule.sw.session import Session
 from gemmule.sw.text import bundled_model, decode, encode
 
@@ -64,7 +65,7 @@ def test_autoregressive_equals_the_interpreter(session: Session) -> None:
 
 def test_drafts_of_a_step_in_one_launch(session: Session) -> None:
     """The same tokens and steps, one launch of the draft a step and one for a row that its cache lacks."""
-    with Session(load_config("base"), looped=True) as together:
+    with Session(load_config("base"), launch="draft") as together:
         for count in (1, 4):
             for prompt in PROMPTS[:2]:
                 ids = encode(prompt)
@@ -75,8 +76,82 @@ def test_drafts_of_a_step_in_one_launch(session: Session) -> None:
                 whole = sum(drafted == accepted > 0 for drafted, accepted in run.steps)
                 launches = run.ledger.launches["draft"] - run.prefill.launches.get("draft", 0)
                 assert drafting <= launches <= drafting + whole
+                passes = run.ledger.passes["draft"] - run.prefill.passes.get("draft", 0)
+                assert passes == run.drafted + launches - drafting
     with pytest.raises(ValueError, match="one greedy step a launch"):
         session.target.greedy(1, 0, 2)
+
+
+def caches(session: Session, target: int, draft: int) -> list[bytes]:
+    """So many rows of each layer and head of both."""
+    found = []
+    for model, rows in ((session.target, target), (session.draft, draft)):
+        assert model is not None
+        address, layout = model.program.symbols[CACHE][0], model.program.layout
+        found += [session.device.read_dram(address + run * layout.pitch, rows * layout.row)
+                  for run in range(layout.runs)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def stepping() -> Session:
+    return Session(load_config("base"), launch="step")
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_draft_and_verify_in_one_launch(session: Session, stepping: Session, count: int) -> None:
+    """The same tokens, steps and caches; a launch a step, whatever was accepted in the one before."""
+    accepted = set()
+    for prompt in PROMPTS[:3]:
+        ids = encode(prompt)
+        runs = apart, run = [one.generate("draft", ids, 33, count) for one in (session, stepping)]
+        assert run.tokens == apart.tokens
+        assert run.steps == apart.steps
+        accepted |= {(a > 0) + (a == d) for d, a in run.steps if d}
+        length, drafted = len(ids), 0  # of the text before each step, and of the one before the last that drafted
+        for step in run.steps:
+            drafted = length if step[0] else drafted
+            length += step[1] + 1
+        assert caches(stepping, length - 1, drafted) == caches(session, length - 1, drafted)
+        behind = [one.ledger.since(one.prefill) for one in runs]
+        assert behind[1].launches == {"target": len(run.steps), "draft": 0}
+        assert behind[0].launches["draft"] == run.drafted
+        assert behind[1].passes["target"] == behind[0].passes["target"] == len(run.steps)
+        assert behind[1].passes["draft"] == behind[0].passes["draft"] == run.drafted
+        assert sum(behind[1].by_model.values()) == behind[1].device_cycles
+        assert behind[1].host_cycles == 2500 * len(run.steps)
+        assert behind[1].cycles < behind[0].cycles
+    assert accepted >= {0, 2}, "steps with no draft accepted, and with all"
+
+
+@pytest.mark.parametrize("overflow", ["stop", "crop"])
+def test_one_launch_a_step_at_the_end_of_the_context(session: Session, stepping: Session, overflow: str) -> None:
+    """Fewer drafts before the end, and what is dropped behind it."""
+    ids = encode(PROMPTS[1] * 20)[:246]
+    apart, run = (one.generate("draft", ids, 9 if overflow == "stop" else 24, 4, context_overflow=overflow)
+                  for one in (session, stepping))
+    assert (run.tokens, run.steps, run.dropped) == (apart.tokens, apart.steps, apart.dropped)
+    assert {drafted for drafted, _ in run.steps} > {4}, "some steps drafted fewer"
+    assert (run.dropped > 0) is (overflow == "crop")
+
+
+def test_one_launch_a_step_of_turns_and_of_lengths(session: Session, stepping: Session) -> None:
+    """A turn that goes on with another text; lengths that follow what was accepted."""
+    for lengths in ("heuristic", "cost"):
+        talks = [one.converse("draft", 5, lengths=lengths) for one in (session, stepping)]
+        for prompt in PROMPTS[1:3]:
+            apart, run = (talk.turn(encode(prompt), 12) for talk in talks)
+            assert run.tokens == apart.tokens
+            if lengths == "heuristic":  # by what was accepted; costs differ
+                assert run.steps == apart.steps
+    with pytest.raises(ValueError, match="drafts in a launch without the target"):
+        session.target.draft_and_verify(1, 0, 2)
+
+
+def test_a_pair_that_does_not_go_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemmule.compiler.link.NUM_BASES", 20)
+    with pytest.raises(InputError, match="--launch step: .* at most 20 base registers, not 30: use --launch draft"):
+        Session(load_config("base"), launch="step")
 
 
 def test_drawn_tokens_are_those_of_the_interpreter() -> None:

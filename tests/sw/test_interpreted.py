@@ -45,6 +45,6 @@ def test_what_it_does_not_do(sessions: list[Session]) -> None:
     target.forward(Rows.tree([5, 6, 7], [-1, 0, 0], 0))
     with pytest.raises(ValueError, match="keeps paths that are in place; run the device for trees"):
         target.commit(0, [0, 2])
-    for options in ({"backend": "rtl"}, {"looped": True}):
+    for options in ({"backend": "rtl"}, {"launch": "draft"}):
         with pytest.raises(InputError, match="--compute interpreter needs --backend model and --launch pass"):
             Session(load_config("base"), interpreted=True, **options)

@@ -15,10 +15,10 @@ from gemmule.sw.text import bundled_model
 BASE = load_config("base")
 
 
-@pytest.mark.parametrize("looped", [False, True])
-def test_to_the_byte(looped: bool) -> None:
+@pytest.mark.parametrize("launch", ["pass", "draft", "step"])
+def test_to_the_byte(launch: str) -> None:
     """Models and caches add up to what stands in DRAM; another context is what the compiler makes of it."""
-    with Session(BASE, looped=looped) as session:
+    with Session(BASE, launch=launch) as session:
         found = resident(session)
         target, draft = session.target, session.draft
         assert draft is not None
@@ -27,6 +27,10 @@ def test_to_the_byte(looped: bool) -> None:
             "bytes": target.program.size - target.program.symbols[CACHE][1],
             "kv_bytes": target.program.symbols[CACHE][1]}
         assert sum(found["models"]["draft"].values()) == draft_bytes
+        if (step := draft.step) is not None:
+            assert found["models"]["step"]["bytes"] == step.size
+            draft_bytes = round_up(draft_bytes, ALIGN) + step.size
+        assert (step is not None) is (launch == "step")
         assert found["bytes"] == round_up(target.program.size, ALIGN) + draft_bytes
         assert found["kv_bytes"] == found["by_batch"][0]["kv_bytes"]["256"] == sum(
             model.program.symbols[CACHE][1] for model in (target, draft))

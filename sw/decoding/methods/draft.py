@@ -66,13 +66,26 @@ class DraftModel:
         return Tree.chain(ids[-1], drafted, weights)
 
     def _together(self, ids: list[int], count: int) -> Asking[Tree]:
-        """All greedy steps in one launch, behind one for what the cache lacks."""
-        self.catch_up_rows += yield from self.cached.begin(ids)
-        out = self.model.greedy(ids[-1], len(self.cached), count)
+        """All greedy steps in one launch, and in it the target's pass over them too, where there is a program for it.
+
+        What the cache lacks goes before: in the same launch a row, else, and where there are more, in its own.
+        """
+        verified: Forward | None = None
+        if self.model.step and self.rule.want().plain:
+            if len(lacking := self.cached.lacking(ids)) > 1:
+                self.catch_up_rows += yield from self.cached.begin(ids)
+                lacking = []
+            self.catch_up_rows += len(lacking)
+            out, verified = self.model.draft_and_verify(ids[-1], len(ids) - 1, count, *lacking)
+            self.cached.ids += lacking
+            self.costs.draft = out.cycles // count
+        else:
+            self.catch_up_rows += yield from self.cached.begin(ids)
+            out = self.model.greedy(ids[-1], len(self.cached), count)
+            self.costs.draft = (out.cycles + self.host.launch_cycles) // count
         self.cached.ids += [ids[-1], *out.argmax[:-1]]
-        self.costs.draft = (out.cycles + self.host.launch_cycles) // count
         self.drafted = count
-        return Tree.chain(ids[-1], out.argmax)
+        return Tree.chain(ids[-1], out.argmax, verified=verified)
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         self.cached.truncate(self._committed + len(new) - 1)  # rows of rejected drafts

@@ -63,6 +63,27 @@ def test_a_trace_is_the_run(traced: tuple[Generation, Timeline]) -> None:
     assert any("keys" in event["name"] for event in tracks[DEVICE, Unit.STORE + 1]), "commands have their notes"
 
 
+def test_a_launch_that_drafts_and_verifies() -> None:
+    """Two slices, one behind the other, with the cycles that the report tells of each model."""
+    timeline: Timeline = []
+    with Session(load_config("base"), launch="step") as session:
+        run = session.generate("draft", encode("import os\n"), 8, 2, timeline=timeline)
+    events = json.loads(trace_bytes(timeline, load_config("base"), compressed=False))["traceEvents"]
+    launches, host = ([event for event in events if event["ph"] == "X" and (event["pid"], event["tid"]) == track]
+                      for track in ((DECODING, LAUNCHES), (DECODING, HOST)))
+    behind = sorted(launches, key=lambda event: event["ts"])[-2 * sum(drafted > 0 for drafted, _ in run.steps):]
+    assert {event["name"] for event in behind} == {"draft", "verify (target)"}
+    for draft, verify in zip(launches, launches[1:]):
+        if draft["name"] == "draft":
+            assert verify["name"] == "verify (target)"
+            assert verify["args"]["start_cycle"] == draft["args"]["start_cycle"] + draft["args"]["cycles"]
+    for model in ("target", "draft"):
+        assert sum(event["args"]["cycles"] for event in launches if event["args"]["model"] == model
+                   ) == run.ledger.by_model[model]
+    assert sum(event["name"].startswith("launch") for event in host) == sum(run.ledger.launches.values())
+    assert any(event["name"] == "launch draft and verify (target)" for event in host)
+
+
 def test_what_the_trace_processor_needs(traced: tuple[Generation, Timeline]) -> None:
     """Rules of Perfetto's importer of the JSON trace event format: what breaks one is dropped there without a word.
 
