@@ -27,7 +27,7 @@ from gemmule.sw.prompts.categories import load_categories
 from gemmule.sw.session import Session
 
 RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "pass", "copy"),
-        ("draft", "step", "completion"))
+        ("draft", "draft", "completion"), ("draft", "step", "completion"))
 """Method, launch mode, and the category whose first prompt is continued."""
 
 
@@ -44,7 +44,7 @@ def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, categ
     runs: dict[str, dict[str, Any]] = {}
     seconds: dict[str, float] = {}
     for backend in ("model", "rtl"):
-        with Session(load_config(args.config), backend, pair, looped=launch == "step") as session, \
+        with Session(load_config(args.config), backend, pair, launch=launch) as session, \
                 working(f"{method}, --launch {launch}, on {backend}", least=1.0):
             begun = time.perf_counter()
             runs[backend] = told(session.generate(method, prompt, args.new_tokens))
