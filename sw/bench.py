@@ -18,10 +18,11 @@ from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.reports.terminal import distinct
+from gemmule.sw.reports.trace import Timeline, runs_behind
 from gemmule.sw.runtime import Forward, LoadedModel
 from gemmule.sw.session import Session
 
-__all__ = ["BOUNDS", "CASE", "Case", "Foreseen", "costs", "foreseen", "measure"]
+__all__ = ["BOUNDS", "CASE", "Case", "Foreseen", "costs", "foreseen", "measure", "trace"]
 
 BOUNDS = ("always", "never")
 
@@ -41,6 +42,10 @@ class Case:
     num_tokens: int
     temperature: float
     rule: str
+
+    def __str__(self) -> str:
+        drafts, drawn = f" {self.num_tokens}" if self.num_tokens else "", f", {self.rule}, {self.temperature:g}"
+        return self.method + drafts + (drawn if self.temperature else "")
 
 
 CASE = tuple(Case.__dataclass_fields__)
@@ -68,24 +73,44 @@ class Foreseen:
 def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
             rule_of: Callable[[Case], Rule]) -> Iterator[dict[str, Any]]:
     """What each case does behind a prompt; autoregressive decoding runs once for each rule."""
-    references: dict[Rule, Generation] = {}
-    for case in cases:
+    for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of):
         rule = rule_of(case)
-        if rule not in references:
-            references[rule] = session.generate("ar", ids, new_tokens, stop=stop, rule=rule)
-        reference = references[rule]
-        if case.method == "ar":
-            run = reference
-        elif case.method in BOUNDS:
-            drafter = foreseen(case, session, ids, reference)
-            run = generate(session.target, drafter, ids, new_tokens, Ledger(session.config), stop, rule=rule)
-        else:
-            run = session.generate(case.method, ids, new_tokens, case.num_tokens, stop, rule=rule)
         same_text = rule is GREEDY or rule.same_text
         yield asdict(case) | {
             "prompts": 1, "equal": int(run.tokens == reference.tokens) if same_text else None,
             "distinct_4grams": distinct(run.tokens, 4), "steps": [list(step) for step in run.steps],
             "run": costs(run, session.target, [ids]), "ar": costs(reference, session.target, [ids])}
+
+
+def trace(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
+          rule_of: Callable[[Case], Rule]) -> Timeline:
+    """Every launch and step of each case behind a prompt, one case behind the other."""
+    return runs_behind((str(case), run.ledger.cycles, run.ledger.timeline or []) for case, run, _ in _runs(
+        session, ids, new_tokens, cases, stop, rule_of, traced=True))
+
+
+def _runs(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
+          rule_of: Callable[[Case], Rule], traced: bool = False) -> Iterator[tuple[Case, Generation, Generation]]:
+    """Of each case its run and that of autoregressive decoding by the same rule."""
+    references: dict[Rule, Generation] = {}
+    for case in cases:
+        rule = rule_of(case)
+
+        def decode(method: str, count: int | None, rule: Rule = rule) -> Generation:
+            return session.generate(method, ids, new_tokens, count, stop, rule=rule, timeline=[] if traced else None)
+
+        if rule not in references:
+            references[rule] = decode("ar", None)
+        reference = references[rule]
+        if case.method == "ar":
+            run = reference
+        elif case.method in BOUNDS:
+            drafter = foreseen(case, session, ids, reference)
+            run = generate(session.target, drafter, ids, new_tokens,
+                           Ledger(session.config, timeline=[] if traced else None), stop, rule=rule)
+        else:
+            run = decode(case.method, case.num_tokens)
+        yield case, run, reference
 
 
 def foreseen(case: Case, session: Session, ids: Sequence[int], reference: Generation) -> Foreseen:

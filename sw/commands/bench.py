@@ -22,6 +22,7 @@ from gemmule.sw.commands.common import (
     conditions,
     read_config,
     write_file,
+    write_trace,
 )
 from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
@@ -129,6 +130,10 @@ def bench(
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
     html: Annotated[Path | None, typer.Option(
         "--html", metavar="FILE", show_default=False, help="Also write the table as a page with figures.")] = None,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", show_default=False,
+        help="Also decode the first prompt once more by each case, alone, and write every command of every unit as a "
+             "trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -142,6 +147,7 @@ def bench(
       gemmule bench --model small --category repetition --prompts 2 --max-new-tokens 24
       gemmule bench --num-speculative-tokens 1,2,3,5,7 --temperature 0,0.8 --resume build/bench.jsonl
       gemmule bench --category completion --prompts 8 --batch 4 --compute interpreter
+      gemmule bench --category copy --prompts 1 --num-speculative-tokens 3 --trace build/bench.json.gz
     """
     lengths = _list("--num-speculative-tokens", num_speculative_tokens, int)
     for length in lengths:
@@ -154,6 +160,7 @@ def bench(
     out, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting, say
+    from gemmule.sw.bench import trace as trace_cases
     from gemmule.sw.bench_batch import groups, rows_for
     from gemmule.sw.bench_rows import best_of, rows_of
     from gemmule.sw.finished import Finished
@@ -187,7 +194,7 @@ def bench(
         kept = Finished(resume, [
             device.sha256, *pair.digests, RECORD, *(
                 sha256(model.program.image).hexdigest() for model in (session.target, session.draft) if model),
-            max_new_tokens, top_k, top_p, seed, launch, batch, [str(case) for case in cases]])
+            max_new_tokens, top_k, top_p, seed, launch, batch, [repr(case) for case in cases]])
         shared = cache(lambda rows: session_of(rows))
         done = 0
         with counting("prompts", len(every)) as tell:
@@ -199,6 +206,10 @@ def bench(
                 results += [result | {"category": group[0][0].kind, "prompt": name} for result in found]
                 done += len(group)
                 tell(done, name)
+        timeline = None
+        if trace:
+            say(f"tracing {every[0][0].name}")
+            timeline = trace_cases(session, every[0][1], max_new_tokens, cases, pair.ends, rules.__getitem__)
         drafting = _parameters(session.draft.program.graph) if session.draft else 0
         stays = resident(session if batch == 1 else shared(rows_for(cases[-1], batch)))
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
@@ -216,6 +227,7 @@ def bench(
     out.write("bench", device, record)
     if html:
         write_file(html, html_page(complete("bench", device, record)), "--html")
+    write_trace(trace, timeline, device)
     if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in results):
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from gemmule.config import Config
 from gemmule.isa import Command, Unit
 from gemmule.sim.result import Result
 
-__all__ = ["Earlier", "LaunchRecord", "StepRecord", "Timeline", "slices", "timeline_of", "trace_bytes"]
+__all__ = ["Earlier", "LaunchRecord", "RunRecord", "StepRecord", "Timeline", "slices", "timeline_of", "trace_bytes"]
 
 DEVICE, DECODING = 1, 2
-LAUNCHES, HOST = 1, 2
+LAUNCHES, HOST, RUNS = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,16 @@ class StepRecord:
     start: int
 
 
-Timeline = list[LaunchRecord | StepRecord]
+@dataclass(frozen=True)
+class RunRecord:
+    """A whole run, of several in one trace: its launches and steps stand behind it."""
+
+    start: int
+    cycles: int
+    name: str
+
+
+Timeline = list[LaunchRecord | StepRecord | RunRecord]
 MODELS = {"target": "verify", "draft": "draft"}
 """What a pass with answers is for, by model."""
 
@@ -79,6 +88,16 @@ def timeline_of(name: str, results: Sequence[Result], commands: Sequence[Command
     for result in results:
         found.append(LaunchRecord(start, name, result, commands))
         start += config.host.launch_cycles + int(result.cycles)
+    return found
+
+
+def runs_behind(parts: Iterable[tuple[str, int, Timeline]]) -> Timeline:
+    """Runs of (name, cycles, own timeline), one behind the other."""
+    found: Timeline = []
+    start = 0
+    for name, cycles, timeline in parts:
+        found += [RunRecord(start, cycles, name), *(replace(record, start=start + record.start) for record in timeline)]
+        start += cycles
     return found
 
 
@@ -147,12 +166,16 @@ def events(timeline: Timeline, config: Config) -> Iterator[dict[str, Any]]:
     """All events, in no order that matters."""
     clock = config.host.clock_mhz
     yield from _heads()
+    if any(isinstance(record, RunRecord) for record in timeline):
+        yield _name("thread_name", DECODING, RUNS, "runs")
     for record in timeline:
         if isinstance(record, LaunchRecord):
             yield from _launch(record, config, clock)
-        else:
-            yield {"ph": "X", "pid": DECODING, "tid": HOST, "name": "step", "ts": record.start / clock,
-                   "dur": config.host.step_cycles / clock, "args": {"start_cycle": record.start}}
+            continue
+        thread, name, cycles = ((RUNS, record.name, record.cycles) if isinstance(record, RunRecord) else
+                                (HOST, "step", config.host.step_cycles))
+        yield {"ph": "X", "pid": DECODING, "tid": thread, "name": name, "ts": record.start / clock,
+               "dur": cycles / clock, "args": {"start_cycle": record.start}}
 
 
 def trace_bytes(timeline: Timeline, config: Config, *, compressed: bool) -> bytes:

@@ -1,5 +1,6 @@
 """`gemmule bench`: bounds, equal texts, resuming, what it refuses."""
 
+import gzip
 import json
 from contextlib import ExitStack
 from functools import cache
@@ -17,6 +18,7 @@ from gemmule.sw.decoding.theory import theory
 from gemmule.sw.decoding.verify import GREEDY, Match
 from gemmule.sw.finished import Finished
 from gemmule.sw.prompts.choose import Prompt
+from gemmule.sw.reports.trace import DECODING, RUNS
 from gemmule.sw.session import Session
 from gemmule.sw.text import encode
 
@@ -193,3 +195,23 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture,
                  message: str) -> None:
     assert run(monkeypatch, "bench", *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first prompt by each case, one behind the other: cycles are those of the table."""
+    options = ["--model", "small", "--compute", "interpreter", "--prompts", "1", "--category", "completion,copy",
+               "--method", "draft,always", "--num-speculative-tokens", "3", "--max-new-tokens", "6"]
+    assert run(monkeypatch, "bench", *options, "--resume", str(tmp_path / "kept"),
+               "--trace", str(tmp_path / "t.json.gz")) == 0
+    events = json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
+    runs = [event for event in events if event["ph"] == "X" and (event["pid"], event["tid"]) == (DECODING, RUNS)]
+    assert [event["name"] for event in runs] == ["draft 3", "always 3"]
+    ends = [event["ts"] + event["dur"] for event in runs]
+    assert ends[0] == runs[1]["ts"]
+    assert all(event["ts"] + event.get("dur", 0) <= ends[1] + 1e-6 for event in events if "ts" in event)
+    results = json.loads((tmp_path / "kept").read_text().splitlines()[0])["results"]
+    host = load_config("base").host
+    for event, result in zip(runs, results, strict=True):
+        cycles = sum(result["run"]["cycles"].values()) + host.step_cycles * len(result["steps"])
+        cycles += host.launch_cycles * sum(result["run"]["launches"].values())
+        assert event["dur"] * host.clock_mhz == pytest.approx(cycles)
