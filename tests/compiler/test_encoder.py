@@ -141,6 +141,19 @@ def test_the_rtl_gives_the_same_bytes_in_the_same_cycles() -> None:
             bench.run(random_rows(network, length))
 
 
+@pytest.mark.rtl
+@pytest.mark.parametrize("config", [TINY, EDGE], ids=lambda config: config.name)
+@pytest.mark.parametrize(("standard", "block"), [(True, None), (False, 8)], ids=["standard", "online"])
+def test_other_ways_of_attention_on_rtl(config: Config, standard: bool, block: int | None) -> None:
+    """Scores through DRAM, or by blocks of keys whole, begun and missing: the same bytes in the same cycles."""
+    network = random_encoder(EncoderSizes(labels=3), 2).with_softmax(None, block)
+    program = compile_encoder(network, config, sequence=21, standard=standard)
+    with RtlDevice(config) as rtl:
+        bench = EncoderBench(program, network, rtl)
+        for length in (1, 8, 13, 21):
+            bench.run(random_rows(network, length))
+
+
 def test_equal_layers_are_one_body() -> None:
     """Layers that differ in weights and scalings cost no commands; the registers bring the scalings."""
     counts = [len(compile_encoder(random_encoder(EncoderSizes(layers=layers), 3), TINY, sequence=9).commands)
