@@ -43,7 +43,7 @@ def measure() -> dict[str, Any]:
         programs.append({
             "rows": rows, "batch": batch, "positions": most, "commands": len(program.commands),
             "bytes": len(program.image), "compile_seconds": time.perf_counter() - begin,
-            "scores": "kept" if program.keeps_scores else "computed twice"})
+            "scores": program.scores})
         for count in sorted({1, 8, 16, rows} & set(range(1, rows + 1))):
             for context in CONTEXTS:
                 seconds = []

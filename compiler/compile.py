@@ -36,16 +36,17 @@ __all__ = ["compile_network"]
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
-                    pool: int = 0, fused: bool = True, among: Sequence[Choice] | None = None, checked: bool = True,
+                    pool: int = 0, fused: bool = True, standard: bool = False,
+                    among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
     ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the program
     that takes hidden rows, runs some of the layers and gives other answers. A network with a window is compiled for
     contexts up to the window. ``pool``: rows of a cache in which a list names each position's (pages), instead of one
-    for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back. ``among``: mappings,
-    of which the first that fits is taken; by default all. Without ``checked`` the program is only good for timing.
-    ``notes`` get what each pass made.
+    for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back. ``standard``: so do
+    attention's scores and probabilities. ``among``: mappings, of which the first that fits is taken; by default all.
+    Without ``checked`` the program is only good for timing. ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -63,7 +64,8 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
     mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
-                                            tokens=tokens, pool=pool, fused=fused, among=among, notes=notes)
+                                            tokens=tokens, pool=pool, fused=fused, standard=standard, among=among,
+                                            notes=notes)
     layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
     bounds: Bounds = {
         Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
@@ -100,7 +102,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
             size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
             batch=batch, max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
-            tokens=tokens, pool=pool, silent=silent, keeps_scores=mapping.attention.keep, registers_of=bases,
+            tokens=tokens, pool=pool, silent=silent, scores=mapping.attention.scores, registers_of=bases,
             constants={region: tuple(parts) for region, parts in constants.items()}, general=wide, moves=moves)
 
     made = program(commands)
@@ -114,7 +116,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
 
 
 def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, batch: int,
-         context: int, tokens: bool, pool: int, fused: bool, among: Sequence[Choice] | None,
+         context: int, tokens: bool, pool: int, fused: bool, standard: bool, among: Sequence[Choice] | None,
          notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
     """The first mapping whose buffers fit."""
     reason: CompileError | None = None
@@ -122,7 +124,7 @@ def _fit(network: Network, config: Config, operators: Sequence[Operator], *, row
     taken: dict[tuple[bool, int, type], int] = {}
     """Scratchpad rows of all but the rings, by banks, rows of parameters and the way of attention."""
     for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens,
-                                   pool=pool, fused=fused):
+                                   pool=pool, fused=fused, standard=standard):
         apart = choice.apart
         for mapping in choice.mappings:
             beside = (apart, mapping.parameter_rows, type(mapping.attention))

@@ -37,6 +37,13 @@ class EncoderProgram(Program):
         """Most rows of a sequence."""
         return self.mapping.sequence
 
+    @property
+    def scores(self) -> str:
+        """What becomes of attention's scores, as of :attr:`ModelProgram.scores`."""
+        if self.graph.attentions[0].block:
+            return "seen once"
+        return "through DRAM" if self.mapping.attention.standard else "kept"
+
     def registers(self, rows: int) -> Registers:
         """Registers of a pass over a sequence.
 

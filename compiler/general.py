@@ -12,6 +12,7 @@ from gemmule.compiler.ir import Embedding, Network, Position, Rope
 from gemmule.compiler.kernels.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
 from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
 from gemmule.compiler.kernels.kv_layout import KvLayout
+from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import Builder, Constant, Registers
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.allocate import allocate
@@ -98,7 +99,7 @@ def general_program(parts: GeneralParts, network: Network, config: Config, symbo
     graph = network.graph
     embedding = next(node for node in graph.nodes if isinstance(node, Embedding))
     same = {BACK: FOUND, HIDDEN: "embedding"}
-    names = {register: CACHE if region.startswith((NEW, OLD)) else same.get(region, region)
+    names = {register: CACHE if region.startswith((NEW, OLD)) else same.get(region, region.removesuffix(stored("")))
              for region, register in parts.bases.items() if not region.endswith(LAYER_REGION)}
     answers = AnswerLayout.of(config, rows * batch, graph.by_name[graph.output].columns, parts.general.top)
     dim = config.dim

@@ -54,8 +54,9 @@ class ModelProgram(Program):
     """Rows of the cache where a list names each position's; 0: they stand in order."""
     silent: int
     """Commands of a launch without answers; those behind are the head's."""
-    keeps_scores: bool
-    """Scores stay in the accumulator between attention's passes, else they are computed twice."""
+    scores: str
+    """What becomes of attention's scores: ``kept`` in the accumulator, ``computed twice``, ``through DRAM``, or by
+    blocks ``seen once``."""
     registers_of: Mapping[str, int]
     """Base register by region."""
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]

@@ -45,7 +45,7 @@ class Work:
         group: rows of depth that share an int4 scale; 0: :data:`GROUP`, or the mesh's where it has more.
         context: most positions that the program takes; 0: all of the network, of prefill its tokens.
         effort: mappings to try.
-        attention: ``exact``, or of an encoder ``standard`` or ``online``.
+        attention: ``exact``, ``standard`` or ``online``.
         softmax: its exponential.
         activation: the form of activation functions.
         fusion: ``off``: every operator's result goes to DRAM and comes back.
@@ -175,7 +175,7 @@ def _compiled(network: Network, config: Config, work: Work, keep: bool,
     while True:
         options: dict[str, Any] = {
             "rows": rows, "batch": work.batch, "context": most, "tokens": True, "effort": work.effort,
-            "fused": work.fusion == "on"}
+            "fused": work.fusion == "on", "standard": work.attention == "standard"}
         try:
             return (compile_kept(network, name, config, **options) if keep else compile_best(
                 network, config, **options)), rows, most

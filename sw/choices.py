@@ -19,17 +19,14 @@ def choose(network: Network, attention: str | None, softmax: str | None, activat
     None: as it is.
 
     Raises:
-        InputError: a decoder's attention shall be another than exact, or the network has no such activation.
+        InputError: the network has no such activation.
     """
     if activation is not None:
         try:
             network = with_activation(network, form_of(activation))
         except CompileError as error:
             raise InputError(f"--{error}") from None
-    graph = network.graph
-    if attention not in (None, "exact") and not graph.encoder:
-        raise InputError(f"--attention must be exact for a decoder, not {attention}: only encoders have another way")
-    now = graph.attentions[0]
+    now = network.graph.attentions[0]
     block = now.block if attention is None else ONLINE_BLOCK if attention == "online" else None
     chosen = now.softmax if softmax is None else softmax_of(softmax)
     return network if (block, chosen) == (now.block, now.softmax) else network.with_softmax(chosen, block)

@@ -123,7 +123,7 @@ class Runs(ABC):
             "utilization": self.macs / (self.cycles * config.dim ** 2), "roofline_cycles": ideal_cycles,
             "roofline_fraction": ideal_cycles / self.cycles, "dram_bytes": sum(self.moved.values()),
             "dram_bytes_by_purpose": self.moved, "layers": self.layers(), "operators": self.operators(),
-            "scores": "kept" if getattr(program, "keeps_scores", True) else "computed twice"}
+            "scores": program.scores}
 
     def __enter__(self) -> Self:
         return self

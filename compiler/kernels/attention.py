@@ -51,6 +51,16 @@ class AttentionMapping(ABC):
     def joined(self) -> int:
         """Heads whose keys and values share rows of the cache; 0: none do."""
 
+    @property
+    def scores(self) -> str:
+        """What becomes of scores, for reports."""
+        return "kept" if self.keep else "computed twice"
+
+    @property
+    def totals(self) -> bool:
+        """A register holds the cached and new rows together, in :attr:`Registers.TOTAL`."""
+        return False
+
     @abstractmethod
     def moved(self, node: Attention, dim: int, rows: int) -> int:
         """Rows by which the register :attr:`Registers.ROW` moves at most."""

@@ -20,7 +20,7 @@ from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, SoftmaxFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["BlockAttention", "BlockMapping"]
+__all__ = ["BlockAttention", "BlockHead", "BlockMapping"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,11 @@ class BlockAttention(AttentionKernel):
         turn = mapping.blocks * self.block_rows
         self.scores = At(Buffer(f"{node.name} scores", mapping.moved(node, dim, b.each) + turn, Bank.ACCUMULATOR))
         self.passes = [At(Buffer(f"{node.name} scores of pass {i}", turn, Bank.ACCUMULATOR)) for i in (1, 2)]
+        self.moved: dict[str, int] = {}
+        """By region of DRAM but the cache: bytes by which a turn moves on; 0 outside of the loops."""
+
+    def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
+        return BlockHead(self, kv, statistics, sequence)
 
     def write(self) -> None:
         """All heads: the first pass of the next one runs with the second pass of each."""
@@ -93,7 +98,7 @@ class BlockAttention(AttentionKernel):
             self._sequence(sequence)
 
     def _sequence(self, sequence: int) -> None:
-        heads = [_Head(self, kv, kv % 2 if self.mapping.pipelined else 0, sequence)
+        heads = [self._head(kv, kv % 2 if self.mapping.pipelined else 0, sequence)
                  for kv in range(self.node.kv_heads)]
         following = [*heads[1:], None]
         if self.mapping.pipelined:
@@ -110,7 +115,7 @@ class BlockAttention(AttentionKernel):
             self._loop(head, beside)
             head.finish()
 
-    def _loop(self, second: _Head | None, first: _Head | None) -> None:
+    def _loop(self, second: BlockHead | None, first: BlockHead | None) -> None:
         """Blocks of the cache: the second pass of a head and the first pass of another."""
         b, mapping = self.b, self.mapping
         sequence = next(head.sequence for head in (second, first) if head)
@@ -134,19 +139,22 @@ class BlockAttention(AttentionKernel):
                 if first and j < mapping.blocks:
                     first.block_scores(j)
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-mapping.turn),
-                      SetDisplacement(CACHE, mapping.turn * self.node.head_dim, further=True))
+                      SetDisplacement(CACHE, mapping.turn * self.node.head_dim, further=True),
+                      *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
             if mapping.keep:
                 b.control(set_length(Registers.ROW, Source.LENGTH, Registers.ROW,
                                      amount=mapping.blocks * self.block_rows))
+        b.control(*(SetDisplacement(region, 0) for region in self.moved))
 
-    def _load_blocks(self, second: _Head | None, first: _Head | None, blocks: range) -> None:
+    def _load_blocks(self, second: BlockHead | None, first: BlockHead | None, blocks: range) -> None:
         """Load neighbouring blocks, all of one kind and then of the other: runs in DRAM, not two rows of one bank."""
         for head, part, again in ((second, 0, True), (second, 1, False), (first, 0, False)):
             if head and not (again and self.mapping.keep):
                 for j in blocks:
                     head.load(part, j, again=again)
 
-class _Head(HeadKernel):
+
+class BlockHead(HeadKernel):
     """One KV head with the heads that share it."""
 
     def __init__(self, kernel: BlockAttention, kv: int, statistics: int, sequence: int) -> None:
@@ -179,15 +187,23 @@ class _Head(HeadKernel):
         k, b = self.k, self.b
         self.add_softmax(VOp.SOFTMAX_EXP, self.new_scores, b.m_each, {SoftmaxFlag.TREE, SoftmaxFlag.MORE},
                          src1=self.masks, dst=self.new_probabilities, dst_stride=k.one)
-        self.add_contexts(self.new_probabilities, k.place_new(1, self.kv, self.sequence), k.new, b.m_each, False)
+        self.new_contexts()
+
+    def new_contexts(self) -> None:
+        """The new rows' part of the contexts."""
+        k = self.k
+        self.add_contexts(self.new_probabilities, k.place_new(1, self.kv, self.sequence), k.new, self.b.m_each, False)
 
     def block_probabilities(self, j: int) -> None:
         """Second pass: probabilities of block ``j`` of a turn, of its scores again where they were not kept."""
-        k, keep = self.k, self.mapping.keep
-        if not keep:
-            self.add_scores(self._slot(2, j), self.mapping.block * self.mapping.pair, self._cached(1, j), self._left(j))
+        if not self.mapping.keep:
+            self.scores_again(j)
         self.add_softmax(VOp.SOFTMAX_EXP, self._cached(1, j), self._left(j), {SoftmaxFlag.CONTINUE, SoftmaxFlag.MORE},
-                         moved=keep, dst=self.probabilities[j], dst_stride=k.one)
+                         moved=self.mapping.keep, dst=self.probabilities[j], dst_stride=self.k.one)
+
+    def scores_again(self, j: int) -> None:
+        """Second pass: the same scores of block ``j``."""
+        self.add_scores(self._slot(2, j), self.mapping.block * self.mapping.pair, self._cached(1, j), self._left(j))
 
     def block_contexts(self, j: int) -> None:
         """Second pass: the block's part of the contexts."""

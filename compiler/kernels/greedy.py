@@ -13,13 +13,13 @@ TURN_REGION = " of the turn"
 """Behind a region's name: a base register that only holds the displacement with which a turn begins."""
 
 
-def next_turn(b: Builder, row: int, *, whole: bool) -> None:
+def next_turn(b: Builder, row: int, *, totals: bool) -> None:
     """Registers and displacements of the next turn; ``row``: bytes of a position of the cache.
 
-    ``whole``: attention takes whole contexts, whose registers tell the cached rows and all of them. Layers leave the
+    ``totals``: attention has registers that tell the cached rows and all of them. Layers leave the
     displacement of the new rows at 0, so another register keeps it.
     """
-    counted = (Registers.CONTEXT, Registers.TOTAL, Registers.ROW) if whole else (Registers.CONTEXT,)
+    counted = (Registers.CONTEXT, Registers.TOTAL, Registers.ROW) if totals else (Registers.CONTEXT,)
     b.control(*(set_length(register, Source.LENGTH, register, amount=1, note="one row more") for register in counted))
     b.control(SetDisplacement(NEW + TURN_REGION, row, further=True),
               SetDisplacement(NEW, 0, origin=NEW + TURN_REGION),

@@ -24,8 +24,8 @@ from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["CONTEXT", "HEADS", "PARTS", "HeadLayout", "SequenceHead", "SequenceMapping", "attend_heads",
-           "attend_sequence"]
+__all__ = ["CONTEXT", "HEADS", "PARTS", "PROBABILITIES", "SCORES", "SCORE_BYTES", "HeadLayout", "SequenceHead",
+           "SequenceMapping", "attend_heads", "attend_sequence"]
 
 HEADS, CONTEXT = "heads", "context"
 """Regions: keys, values and queries by head; contexts, [row][head][group][dim]."""

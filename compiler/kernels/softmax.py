@@ -17,10 +17,8 @@ def exponential(node: Attention) -> dict[str, Any]:
 
 
 def check_exponentials(graph: Graph, config: Config) -> None:
-    """Refuse exponentials that the device lacks, and online attention of decoders; raises CompileError."""
+    """Refuse exponentials that the device lacks; raises CompileError."""
     for node in graph.attentions:
-        if node.block and not graph.encoder:
-            raise CompileError(f"{node.name}: online attention is for encoders; import the network with exact")
         if node.softmax and not config.comparison_modes:
             raise CompileError(f"softmax {node.softmax} needs a device with comparison_modes, not {config.name}: use "
                                "exact, or a configuration with them")

@@ -38,6 +38,10 @@ class WholeMapping(AttentionMapping):
     def joined(self) -> int:
         return self.heads
 
+    @property
+    def totals(self) -> bool:
+        return True
+
     def moved(self, node: Attention, dim: int, rows: int) -> int:
         return self.context - rows
 

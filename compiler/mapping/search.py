@@ -49,7 +49,8 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
     graph = network.graph
     most = min(graph.whole_positions, context or graph.positions)
     space = DecoderSpace(_turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
-                                        pool=options.get("pool", 0), fused=options.get("fused", True))))
+                                        pool=options.get("pool", 0), fused=options.get("fused", True),
+                                        standard=options.get("standard", False))))
     costs = _DecoderCost(network, config, {**shared, "general": False})
     found = Mapper(space, costs).find(exhaustive.search, effort)
     for trial in found.trials if found and notes else ():

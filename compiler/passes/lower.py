@@ -21,7 +21,9 @@ from gemmule.compiler.kernels.greedy import next_turn
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
+from gemmule.compiler.kernels.online_attention import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.spill import spill
+from gemmule.compiler.kernels.standard_attention import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.top import largest
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
 from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
@@ -107,9 +109,8 @@ class _Lowering:
             parts.append((layer, self.b.items))
             self.b.items = []
         if self.b.looped:
-            whole = isinstance(self.mapping.attention, WholeMapping)
             next_turn(self.b, self.mapping.attention.layout(
-                self.b.network.graph, self.config, self.b.batch, self.b.each).row, whole=whole)
+                self.b.network.graph, self.config, self.b.batch, self.b.each).row, totals=self.mapping.attention.totals)
             parts.insert(1 + max(i for i, (layer, _) in enumerate(parts) if layer is not None), (None, self.b.items))
         layers = [items for layer, items in parts if layer is not None]
         first = next((i for i, (layer, _) in enumerate(parts) if layer is not None), len(parts))
@@ -174,7 +175,7 @@ class _Lowering:
         ropes = [operator.query_rope for operator in attends if operator.query_rope]
         learned = any(isinstance(operator, Embed) and operator.position for operator in operators)
         rows = attention_rows(attends[0].attention, self.b.rows) if attends else 0
-        if attends and isinstance(self.mapping.attention, BlockMapping):
+        if attends and isinstance(self.mapping.attention, BlockMapping | OnlineMapping):
             self.nobody = load_nobody(self.b, rows)  # runs alone, so it comes first
         embed.lists(self.b, positions=(bool(ropes) or learned) and not self.b.looped)
         if attends:
@@ -226,13 +227,17 @@ class _Lowering:
         self.values[node.name] = kernel.spans()
 
     def _kernel(self, node: Attention, masks: At) -> AttentionKernel:
+        if isinstance(self.mapping.attention, WholeMapping):
+            return WholeAttention(self.b, node, self.mapping.attention, self.layers, masks, self.cached)
+        if self.nobody is None:
+            raise CompileError(f"{node.name}: no bitmaps that see nothing")
         match self.mapping.attention:
+            case StandardMapping() as blocks:
+                return StandardAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.cached)
             case BlockMapping() as blocks:
-                if self.nobody is None:
-                    raise CompileError(f"{node.name}: no bitmaps that see nothing")
                 return BlockAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.cached)
-            case WholeMapping() as whole:
-                return WholeAttention(self.b, node, whole, self.layers, masks, self.cached)
+            case OnlineMapping() as online:
+                return OnlineAttention(self.b, node, online, self.layers, masks, self.nobody, self.cached)
         raise TypeError(f"no attention of {type(self.mapping.attention).__name__}")
 
     def _project(self, operator: Project) -> None:

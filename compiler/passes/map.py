@@ -10,6 +10,8 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
 from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.block_attention import BlockMapping
+from gemmule.compiler.kernels.online_attention import OnlineMapping
+from gemmule.compiler.kernels.standard_attention import StandardMapping
 from gemmule.compiler.kernels.whole_attention import WholeMapping
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
@@ -28,6 +30,8 @@ MOST_SEQUENCES = 16
 """Of a batch: each has a base register of its own."""
 LONG_LOAD = 4096
 """Bytes of a block from which on it is loaded by itself; shorter ones come in pairs, which halves the loads."""
+MOST_BLOCK = 1024
+"""Keys of a block of online attention at most: a command counts up to 4095 columns behind it."""
 TURN = 256
 """Positions of a turn at most: offsets of length registers reach no further."""
 
@@ -66,25 +70,28 @@ class Choice:
 
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-            pool: int = 0, fused: bool = True) -> list[Choice]:
+            pool: int = 0, fused: bool = True, standard: bool = False) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
-    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused)
+    every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
+                     standard=standard)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-             pool: int = 0, fused: bool = True) -> Iterator[Mapping]:
+             pool: int = 0, fused: bool = True, standard: bool = False) -> Iterator[Mapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
-    ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone.
+    ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
+    scores and probabilities through DRAM.
 
     Raises:
-        CompileError: more rows than statistics or bitmaps take, or more sequences than a batch.
+        CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
+            standard way.
     """
     node = graph.attentions[0]
     if rows < 1:
@@ -95,16 +102,31 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
-    whole = _whole(node, config, rows, context, pool) if batch == 1 else ()
-    blocks = () if pool else _blocks(node, config, rows, context)
-    for attention in chain(whole, blocks):
+    for attention in _attentions(node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard):
         in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
-        for ring_rows, slots, share in _rings(graph, config, small=isinstance(attention, BlockMapping)):
+        for ring_rows, slots, share in _rings(graph, config, small=not isinstance(attention, WholeMapping)):
             yield Mapping(
                 rows=batch * rows, batch=batch, ring_slots=slots, ring_rows=ring_rows,
                 acc_rows=max(batch * rows, config.acc_rows // 4),
                 parameter_rows=min(1024, config.spm_rows // share), attention=attention,
                 rolled=not (in_place and graph.layers <= MOST_UNROLLED), tokens=tokens, fused=fused)
+
+
+def _attentions(node: Attention, config: Config, *, rows: int, batch: int, context: int, pool: int,
+                standard: bool) -> Iterator[AttentionMapping]:
+    """Those that could fit, of the way that the network and ``standard`` ask for."""
+    if not node.block and not standard:
+        return chain(_whole(node, config, rows, context, pool) if batch == 1 else (),
+                     () if pool else _blocks(node, config, rows, context))
+    if pool:
+        raise CompileError(f"{'standard' if standard else 'online'} attention takes a cache in order, not by list "
+                           "(pages): use exact")
+    if not node.block:
+        return _blocks(node, config, rows, context, standard)
+    if standard or node.block % config.dim or node.block & (node.block - 1) or node.block > MOST_BLOCK:
+        raise CompileError(f"online attention must have a block that is a power of two and a multiple of {config.dim} "
+                           f"up to {MOST_BLOCK}, and no standard way, not {node.block}")
+    return _online(node, node.block, config, rows, context)
 
 
 def most_rows(graph: Graph, config: Config) -> int:
@@ -163,17 +185,19 @@ def _whole(node: Attention, config: Config, rows: int, context: int, pool: int) 
             yield made
 
 
-def _blocks(node: Attention, config: Config, rows: int, context: int) -> Iterator[BlockMapping]:
-    """Those whose scores, context and blocks could fit."""
+def _blocks(node: Attention, config: Config, rows: int, context: int,
+            standard: bool = False) -> Iterator[BlockMapping]:
+    """Those whose scores, context and blocks could fit; in the standard way no scores stay."""
+    kind = StandardMapping if standard else BlockMapping
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
-    for keep in (True, False):
+    for keep in (False,) if standard else (True, False):
         for block in BLOCKS:
             if block > 64 and block * node.head_dim > LONG_LOAD:
                 continue
             for blocks in (4, 2, 1):
                 if block * blocks > TURN:
                     continue
-                made = BlockMapping(
+                made = kind(
                     block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
                     kept=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context)
                 turn = blocks * ceil_div(block, config.dim) * every
@@ -181,3 +205,18 @@ def _blocks(node: Attention, config: Config, rows: int, context: int) -> Iterato
                 need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
                 if need <= config.acc_rows and made.ring * head * block * made.pair <= config.spm_rows // 4:
                     yield made
+
+
+def _online(node: Attention, block: int, config: Config, rows: int, context: int) -> Iterator[OnlineMapping]:
+    """Those whose scores, contexts and blocks could fit: two blocks in a turn, else one.
+
+    Raises:
+        CompileError: not even one does.
+    """
+    for blocks in (2, 1):
+        made = OnlineMapping(context=context, block=block, blocks=blocks, contexts=min(2, config.stat_contexts))
+        scores = made.scores_rows(node, config.dim, rows)
+        sums = made.contexts * ceil_div(node.head_dim, config.dim) * attention_rows(node, rows)
+        if blocks * block <= max(TURN, block) and scores + sums <= config.acc_rows and (
+                made.scratchpad_rows(node, config.dim, rows) <= config.spm_rows * 5 // 8):
+            yield made

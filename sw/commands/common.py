@@ -54,8 +54,8 @@ FigureOption = Annotated[Path | None, typer.Option(
     "--figure", metavar="FILE", show_default=False,
     help="Also draw when each unit works, and what its other cycles wait for (SVG, PNG or PDF; extra figures).")]
 AttentionOption = Annotated[str, choice(
-    "--attention", ATTENTION, "exact, scores and probabilities on the device; of encoders also standard, the same "
-    "numbers through DRAM, and online, by blocks of keys with a running maximum.")]
+    "--attention", ATTENTION, "exact, scores and probabilities on the device; standard, the same numbers "
+    "through DRAM; online, by blocks of keys with a running maximum.")]
 SoftmaxOption = Annotated[str, choice(
     "--softmax", SOFTMAX, "The exponential: the device's own, or Softermax's or I-BERT's for comparison (devices with "
     "comparison_modes).")]

@@ -76,7 +76,7 @@ def compile_(
         "file": str(file), "rows": rows, "context": program.max_positions, "answers": "tokens" if tokens else "logits",
         "commands": len(program.commands), "program_bytes": len(program.image), "compile_seconds": seconds,
         "dram_bytes": program.size, "regions": {name: size for name, (_, size) in program.symbols.items()},
-        "scores": "kept" if program.keeps_scores else "computed twice",
+        "scores": program.scores,
         "mapping": described(notes.mapping) if notes and notes.mapping else None,
         "tried": [described(lost.mapping) | {"apart": lost.apart, "why": lost.why} for lost in notes.tried]
         if notes else None}

@@ -54,7 +54,7 @@ def import_(
     smooth: Annotated[bool, typer.Option(
         "--smooth/--no-smooth", help="Even out the ranges of linears' inputs and weights (SmoothQuant).")] = True,
     attention: Annotated[str, choice(
-        "--attention", ("exact", "online"), "Of encoders also online, by blocks of keys with a running maximum.",
+        "--attention", ("exact", "online"), "exact, or online, by blocks of keys with a running maximum.",
     )] = "exact",
     softmax: SoftmaxOption = "exact",
     activation: ActivationOption = "table",

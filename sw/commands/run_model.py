@@ -56,8 +56,8 @@ def model(
     rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
     batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
     attention: Annotated[str | None, _instead(
-        "--attention", ATTENTION, "Another attention than the file's: exact, and of encoders standard (the same "
-        "numbers through DRAM) or online (by blocks of keys).")] = None,
+        "--attention", ATTENTION, "Another attention than the file's: exact, standard (the same numbers through "
+        "DRAM) or online (by blocks of keys).")] = None,
     softmax: Annotated[str | None, _instead(
         "--softmax", SOFTMAX, "Another exponential than the file's (docs/studies.md).")] = None,
     activation: Annotated[str | None, _instead(
@@ -129,7 +129,7 @@ def model(
     else:
         with stderr.status("compiling"):
             program = compile_kept(network, name, device, batch=batch, effort=effort, fused=fusion == "on",
-                                   rows=min(rows, seq) if phase == "prefill" else rows)
+                                   standard=standard, rows=min(rows, seq) if phase == "prefill" else rows)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
         with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as decoded:

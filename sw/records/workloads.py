@@ -97,7 +97,7 @@ class RunModel(Record):
     roofline_fraction: float
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
-    scores: Literal["kept", "computed twice"]
+    scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
@@ -192,7 +192,7 @@ class RunArch(Record):
     roofline_fraction: float
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
-    scores: Literal["kept", "computed twice"]
+    scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
     layers: list[LayerOfModel]
     operators: list[OperatorByShape]
     sweep: list[SweepPoint] | None = Field(description="with --sweep: decode and prefill of each value")
@@ -303,7 +303,7 @@ class CompileModel(Record):
     compile_seconds: float = Field(description="verification included")
     dram_bytes: int
     regions: dict[str, int] = Field(description="bytes of each DRAM region")
-    scores: Literal["kept", "computed twice"]
+    scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
     mapping: dict[str, Any] | None = Field(description="with --explain or --dump-passes")
     tried: list[dict[str, Any]] | None = Field(description="mappings that did not fit, and why; likewise")
 

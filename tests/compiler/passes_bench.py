@@ -24,6 +24,8 @@ class Bench:
         self.program, self.network = program, network
         self.loaded = 0
         """Bytes that the last pass loaded."""
+        self.stored = 0
+        """And those that it stored."""
         self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
         self.devices = [Simulator(program.config, dram_bytes=program.base_address + program.size), *others]
         for device in self.devices:
@@ -41,7 +43,7 @@ class Bench:
             result = device.run()
             assert result.fault == 0, (result.fault, result.fault_index)
             cycles.append(result.cycles)
-            self.loaded = int(result.dram_bytes["load"])
+            self.loaded, self.stored = (int(result.dram_bytes[name]) for name in ("load", "store"))
             if program.tokens:
                 best = np.argmax(expected, axis=1).tolist() if count else []
                 assert program.tokens_of(device.read_dram, rows, count) == best
