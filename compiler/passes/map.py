@@ -213,10 +213,16 @@ def _online(node: Attention, block: int, config: Config, rows: int, context: int
     Raises:
         CompileError: not even one does.
     """
+    fits = False
     for blocks in (2, 1):
         made = OnlineMapping(context=context, block=block, blocks=blocks, contexts=min(2, config.stat_contexts))
         scores = made.scores_rows(node, config.dim, rows)
         sums = made.contexts * ceil_div(node.head_dim, config.dim) * attention_rows(node, rows)
         if blocks * block <= max(TURN, block) and scores + sums <= config.acc_rows and (
                 made.scratchpad_rows(node, config.dim, rows) <= config.spm_rows * 5 // 8):
+            fits = True
             yield made
+    if not fits:
+        raise CompileError(
+            f"{rows} rows with a block of {block} keys and values must fit 5/8 of the scratchpad and the accumulator "
+            f"of {config.name}: use fewer rows, exact attention, or larger memories (spm_kib, acc_kib)")

@@ -6,6 +6,8 @@ saw; the device has those numbers bit for bit. Online attention of decoders is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gemmule.compiler.importers.architectures import architecture
@@ -23,13 +25,13 @@ __all__ = ["STUDY", "perplexities"]
 CACHED = (128, 512)
 
 
-def perplexities(network: Network, windows: np.ndarray) -> list[Row]:
-    """Of each exponential, two-pass and online, on ``windows`` of tokens [windows, length]."""
+def perplexities(network: Network, windows: np.ndarray, exponentials: Sequence[str] = SOFTMAX) -> list[Row]:
+    """Of each of the ``exponentials``, two-pass and online, on ``windows`` of tokens [windows, length]."""
     from gemmule.compiler.ir import softmax_of
 
     rows, exact = [], 0.0
     for block in (None, ONLINE_BLOCK):
-        for name in SOFTMAX:
+        for name in exponentials:
             found = perplexity(network.with_softmax(softmax_of(name), block), windows)
             exact = exact or found
             rows.append(Row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         save_model(folder / name, random_network(sizes, SEED), MADE, TOKENIZER, (1,))
     save_model(folder / "narrow", random_network(replace(TARGET, bits=4, group=8), SEED),
                MADE.model_copy(update={"bits": 4, "group": 8}), TOKENIZER, (1,))
+    save_model(folder / "online", random_network(TARGET, SEED).with_softmax(None, 32), MADE, TOKENIZER, (1,))
     save_model(folder / "without", random_network(TARGET, SEED), MADE, None)
     return {path.name: path for path in folder.iterdir()}
 
@@ -63,6 +65,31 @@ def test_every_draft_gives_the_targets_tokens(files: dict[str, Path], draft: str
             assert found.tokens == expected
             if draft == "target":
                 assert found.acceptance == 1
+
+
+def test_online_attention_gives_the_interpreters_tokens(files: dict[str, Path]) -> None:
+    """Of chains of any length; not the tokens of the exact way."""
+    pair = imported_pair(files["online"], files["one-layer"])
+    ids = pair.encode("import os\n" * 9)
+    expected = _greedy(files["online"], ids, 24)
+    assert expected != _greedy(files["target"], ids, 24)
+    with Session(load_config("base"), pair=pair) as session:
+        for method, length in (("ar", None), ("draft", 4), ("draft", 15), ("pld", 7)):
+            assert session.generate(method, ids, 24, length).tokens == expected
+
+
+@pytest.mark.parametrize("attention", ["exact", "standard", "online"])
+def test_run_model_by_other_ways_of_attention(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                              attention: str) -> None:
+    """Behind a cache, and of a prompt in passes; the output is the interpreter's with that attention."""
+    out = tmp_path / "run.json"
+    for options in (("--seq", "33", "--rows", "2"), ("--phase", "prefill", "--seq", "11", "--rows", "4"),
+                    ("--seq", "9", "--batch", "2")):
+        assert run(monkeypatch, "run", "model", str(files["gpt2"]), "--attention", attention, *options, "--json",
+                   str(out)) == 0
+        record = json.loads(out.read_text())
+        assert (record["attention"], record["output_equals_interpreter"]) == (attention, True)
+        assert (record["scores"] == "kept") is (attention == "exact")
 
 
 def test_generates_to_the_end_of_the_context(files: dict[str, Path]) -> None:

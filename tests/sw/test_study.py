@@ -17,7 +17,7 @@ from gemmule.sw.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
 from gemmule.sw.offload import offload
 from gemmule.sw.studies import STUDIES, study_of
 from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
-from gemmule.sw.studies.attention import attention_rows
+from gemmule.sw.studies.attention import attention_rows, decoder_rows
 from gemmule.sw.studies.fusion import fusion_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
@@ -27,7 +27,7 @@ from gemmule.sw.text import bundled_model, encode
 from .test_cli import run
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = load_config("tiny")
+TINY, EDGE = (load_config(name) for name in ("tiny", "edge"))
 BERT = architecture("bert-base")
 
 
@@ -35,6 +35,12 @@ def small_bert() -> Architecture:
     """One layer, 64 columns, a head."""
     found = BERT.resized("layers", 1).resized("hidden", 64)
     return replace(found, config=found.config | {"vocab_size": 50})
+
+
+def small_gpt2() -> Architecture:
+    """Two layers, 64 columns."""
+    found = architecture("gpt2").resized("layers", 2).resized("hidden", 64)
+    return replace(found, name="small-gpt2", config=found.config | {"vocab_size": 50})
 
 
 def test_every_study_is_one_file() -> None:
@@ -126,6 +132,17 @@ def test_attention() -> None:
     loads = rows["standard, 16 tokens: DRAM"] - rows["exact, 16 tokens: DRAM"]
     assert 10 * 16 * 16 <= loads < 10 * 16 * 16 + 2000  # and commands
     assert abs(rows["online, 16 tokens: DRAM"] - rows["exact, 16 tokens: DRAM"]) < 2000
+
+
+def test_attention_of_decoders() -> None:
+    """The standard way costs cycles and bytes; online the bytes of exact."""
+    works = {"behind {}": [Work(phase="decode", seq=64, context=96)]}
+    rows = {row.setting: row.here for row in decoder_rows(small_gpt2(), EDGE, works)}
+    exact, standard, online = (tuple(rows[f"{way}, small-gpt2, behind 64: {what}"] for what in ("cycles", "DRAM"))
+                               for way in ("exact", "standard", "online"))
+    assert standard > exact
+    assert standard[1] - exact[1] >= 10 * 64 * 2  # layers of a head
+    assert abs(online[1] - exact[1]) < 6000  # of commands
 
 
 def test_perplexities() -> None:
