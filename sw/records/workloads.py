@@ -142,11 +142,20 @@ class PhaseSearch(BaseModel):
     tried: list[dict[str, Any]]
 
 
+class WholeLayer(BaseModel):
+    """The phases' best mappings in one program, their borders included."""
+
+    cycles: int
+    bound: int = Field(description="no mapping of the layer takes fewer, whatever its borders hide")
+    bound_by: str
+
+
 class LayerSearch(BaseModel):
     """A search of an encoder's mapping, phase by phase."""
 
     method: str
     phases: list[PhaseSearch]
+    layer: WholeLayer
     explained: list[str] = Field(description="the same for people")
 
 

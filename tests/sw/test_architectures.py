@@ -75,6 +75,8 @@ def test_encoder_searched() -> None:
         assert phase["bound"] <= phase["cycles"] <= phase["cycles_first"]
         assert phase["certified"]
         assert {"cycles": phase["cycles"], **phase["mapping"]} in phase["tried"]
+    layer = searched["search"]["layer"]
+    assert layer["bound"] <= layer["cycles"] <= sum(phase["cycles"] for phase in searched["search"]["phases"])
     assert searched["macs"] == first["macs"]
     assert searched["cycles"] <= 1.02 * first["cycles"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -69,6 +70,23 @@ def test_optimum_of_exhaustion(config: Config, sizes: EncoderSizes, sequence: in
         assert bound <= layer_cost(network, config, other)
     program = compile_encoder(network, config, sequence=sequence, mapping=mapping)
     EncoderBench(program, network).run(random_rows(network, sequence))
+
+
+def test_bound_of_a_layer_that_the_mesh_bounds() -> None:
+    """Below every program in a sample of the joint space, and so near that a mesh counted twice would be seen."""
+    network, random = random_encoder(EncoderSizes(layers=1, hidden=64, inner=256, heads=4, positions=64), 3), Random(5)
+    spaces = layer_spaces(network, EDGE, 64)
+    (reason, bound), points = layer_bound(spaces), {phase: list(space.points()) for phase, space in spaces.items()}
+    taken = [layer_cost(network, EDGE, EncoderMapping(sequence=64, **{
+        phase: space.first() for phase, space in spaces.items()}))]
+    while len(taken) < 12:
+        mapping = EncoderMapping(sequence=64, **{phase: random.choice(each) for phase, each in points.items()})
+        try:
+            taken.append(layer_cost(network, EDGE, mapping))
+        except CompileError:
+            continue
+    assert reason == "the mesh"
+    assert bound <= min(taken) < 2 * bound
 
 
 def test_real_phase_against_the_other_search() -> None:
