@@ -81,11 +81,11 @@ class Overlap:
         """Share of a draft whose data the idle bus could move."""
         return min(1.0, self.idle / self.busy(self.draft))
 
-    def speedup(self, fits: float) -> float:
+    def gain(self, fits: float) -> float:
         """Of decoding, where so much of a draft takes no time, if it counts; host counted, a launch a step."""
         host = self.config.host
         step = self.verify.cycles + self.draft.cycles + host.launch_cycles + host.step_cycles
-        return step / (step - self.useful * min(fits * self.draft.cycles, self.verify.cycles))
+        return step / (step - self.useful * min(fits * self.draft.cycles, self.verify.cycles)) - 1
 
 
 def overlap_rows(pair: Pair, config: Config, prompts: Sequence[list[int]], lengths: Sequence[int],
@@ -120,8 +120,8 @@ def _rows(length: int, found: Overlap, steps: int) -> Iterator[Row]:
     yield row("of a draft, what fits the idle bus", found.fits, "share", "bytes alone: every idle cycle is granted")
     yield row("steps behind which it would count", found.useful, "share",
               f"of {steps} steps: all drafts accepted, and the token behind them guessed")
-    yield row("speed-up at most", found.speedup(found.fits), "times", "on this device; of decoding, host counted")
-    yield row("speed-up at most, a device for each model", found.speedup(1.0), "times",
+    yield row("gain at most", found.gain(found.fits), "share", "of decoding on this device, host counted")
+    yield row("gain at most, a device for each model", found.gain(1.0), "share",
               "the draft takes no time where it counts, as long as the pass takes longer")
 
 
