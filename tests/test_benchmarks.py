@@ -79,3 +79,16 @@ def test_twice_the_numbers_in_half_the_bits(monkeypatch: pytest.MonkeyPatch) -> 
     readme = benchmark("readme", monkeypatch)
     for part in (readme.weights(), readme.halves()):
         assert part in page
+
+
+def test_a_launch_a_step_is_worth_its_launches() -> None:
+    """The committed figures: a launch a step, the same texts, and the more the dearer a launch is."""
+    rows = json.loads((ROOT / "docs" / "results" / "launches.json").read_text())["rows"]
+    assert {row["equal"] for row in rows} == {3}
+    told = {(row["drafts"], row["launch"]): row for row in rows}
+    for drafts in (1, 3, 7):
+        whole, passes = told[drafts, "step"], told[drafts, "pass"]
+        assert whole["launches a step"] == 1.0 < told[drafts, "draft"]["launches a step"]
+        gains = [whole[key] / passes[key] for key in whole if key.startswith("speed-up")]
+        assert gains == sorted(gains)
+        assert gains[0] > 1

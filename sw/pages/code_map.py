@@ -97,7 +97,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/records", ("record", "decoding", "workloads", "tools")),
         Folder("sw/reports", ("terminal", "page", "generation", "methods", "trace")),
         Folder("sw/prompts", ("choose", "categories")),
-        Folder("sw/studies", ("survey", "attention", "softmax", "activation", "fusion")),
+        Folder("sw/studies", ("survey", "attention", "softmax", "activation", "fusion", "overlap")),
         Folder("sw/models"),
         Folder("sw/models/default", (), "The pair worth decoding, and what `gemmule generate` takes."),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),

@@ -10,15 +10,22 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.importers.architectures import Architecture, architecture
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.config import load_config
+from gemmule.sim.result import Result
 from gemmule.sw.architectures import Work
+from gemmule.sw.decoding.generate import generate
 from gemmule.sw.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
+from gemmule.sw.ledger import Ledger
 from gemmule.sw.offload import offload
+from gemmule.sw.pair import bundled_pair
+from gemmule.sw.session import Session
 from gemmule.sw.studies import STUDIES, study_of
 from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows, decoder_rows
 from gemmule.sw.studies.fusion import fusion_rows
+from gemmule.sw.studies.overlap import Ahead, Overlap, overlap_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
 from gemmule.sw.study import Row
@@ -27,7 +34,7 @@ from gemmule.sw.text import bundled_model, encode
 from .test_cli import run
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY, EDGE = (load_config(name) for name in ("tiny", "edge"))
+TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 BERT = architecture("bert-base")
 
 
@@ -182,6 +189,54 @@ def test_time_of_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {row.setting: row.here for row in time_rows(TINY)}
     assert rows["word, small at 16: cycles"] != rows["table, small at 16: cycles"]
     assert len(rows) == 6
+
+
+def test_overlap_by_hand() -> None:
+    """A pass of 1,000 cycles, 900 of them with data; a draft of 100, 60 with data; a quarter of drafts count."""
+    def launch(cycles: int, moved: int) -> Result:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Result(cycles, nothing, nothing, nothing, dram_bytes={"load": moved * BASE.bus_bytes})
+
+    dram = BASE.dram.model_copy(update={"refresh_cycles": 390})  # a tenth
+    config = BASE.model_copy(update={"dram": dram})
+    found = Overlap(config, launch(1000, 870), launch(100, 60), 0.25)
+    assert found.idle == pytest.approx(30)
+    assert found.fits == pytest.approx(0.5)
+    step = 1000 + 100 + 2500
+    assert found.gain(found.fits) == pytest.approx(step / (step - 0.25 * 50) - 1)
+    assert found.gain(1.0) == pytest.approx(step / (step - 25) - 1)
+    assert replace(found, verify=launch(1000, 950)).idle == 0.0
+    assert replace(found, draft=launch(4000, 60)).gain(1.0) == pytest.approx(7500 / (7500 - 250) - 1)
+
+
+def test_drafts_begun_ahead_count_where_all_is_right() -> None:
+    """Counted again by the golden network of the draft: its own next token behind each step that was accepted whole."""
+    ids = encode("import os\nimport sys\nimport ")
+    network = bundled_model("draft").network
+    with Session(BASE, interpreted=True) as session:
+        assert session.draft is not None
+        drafter = Ahead(session.draft, 2)
+        run = generate(session.target, drafter, ids, 40, Ledger(BASE))
+        assert run.tokens == session.generate("ar", ids, 40).tokens
+    length, expected = 0, 0
+    for drafted, accepted in run.steps:
+        length += accepted + 1
+        if drafted and drafted == accepted:
+            logits = IntegerInterpreter(network).forward(
+                Rows.chain([*ids, *run.tokens[:length - 1]]), Cache(network.graph))
+            expected += int(np.argmax(logits[-1])) == run.tokens[length - 1]
+    assert drafter.steps == sum(drafted > 0 for drafted, _ in run.steps)
+    assert drafter.useful == expected > 0
+
+
+def test_overlap() -> None:
+    """The pass leaves hardly an idle cycle; what it leaves, and what it moves, are the pass."""
+    rows = {row.setting: row for row in overlap_rows(bundled_pair(), BASE, [encode("import os\n")], (2,), 12)}
+    assert all(setting.startswith("2 drafts: ") for setting in rows)
+    here = {setting.removeprefix("2 drafts: "): row.here for setting, row in rows.items()}
+    assert 0 <= here["its bus idle, refresh aside"] < 0.2 * here["the pass that verifies"]
+    assert 0 <= here["of a draft, what fits the idle bus"] <= 1
+    assert 0 <= here["gain at most"] <= here["gain at most, a device for each model"] < 0.1
 
 
 def test_fusion() -> None:
