@@ -15,8 +15,9 @@ import numpy as np
 
 ENGINE = (
     "gemmule.timing", "gemmule.terms", "gemmule.operands", "gemmule.resolve", "gemmule.control",
-    "gemmule.sim.timing.dram", "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.move",
-    "gemmule.sim.timing.front", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine", "gemmule.sim.stream",
+    "gemmule.sim.timing.dram", "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.queues",
+    "gemmule.sim.timing.move", "gemmule.sim.timing.front", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
+    "gemmule.sim.stream",
 )
 DATA = (
     "gemmule.sim.functional.matrix", "gemmule.sim.functional.vector", "gemmule.sim.functional.select",
