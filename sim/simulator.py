@@ -155,7 +155,7 @@ class Simulator:
         stream = self._streams.follow(table, self.bases, self.limits, self.lengths)
         good, places, resolved = stream.good, stream.places[:stream.good], stream.resolved
         issue = np.full(stream.count, -1, dtype=np.int64)
-        finish = np.full(stream.count, 1 << 62, dtype=np.int64)
+        finish = np.full(stream.count, -1, dtype=np.int64)
         counters = np.zeros(len(COUNTERS), dtype=np.int64)
         spent, traffic = counters[:-len(TRAFFIC)].reshape(len(Unit), len(CAUSES)), counters[-len(TRAFFIC):]
         skip = _check_skipped(stream, skipped)

@@ -16,6 +16,8 @@ def rshr(x: np.ndarray | int, s: np.ndarray | int) -> np.ndarray:
     int64 in and out; |x| < 2**62, 0 <= s <= 62. Equals TFLite's single rounding and CMSIS-NN's.
     """
     x = np.asarray(x, dtype=np.int64)
+    if isinstance(s, int):  # of a command: numpy's own scalars take as long as a row
+        return (x + (1 << s >> 1)) >> s
     s = np.asarray(s, dtype=np.int64)
     return (x + ((np.int64(1) << s) >> 1)) >> s
 
@@ -33,8 +35,12 @@ def requant(acc: np.ndarray, mult: np.ndarray | int, shift: np.ndarray | int) ->
     bits). One rounding. Against exact scaling with a 16-bit mantissa: at most 1 LSB, on less than
     4e-4 of int8 results.
     """
-    shift = np.minimum(np.asarray(shift, dtype=np.int64) & 63, MAX_SHIFT)
-    return rshr(np.asarray(acc, dtype=np.int64) * np.asarray(mult, dtype=np.int64), shift)
+    if isinstance(shift, int):
+        shift = min(shift & 63, MAX_SHIFT)
+    else:
+        shift = np.minimum(np.asarray(shift, dtype=np.int64) & 63, MAX_SHIFT)
+    mult = mult if isinstance(mult, int) else np.asarray(mult, dtype=np.int64)
+    return rshr(np.asarray(acc, dtype=np.int64) * mult, shift)
 
 
 def row_multiplier(reciprocal: np.ndarray, length: np.ndarray, mult: np.ndarray | int,

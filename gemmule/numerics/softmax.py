@@ -45,7 +45,7 @@ def tree_mask(bitmaps: np.ndarray, rows: int, columns: int, after: int = 0) -> n
     """
     bits = np.unpackbits(bitmaps.astype(np.uint8), axis=1, bitorder="little")[:rows]
     token = np.arange(columns) - (columns + after - rows)
-    return (token < 0) | (bits[:, np.clip(token, 0, bits.shape[1] - 1)] == 1)
+    return (token < 0) | (bits[:, np.minimum(np.maximum(token, 0), bits.shape[1] - 1)] == 1)
 
 
 def _mask(seen: np.ndarray, columns: int) -> np.ndarray:

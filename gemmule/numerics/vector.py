@@ -58,5 +58,5 @@ def split_planes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def join_planes(low: np.ndarray, high: np.ndarray, *, signed: bool = True) -> np.ndarray:
     """(low, high) uint8 planes to int16 (or uint16) values, int64 out."""
-    word = low.astype(np.int64) | high.astype(np.int64) << 8
-    return np.where(word >= 32768, word - 65536, word) if signed else word
+    word = low.astype(np.uint16) | high.astype(np.uint16) << 8
+    return (word.view(np.int16) if signed else word).astype(np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from gemmule.isa import TABLE_FIELDS, MatrixFlag
@@ -23,7 +25,7 @@ def matrix(memory: Memory, raw: list[int], row: list[int]) -> None:
     of A by that.
     """
     dim, m, n = memory.dim, row[_M], row[_N]
-    flags = {flag for flag in MatrixFlag if row[_FLAGS] >> flag & 1}
+    flags = _flags(row[_FLAGS])
     groups = -(-n // dim)
     total = np.zeros((m, groups * dim), dtype=np.int32)
     a = _left(memory, raw, row, flags)
@@ -47,7 +49,12 @@ def matrix(memory: Memory, raw: list[int], row: list[int]) -> None:
         c[...] = result
 
 
-def _left(memory: Memory, raw: list[int], row: list[int], flags: set[MatrixFlag]) -> np.ndarray:
+@cache
+def _flags(bits: int) -> frozenset[MatrixFlag]:
+    return frozenset(flag for flag in MatrixFlag if bits >> flag & 1)
+
+
+def _left(memory: Memory, raw: list[int], row: list[int], flags: frozenset[MatrixFlag]) -> np.ndarray:
     """A as int32 ``[M, K]``; with REUSE whole rows ``[M, DIM]``."""
     dim, m, k = memory.dim, row[_M], row[_K]
     dtype = np.uint8 if MatrixFlag.A_UNSIGNED in flags else np.int8
@@ -58,7 +65,7 @@ def _left(memory: Memory, raw: list[int], row: list[int], flags: set[MatrixFlag]
     return view[:, :dim if MatrixFlag.REUSE in flags else k].astype(np.int32)
 
 
-def _right(memory: Memory, raw: list[int], row: list[int], flags: set[MatrixFlag]) -> np.ndarray:
+def _right(memory: Memory, raw: list[int], row: list[int], flags: frozenset[MatrixFlag]) -> np.ndarray:
     """B as int8 ``[K, whole blocks of N]``, or ``[N, whole blocks of K]`` when it is transposed."""
     dim, rows, width = memory.dim, row[_K], row[_N]
     if MatrixFlag.B_TRANSPOSED in flags:
@@ -81,9 +88,9 @@ def _keep(memory: Memory, b: np.ndarray, k: int, n: int) -> None:
     """The last tile of B ``[K.., N..]`` stays in the mesh, 0 beyond K and N."""
     dim = memory.dim
     k0, n0 = (k - 1) // dim * dim, (n - 1) // dim * dim
-    held = np.zeros((dim, dim), dtype=np.int8)
-    held[:k - k0, :n - n0] = b[k0:k, n0:n]
-    memory.weights[:] = held
+    if k - k0 < dim or n - n0 < dim:
+        memory.weights[:] = 0
+    memory.weights[:k - k0, :n - n0] = b[k0:k, n0:n]
 
 
 @kept()

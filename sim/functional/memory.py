@@ -85,7 +85,8 @@ class Memory:
                   mode: str) -> np.ndarray:
         """DRAM bytes from ``address`` on as an array with these strides in bytes."""
         view = np.ndarray(shape, dtype, self.dram, address, strides)
-        view.flags.writeable = mode != "r"
+        if mode == "r":
+            view.setflags(write=False)
         return view
 
     def _view(self, array: np.ndarray, row: int, stride: int, rows: int, groups: int, dtype: type, row_stride: int,
@@ -93,5 +94,6 @@ class Memory:
         line = self.dim * array.itemsize
         view = np.ndarray((rows, groups, self.dim), dtype, array, row * line,
                           (row_stride * line, stride * line, array.itemsize))
-        view.flags.writeable = mode != "r"
+        if mode == "r":
+            view.setflags(write=False)
         return view

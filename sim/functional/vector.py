@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -72,7 +73,9 @@ class _Operands:
     def store(self, values: np.ndarray, wide: bool = False) -> None:
         """Write ``values[rows, n or more]`` as whole rows, int16 results in two planes; lanes beyond n hold 0."""
         if self.n != self.width:
-            values = np.pad(values[:, :self.n], ((0, 0), (0, self.width - self.n)))
+            whole = np.zeros((self.m, self.width), dtype=values.dtype)
+            whole[:, :self.n] = values[:, :self.n]
+            values = whole
         stride = self.raw[_DST_STRIDE]
         planes = numerics.split_planes(values) if wide else (values,)
         for i, plane in enumerate(planes):
@@ -82,7 +85,7 @@ class _Operands:
 
 def vector(memory: Memory, raw: list[int], row: list[int]) -> None:
     """Run one vector command of non-zero length."""
-    _OPS[VOp(row[_OP])](_Operands(memory, raw, row))
+    _OPS[row[_OP]](_Operands(memory, raw, row))
 
 
 def _requant(x: _Operands) -> None:
@@ -219,7 +222,7 @@ def _word_table(x: _Operands) -> None:
     x.memory.words[:] = numerics.join_planes(*planes)
 
 
-_OPS = {
+_OPS: dict[int, Callable[[_Operands], None]] = {
     VOp.REQUANT: _requant, VOp.PRODUCT: _product, VOp.ROPE: _rope, VOp.NORM_STAT: _norm_stat,
     VOp.NORM_APPLY: _norm_apply, VOp.SOFTMAX_MAX: _softmax_max, VOp.SOFTMAX_EXP: _softmax_exp,
     VOp.TABLE: _table, VOp.ADD: _add, VOp.SOFTMAX_NORM: _softmax_norm, VOp.ABSMAX: _absmax,

@@ -1,10 +1,11 @@
 """The timing engine: docs/timing.md, event-driven and compiled, one call a launch.
 
-The loop visits only cycles in which dispatch or issue may change. Each visit first brings time-stamped
-state (finishes, releases) up to cycle ``t``, then takes every decision from it, then applies them: the
-same two-phase rule as the RTL. The next visit is in the first cycle in which a decision may differ, or what a unit's
-cycles are counted as: the next one, or the earliest time stamp ahead that somebody waits for. Bursts in between are
-served by :mod:`gemmule.sim.timing.move`. Visiting a cycle too many is harmless.
+The loop visits only cycles in which dispatch or issue may change. Each visit takes every decision from the state before
+it, then applies them: the same two-phase rule as the RTL. The next visit is in the first cycle in which a decision may
+differ, or what a unit's cycles are counted as: the next one, or the earliest time stamp ahead that somebody waits for.
+Issue looks, and first brings time-stamped state (finishes, releases) up to cycle ``t``, only where its own such cycle
+is ``due``: between, commands enter queues behind others. Bursts are served by :mod:`gemmule.sim.timing.move`. Visiting
+a cycle too many is harmless, and so is looking too often.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gemmule.sim.timing.issue import (
     ISSUE,
     choose,
     expire,
+    idle,
     issue_command,
     next_stamp,
     reset_issue,
@@ -32,13 +34,14 @@ from gemmule.sim.timing.move import FOREVER, MOVER, advance, reset_mover
 from gemmule.sim.timing.program import (
     CONTROL_UNIT,
     LOAD,
+    PLACE,
     STORE,
     UNITS,
     begin_stream,
     count_stream,
-    prepare,
     resolve_stream,
 )
+from gemmule.sim.timing.queues import enqueue
 
 __all__ = ["STATE", "count_commands", "launch", "resolve_program"]
 
@@ -56,28 +59,30 @@ def _leaves(p, k, u):  # type: ignore[no-untyped-def]
 @borrowing
 def _simulate(  # type: ignore[no-untyped-def]
     table, stream, good, skipped, indices, starts, p, program, dram, mover, k, f, resolved, issue, finish, spent,
-    traffic, order, alone, target, ready,
+    traffic, ready,
 ):
     count = len(stream)
-    prepare(table, stream, good, skipped, resolved, order, k.first, k.pushed, target, alone)
     reset(dram, p)
     reset_mover(mover)
     reset_issue(k, p)
     reset_front(p, f, len(table))
     t = sent = 0  # commands that have left resolve
+    due = 0  # first cycle in which a command may issue, or a unit's cycles have another cause
     wake = 0  # first cycle in which fetch or the take may do something of itself
     fault_seen = 0  # first cycle in which the command that faults is at the end of resolve
     last = 0  # last cycle in which a control command left
 
     while True:
-        complete = expire(k, mover, order, finish, t)
+        looks = t >= due
+        if looks:
+            expire(k, mover, finish, t)
         if good < count and sent == good < f.taken and not fault_seen and ready[sent] <= t:
             fault_seen = t
-        if complete and (fault_seen or (sent == good == count and f.dropping == 0)):
+        if (fault_seen or (sent == good == count and f.dropping == 0)) and idle(k):
             break
 
         # decisions
-        chosen = choose(k, mover, resolved, order, target, alone, t)
+        chosen = choose(k, mover, t) if looks else -1
         push = sent < min(f.taken, good) and ready[sent] <= t
         if push:
             u = resolved[sent, _UNIT]
@@ -91,49 +96,45 @@ def _simulate(  # type: ignore[no-untyped-def]
             if ahead:
                 mover.load_next = max(mover.load_next, t + 1)
             wake = next_front(p, f, t, program, changed, f.taken - sent - push < p.resolve)
-        soon = False  # a unit's cycles have another cause from the next cycle on
+        fresh = soon = False  # a unit has a head that it had not; its cycles have another cause from the next one on
         if push:
             u = resolved[sent, _UNIT]
             if u == CONTROL_UNIT:
                 last = t
             else:
-                soon = k.finished[u] == k.pushed[u]
-                k.pushed[u] += 1
+                fresh, soon = k.issued[u] == k.pushed[u], k.finished[u] == k.pushed[u]
+                enqueue(k, sent, table[stream[sent, PLACE]], resolved[sent], skipped[sent])
             sent += 1
         if chosen >= 0:
-            issue_command(p, k, mover, chosen, t, table, stream, resolved, order, indices, starts, issue, finish)
+            issue_command(p, k, mover, chosen, t, table, stream, resolved, indices, starts, issue)
 
         # next cycle in which dispatch or issue may change; bursts until then
-        if sent < f.taken and ready[sent] <= t:  # else its queue is full, until a command of it is issued
-            if sent == good:
-                soon = soon or not fault_seen
-            else:
-                u = resolved[sent, _UNIT]
-                soon = soon or _leaves(p, k, u)
-        after = t + 1
-        if not soon:
-            after = min(next_stamp(k, mover, order, target, alone, finish, t, push or chosen >= 0), wake)
-            if sent < f.taken and ready[sent] > t:
+        if soon:
+            due = t + 1
+        elif looks or fresh:
+            due = next_stamp(k, mover, t, fresh or chosen >= 0)
+        after = min(due, wake)
+        if sent < f.taken:
+            if ready[sent] > t:
                 after = min(after, ready[sent])
-            if after >= FOREVER and (push or changed):
-                after = t + 1  # that may have been the last of all
-        after = advance(p, mover, dram, indices, finish, after)
+            elif sent == good:
+                after = after if fault_seen else t + 1
+            elif _leaves(p, k, resolved[sent, _UNIT]):  # else its queue is full, until a command of it is issued
+                after = t + 1
+        if after >= FOREVER and (push or changed):
+            after = t + 1  # that may have been the last of all
+        mover.changed = FOREVER
+        after = advance(p, mover, dram, indices, k.finish, after)
+        due = min(due, mover.changed)
         if after >= FOREVER or after <= t:
             return -1, 0, -1  # no progress: an error of this file
         for u in range(UNITS):
             spent[u, k.status[u]] += after - t
         t = after
 
-    last = max(last, f.last, fault_seen)
-    for i in range(good):
-        if resolved[i, _UNIT] == CONTROL_UNIT:
-            finish[i] = -1
-        else:
-            last = max(last, finish[i])
-    cycles = last + p.done
+    cycles = max(last, k.last, f.last, fault_seen) + p.done
     for u in range(UNITS):
         spent[u, EMPTY] += cycles - t
-    finish[good:] = -1
     for now in range(t, cycles):  # resolve and fetch fill up behind a fault
         step_front(p, f, dram, now, program, table, stream, ready, f.taken - sent < p.resolve)
     for u, busy in ((LOAD, mover.load_beats + mover.fills), (STORE, mover.store_beats)):
@@ -171,20 +172,17 @@ def _entries():  # type: ignore[no-untyped-def]
         """Run ``good`` resolved commands of ``stream``; fills ``issue``, ``finish``, ``spent``, ``traffic``.
 
         ``skipped`` is bool[commands]. The DRAM rows of an INDEXED command c are ``indices[starts[c]:]``.
-        Arrays are int64: ``issue`` filled with -1, ``finish`` with 2**62 by the caller, ``spent``
-        [units, causes] and ``traffic`` zeros in the order of :mod:`gemmule.csr`. ``resolved`` is changed:
-        what is skipped is of length zero afterwards. Returns (cycles, fault code, index of the faulting
-        command or -1). ``state`` is one zeroed :data:`STATE`: compiled records do not own their memory,
-        so the caller does.
+        Arrays are int64: ``issue`` and ``finish`` filled with -1 by the caller, ``spent`` [units, causes] and
+        ``traffic`` zeros in the order of :mod:`gemmule.csr`. Returns (cycles, fault code, index of the faulting
+        command or -1). ``state`` is one zeroed :data:`STATE`: compiled records do not own their memory, so the
+        caller does.
         """
         assert sources >= 0
         registers, count = state[0], len(stream)
-        order, alone = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        target = np.zeros((count, UNITS), dtype=np.int64)
         ready = np.zeros(count, dtype=np.int64)  # cycle from which on a command may leave resolve
         return _simulate(
             table, stream, good, skipped, indices, starts, parameters[0], program, registers.dram, registers.mover,
-            registers.issue, registers.front, resolved, issue, finish, spent, traffic, order, alone, target, ready)
+            registers.issue, registers.front, resolved, issue, finish, spent, traffic, ready)
 
     return count_commands, resolve_program, launch
 

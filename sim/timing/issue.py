@@ -10,60 +10,68 @@ from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
 from gemmule.sim.compiled import borrowing
 from gemmule.sim.timing.move import FOREVER, begin_load, begin_store
 from gemmule.sim.timing.program import LOAD, MATRIX, PLACE, SELECT, STORE, UNITS, VECTOR
+from gemmule.sim.timing.queues import CLAIMS, QUEUES, SLOT
 from gemmule.sim.timing.units import matrix_times, select_finish, vector_finish
 
-__all__ = ["BUSY", "DRAM_BOUND", "EMPTY", "ISSUE", "choose", "expire", "issue_command", "next_stamp", "reset_issue"]
+__all__ = [
+    "BUSY", "DRAM_BOUND", "EMPTY", "ISSUE", "choose", "expire", "idle", "issue_command", "next_stamp", "reset_issue",
+]
 
 BUSY, DRAM_BOUND, EMPTY, WAITING, PORTS = range(len(CAUSES))
 _PRIORITY = tuple(map(int, ISSUE_PRIORITY))
 _STREAM = tuple(STREAM_UNIT.index(u) for u in range(UNITS))  # a unit's first stream
 _STREAMS, _VECTOR_W, _SELECT_W = len(STREAMS), STREAMS.index("vector.w"), STREAMS.index("select.w")
-_OP, _FLAGS, _ZERO, _APART = (OUT[name] for name in ("op", "flags", "zero", "apart"))
-_M, _N, _K, _CLAIM = (OUT[name] for name in ("m", "n", "k", "claim0"))
-_RING = 15  # index mask: matrix commands in flight
+_OP, _FLAGS, _M, _N, _K, _APART = (OUT[name] for name in ("op", "flags", "m", "n", "k", "apart"))
 
 ISSUE = np.dtype([
-    # per unit, as positions in the order of `prepare`: first, next to push, to issue, to finish
-    ("first", np.int64, UNITS + 1), *((name, np.int64, UNITS) for name in ("pushed", "issued", "finished")),
+    *QUEUES,
     ("limit", np.int64, UNITS),  # commands in flight
     ("status", np.int64, UNITS),  # cause of the unit's cycles from this visit on
     ("held", np.int64, _STREAMS),  # ports by stream; of load.w, matrix.A, .B, .C too many while `stale`
     ("stale", np.int64),
     ("preload_free", np.int64), ("stream_free", np.int64),
-    # matrix commands that hold ports of A and of B: from these positions on, to these cycles
-    ("a_done", np.int64), ("b_done", np.int64), ("a_end", np.int64, _RING + 1), ("b_end", np.int64, _RING + 1),
+    # matrix commands that hold ports of A and of B: from these numbers on, to these cycles
+    ("a_done", np.int64), ("b_done", np.int64), ("a_end", np.int64, SLOT + 1), ("b_end", np.int64, SLOT + 1),
+    ("last", np.int64),  # last finish
 ])
 """Registers of the issue logic."""
 
 
 @borrowing
 def reset_issue(k, p):  # type: ignore[no-untyped-def]
-    """The state before the first command; ``first`` is set by :func:`gemmule.sim.timing.program.prepare`."""
-    for u in range(UNITS):
-        k.pushed[u] = k.issued[u] = k.finished[u] = k.first[u]
+    """The state before the first command."""
     k.limit[LOAD], k.limit[STORE], k.limit[MATRIX] = p.load_commands, p.store_commands, p.matrix_commands
     k.limit[VECTOR] = k.limit[SELECT] = 1
-    k.a_done = k.b_done = k.first[MATRIX]
 
 
 @borrowing
-def _union(resolved, order, begin, end, claim):  # type: ignore[no-untyped-def]
+def idle(k):  # type: ignore[no-untyped-def]
+    """Whether every command dispatched has visibly finished."""
+    left = 0
+    for u in range(UNITS):
+        left += k.pushed[u] - k.finished[u]
+    return left == 0
+
+
+@borrowing
+def _union(k, unit, begin, end, claim):  # type: ignore[no-untyped-def]
     """Ports that one stream holds for its unit's commands begin .. end - 1."""
     mask = 0
     for i in range(begin, end):
-        mask |= resolved[order[i], _CLAIM + claim]
+        mask |= k.claim[unit, i & SLOT, claim]
     return mask
 
 
 @borrowing
-def expire(k, s, order, finish, t):  # type: ignore[no-untyped-def]
-    """Pass the time stamps before cycle ``t``; True when every command has visibly finished."""
-    complete = True
+def expire(k, s, finish, t):  # type: ignore[no-untyped-def]
+    """Pass the time stamps before cycle ``t``; ``finish`` of the stream is filled in."""
     for u in range(UNITS):
         done = k.finished[u]
-        while done < k.issued[u] and finish[order[done]] < t:
-            done += 1
-        if done > k.finished[u]:
+        if done < k.issued[u] and k.finish[u, done & SLOT] < t:
+            while done < k.issued[u] and k.finish[u, done & SLOT] < t:
+                finish[k.command[u, done & SLOT]] = k.finish[u, done & SLOT]
+                done += 1
+            k.last = max(k.last, k.finish[u, (done - 1) & SLOT])
             k.finished[u] = done
             if u in (LOAD, MATRIX):
                 k.stale = 1
@@ -71,46 +79,44 @@ def expire(k, s, order, finish, t):  # type: ignore[no-untyped-def]
                 k.held[_STREAM[VECTOR]:_VECTOR_W + 1] = 0
             elif u == SELECT:
                 k.held[_STREAM[SELECT]:_SELECT_W + 1] = 0
-        complete = complete and done == k.first[u + 1]
     last = k.issued[MATRIX]
-    if k.a_done < last and k.a_end[k.a_done & _RING] <= t:
-        while k.a_done < last and k.a_end[k.a_done & _RING] <= t:
+    if k.a_done < last and k.a_end[k.a_done & SLOT] <= t:
+        while k.a_done < last and k.a_end[k.a_done & SLOT] <= t:
             k.a_done += 1
         k.stale = 1
-    if k.b_done < last and k.b_end[k.b_done & _RING] <= t:
-        while k.b_done < last and k.b_end[k.b_done & _RING] <= t:
+    if k.b_done < last and k.b_end[k.b_done & SLOT] <= t:
+        while k.b_done < last and k.b_end[k.b_done & SLOT] <= t:
             k.b_done += 1
         k.stale = 1
     if t >= s.reader_idle:
         k.held[1] = 0
-    return complete
 
 
 @borrowing
-def _refresh(k, resolved, order):  # type: ignore[no-untyped-def]
+def _refresh(k):  # type: ignore[no-untyped-def]
     """What streams with several commands in flight hold: found out when somebody asks, which is less often."""
-    k.held[0] = _union(resolved, order, k.finished[LOAD], k.issued[LOAD], 0)
+    k.held[0] = _union(k, LOAD, k.finished[LOAD], k.issued[LOAD], 0)
     last = k.issued[MATRIX]
-    k.held[2] = _union(resolved, order, k.a_done, last, 0)
-    k.held[3] = _union(resolved, order, k.b_done, last, 1)
-    k.held[4] = _union(resolved, order, k.finished[MATRIX], last, 2)
+    k.held[2] = _union(k, MATRIX, k.a_done, last, 0)
+    k.held[3] = _union(k, MATRIX, k.b_done, last, 1)
+    k.held[4] = _union(k, MATRIX, k.finished[MATRIX], last, 2)
     k.stale = 0
 
 
 @borrowing
-def _ports_free(k, out, stream):  # type: ignore[no-untyped-def]
+def _ports_free(k, unit, at):  # type: ignore[no-untyped-def]
     """Whether no port that a command claims is held by another stream."""
-    for i in range(3):
-        claim = out[_CLAIM + i]
+    for i in range(CLAIMS):
+        claim = k.claim[unit, at, i]
         if claim:
             for other in range(_STREAMS):
-                if other != stream + i and k.held[other] & claim:
+                if other != _STREAM[unit] + i and k.held[other] & claim:
                     return False
     return True
 
 
 @borrowing
-def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-def]
+def choose(k, s, t):  # type: ignore[no-untyped-def]
     """The unit whose head issues in cycle ``t``, or -1; sets every unit's ``status``."""
     chosen = -1
     for turn in range(UNITS):
@@ -119,9 +125,9 @@ def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-
         k.status[u] = BUSY if flying else EMPTY
         if k.issued[u] == k.pushed[u]:
             continue
-        c = order[k.issued[u]]
+        at = k.issued[u] & SLOT
         if flying:
-            if alone[c] or flying >= k.limit[u]:
+            if k.alone[u, at] or flying >= k.limit[u]:
                 continue
             if u == MATRIX and t < k.preload_free - 1:
                 continue
@@ -129,8 +135,9 @@ def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-
                 continue
             if u == STORE and t < s.reader_idle:
                 continue
-        if (k.finished[0] < target[c, 0] or k.finished[1] < target[c, 1]
-                or k.finished[2] < target[c, 2] or k.finished[3] < target[c, 3] or k.finished[4] < target[c, 4]):
+        if (k.finished[0] < k.target[u, at, 0] or k.finished[1] < k.target[u, at, 1]
+                or k.finished[2] < k.target[u, at, 2] or k.finished[3] < k.target[u, at, 3]
+                or k.finished[4] < k.target[u, at, 4]):
             if not flying:
                 k.status[u] = WAITING
             continue
@@ -138,69 +145,71 @@ def choose(k, s, resolved, order, target, alone, t):  # type: ignore[no-untyped-
             k.status[u] = PORTS
         if chosen < 0:
             if k.stale:
-                _refresh(k, resolved, order)
-            if _ports_free(k, resolved[c], _STREAM[u]):
+                _refresh(k)
+            if _ports_free(k, u, at):
                 chosen = u
                 k.status[u] = BUSY
     return chosen
 
 
 @borrowing
-def issue_command(p, k, s, u, t, table, stream, resolved, order, indices, starts, issue, finish):  # type: ignore[no-untyped-def]
+def issue_command(p, k, s, u, t, table, stream, resolved, indices, starts, issue):  # type: ignore[no-untyped-def]
     """Issue the head of unit ``u`` in cycle ``t``: its claims, and its finish if that is known."""
-    c, at = order[k.issued[u]], k.issued[u] & _RING
+    at = k.issued[u] & SLOT
+    c = k.command[u, at]
     out = resolved[c]
     k.issued[u] += 1
     issue[c] = t
-    if out[_ZERO]:
-        finish[c] = t + (p.load_zero, p.store_zero, p.matrix_zero, p.vector_zero, p.select_zero)[u]
+    if k.empty[u, at]:
+        k.finish[u, at] = t + (p.load_zero, p.store_zero, p.matrix_zero, p.vector_zero, p.select_zero)[u]
         if u == MATRIX:
             k.a_end[at] = k.b_end[at] = t
         return
-    for i in range(3):  # some units have fewer claims
-        if out[_CLAIM + i]:
-            k.held[_STREAM[u] + i] |= out[_CLAIM + i]
+    for i in range(CLAIMS):  # some units have fewer claims
+        if k.claim[u, at, i]:
+            k.held[_STREAM[u] + i] |= k.claim[u, at, i]
+    k.finish[u, at] = FOREVER
     if u == MATRIX:
-        k.preload_free, k.b_end[at], k.stream_free, finish[c] = matrix_times(
+        k.preload_free, k.b_end[at], k.stream_free, k.finish[u, at] = matrix_times(
             p, t, out[_M], out[_N], out[_K], out[_FLAGS], out[_APART], k.stream_free)
         k.a_end[at] = k.stream_free
     elif u == VECTOR:
-        finish[c] = vector_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N], out[_APART])
+        k.finish[u, at] = vector_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N], out[_APART])
     elif u == SELECT:
-        finish[c] = select_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N])
+        k.finish[u, at] = select_finish(p, t, out[_OP], out[_FLAGS], out[_M], out[_N])
     elif u == LOAD:
-        begin_load(p, s, t, c, table[stream[c, PLACE]], out, indices, starts[c], finish)
+        begin_load(p, s, t, at, table[stream[c, PLACE]], out, indices, starts[c], k.finish)
     else:
-        begin_store(p, s, t, c, table[stream[c, PLACE]], out, indices, starts[c])
+        begin_store(p, s, t, at, table[stream[c, PLACE]], out, indices, starts[c])
 
 
 @borrowing
-def _passed(order, finish, begin, end):  # type: ignore[no-untyped-def]
-    """The first cycle in which the commands begin .. end - 1 of a unit have visibly finished."""
-    last = 0
-    for i in range(begin, end):
-        last = max(last, finish[order[i]])
-    return last + 1
+def _passed(k, u, end):  # type: ignore[no-untyped-def]
+    """The first cycle in which the commands of a unit before number ``end`` have visibly finished.
+
+    The last of them finishes last.
+    """
+    return k.finish[u, (end - 1) & SLOT] + 1
 
 
 @borrowing
-def _release(k, s, order, finish, t):  # type: ignore[no-untyped-def]
+def _release(k, s, t):  # type: ignore[no-untyped-def]
     """The first cycle after ``t`` in which a port may be given back."""
     after = FOREVER
     for u in range(UNITS):
         if k.finished[u] < k.issued[u]:
-            after = min(after, finish[order[k.finished[u]]] + 1)
+            after = min(after, k.finish[u, k.finished[u] & SLOT] + 1)
     if k.a_done < k.issued[MATRIX]:
-        after = min(after, k.a_end[k.a_done & _RING])
+        after = min(after, k.a_end[k.a_done & SLOT])
     if k.b_done < k.issued[MATRIX]:
-        after = min(after, k.b_end[k.b_done & _RING])
+        after = min(after, k.b_end[k.b_done & SLOT])
     if s.reader_idle > t:
         after = min(after, s.reader_idle)
     return after
 
 
 @borrowing
-def next_stamp(k, s, order, target, alone, finish, t, busy):  # type: ignore[no-untyped-def]
+def next_stamp(k, s, t, busy):  # type: ignore[no-untyped-def]
     """The first cycle after ``t`` in which a head may issue, or the cause of a unit's cycles differs, all else equal.
 
     A head waits for the latest of what it needs; stamps before that change nothing that anybody looks at. What is not
@@ -211,17 +220,17 @@ def next_stamp(k, s, order, target, alone, finish, t, busy):  # type: ignore[no-
         begin, end = k.finished[u], k.issued[u]
         idle = 0
         if begin < end:
-            idle = _passed(order, finish, begin, end)
+            idle = _passed(k, u, end)
             after = min(after, idle)
         if end == k.pushed[u]:
             continue
-        c = order[end]
+        at = end & SLOT
         wait = 0
         if begin < end:
-            if alone[c]:
+            if k.alone[u, at]:
                 wait = idle
             elif end - begin >= k.limit[u]:
-                wait = _passed(order, finish, begin, end - k.limit[u] + 1)
+                wait = _passed(k, u, end - k.limit[u] + 1)
             if u == MATRIX:
                 wait = max(wait, k.preload_free - 1)
             elif u == LOAD and s.load_command >= 0:
@@ -229,13 +238,13 @@ def next_stamp(k, s, order, target, alone, finish, t, busy):  # type: ignore[no-
             elif u == STORE:
                 wait = max(wait, s.reader_idle)
         for v in range(UNITS):
-            if k.finished[v] < target[c, v]:
-                known = target[c, v] <= k.issued[v]
-                wait = max(wait, _passed(order, finish, k.finished[v], target[c, v]) if known else FOREVER)
+            if k.finished[v] < k.target[u, at, v]:
+                known = k.target[u, at, v] <= k.issued[v]
+                wait = max(wait, _passed(k, v, k.target[u, at, v]) if known else FOREVER)
         if wait > t:
             after = min(after, wait)
         else:
             ports = True
     if ports:
-        return t + 1 if busy else min(after, _release(k, s, order, finish, t))
+        return t + 1 if busy else min(after, _release(k, s, t))
     return after

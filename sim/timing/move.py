@@ -14,6 +14,7 @@ from gemmule.isa import TABLE_FIELDS, MoveFlag
 from gemmule.resolve import OUT
 from gemmule.sim.compiled import borrowing
 from gemmule.sim.timing.dram import after_refresh, close, first_beat, serve
+from gemmule.sim.timing.program import LOAD, STORE
 
 __all__ = ["FOREVER", "MOVER", "advance", "begin_load", "begin_store", "reset_mover"]
 
@@ -23,7 +24,7 @@ _FLAGS, _M, _ADDRESS, _JOINED = OUT["flags"], OUT["m"], OUT["address"], OUT["joi
 _ZERO_FLAG, _BROADCAST_FLAG, _INDEXED_FLAG = int(MoveFlag.ZERO), int(MoveFlag.BROADCAST), int(MoveFlag.INDEXED)
 
 _PATH = [(name, np.int64) for name in (
-    "command",  # -1: generator or reader idle
+    "command",  # its place in the unit's queue; -1: generator or reader idle
     "start", "done", "bytes", "stride", "rows",  # DRAM row: address, bytes moved, size; rows left
     "base", "index",  # address of row 0; place in `indices` of the row's number, -1: rows in order
     "next",  # cycle of the next event
@@ -49,6 +50,7 @@ MOVER = np.dtype([
     ("ends", np.int64, 4),  # command that ends with this burst, or -1
     ("send_end", np.int64, 4),
     ("answer", np.int64, 16),  # cycle of the response, by number modulo 16
+    ("changed", np.int64),  # first cycle that a burst has made such a one that the issue logic must look
 ])
 """State of the load generator, and of the store's reader and sender."""
 
@@ -88,8 +90,8 @@ def _window(p, s, t, number):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no-untyped-def]
-    """Issue of load ``c`` in cycle ``t``; ``row`` is decoded, ``out`` resolved.
+def begin_load(p, s, t, at, row, out, indices, index, finish):  # type: ignore[no-untyped-def]
+    """Issue of a load, at place ``at`` of the queue, in cycle ``t``; ``row`` is decoded, ``out`` resolved.
 
     An INDEXED command finds the numbers of its DRAM rows in ``indices`` from ``index`` on.
     """
@@ -97,11 +99,11 @@ def begin_load(p, s, t, c, row, out, indices, index, finish):  # type: ignore[no
     if flags >> _ZERO_FLAG & 1:
         chunks = rows * ((size + p.bus - 1) >> p.bus_shift)
         s.fills += chunks
-        s.written = finish[c] = t + p.load_fill + chunks - 1
+        s.written = finish[LOAD, at] = t + p.load_fill + chunks - 1
         return
     if out[_JOINED]:
         size, rows = size * rows, 1
-    s.load_command, s.load_start, s.load_done = c, out[_ADDRESS], 0
+    s.load_command, s.load_start, s.load_done = at, out[_ADDRESS], 0
     s.load_bytes, s.load_stride, s.load_rows, s.broadcast = size, row[_STRIDE], rows, 0
     if flags >> _BROADCAST_FLAG & 1:
         s.load_rows, s.broadcast = 1, rows
@@ -160,7 +162,7 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
             done = 0
             rows -= 1
             if rows == 0:
-                finish[s.load_command] = written
+                finish[LOAD, s.load_command] = written
                 s.load_command = -1
                 changed = t + 1
                 t = FOREVER
@@ -181,9 +183,9 @@ def _request(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def
 
 
 @borrowing
-def begin_store(p, s, t, c, row, out, indices, index):  # type: ignore[no-untyped-def]
-    """Issue of store ``c`` in cycle ``t``, with arguments as of :func:`begin_load`."""
-    s.store_command, s.store_start, s.store_done = c, out[_ADDRESS], 0
+def begin_store(p, s, t, at, row, out, indices, index):  # type: ignore[no-untyped-def]
+    """Issue of a store in cycle ``t``, with arguments as of :func:`begin_load`."""
+    s.store_command, s.store_start, s.store_done = at, out[_ADDRESS], 0
     s.store_bytes, s.store_stride, s.store_rows = row[_BYTES], row[_STRIDE], out[_M]
     if out[_JOINED]:
         s.store_bytes, s.store_rows = s.store_bytes * s.store_rows, 1
@@ -242,7 +244,7 @@ def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     s.arrived += 1
     s.store_next = until = FOREVER
     if s.ends[b] >= 0:
-        finish[s.ends[b]] = end
+        finish[STORE, s.ends[b]] = end
         until = end + 1
     reading = s.store_command >= 0
     _plan(p, s, indices)
@@ -260,8 +262,10 @@ def advance(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
         if s.load_next <= s.store_next:
             if s.load_next >= until:
                 return until
-            until = min(until, _request(p, s, dram, indices, finish, min(until, s.store_next + 1)))
+            changed = _request(p, s, dram, indices, finish, min(until, s.store_next + 1))
         else:
             if s.store_next >= until:
                 return until
-            until = min(until, _arrive(p, s, dram, indices, finish))
+            changed = _arrive(p, s, dram, indices, finish)
+        s.changed = min(s.changed, changed)
+        until = min(until, changed)

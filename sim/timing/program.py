@@ -1,18 +1,17 @@
-"""A decoded program as the engine runs it: the stream of its commands, resolved, split by unit, with wait targets."""
+"""A decoded program as the engine runs it: the stream of its commands, resolved."""
 
 from __future__ import annotations
 
 from numba import njit
 
 from gemmule.control import MAX_COMMANDS, Loop, Sequence, begin, execute, take
-from gemmule.isa import CONTROL, TABLE_FIELDS, COp, MatrixFlag, Unit, control_columns
-from gemmule.operations import EXCLUSIVE_LOADS
+from gemmule.isa import CONTROL, TABLE_FIELDS, COp, Unit, control_columns
 from gemmule.resolve import CONFIG, FAULTS, OUT, resolve_row
 from gemmule.sim.compiled import borrowing, compiled
 
 __all__ = [
     "BACK", "BODY", "CONTROL_UNIT", "FREES", "LOAD", "MATRIX", "PLACE", "REPEAT", "SELECT", "STORE", "STREAM", "TIMES",
-    "UNITS", "VECTOR", "begin_stream", "count_stream", "prepare", "resolve_stream",
+    "UNITS", "VECTOR", "begin_stream", "count_stream", "resolve_stream",
 ]
 
 LOAD, STORE, MATRIX, VECTOR, SELECT = map(int, Unit)
@@ -21,10 +20,8 @@ STREAM = PLACE, BACK, FREES, TIMES = range(4)
 """Columns of a stream: place in the image; commands that the take goes back behind it, within what fetch keeps; the
 end of what it keeps; of a REPEAT how often its body comes."""
 BODY = control_columns(COp.REPEAT)["body"]
-_WAIT0, _PREDICATE = TABLE_FIELDS.index("wait_load"), TABLE_FIELDS.index("predicate")
 _F_UNIT, _F_OP = TABLE_FIELDS.index("unit"), TABLE_FIELDS.index("op")
-_FAULT, _UNIT, _FLAGS, _EMPTY, _CLAIM = (OUT[name] for name in ("fault", "unit", "flags", "zero", "claim0"))
-_STATIONARY = int(MatrixFlag.OUTPUT_STATIONARY)
+_FAULT, _UNIT = OUT["fault"], OUT["unit"]
 CONTROL_UNIT, REPEAT = int(CONTROL), int(COp.REPEAT)
 _NEXT, _LEFT, _DEPTH, _TURNS = int(Sequence.PLACE), int(Sequence.LEFT), int(Sequence.DEPTH), int(Loop.TURNS)
 _ILLEGAL = FAULTS.index("illegal")
@@ -93,47 +90,3 @@ def resolve_stream(table, cfg, behind, local, stream, resolved, terms):  # type:
             good, end = i, min(end, i + 1 + behind)
         i += 1
     return good, end
-
-
-@borrowing
-def prepare(table, stream, good, skipped, resolved, order, first, dispatched, target, alone):  # type: ignore[no-untyped-def]
-    """Split the good commands by unit; a skipped one is from here on one of length zero without claims.
-
-    ``order[first[u] + i]`` is unit u's i-th command, ``first`` has an entry more than there are units; ``dispatched``,
-    zeros by unit, ends as the places behind the last ones.
-    ``target[c, u]`` is the position in ``order`` that unit u must have finished up to before command c.
-    ``alone[c]``: c issues only when nothing of its unit is in flight.
-    """
-    for i in range(good):
-        if resolved[i, _UNIT] != CONTROL_UNIT:
-            dispatched[resolved[i, _UNIT]] += 1
-    for u in range(UNITS):
-        first[u + 1] = first[u] + dispatched[u]
-        dispatched[u] = first[u]
-    dataflow = after_long = after_predicate = 0
-    for i in range(good):
-        unit, flags, empty = resolved[i, _UNIT], resolved[i, _FLAGS], resolved[i, _EMPTY]
-        if unit == CONTROL_UNIT:
-            continue
-        row = table[stream[i, PLACE]]
-        nothing = 1 if empty or skipped[i] else 0
-        alone[i] = nothing
-        if unit == LOAD:
-            long = 1 if flags & EXCLUSIVE_LOADS and not nothing else 0
-            if long or after_long:
-                alone[i] = 1
-            after_long = long
-        elif unit == MATRIX:
-            # dispatch, which knows no predicates, follows the dataflow
-            stationary = dataflow if empty else flags >> _STATIONARY & 1
-            if stationary != dataflow or after_predicate:
-                alone[i] = 1
-            dataflow, after_predicate = stationary, row[_PREDICATE]
-        for u in range(UNITS):
-            distance = row[_WAIT0 + u]
-            target[i, u] = dispatched[u] - distance + 1 if distance else 0
-        order[dispatched[unit]] = i
-        dispatched[unit] += 1
-        if skipped[i]:
-            resolved[i, _EMPTY] = 1
-            resolved[i, _CLAIM:_CLAIM + 3] = 0

@@ -42,11 +42,12 @@ def parameters(config: Config, timing: Timing) -> np.ndarray:
     """The parameters of one device, an array of one :data:`PARAMETERS`.
 
     Raises:
-        ValueError: more matrix commands in flight than the engine's ring of claims holds, or a row of
+        ValueError: more commands of a unit in flight than the engine has places for, or a row of
             an INDEXED move that starts no later than the row before ends.
     """
-    if timing.matrix_commands > 16:
-        raise ValueError(f"timing: matrix_commands must be at most 16, not {timing.matrix_commands}")
+    for name in ("matrix_commands", "store_commands"):
+        if getattr(timing, name) > 16:
+            raise ValueError(f"timing: {name} must be at most 16, not {getattr(timing, name)}")
     if timing.index_cycles < 1:
         raise ValueError(f"timing: index_cycles must be at least 1 (one burst a cycle), not {timing.index_cycles}")
     dram = config.dram

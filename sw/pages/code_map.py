@@ -51,7 +51,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "The exact model": (
         Folder("sim", ("launch", "simulator", "stream", "result", "compiled", "roofline", "errors")),
-        Folder("sim/timing", ("program", "engine", "front", "issue", "units", "move", "dram")),
+        Folder("sim/timing", ("program", "engine", "front", "queues", "issue", "units", "move", "dram")),
         Folder("sim/functional", ("execute", "memory", "matrix", "vector", "select")),
         Folder("sim/verify", ("verify", "order", "state", "blocks", "alone", "races", "access")),
         Folder("sim/rtl", ("verilog", "build", "verilate", "runtime", "testbench", "device", "process", "server",

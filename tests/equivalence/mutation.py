@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numba
@@ -15,8 +15,9 @@ import numpy as np
 
 ENGINE = (
     "gemmule.timing", "gemmule.terms", "gemmule.operands", "gemmule.resolve", "gemmule.control",
-    "gemmule.sim.timing.dram", "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.move",
-    "gemmule.sim.timing.front", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine", "gemmule.sim.stream",
+    "gemmule.sim.timing.dram", "gemmule.sim.timing.units", "gemmule.sim.timing.program", "gemmule.sim.timing.queues",
+    "gemmule.sim.timing.move", "gemmule.sim.timing.front", "gemmule.sim.timing.issue", "gemmule.sim.timing.engine",
+    "gemmule.sim.stream",
 )
 DATA = (
     "gemmule.sim.functional.matrix", "gemmule.sim.functional.vector", "gemmule.sim.functional.select",
@@ -51,10 +52,19 @@ def _load(name: str, path: Path, text: str) -> None:
     exec(compile(text, str(path), "exec"), module.__dict__)
 
 
+def _plain_record(record: Any) -> SimpleNamespace:
+    """The fields of a numpy record as attributes of plain Python, which is many times as fast as numpy's own."""
+    values = {name: record[name] for name in record.dtype.names}
+    return SimpleNamespace(**{
+        name: _plain_record(value) if value.dtype.names else value if value.shape else value.item()
+        for name, value in values.items()})
+
+
 def _records(launch: Any) -> Any:
-    """Plain Python reads the fields of numpy records by attribute only when they are of type record."""
+    """The engine's launch with its arrays of one record, whose content nobody reads afterwards, as plain Python."""
     def wrapped(*arguments: Any) -> Any:
-        return launch(*(a.view(np.recarray) if isinstance(a, np.ndarray) and a.dtype.names else a for a in arguments))
+        return launch(*(
+            [_plain_record(a[0])] if isinstance(a, np.ndarray) and a.dtype.names else a for a in arguments))
 
     return wrapped
 

@@ -189,6 +189,9 @@ def test_what_timing_is_told_must_fit_the_program() -> None:
         model.run(skipped=[False, False])
     with pytest.raises(ValueError, match="index_cycles must be at least 1"):
         Simulator(TINY, replace(TIMING, index_cycles=0))
+    for name in ("matrix_commands", "store_commands"):
+        with pytest.raises(ValueError, match=f"{name} must be at most 16, not 17"):
+            Simulator(TINY, replace(TIMING, **{name: 17}))
 
 
 @pytest.mark.parametrize(("flags", "skipped"), [((), True), ((CompareFlag.INVERT,), False)])
