@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors.numpy import save
 
 from gemmule.compiler.errors import CompileError
@@ -54,8 +54,16 @@ class _Header(BaseModel):
     """tokenizer.json."""
     ends: tuple[Annotated[int, Field(ge=0, lt=1 << 16)], ...]
     """Tokens that end a text."""
+    labels: tuple[str, ...] = ()
+    """Names of a classifier's classes."""
     sha256: str
     """Of everything else in the file."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.labels and len(self.labels) != (columns := self.graph.by_name[self.graph.output].columns):
+            raise ValueError(f"labels must be as many as the output's columns, {columns}, not {len(self.labels)}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -67,13 +75,16 @@ class ModelFile:
     tokenizer: str | None
     ends: tuple[int, ...]
     """Tokens that end a text."""
+    labels: tuple[str, ...]
+    """Names of a classifier's classes, where they are known."""
     sha256: str
     """Of all that."""
 
 
 def _digest(tensors: Mapping[str, np.ndarray], graph: Graph, made: Made, tokenizer: str | None,
-            ends: tuple[int, ...]) -> str:
-    described = [graph.model_dump(mode="json"), made.model_dump(mode="json"), tokenizer, ends]
+            ends: tuple[int, ...], labels: tuple[str, ...]) -> str:
+    described: list[object] = [graph.model_dump(mode="json"), made.model_dump(mode="json"), tokenizer, ends]
+    described += [labels] if labels else []  # files from before there were labels keep their digest
     found = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     for name in sorted(tensors):
         found.update(f"{name} {tensors[name].dtype.str} {tensors[name].shape}\n".encode())
@@ -81,7 +92,8 @@ def _digest(tensors: Mapping[str, np.ndarray], graph: Graph, made: Made, tokeniz
     return found.hexdigest()
 
 
-def model_bytes(network: Network, made: Made, tokenizer: str | None, ends: tuple[int, ...] = ()) -> bytes:
+def model_bytes(network: Network, made: Made, tokenizer: str | None, ends: tuple[int, ...] = (),
+                labels: tuple[str, ...] = ()) -> bytes:
     """The file's content; equal arguments give equal bytes.
 
     Raises:
@@ -91,16 +103,17 @@ def model_bytes(network: Network, made: Made, tokenizer: str | None, ends: tuple
         raise CompileError("only a network in integers is kept in a file: quantise it first")
     tensors = {name: np.ascontiguousarray(network.weights[name], dtype=np.dtype(tensor.dtype.value))
                for name, tensor in network.graph.tensors.items()}
-    header = _Header(format=FORMAT, graph=network.graph, made=made, tokenizer=tokenizer, ends=ends,
-                     sha256=_digest(tensors, network.graph, made, tokenizer, ends))
+    header = _Header(format=FORMAT, graph=network.graph, made=made, tokenizer=tokenizer, ends=ends, labels=labels,
+                     sha256=_digest(tensors, network.graph, made, tokenizer, ends, labels))
+    told = header.model_dump(mode="json", exclude=None if labels else {"labels"})
     # One metadata key: the library keeps metadata in a hash map, whose order would vary.
-    return save(tensors, metadata={"gemmule": json.dumps(header.model_dump(mode="json"), sort_keys=True)})
+    return save(tensors, metadata={"gemmule": json.dumps(told, sort_keys=True)})
 
 
 def save_model(path: str | Path, network: Network, made: Made, tokenizer: str | None,
-               ends: tuple[int, ...] = ()) -> None:
+               ends: tuple[int, ...] = (), labels: tuple[str, ...] = ()) -> None:
     """Write :func:`model_bytes` whole or not at all."""
-    write_atomically(Path(path), model_bytes(network, made, tokenizer, ends))
+    write_atomically(Path(path), model_bytes(network, made, tokenizer, ends, labels))
 
 
 def _expected(node: Node, role: str, tensor: Tensor) -> Expected:
@@ -128,8 +141,9 @@ def load_model(path: str | Path) -> ModelFile:
         wanted = {node.tensors[role]: _expected(node, role, tensor) for node in header.graph.nodes
                   for role, tensor in signature(node).tensors.items()}
         tensors = file.read(wanted)
-        if _digest(tensors, header.graph, header.made, header.tokenizer, header.ends) != header.sha256:
+        if _digest(tensors, header.graph, header.made, header.tokenizer, header.ends, header.labels) != header.sha256:
             raise CompileError(f"{file.path}: it must have the SHA-256 that it tells, and is damaged: import it again")
-    return ModelFile(Network(header.graph, tensors), header.made, header.tokenizer, header.ends, header.sha256)
+    return ModelFile(Network(header.graph, tensors), header.made, header.tokenizer, header.ends, header.labels,
+                     header.sha256)
 
 

@@ -14,10 +14,13 @@ from gemmule.io.fields import first_problem
 from gemmule.io.files import write_atomically
 from gemmule.io.reading import ReadError, named, read_json, read_regular, shown
 
-__all__ = ["FILES", "MANIFEST", "bundled_file", "write_manifest"]
+__all__ = ["ALL", "ENCODER", "FILES", "MANIFEST", "bundled_file", "write_manifest"]
 
 FILES = {"target": "target.safetensors", "draft": "draft.safetensors", "tokenizer": "tokenizer.json"}
-"""File names by role."""
+"""File names of a pair by role."""
+ENCODER = "encoder"
+"""The role of the encoder beside a pair, which has its tokens."""
+ALL = FILES | {ENCODER: "encoder.safetensors"}
 MANIFEST = "manifest.json"
 MOST_MANIFEST = 1 << 16
 MOST_BYTES = 1 << 26
@@ -39,6 +42,7 @@ class _Files(_Record):
     target: _File
     draft: _File
     tokenizer: _File
+    encoder: _File | None = None
 
 
 class _Manifest(_Record):
@@ -49,7 +53,9 @@ class _Manifest(_Record):
 def write_manifest(folder: Path) -> None:
     """Record the files of ``folder`` as they are."""
     files = {}
-    for role, name in FILES.items():
+    for role, name in ALL.items():
+        if role == ENCODER and not (folder / name).exists():
+            continue
         content = (folder / name).read_bytes()
         files[role] = {"file": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     write_atomically(folder / MANIFEST, json.dumps({"format": "gemmule-models-1", "files": files}, indent=1) + "\n")
@@ -67,11 +73,13 @@ def bundled_file(folder: Path, role: str) -> Path:
         raise CompileError(f"{named(folder / MANIFEST, error.line)} {error}: {REMEDY}") from None
     except ValidationError as error:
         raise CompileError(f"{named(folder / MANIFEST)}: {first_problem(error, _Manifest)[1]}: {REMEDY}") from None
-    wanted: _File = getattr(manifest.files, role)
-    path = folder / FILES[role]
-    if wanted.file != FILES[role]:
+    wanted: _File | None = getattr(manifest.files, role)
+    path = folder / ALL[role]
+    if wanted is None:
+        raise CompileError(f"{named(folder / MANIFEST)} must list an {role}: {REMEDY}")
+    if wanted.file != ALL[role]:
         raise CompileError(
-            f"{named(folder / MANIFEST)}: files.{role}.file must be {FILES[role]}, not {shown(wanted.file)}: {REMEDY}")
+            f"{named(folder / MANIFEST)}: files.{role}.file must be {ALL[role]}, not {shown(wanted.file)}: {REMEDY}")
     try:
         content = read_regular(path, MOST_BYTES)
     except ReadError as error:
@@ -79,8 +87,9 @@ def bundled_file(folder: Path, role: str) -> Path:
     found = hashlib.sha256(content).hexdigest()
     if found == wanted.sha256:
         return path
-    for other in FILES:
-        if found == getattr(manifest.files, other).sha256:
+    for other in ALL:
+        listed: _File | None = getattr(manifest.files, other)
+        if listed and found == listed.sha256:
             raise CompileError(f"{named(path)} must hold the {role}, not the {other}: {REMEDY}")
     what = f"{wanted.bytes:,} bytes" if len(content) != wanted.bytes else f"SHA-256 {wanted.sha256[:12]}.."
     has = f"{len(content):,}" if len(content) != wanted.bytes else f"{found[:12]}.."

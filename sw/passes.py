@@ -187,7 +187,10 @@ class Passes(Runs):
 
 
 class EncoderPasses(Runs):
-    """Sequences of random tokens through an encoder, one after another."""
+    """Sequences through an encoder, one after another."""
+
+    output: np.ndarray
+    """What the last sequence's rows say, as integers  # [rows that count, columns]."""
 
     def __init__(self, program: EncoderProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
         super().__init__(program, network, backend, seed, timing_only)
@@ -199,14 +202,22 @@ class EncoderPasses(Runs):
         Raises:
             DeviceError: the device faulted.
         """
-        program, graph = self.program, self.network.graph
-        rows = Rows.chain(self.random.integers(0, graph.vocab, length).tolist()).typed(
-            self.random.integers(0, graph.types, length))
+        graph = self.network.graph
+        self.run_rows(Rows.chain(self.random.integers(0, graph.vocab, length).tolist()).typed(
+            self.random.integers(0, graph.types, length)))
+
+    def run_rows(self, rows: Rows) -> None:
+        """One sequence; its output is compared, and kept as :attr:`output`.
+
+        Raises:
+            DeviceError: the device faulted.
+        """
+        program, graph, length = self.program, self.network.graph, len(rows.tokens)
         self._launch(program, rows, program.step(rows), ideal(graph, length, 0, wanted=0, tokens=False))
         if not self.timing_only:
-            found = program.read_output(self.device.read_dram, length)
+            self.output = program.read_output(self.device.read_dram, length)
             expected = self.interpreter.forward(rows, Cache(graph))
-            self.equal &= bool(np.array_equal(found, expected[:len(found)]))
+            self.equal &= bool(np.array_equal(self.output, expected[:len(self.output)]))
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first product to the next one's, all sequences together."""

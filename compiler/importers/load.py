@@ -18,7 +18,7 @@ from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
 from gemmule.io.reading import named, shown
 
-__all__ = ["FAMILIES", "describe", "end_tokens", "load_network"]
+__all__ = ["FAMILIES", "describe", "end_tokens", "label_names", "load_network"]
 
 FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT, PHI)
 """Every importer; another family is one more file and its name here."""
@@ -66,6 +66,20 @@ def end_tokens(folder: str | Path, vocab: int) -> tuple[int, ...]:
         if type(token) is not int or not 0 <= token < vocab:
             raise CompileError(f"{named(at)}: eos_token_id must be tokens from 0 to {vocab - 1}, not {shown(given)}")
     return tuple(found)
+
+
+def label_names(folder: str | Path) -> tuple[str, ...]:
+    """``id2label`` of ``config.json`` in the order of its numbers; none where it tells none.
+
+    Raises:
+        CompileError: its keys are not the numbers from 0, or its values no names.
+    """
+    at = Path(folder) / "config.json"
+    given = read_config(at).get("id2label") or {}
+    names = [given.get(str(number)) for number in range(len(given))] if isinstance(given, dict) else [None]
+    if not all(type(name) is str for name in names):
+        raise CompileError(f"{named(at)}: id2label must name each label from '0' on, not {shown(given)}")
+    return tuple(map(str, names))
 
 
 def load_network(folder: str | Path) -> Network:

@@ -81,7 +81,7 @@ def import_(
     held_out = _text(evaluate, "--evaluate") if evaluate else None
 
     from gemmule import __version__
-    from gemmule.compiler.importers import end_tokens, load_network
+    from gemmule.compiler.importers import end_tokens, label_names, load_network
     from gemmule.compiler.model_file import Made, model_bytes
     from gemmule.compiler.quantize.accuracy import cosines, measure_errors, perplexity
     from gemmule.compiler.quantize.network import Options, quantize_network
@@ -93,6 +93,7 @@ def import_(
     cut_up = sentence_windows if network.graph.encoder else token_windows
     tokenizer, source = load_tokenizer(directory, network.graph.vocab)
     ends = end_tokens(directory, network.graph.vocab)
+    labels = label_names(directory) if network.graph.heads else ()
     window = min(window, network.graph.positions)
     used = cut_up(tokenizer, words, window, "--calibrate")
     if held_out is None:
@@ -122,7 +123,7 @@ def import_(
                 whole[f"perplexity_{name}"] = perplexity(one, measured)
     made = Made(version=__version__, bits=options.bits, group=options.group, method=options.method, smooth=smooth,
                 seed=seed, calibration_sha256=_sha256(used))
-    content = model_bytes(quantized.network, made, source, ends)
+    content = model_bytes(quantized.network, made, source, ends, labels)
     write_file(out_file, content, "--out")
     say(f"wrote {out_file} ({len(content):,} bytes)")
     record = _record(quantized, errors, used, measured) | whole | {

@@ -21,8 +21,9 @@ from gemmule.sw.commands.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.texts import read_text
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, PHASES, SOFTMAX, check_choice
+from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, DEFAULT, MODELS_FOLDER, PHASES, SOFTMAX, check_choice
 
 if TYPE_CHECKING:
     from gemmule.compiler.encoder_program import EncoderProgram
@@ -45,7 +46,7 @@ MODEL_PHASES = ("auto", *PHASES, "encode")
 
 
 def model(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote; or encoder.")],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
         "--phase", MODEL_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "
@@ -72,37 +73,50 @@ def model(
     timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
     trace: TraceOption = None,
     figure: FigureOption = None,
+    text: Annotated[Path | None, typer.Option(
+        "--text", metavar="TEXTFILE", show_default=False,
+        help="Of classifiers: UTF-8 text, up to --seq tokens from its beginning, in place of random tokens; the labels "
+        "are told. - reads standard input.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
     """Passes of an imported model on the device; its output is compared with the integer interpreter's.
 
-    Tokens, and in decode the cached keys and values, are random. Exit code 1 if a number differs.
+    Tokens, and in decode the cached keys and values, are random, unless there is --text. Exit code 1 if a number
+    differs. FILE may be encoder, the bundled one, which tells packages of Python's standard library apart.
 
     \b
     Examples:
       gemmule run model model.safetensors --seq 32
       gemmule run model model.safetensors --seq 100 --batch 8
       gemmule run model model.safetensors --phase prefill --seq 32 --rows 8 --config edge
-      gemmule run model encoder.safetensors --seq 128
+      gemmule run model bert.safetensors --seq 128
+      gemmule run model encoder --text program.py
     """
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
+    if text and timing_only:
+        raise InputError("--text needs the data, which --timing-only leaves out; drop one of the two")
     if file.is_dir():
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
+    from gemmule.compiler.ir import Rows
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
+    from gemmule.sw.bundled import ENCODER, bundled_file
     from gemmule.sw.choices import activation_name, attention_of, choose, softmax_name
     from gemmule.sw.figures import check_figure, run_figure
+    from gemmule.sw.labels import first_window, shares
     from gemmule.sw.passes import EncoderPasses, Passes
     from gemmule.sw.reports.trace import timeline_of
 
     if figure:
         check_figure(figure)
-    loaded = load_model(file)
+    words = read_text(text, f"--text {text}") if text else None
+    bundled = str(file) == ENCODER and not file.exists()
+    loaded = load_model(bundled_file(MODELS_FOLDER / DEFAULT, ENCODER) if bundled else file)
     network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
     name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"
     phase = _phase(phase, network.graph.encoder, str(file))
@@ -114,6 +128,8 @@ def model(
     low, high = (0, most - rows) if phase == "decode" else (1, most)
     if not low <= seq <= high:
         raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
+    tokens = first_window(loaded, str(file), words, seq, "--text") if words is not None else None
+    labels: dict[str, float] | None = None
     begin = time.perf_counter()
     program: ModelProgram | EncoderProgram
     passes: Passes | EncoderPasses
@@ -124,7 +140,12 @@ def model(
         begin = time.perf_counter()
         with (stderr.status(f"running on {backend}"),
               EncoderPasses(program, network, backend, seed, timing_only) as encoded):
-            encoded.run(seq)
+            if tokens is None:
+                encoded.run(seq)
+            else:
+                seq = rows = len(tokens)
+                encoded.run_rows(Rows.chain(tokens))
+                labels = shares(network, encoded.output, loaded.labels)
         passes = encoded
     else:
         with stderr.status("compiling"):
@@ -148,7 +169,7 @@ def model(
         "attention": attention_of(network, standard), "softmax": softmax_name(network),
         "activation": activation_name(network), "fusion": fusion, "seed": seed,
         "compile_seconds": compile_seconds, "simulation_seconds": seconds,
-        "output_equals_interpreter": None if timing_only else passes.equal}
+        "labels": labels, "output_equals_interpreter": None if timing_only else passes.equal}
     out.print(f"{conditions(device)}; seed {seed}", style="dim")
     _print(out, device, record)
     out.write("run-model", device, record)
@@ -189,6 +210,8 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     for part in r["operators"]:
         table.add_row(part["name"], *(f"{part[key]:,}" for key in ("matrix_cycles", "vector_cycles", "weight_bytes")))
     out.console.print(table)
+    if r["labels"]:
+        out.print("the text is of: " + ", ".join(f"{name} {share:.1%}" for name, share in r["labels"].items()))
     if r["output_equals_interpreter"] is not None:
         out.print("the output equals the integer interpreter's" if r["output_equals_interpreter"]
                   else "the output differs from the integer interpreter's",

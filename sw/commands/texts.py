@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import PROMPT_BYTES
 
-__all__ = ["PROMPT", "read_parts", "read_prompt"]
+__all__ = ["PROMPT", "read_parts", "read_prompt", "read_text"]
 
 PROMPT = '''def read_lines(path):
     """Return the lines of a file."""
@@ -29,7 +29,7 @@ def read_prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
     if prompt is not None:
         raise InputError("--prompt and --prompt-file exclude each other: drop one of the two")
     source = f"--prompt-file {file}"
-    return _read(file, source), source
+    return read_text(file, source), source
 
 
 def read_parts(file: Path, option: str) -> list[str]:
@@ -38,13 +38,18 @@ def read_parts(file: Path, option: str) -> list[str]:
     Raises:
         InputError: there is none, or as of :func:`read_prompt`.
     """
-    found = [text for text in _read(file, f"{option} {file}").split(BETWEEN) if text.strip()]
+    found = [text for text in read_text(file, f"{option} {file}").split(BETWEEN) if text.strip()]
     if not found:
         raise InputError(f"{option} {file} must hold at least one text between lines that are '---', not none")
     return found
 
 
-def _read(file: Path, source: str) -> str:
+def read_text(file: Path, source: str) -> str:
+    """The text of a file, ``-`` the standard input; ``source`` names it in messages.
+
+    Raises:
+        InputError: as of :func:`read_prompt`.
+    """
     try:
         if str(file) == "-":
             data = sys.stdin.buffer.read(PROMPT_BYTES + 1)

@@ -100,6 +100,7 @@ class RunModel(Record):
     scores: Literal["kept", "computed twice", "through DRAM", "seen once"]
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
+    labels: dict[str, float] | None = Field(description="share of each label, best first; null without --text")
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
 
 

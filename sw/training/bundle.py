@@ -25,16 +25,7 @@ from gemmule.sw.training.networks import load_networks, write_networks
 from gemmule.sw.training.tokenizer import draw_windows, token_stream
 from gemmule.sw.training.yardstick import CONTEXT, bits_per_byte
 
-__all__ = ["bundle", "write_encoder"]
-
-ENCODER = ("config.json", "model.safetensors", "quality.json")
-
-
-def write_encoder(train: Path, out: Path) -> None:
-    """Copy the encoder's checkpoint and record, each through a rename."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ENCODER:
-        write_atomically(out / name, (train / name).read_bytes())
+__all__ = ["bundle"]
 
 
 def bundle(tokenizer: Tokenizer, networks: dict[str, Network], out: Path, corpus: Corpus, *,

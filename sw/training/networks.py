@@ -1,4 +1,4 @@
-"""Trained decoders as networks: read, in integers by the importer's quantiser, written as the default pair."""
+"""Trained networks: read, in integers by the importer's quantiser, written as the default pair and its encoder."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from gemmule import __version__
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.importers import load_network
-from gemmule.compiler.ir import Network
+from gemmule.compiler.importers import label_names, load_network
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.model_file import Made, save_model
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.io.reading import named
-from gemmule.sw.bundled import FILES, write_manifest
+from gemmule.sw.bundled import ALL, ENCODER, FILES, write_manifest
 from gemmule.sw.training.prepare import load_arrays
-from gemmule.sw.training.tokenizer import EOS_ID, draw_windows, load_tokenizer, save_tokenizer
+from gemmule.sw.training.tokenizer import EOS_ID, EOS_TOKEN, draw_windows, load_tokenizer, save_tokenizer
 from gemmule.sw.training.yardstick import Tokens
 
-__all__ = ["INT4_GROUP", "NETWORKS", "calibration_windows", "load_networks", "options", "write_networks"]
+__all__ = ["INT4_GROUP", "NETWORKS", "UNSEEN", "calibration_windows", "load_networks", "options", "write_encoder",
+           "write_networks"]
 
 NETWORKS = ("target", "draft")
 INT4_GROUP = 32
 """Rows of depth that share an int4 scale."""
 CALIBRATION_WINDOWS = 32
+UNSEEN = "unseen.npz"
+"""Windows and labels that the encoder has not seen, beside its checkpoint."""
 
 
 def load_networks(train: Path) -> tuple[Tokenizer, dict[str, Network]]:
@@ -53,15 +58,44 @@ def options(bits: Literal[4, 8], method: Literal["nearest", "second-order"], see
     return Options(bits=bits, group=INT4_GROUP if bits == 4 else 0, method=method, smooth=True, seed=seed)
 
 
+def made(how: Options, calibration: Tokens) -> Made:
+    """How a network was quantised, for its file."""
+    return Made(version=__version__, bits=how.bits, group=how.group, method=how.method, smooth=how.smooth,
+                seed=how.seed, calibration_sha256=hashlib.sha256(calibration.astype("<i8").tobytes()).hexdigest())
+
+
 def write_networks(tokenizer: Tokenizer, networks: dict[str, Network], out: Path, calibration: Tokens,
                    seed: int) -> None:
     """Quantise to int8 on ``calibration`` [windows, tokens]; write both files, the tokenizer and their manifest."""
     how = options(8, "second-order", seed)
-    made = Made(version=__version__, bits=how.bits, group=how.group, method=how.method, smooth=how.smooth, seed=seed,
-                calibration_sha256=hashlib.sha256(calibration.astype("<i8").tobytes()).hexdigest())
     integers = {name: quantize_network(network, calibration, how).network for name, network in networks.items()}
     out.mkdir(parents=True, exist_ok=True)
     for name, network in integers.items():
-        save_model(out / FILES[name], network, made, None, (EOS_ID,))
+        save_model(out / FILES[name], network, made(how, calibration), None, (EOS_ID,))
     save_tokenizer(tokenizer, out / FILES["tokenizer"])
     write_manifest(out)
+
+
+def write_encoder(train: Path, out: Path, seed: int) -> int:
+    """Quantise the encoder of ``train`` to int8, write it beside the pair of ``out``, whose manifest then lists it.
+
+    Its tokenizer puts <eos> before a text, which is the row that is pooled. Returns how many of the windows that it has
+    not seen it tells right.
+    """
+    folder = train / ENCODER
+    network = load_network(folder)
+    drawn = calibration_windows(train, network.graph.positions - 1, seed)
+    calibration = np.pad(drawn, ((0, 0), (1, 0)), constant_values=EOS_ID)
+    tokenizer = load_tokenizer(train / FILES["tokenizer"])
+    tokenizer.post_processor = TemplateProcessing(single=f"{EOS_TOKEN} $A", special_tokens=[(EOS_TOKEN, EOS_ID)])
+    how = options(8, "second-order", seed)
+    integers = quantize_network(network, calibration, how).network
+    save_model(out / ALL[ENCODER], integers, made(how, calibration), tokenizer.to_str(), (), label_names(folder))
+    write_manifest(out)
+    unseen, interpreter, right = np.load(folder / UNSEEN), IntegerInterpreter(integers), 0
+    for start in range(0, len(unseen["labels"]), 8):
+        windows, labels = unseen["windows"][start:start + 8], unseen["labels"][start:start + 8]
+        rows = Rows.ragged(windows.tolist(), [0] * len(windows))
+        scores = interpreter.forward(rows, Cache(integers.graph))[::windows.shape[1]]
+        right += int((scores.argmax(1) == labels).sum())
+    return right

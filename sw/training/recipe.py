@@ -118,24 +118,26 @@ class DraftRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderRecipe:
-    """The encoder: masked tokens on text of no class first, then the classes, fold by fold.
+    """The encoder, fold by fold.
 
-    ``tuning`` is the share of the peak rates with which the classes are learnt.
+    Attributes:
+        hidden, layers, heads, inner, window: of the network.
+        vector: columns of a token's vector in it; those of the token before stand beside.
+        steps, pairs, rate: of the fit to the teacher's table: pairs of tokens a step, the peak learning rate.
+        others: what a pair of other text weighs beside one of the classes' files.
     """
 
-    hidden: int = 96
-    layers: int = 4
-    heads: int = 3
+    hidden: int = 160
+    layers: int = 2
+    heads: int = 5
     inner: int = 384
     window: int = 128
     folds: int = 4
-    masked_steps: int = 1200
-    steps: int = 200
-    rows: int = 64
-    matrix_rate: float = 0.01
-    vector_rate: float = 2e-3
-    tuning: float = 0.3
-    dropout: float = 0.0
+    vector: int = 61
+    steps: int = 1500
+    pairs: int = 4096
+    rate: float = 0.01
+    others: float = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,7 @@ class Recipe:
                 replace(stage, steps=some(stage.steps)) for stage in target.stages)),
             draft=replace(draft, pool_rows=max(16, some(draft.pool_rows)), judged_rows=max(4, some(draft.judged_rows)),
                           stages=tuple((context, some(steps)) for context, steps in draft.stages)),
-            encoder=replace(encoder, masked_steps=some(encoder.masked_steps), steps=some(encoder.steps)))
+            encoder=replace(encoder, steps=some(encoder.steps)))
 
 
 def factor(step: int, steps: int, warm_up: int, decay: float) -> float:

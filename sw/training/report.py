@@ -56,23 +56,15 @@ def models() -> str:
             f"{parameters(shape):,}")
         rows.append((name, *sizes, _file(f"{path}.safetensors")))
     plan = Recipe().encoder
-    weights = "about 570,000" if (found := _encoder()) is None else f"{found['parameters']:,}"
+    weights = "about 670,000" if (found := _load("encoder")) is None else f"{found['parameters']:,}"
     rows.append(("encoder", plan.layers, plan.hidden, f"{plan.heads} of {plan.hidden // plan.heads}",
-                 f"{plan.inner}, GELU", plan.window, weights, _file("encoder/model.safetensors")))
+                 f"{plan.inner}, GELU", plan.window, weights, _file("default/encoder.safetensors")))
     return table(("", "layers", "width", "heads", "MLP", "context", "weights", "file"), rows)
 
 
 def _file(name: str) -> str:
     path = MODELS / name
     return f"`sw/models/{name}`, {path.stat().st_size:,} bytes" if path.exists() else "not yet trained"
-
-
-def _encoder() -> dict[str, Any] | None:
-    path = MODELS / "encoder" / "quality.json"
-    if not path.exists():
-        return None
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return record
 
 
 def corpus() -> str:
@@ -227,17 +219,21 @@ def drafts() -> str:
 
 
 def encoder() -> str:
-    """The encoder and naive Bayes on the same folds."""
-    found = _encoder()
+    """The encoder, its teacher and naive Bayes on the same folds."""
+    found = _load("encoder")
     if found is None:
         return NOT_YET
-    rows = table(("fold", "files", "windows", "encoder", "naive Bayes"), [
+    rows = table(("fold", "files", "windows", "encoder", "naive Bayes", "teacher"), [
         (row["fold"] + 1, row["files"], f"{row['windows']:,}", f"{row['right'] / row['windows']:.1%}",
-         f"{row['naive_bayes_right'] / row['windows']:.1%}") for row in found["folds"]] + [
+         f"{row['naive_bayes_right'] / row['windows']:.1%}", f"{row['teacher_right'] / row['windows']:.1%}")
+        for row in found["folds"]] + [
         ("all", sum(row["files"] for row in found["folds"]), f"{sum(row['windows'] for row in found['folds']):,}",
-         f"{found['accuracy']:.1%}", f"{found['naive_bayes']:.1%}")])
+         f"{found['accuracy']:.1%}", f"{found['naive_bayes']:.1%}", f"{found['teacher']:.1%}")])
+    first = found["folds"][0]
+    right, integer = first["right"] / first["windows"], found["int8_right"] / first["windows"]
     return wrapped(f"{rows}\n\n{found['parameters']:,} weights; the shipped network is that of fold 1, whose "
-                   f"{len(found['unseen_files'])} files it has not seen.")
+                   f"{len(found['unseen_files'])} files it has not seen: {right:.1%} of their windows in float, "
+                   f"{integer:.1%} in int8.")
 
 
 PARTS: dict[str, Callable[[], str]] = {

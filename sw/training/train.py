@@ -18,9 +18,8 @@ from typing import Any
 
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training import copies, measure, report
-from gemmule.sw.training.bundle import write_encoder
 from gemmule.sw.training.draft import train_drafts
-from gemmule.sw.training.encoder import train_encoder
+from gemmule.sw.training.encoder import ship, train_encoder
 from gemmule.sw.training.export import write_json
 from gemmule.sw.training.networks import calibration_windows, load_networks, write_networks
 from gemmule.sw.training.prepare import prepare
@@ -73,7 +72,7 @@ def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> No
             tokenizer, networks = load_networks(out)
             calibration = calibration_windows(out, networks["target"].graph.positions, recipe.seed)
             write_networks(tokenizer, networks, models / DEFAULT, calibration, recipe.seed)
-    write_encoder(out / "encoder", models / "encoder")
+    ship(stages["encoder"], recipe, out, models, docs, place)
     measure.measure(out, models / DEFAULT, docs / "results" / "models.json", prompts=measure.PROMPTS,
                     tests=copies.FILE)
     report.write(docs)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.model_file import Made, load_model, model_bytes, save_model
+from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network
 
 MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=True, seed=3, calibration_sha256="0")
@@ -28,6 +29,16 @@ def test_round_trip(sizes: Sizes, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.network.weights[name], value)
         assert found.network.weights[name].dtype == value.dtype
     assert model_bytes(random_network(sizes, 1), MADE, "{}") == path.read_bytes()
+
+
+def test_labels(tmp_path: Path) -> None:
+    """As many as a classifier's columns; a file without them has the bytes that it had before there were any."""
+    network, path = random_encoder(EncoderSizes(layers=1, labels=3), 1), tmp_path / "model.safetensors"
+    save_model(path, network, MADE, None, labels=("a", "b", "c"))
+    assert load_model(path).labels == ("a", "b", "c")
+    assert b"labels" not in model_bytes(network, MADE, None)
+    with pytest.raises(ValueError, match="labels must be as many as the output's columns, 3, not 2"):
+        save_model(path, network, MADE, None, labels=("a", "b"))
 
 
 @settings(max_examples=60, deadline=None)

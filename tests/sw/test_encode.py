@@ -15,6 +15,28 @@ from .test_cli import run
 
 MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1, calibration_sha256="0")
 
+TKINTER = """\
+class Dialog(Toplevel):
+    def __init__(self, master=None, **options):
+        Toplevel.__init__(self, master)
+        self.entry = Entry(self, name="entry", width=20)
+        self.entry.pack(side=LEFT, fill=X)
+        self.tk.call('wm', 'title', self._w)
+        self.bind('<Return>', self.ok)
+"""
+ASYNCIO = """\
+    async def wait(self, timeout=None):
+        waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+        if not future.done():
+            future.set_result(None)
+        self._loop.call_soon(task.cancel)
+        transport.close()
+"""
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -68,6 +90,34 @@ def test_activation(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         assert (record["activation"], record["output_equals_interpreter"]) == (activation, True)
     assert run(monkeypatch, "run", "model", str(file), "--activation", "word") == 2
     assert "--activation word needs the network's scales, which it does not tell" in capsys.readouterr().err
+
+
+def test_the_bundled_encoder_tells_where_a_text_is_from(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers, text = tmp_path / "numbers.json", tmp_path / "text.py"
+    for said, words in (("tkinter", TKINTER), ("asyncio", ASYNCIO)):
+        text.write_text(words)
+        assert run(monkeypatch, "run", "model", "encoder", "--text", str(text), "--seq", "64", "--json",
+                   str(numbers)) == 0
+        record = json.loads(numbers.read_text())
+        assert record["output_equals_interpreter"] is True
+        assert record["seq"] == record["rows"] == 64
+        assert sum(record["labels"].values()) == pytest.approx(1)
+        assert next(iter(record["labels"])) == said
+        assert f"the text is of: {said} " in capsys.readouterr().out
+
+
+def test_refused_texts(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = file.parent / "text.py"
+    text.write_text("import os\n")
+    for model, options, says in (
+            (str(file), ("--seq", "9"), f"--text needs a classifier that names its labels, which {file} does not"),
+            ("encoder", ("--timing-only",), "--text needs the data, which --timing-only leaves out"),
+            ("encoder", ("--seq", "1"), "--seq must be more than the 1 special tokens of a sequence, not 1")):
+        assert run(monkeypatch, "run", "model", model, "--text", str(text), *options) == 2
+        error = capsys.readouterr().err.strip()
+        assert says in error
+        assert "\n" not in error
 
 
 def test_fusion(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

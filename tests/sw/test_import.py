@@ -80,7 +80,10 @@ def test_import_an_encoder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
                            tmp_path: Path, family: str) -> None:
     """Cosines of the output in place of perplexity; it gives no text."""
     folder, out, numbers = tmp_path / family, tmp_path / "model.safetensors", tmp_path / "numbers.json"
-    families.write(folder, families.make(family, seed=20261123, layers=2, vocab=1024))
+    made = families.make(family, seed=20261123, layers=2, vocab=1024)
+    if family != "bert":
+        made.config["id2label"] = {str(number): name for number, name in enumerate("VWXYZ")}
+    families.write(folder, made)
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
     shutil.copy(checkpoint.parent / "text.txt", tmp_path / "text.txt")
     assert _import(monkeypatch, folder, out, "--method", "nearest", "--json", str(numbers)) == 0
@@ -92,8 +95,9 @@ def test_import_an_encoder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     words = capsys.readouterr().out
     assert "cosine of float and integers" in " ".join(words.split())
     assert "perplexity" not in words
-    network = load_model(out).network
-    assert network.graph.encoder
+    loaded = load_model(out)
+    assert loaded.network.graph.encoder
+    assert loaded.labels == (() if family == "bert" else tuple("VWXYZ"))
     assert run(monkeypatch, "generate", "--model", str(out)) == 2
     error = capsys.readouterr().err.strip()
     assert f"--model {out} must be a decoder, not an encoder" in error

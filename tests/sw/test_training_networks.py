@@ -11,12 +11,14 @@ import pytest
 from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.compiler.model_file import load_model
 from gemmule.config import load_config
 from gemmule.sw import bundled, pair, text
 from gemmule.sw.session import Session
 from gemmule.sw.training import corpus, cycles, export, measure, networks, report, tokenizer
 from gemmule.sw.training.tokenizer import EOS_ID
+from tests.compiler import families
 
 SEED = 20261124
 TEXT = "def f(value):\n    return value + 1\n\n\nclass A:\n    pass\n" * 6
@@ -60,6 +62,31 @@ def test_writes_the_same_again(train: Path, default: Path, tmp_path: Path) -> No
     kept = {path.name: path.read_bytes() for path in default.iterdir()}
     assert kept == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(kept) == sorted([*bundled.FILES.values(), bundled.MANIFEST])
+
+
+def test_an_encoder_beside_the_pair(train: Path, default: Path, words: Tokenizer, tmp_path: Path) -> None:
+    """Its labels, <eos> before a text, its place in the manifest, and how many windows it tells right."""
+    with pytest.raises(CompileError, match="must list an encoder: install"):
+        bundled.bundled_file(default, bundled.ENCODER)
+    out, source = shutil.copytree(default, tmp_path / "default"), shutil.copytree(train, tmp_path / "train")
+    made = families.make("bert-classifier", seed=SEED, layers=1, vocab=words.get_vocab_size(), type_vocab_size=1)
+    made.config["id2label"] = {str(number): name for number, name in enumerate("VWXYZ")}
+    families.write(source / "encoder", made)
+    windows, labels = np.random.default_rng(SEED).integers(2, 250, (11, 20)), np.arange(11) % 5
+    np.savez(source / "encoder" / networks.UNSEEN, windows=windows, labels=labels)
+    right = networks.write_encoder(source, out, 1)
+    found = load_model(bundled.bundled_file(out, bundled.ENCODER))
+    assert found.labels == tuple("VWXYZ")
+    assert found.tokenizer is not None
+    assert Tokenizer.from_str(found.tokenizer).encode("def").ids == [EOS_ID, *words.encode("def").ids]
+    assert bundled.bundled_file(out, "target").exists()
+    interpreter = IntegerInterpreter(found.network)
+    said = [interpreter.forward(Rows.chain(row.tolist()), Cache(found.network.graph))[0].argmax() for row in windows]
+    assert right == sum(said == labels)
+    path = out / bundled.ALL[bundled.ENCODER]
+    path.write_bytes((out / "draft.safetensors").read_bytes())
+    with pytest.raises(CompileError, match="encoder.safetensors must hold the encoder, not the draft"):
+        bundled.bundled_file(out, bundled.ENCODER)
 
 
 def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Row
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.sw.bundled import FILES
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, resolve_pair
-from gemmule.sw.training import batches, export, folds, measure, recipe, report, tokenizer, yardstick
+from gemmule.sw.training import batches, export, folds, measure, recipe, report, teacher, tokenizer, yardstick
 from gemmule.sw.training.prepare import Arrays
 
 MOST_SHIPPED = 10_000_000
@@ -204,6 +204,25 @@ def test_naive_bayes_learns_which_tokens_are_whose() -> None:
     assert (shuffled == labels[500:]).mean() < 0.4
 
 
+def test_teacher_is_a_bigram_model_of_each_class() -> None:
+    """Against sums in plain Python."""
+    random = np.random.default_rng(11)
+    files = [folds.Labelled(f"{i}", random.integers(0, 8, 40), i % len(folds.CLASSES), 0) for i in range(21)]
+    windows = random.integers(0, 8, (3, 12))
+    found = teacher.score(teacher.evidence(files, 8), windows)
+    for row, window in enumerate(windows.tolist()):
+        wanted = np.zeros(len(folds.CLASSES))
+        for index in range(len(folds.CLASSES)):
+            pairs = [pair for file in files if file.label == index
+                     for pair in zip(file.tokens.tolist(), file.tokens.tolist()[1:])]
+            seconds = [b for _, b in pairs]
+            for a, b in zip(window[1:], window[2:]):
+                unigram = (seconds.count(b) + 1) / (len(seconds) + 8)
+                first = sum(one == a for one, _ in pairs)
+                wanted[index] += np.log((pairs.count((a, b)) + teacher.BACKING * unigram) / (first + teacher.BACKING))
+        np.testing.assert_allclose(found[row], wanted - wanted.mean(), rtol=1e-4, atol=1e-4)
+
+
 def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filled from numbers, and with what is said where none are."""
     monkeypatch.setattr(report, "DOCS", tmp_path)
@@ -222,5 +241,12 @@ def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "copies": {"reproduced": 3, "functions": 4, "like": 0.8}}
     (tmp_path / "results" / "models.json").write_text(json.dumps(numbers))
     page = report.quality()
+    (tmp_path / "results" / "encoder.json").write_text(json.dumps({
+        "folds": [{"fold": 0, "files": 2, "windows": 8, "right": 6, "naive_bayes_right": 4, "teacher_right": 7}],
+        "accuracy": 0.75, "naive_bayes": 0.5, "teacher": 0.875, "parameters": 1234, "unseen_files": ["a.py", "b.py"],
+        "int8_right": 5}))
+    said = report.encoder()
+    assert "| 1 | 2 | 8 | 75.0% | 50.0% | 87.5% |" in said
+    assert "75.0% of their windows in float, 62.5% in int8" in " ".join(said.split())
     for said in ("1.1000", "66.0%", "3 of 4", "| 50.0% | 100.0% |", "| a.py | 1.300 | 1.300 |"):
         assert said in page
