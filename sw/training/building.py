@@ -28,8 +28,8 @@ SHARP = 16.0
 """Score of the token before, in nats; others have a third of it at most."""
 STEEP = 0.25
 """What the pooler's tanh reads where the evidence is as large as usual."""
-CALM = 8.0
-"""What evidence is divided by, since pairs of one window are not independent."""
+SCALE = 5.0
+"""What the classifier multiplies tanh by: pairs of a window are not independent, and shares must not be too sure."""
 
 
 def padded(vectors: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def deviation(rows: Tensor) -> float:
 
 @torch.no_grad()
 def build(plan: EncoderRecipe, student: Student) -> Bert:
-    """The network; its scores are the student's evidence over a window, divided by ``CALM``, through a tanh."""
+    """The network; its scores are the student's evidence over a window, normed, through a tanh."""
     classes, size = len(CLASSES), plan.hidden // plan.heads
     words = padded(student.vectors)
     now, before = slice(0, words.shape[1]), slice(words.shape[1], 2 * words.shape[1])
@@ -99,7 +99,7 @@ def build(plan: EncoderRecipe, student: Student) -> Bert:
     for norm in (two.attended.LayerNorm, two.output.LayerNorm):
         norm.weight.fill_(1.0)
     network.pooler.weight[:classes, :classes] = torch.eye(classes) * STEEP
-    network.classifier.weight[:, :classes] = torch.eye(classes) * CALM
+    network.classifier.weight[:, :classes] = torch.eye(classes) * SCALE
     return network
 
 

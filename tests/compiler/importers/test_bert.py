@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.importers import load_network
+from gemmule.compiler.importers import label_names, load_network
 from gemmule.compiler.ir import Cache, FloatInterpreter, Linear, Network, Norm, Rows
 
 from ..families import Checkpoint, make, write
@@ -30,6 +30,18 @@ def renamed(made: Checkpoint, *changes: tuple[str, str]) -> Checkpoint:
             name = name.replace(old, new)
         found.tensors[name] = value
     return found
+
+
+def test_names_of_labels(tmp_path: Path) -> None:
+    """By number, whatever their order; none where there are none."""
+    made = make("bert-classifier")
+    made.config["id2label"] = {str(number): f"label {number}" for number in (4, 2, 0, 1, 3)}
+    assert label_names(write(tmp_path / "named", made)) == tuple(f"label {number}" for number in range(5))
+    assert label_names(write(tmp_path / "plain", make("bert"))) == ()
+    for wrong in ({"1": "a", "2": "b"}, {"0": 5}, ["a"], {"LABEL": "0"}):
+        made.config["id2label"] = wrong
+        with pytest.raises(CompileError, match="id2label must name each label from '0' on, not"):
+            label_names(write(tmp_path / "wrong", made))
 
 
 def test_what_goes_where(tmp_path: Path) -> None:
