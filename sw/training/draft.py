@@ -13,8 +13,10 @@ shipped one, restored to float, is the teacher, and the draft beside it is repla
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +26,30 @@ from torch import Tensor
 
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.model_file import load_model
-from gemmule.config import load_config
 from gemmule.io.files import write_atomically
 from gemmule.sw.bundled import FILES, bundled_file
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training.answers import Answers
 from gemmule.sw.training.batches import shuffled
-from gemmule.sw.training.cycles import measure_passes
+from gemmule.sw.training.choice import CONTEXT, MOST_DRAFTS, choice_table, print_table
 from gemmule.sw.training.distillation import answer_loss
-from gemmule.sw.training.export import (
-    ModelShape,
-    check_weights,
-    load_checkpoint,
-    parameters,
-    save_checkpoint,
-    write_json,
-)
+from gemmule.sw.training.export import check_weights, load_checkpoint, save_checkpoint, write_json
 from gemmule.sw.training.lessons import lessons_of, mark_of
+from gemmule.sw.training.measure import PROMPTS, measure_draft
 from gemmule.sw.training.model import LanguageModel, predictor
 from gemmule.sw.training.networks import Weights, calibration_windows, restored_weights, write_networks
 from gemmule.sw.training.optimizers import Optimizers
 from gemmule.sw.training.prepare import load_arrays, prepare
-from gemmule.sw.training.recipe import DraftRecipe, Recipe, factor, fingerprint
+from gemmule.sw.training.recipe import Recipe, factor, fingerprint
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
 from gemmule.sw.training.tokenizer import load_tokenizer
-from gemmule.sw.training.yardstick import acceptance_by_place, matches, tokens_per_step
+from gemmule.sw.training.yardstick import acceptance_by_place, matches
 
-__all__ = ["choice_table", "train_drafts"]
+__all__ = ["replace_shipped", "train_drafts"]
 
 NAME = "draft"
 SAVE_SECONDS, PRINT_STEPS, JUDGE_STEPS = 120.0, 50, 500
-MOST_DRAFTS = 8
-CONTEXT = 200
-"""Positions behind which passes are measured."""
-WARM_UP, DECAY = 50, 0.6
+WARM_UP, DECAY = 50, 0.5
 
 
 def loss_of(draft: LanguageModel, parts: list[Answers], hard: float, place: Place) -> Tensor:
@@ -73,45 +65,6 @@ def loss_of(draft: LanguageModel, parts: list[Answers], hard: float, place: Plac
         total = total + len(x) * answer_loss(x, draft.model.embed_tokens.weight, words, logs, hard)
         count += len(x)
     return total / count
-
-
-def choice_table(recipe: DraftRecipe, target: ModelShape, judged: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """For each candidate its size, acceptance, and the best speed-up over plain decoding in device cycles.
-
-    A step of ``d`` drafts costs a pass of the target over d + 1 rows and d passes of the draft; plain decoding costs a
-    pass of the target a token. The host's cycles are left out here, and counted beside.
-    """
-    config = load_config("base")
-    whole = measure_passes(target, config, tuple(range(1, MOST_DRAFTS + 2)), CONTEXT).cycles
-    launch, step = config.host.launch_cycles, config.host.step_cycles
-    rows = []
-    for name, shape in recipe.candidates.items():
-        one = measure_passes(shape, config, (1,), CONTEXT).cycles[1]
-        gains = {}
-        for drafts in range(1, MOST_DRAFTS + 1):
-            tokens = tokens_per_step(judged[name], drafts)
-            cost = whole[drafts + 1] + drafts * one
-            host = step + launch * (drafts + 1)
-            gains[drafts] = (tokens * whole[1] / cost, tokens * (whole[1] + step + launch) / (cost + host))
-        best = max(gains, key=lambda drafts: gains[drafts][0])
-        places = acceptance_by_place(judged[name], MOST_DRAFTS)
-        rows.append({
-            "shape": name, "layers": shape.num_layers, "width": shape.hidden_size, "inner": shape.intermediate_size,
-            "parameters": parameters(shape), "pass_cycles": one, "pass_share": one / whole[1],
-            "agreement": float(np.concatenate(judged[name]).mean()), "acceptance": places, "drafts": best,
-            "tokens_per_step": tokens_per_step(judged[name], best), "speedup": gains[best][0],
-            "speedup_with_host": gains[best][1]})
-    return rows
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """On the terminal."""
-    print(f"{'shape':14} {'weights':>8} {'cycles':>7} {'of target':>9} {'agreement':>9} {'first':>6} {'drafts':>6} "
-          f"{'tokens/step':>11} {'speed-up':>8} {'with host':>9}")
-    for row in rows:
-        print(f"{row['shape']:14} {row['parameters']:8,} {row['pass_cycles']:7,} {row['pass_share']:9.1%} "
-              f"{row['agreement']:9.3f} {row['acceptance'][0]:6.3f} {row['drafts']:6} {row['tokens_per_step']:11.2f} "
-              f"{row['speedup']:7.2f}x {row['speedup_with_host']:8.2f}x")
 
 
 def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | None = None) -> dict[str, Any]:
@@ -179,15 +132,16 @@ def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | Non
     print_table(table)
     print(f"{NAME}: {chosen} has the best speed-up per device cycle", flush=True)
     record = {"chosen": chosen, "candidates": table, "judged_texts": len(lessons.judged), "context": CONTEXT,
-              "tokens": plan.tokens, "steps": step, "seconds": round(log.elapsed()), "resumed": log.resumed}
+              "threads": place.threads, "tokens": plan.tokens, "steps": step,
+              "seconds": round(log.elapsed()), "resumed": log.resumed}
     save_checkpoint(out / NAME, plan.candidates[chosen], {
         name: weight.detach().float().cpu().numpy() for name, weight in drafts[chosen].named_parameters()})
     write_json(out / "drafts.json", record)
     return record
 
 
-def replace_shipped(recipe: Recipe, out: Path, models: Path, place: Place) -> None:
-    """Train drafts of the default pair's target and ship the best one beside it.
+def replace_shipped(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> None:
+    """Train drafts of the default pair's target and ship the best one beside it; ``docs/results`` tells of it.
 
     Raises:
         ValueError: a file of the pair is damaged, its target is of another shape, or ``out`` has another tokenizer.
@@ -201,9 +155,16 @@ def replace_shipped(recipe: Recipe, out: Path, models: Path, place: Place) -> No
     weights = restored_weights(load_model(bundled_file(pair, "target")).network)
     check_weights(recipe.target.shape, weights)
     prepare(out, recipe.seed)
-    train_drafts(recipe, out, place, weights)
+    record = train_drafts(recipe, out, place, weights)
     write_networks(load_tokenizer(mine), {NAME: load_network(out / NAME)}, pair,
                    calibration_windows(out, recipe.target.shape.max_positions, recipe.seed), recipe.seed)
+    path = docs / "results" / "training.json"
+    done = json.loads(path.read_text(encoding="utf-8"))
+    done["recipe"][NAME], done["stages"][NAME] = asdict(recipe.draft), record
+    log = [line for line in done["log"] if line["stage"] != NAME]
+    lines = (json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    write_json(path, done | {"log": log + [line for line in lines if line["stage"] == NAME]})
+    measure_draft(pair, docs / "results" / "models.json", out / NAME, PROMPTS)
 
 
 def main() -> None:
@@ -213,13 +174,14 @@ def main() -> None:
     parser.add_argument("--target", choices=("trained", "shipped"), default="trained",
                         help="the teacher: the one trained below --out, or the shipped one, whose draft is replaced")
     parser.add_argument("--models", type=Path, default=Path("sw/models"), help="where the shipped pair is")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the shipped pair's numbers are")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0, help="share of all steps, to try the way")
     args = parser.parse_args()
     recipe, place = Recipe().scaled(args.share), open_place(args.threads)
     try:
         if args.target == "shipped":
-            replace_shipped(recipe, args.out, args.models, place)
+            replace_shipped(recipe, args.out, args.models, args.docs, place)
         else:
             train_drafts(recipe, args.out, place)
     except ValueError as error:

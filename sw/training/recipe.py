@@ -105,16 +105,16 @@ class DraftRecipe:
         hard: weight of the cross-entropy with the target's best token beside that with its distribution.
     """
 
-    candidates: dict[str, ModelShape] = field(default_factory=lambda: dict(CANDIDATES))
+    candidates: dict[str, ModelShape] = field(default_factory=lambda: {"64 x 2": CANDIDATES["64 x 2"]})
     prompt: int = 64
     kept: int = 32
     chunk: int = 65536
-    pool_chunks: int = 4
+    pool_chunks: int = 8
     text_chunks: tuple[int, ...] = (4, 2)
     judged_rows: int = 128
-    pool_rows: int = 20
-    text_rows: int = 8
-    stages: tuple[tuple[int, int], ...] = ((256, 3000), (1024, 200))
+    pool_rows: int = 10
+    text_rows: int = 4
+    stages: tuple[tuple[int, int], ...] = ((256, 16000), (1024, 300))
     matrix_rate: float = 0.02
     vector_rate: float = 4e-3
     hard: float = 0.5

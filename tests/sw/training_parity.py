@@ -11,8 +11,22 @@ import torch
 from safetensors.numpy import load_file
 
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import predictor
-from gemmule.sw.training import answers, distillation, draft, encoder, export, model, recipe, running, target, tokenizer
+from gemmule.sw.limits import DEFAULT
+from gemmule.sw.training import (
+    answers,
+    distillation,
+    draft,
+    encoder,
+    export,
+    model,
+    networks,
+    recipe,
+    running,
+    target,
+    tokenizer,
+)
 from gemmule.sw.training.prepare import Arrays
 
 pytestmark = pytest.mark.parity
@@ -140,6 +154,47 @@ def test_drafts_learn_the_target(tmp_path: Path, small: recipe.Recipe, monkeypat
     assert len(np.unique(pool["tokens"][:, 8:], axis=0)) > 2
     with pytest.raises(ValueError, match="another recipe or seed"):
         draft.train_drafts(replace(small, seed=9), tmp_path, PLACE)
+
+
+def test_draft_of_the_shipped_target(tmp_path: Path, small: recipe.Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its draft is replaced and told of; the target's file stays as it is."""
+    words = tokenizer.train_tokenizer(["def f(value):\n    return value + 1\n" * 9], vocab_size=280)
+    shape = replace(SHAPE, vocab_size=words.get_vocab_size(), activation="relu2")
+    out, pair, results = tmp_path / "train", tmp_path / "models" / DEFAULT, tmp_path / "docs" / "results"
+    torch.manual_seed(11)
+    weights = {name: weight.detach().numpy() for name, weight in model.LanguageModel(shape).named_parameters()}
+    for name in ("target", "draft"):
+        export.save_checkpoint(tmp_path / name, shape, weights)
+    floats = {name: load_network(tmp_path / name) for name in ("target", "draft")}
+    networks.write_networks(words, floats, pair, arrays().calibration[None, :64], 1)
+    before = {path.name: path.read_bytes() for path in pair.iterdir()}
+    export.write_json(results / "training.json", {
+        "recipe": {"seed": 1}, "stages": {"target": {}, "draft": {}},
+        "log": [{"stage": "target", "step": 1}, {"stage": "draft", "step": 99}]})
+    export.write_json(results / "models.json", {
+        "files": {"target": "kept"}, "seconds": {}, "exits": 1, "texts": {}, "draft, int8, held_out, 256": 1})
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps({"sha256": "0", "prompts": [{"text": "def f(value):\n"}]}))
+    monkeypatch.setattr(draft, "PROMPTS", prompts)
+    monkeypatch.setattr(draft, "prepare", lambda out, seed: {})
+    monkeypatch.setattr(draft, "calibration_windows", lambda out, positions, seed: arrays().calibration[None, :64])
+    monkeypatch.setattr(draft, "choice_table", lambda plan, shape, judged: [{"shape": "b", "speedup": 1.0}])
+    monkeypatch.setattr(draft, "print_table", lambda rows: None)
+    plan = replace(small, target=replace(small.target, shape=shape), draft=replace(
+        small.draft, candidates={"b": replace(shape, num_layers=1)}))
+    draft.replace_shipped(plan, out, tmp_path / "models", tmp_path / "docs", PLACE)
+    changed = {path.name for path in pair.iterdir() if path.read_bytes() != before[path.name]}
+    assert changed == {"draft.safetensors", "manifest.json"}
+    assert len(load_model(pair / "draft.safetensors").network.graph.attentions) == 1
+    done, found = (json.loads((results / name).read_text()) for name in ("training.json", "models.json"))
+    assert done["stages"]["draft"]["chosen"] == "b"
+    assert [line["step"] for line in done["log"]] == [1, 4]
+    assert found["files"].keys() == {"target", "draft", "draft in float"}
+    assert found["texts"]["prompts"] == found["exits"] == 1
+    assert "draft, int8, held_out, 256" not in found
+    (out / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not the shipped target's"):
+        draft.replace_shipped(plan, out, tmp_path / "models", tmp_path / "docs", PLACE)
 
 
 def test_answers_are_the_teachers() -> None:
