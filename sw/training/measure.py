@@ -199,9 +199,8 @@ def measure_draft(pair: Path, out: Path, checkpoint: Path, prompts: Path) -> Non
     files = {name: bundled_file(pair, name) for name in ("target", "draft", "tokenizer")}
     kept["files"] |= {"draft": hashlib.sha256(files["draft"].read_bytes()).hexdigest(),
                       "draft in float": hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()}
-    began = time.monotonic()
-    kept["texts"] = texts_of(load_tokenizer(files["tokenizer"]), *(
-        load_model(files[name]).network for name in ("target", "draft")), prompts)
+    began, (target, draft) = time.monotonic(), (load_model(files[name]).network for name in ("target", "draft"))
+    kept["texts"] = texts_of(load_tokenizer(files["tokenizer"]), target, draft, prompts)
     kept["seconds"]["texts"] = round(time.monotonic() - began)
     write_json(out, kept)
 
