@@ -114,7 +114,7 @@ class DraftRecipe:
     judged_rows: int = 128
     pool_rows: int = 10
     text_rows: int = 4
-    stages: tuple[tuple[int, int], ...] = ((256, 16000), (1024, 300))
+    stages: tuple[tuple[int, int], ...] = ((256, 2600), (1024, 120))
     matrix_rate: float = 0.02
     vector_rate: float = 4e-3
     hard: float = 0.5

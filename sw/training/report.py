@@ -225,7 +225,7 @@ def drafts() -> str:
     return wrapped(
         f"{rows}\n\nOn {found['judged_texts']} greedy texts behind calibration prompts, which no draft has seen; "
         f"cycles on `base` behind {found['context']} positions. {found['steps']:,} steps, {found['tokens'] / 1e6:.1f} "
-        f"million tokens, {found['threads']} threads, {found['seconds'] / 60:.0f} min; resumed "
+        f"million tokens, threads: {found['threads']}, {found['seconds'] / 60:.0f} min; resumed "
         f"{found['resumed']} times.")
 
 
