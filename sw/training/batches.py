@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gemmule.sw.training.prepare import Arrays
 from gemmule.sw.training.yardstick import Tokens
 
-__all__ = ["Batches", "Epochs", "Pairs"]
+__all__ = ["Batches", "Epochs", "Pairs", "shuffled"]
 
 
 class Epochs:
@@ -84,3 +84,11 @@ class Batches:
         rows += [self.packages.window(first + i) for i in range(packages)]
         rows += [self.pairs.window(before + i) for i in range(copies) if self.pairs]
         return np.stack(rows)[np.random.default_rng((*self.key, 3, step)).permutation(self.rows)]
+
+
+def shuffled(count: int, rows: int, step: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+    """Which ``rows`` of ``count`` texts a step sees: all of them, in another order every epoch."""
+    places = np.arange(step * rows, (step + 1) * rows)
+    orders = {int(epoch): np.random.default_rng((*key, int(epoch))).permutation(count)
+              for epoch in np.unique(places // count)}
+    return np.array([orders[int(place // count)][place % count] for place in places])

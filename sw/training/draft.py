@@ -1,144 +1,91 @@
 """Distil drafts of several shapes on the target's own text, and choose one by speed-up per device cycle.
 
     python -m gemmule.sw.training.draft --out build/train
+    python -m gemmule.sw.training.draft --out build/train --target shipped --models sw/models
 
-First the target writes texts behind train prompts, half of them greedily. Then all candidates learn side by side from
-the same batches, half library and packages, half such texts: the target's pass over a batch, which costs most, serves
-all. The loss is KL(target || draft) and the cross-entropy with the target's best token. A candidate is judged on greedy
-texts that none has seen; the device's cycles are the simulator's.
+First the target writes texts behind train prompts, half of them greedily, and reads windows of library and packages;
+what it says to each token is kept (answers.py), since asking costs several times what learning does. Then all
+candidates learn side by side from the same batches. A candidate is judged on greedy texts behind calibration prompts,
+which none has seen; the device's cycles are the simulator's. The second command needs no training of the target: the
+shipped one, restored to float, is the teacher, and the draft beside it is replaced.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
-from gemmule.config import load_config
-from gemmule.sw.training.batches import Batches
-from gemmule.sw.training.cycles import measure_passes
-from gemmule.sw.training.export import ModelShape, load_checkpoint, parameters, save_checkpoint, write_json
-from gemmule.sw.training.model import LanguageModel, generate, predictor
+from gemmule.compiler.importers import load_network
+from gemmule.compiler.model_file import load_model
+from gemmule.io.files import write_atomically
+from gemmule.sw.bundled import FILES, bundled_file
+from gemmule.sw.limits import DEFAULT
+from gemmule.sw.training.answers import Answers
+from gemmule.sw.training.batches import shuffled
+from gemmule.sw.training.choice import CONTEXT, MOST_DRAFTS, choice_table, print_table
+from gemmule.sw.training.distillation import answer_loss
+from gemmule.sw.training.export import check_weights, load_checkpoint, save_checkpoint, write_json
+from gemmule.sw.training.lessons import lessons_of, mark_of
+from gemmule.sw.training.measure import PROMPTS, measure_draft
+from gemmule.sw.training.model import LanguageModel, predictor
+from gemmule.sw.training.networks import Weights, calibration_windows, restored_weights, write_networks
 from gemmule.sw.training.optimizers import Optimizers
-from gemmule.sw.training.prepare import Arrays, load_arrays
-from gemmule.sw.training.recipe import DraftRecipe, Recipe, factor, fingerprint
+from gemmule.sw.training.prepare import load_arrays, prepare
+from gemmule.sw.training.recipe import Recipe, factor, fingerprint
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
-from gemmule.sw.training.yardstick import Tokens, acceptance_by_place, matches, tokens_per_step
+from gemmule.sw.training.tokenizer import load_tokenizer
+from gemmule.sw.training.yardstick import acceptance_by_place, matches
 
-__all__ = ["choice_table", "train_drafts"]
+__all__ = ["replace_shipped", "train_drafts"]
 
 NAME = "draft"
-SAVE_SECONDS, PRINT_STEPS = 120.0, 50
-POOL_CHUNK = 64
-MOST_DRAFTS = 8
-CONTEXT = 200
-"""Positions behind which passes are measured."""
-WARM_UP, DECAY = 50, 0.6
+SAVE_SECONDS, PRINT_STEPS, JUDGE_STEPS = 120.0, 50, 500
+WARM_UP, DECAY = 50, 0.5
 
 
-def load_target(recipe: Recipe, out: Path, place: Place) -> LanguageModel:
-    """The trained target, for inference."""
-    model = LanguageModel(recipe.target.shape)
-    weights = load_checkpoint(out / "target", recipe.target.shape)
-    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
-    return model.to(place.device).eval().requires_grad_(False)
-
-
-def write_pool(recipe: Recipe, out: Path, place: Place, teacher: LanguageModel, arrays: Arrays) -> Tokens:
-    """Texts of the target behind train prompts  # [rows, pool_tokens]; even rows greedy. Chunks that are there stay."""
-    plan, path = recipe.draft, out / "pool.npy"
-    wanted = plan.pool_rows + plan.judged_rows
-    pool = np.load(path) if path.exists() else np.zeros((0, plan.pool_tokens), dtype=np.int64)
-    while len(pool) < wanted:
-        began, chunk = time.monotonic(), len(pool) // POOL_CHUNK
-        batches = Batches(arrays, plan.pool_prompt, POOL_CHUNK, 0.0, (recipe.seed, 4))
-        prompts = torch.from_numpy(batches.step(chunk)[:, :-1]).to(place.device)
-        temperatures = torch.arange(POOL_CHUNK, device=place.device).remainder(2).float()
+def loss_of(draft: LanguageModel, parts: list[Answers], hard: float, place: Place) -> Tensor:
+    """Mean over the answers of all parts, nats a token."""
+    total, count = torch.zeros((), device=place.device), 0
+    for part in parts:
+        tokens = torch.from_numpy(part.tokens[:, :-1].astype(np.int64)).to(place.device)
+        words = torch.from_numpy(part.words.astype(np.int64)).to(place.device).flatten(0, 1)  # [answers, kept]
+        logs = torch.from_numpy(part.logs).to(place.device).flatten(0, 1)
         with autocast(place):
-            rows = generate(teacher, prompts, plan.pool_tokens, temperatures, recipe.seed + chunk)
-        pool = np.concatenate((pool, rows.cpu().numpy()))
-        temporary = path.with_suffix(".tmp.npy")
-        np.save(temporary, pool)
-        temporary.replace(path)
-        print(f"{NAME}: {len(pool)} of {wanted} texts of the target, {time.monotonic() - began:.0f} s", flush=True)
-    return np.asarray(pool[:wanted])
+            x = draft.hidden(tokens)[-1][:, -part.words.shape[1]:]
+        x = draft.model.norm(x).flatten(0, 1)  # [answers, hidden]
+        total = total + len(x) * answer_loss(x, draft.model.embed_tokens.weight, words, logs, hard)
+        count += len(x)
+    return total / count
 
 
-def crops(pool: Tokens, rows: int, length: int, key: tuple[int, ...]) -> Tokens:
-    """Random pieces of random texts, a token more than ``length`` or the whole text  # [rows, length + 1]."""
-    random = np.random.default_rng(key)
-    length = min(length, pool.shape[1] - 1)
-    picks = random.integers(0, len(pool), rows)
-    starts = random.integers(0, pool.shape[1] - length, rows)
-    return np.stack([pool[row, start:start + length + 1] for row, start in zip(picks, starts, strict=True)])
-
-
-def distillation_loss(draft: LanguageModel, tokens: Tensor, wanted: Tensor, best: Tensor, hard: float) -> Tensor:
-    """KL(target || draft) plus ``hard`` times the cross-entropy with the target's best token, nats a token."""
-    q = functional.log_softmax(draft(tokens).float().flatten(0, 1), -1)  # [batch * tokens, vocab]
-    return functional.kl_div(q, wanted, log_target=True, reduction="batchmean") + hard * functional.nll_loss(q, best)
-
-
-def choice_table(recipe: DraftRecipe, target: ModelShape, judged: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """For each candidate its size, acceptance, and the best speed-up over plain decoding in device cycles.
-
-    A step of ``d`` drafts costs a pass of the target over d + 1 rows and d passes of the draft; plain decoding costs a
-    pass of the target a token. The host's cycles are left out here, and counted beside.
-    """
-    config = load_config("base")
-    whole = measure_passes(target, config, tuple(range(1, MOST_DRAFTS + 2)), CONTEXT).cycles
-    launch, step = config.host.launch_cycles, config.host.step_cycles
-    rows = []
-    for name, shape in recipe.candidates.items():
-        one = measure_passes(shape, config, (1,), CONTEXT).cycles[1]
-        gains = {}
-        for drafts in range(1, MOST_DRAFTS + 1):
-            tokens = tokens_per_step(judged[name], drafts)
-            cost = whole[drafts + 1] + drafts * one
-            host = step + launch * (drafts + 1)
-            gains[drafts] = (tokens * whole[1] / cost, tokens * (whole[1] + step + launch) / (cost + host))
-        best = max(gains, key=lambda drafts: gains[drafts][0])
-        places = acceptance_by_place(judged[name], MOST_DRAFTS)
-        rows.append({
-            "shape": name, "layers": shape.num_layers, "width": shape.hidden_size, "inner": shape.intermediate_size,
-            "parameters": parameters(shape), "pass_cycles": one, "pass_share": one / whole[1],
-            "agreement": float(np.concatenate(judged[name]).mean()), "acceptance": places, "drafts": best,
-            "tokens_per_step": tokens_per_step(judged[name], best), "speedup": gains[best][0],
-            "speedup_with_host": gains[best][1]})
-    return rows
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """On the terminal."""
-    print(f"{'shape':14} {'weights':>8} {'cycles':>7} {'of target':>9} {'agreement':>9} {'first':>6} {'drafts':>6} "
-          f"{'tokens/step':>11} {'speed-up':>8} {'with host':>9}")
-    for row in rows:
-        print(f"{row['shape']:14} {row['parameters']:8,} {row['pass_cycles']:7,} {row['pass_share']:9.1%} "
-              f"{row['agreement']:9.3f} {row['acceptance'][0]:6.3f} {row['drafts']:6} {row['tokens_per_step']:11.2f} "
-              f"{row['speedup']:7.2f}x {row['speedup_with_host']:8.2f}x")
-
-
-def train_drafts(recipe: Recipe, out: Path, place: Place) -> dict[str, Any]:
+def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | None = None) -> dict[str, Any]:
     """Train all candidates, write the chosen one as ``out/draft`` and the table as ``out/drafts.json``.
+
+    ``weights`` are the target's, None for those that were trained.
 
     Raises:
         ValueError: there is a checkpoint of another recipe.
     """
-    plan, arrays, teacher = recipe.draft, load_arrays(out), load_target(recipe, out, place)
+    plan, arrays, shape = recipe.draft, load_arrays(out), recipe.target.shape
+    teacher = LanguageModel(shape)
+    weights = load_checkpoint(out / "target", shape) if weights is None else weights
+    teacher.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    teacher.to(place.device).eval().requires_grad_(False)
     mark = fingerprint(plan, recipe.seed)
-    pool = write_pool(recipe, out, place, teacher, arrays)
-    seen, unseen = pool[:plan.pool_rows], pool[plan.pool_rows:][::2]
+    lessons = lessons_of(recipe, out / f"answers-{mark_of(recipe, weights)[:12]}", teacher, arrays, place)
     drafts, optimizers = {}, {}
-    for name, shape in plan.candidates.items():
+    for name, candidate in plan.candidates.items():
         torch.manual_seed(recipe.seed)
-        drafts[name] = LanguageModel(shape).to(place.device)
+        drafts[name] = LanguageModel(candidate).to(place.device)
         optimizers[name] = Optimizers(drafts[name], plan.matrix_rate, plan.vector_rate)
     log, step, since = Log(out / "log.jsonl", NAME), 0, 0
     if state := load_state(out / "drafts.pt", mark):
@@ -153,54 +100,90 @@ def train_drafts(recipe: Recipe, out: Path, place: Place) -> dict[str, Any]:
                     "optimizers": {name: one.state() for name, one in optimizers.items()}, "step": step,
                     "seconds": log.elapsed(), "resumed": log.resumed}, out / "drafts.pt")
 
+    def judged() -> dict[str, list[Any]]:
+        return {name: list(matches(predictor(draft), lessons.judged.tokens.astype(np.int64), plan.prompt))
+                for name, draft in drafts.items()}
+
     saved = time.monotonic()
     for number, (context, steps) in enumerate(plan.stages):
-        batches = Batches(arrays, context, plan.rows // 2, recipe.target.copies, (recipe.seed, 5, number))
+        windows, rows = lessons.windows[number], max(1, plan.text_rows * plan.context // context)
         while since <= step < since + steps:
-            parts = (batches.step(step - since), crops(seen, plan.rows // 2, context, (recipe.seed, 6, step)))
-            losses = dict.fromkeys(drafts, 0.0)
-            for part in parts:
-                tokens = torch.from_numpy(part[:, :-1]).to(place.device)
-                with torch.no_grad(), autocast(place):
-                    wanted = functional.log_softmax(teacher(tokens).float().flatten(0, 1), -1)
-                best = wanted.argmax(-1)
-                for name, draft in drafts.items():
-                    with autocast(place):
-                        loss = distillation_loss(draft, tokens, wanted, best, plan.hard) / len(parts)
-                    loss.backward()
-                    losses[name] += loss.item()
-            for one in optimizers.values():
-                one.step(factor(step, plan.steps, WARM_UP, DECAY))
+            parts = [windows.rows(shuffled(len(windows), rows, step - since, (recipe.seed, 7, number))),
+                     lessons.pool.rows(shuffled(len(lessons.pool), plan.pool_rows, step, (recipe.seed, 6)))]
+            values: dict[str, Any] = {}
+            for name, draft in drafts.items():
+                loss = loss_of(draft, parts, plan.hard, place)
+                loss.backward()
+                optimizers[name].step(factor(step, plan.steps, WARM_UP, DECAY))
+                values[name] = loss.item()
             step += 1
+            if step % JUDGE_STEPS == 0 or step == plan.steps:
+                values |= {f"{name}, first accepted": acceptance_by_place(rows, MOST_DRAFTS)[0]
+                           for name, rows in judged().items()}
             if step % PRINT_STEPS == 0 or step == plan.steps:
-                log.write(step, plan.steps, **losses)
+                log.write(step, plan.steps, **values)
             if time.monotonic() - saved > SAVE_SECONDS:
                 save()
                 saved = time.monotonic()
         since += steps
     save()
-    judged = {name: list(matches(predictor(draft), unseen, plan.pool_prompt)) for name, draft in drafts.items()}
-    table = choice_table(plan, recipe.target.shape, judged)
+    table = choice_table(plan, shape, judged())
     chosen = max(table, key=lambda row: row["speedup"])["shape"]
     print_table(table)
     print(f"{NAME}: {chosen} has the best speed-up per device cycle", flush=True)
-    record = {"chosen": chosen, "candidates": table, "judged_texts": len(unseen), "context": CONTEXT,
-              "steps": step, "seconds": round(log.elapsed()), "resumed": log.resumed}
+    record = {"chosen": chosen, "candidates": table, "judged_texts": len(lessons.judged), "context": CONTEXT,
+              "threads": place.threads, "tokens": plan.tokens, "steps": step,
+              "seconds": round(log.elapsed()), "resumed": log.resumed}
     save_checkpoint(out / NAME, plan.candidates[chosen], {
         name: weight.detach().float().cpu().numpy() for name, weight in drafts[chosen].named_parameters()})
     write_json(out / "drafts.json", record)
     return record
 
 
+def replace_shipped(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> None:
+    """Train drafts of the default pair's target and ship the best one beside it; ``docs/results`` tells of it.
+
+    Raises:
+        ValueError: a file of the pair is damaged, its target is of another shape, or ``out`` has another tokenizer.
+    """
+    pair = models / DEFAULT
+    vocabulary, mine = bundled_file(pair, "tokenizer").read_bytes(), out / FILES["tokenizer"]
+    if not mine.exists():
+        write_atomically(mine, vocabulary)
+    if mine.read_bytes() != vocabulary:
+        raise ValueError(f"{mine}: is not the shipped target's: remove {out}, or give another --out")
+    weights = restored_weights(load_model(bundled_file(pair, "target")).network)
+    check_weights(recipe.target.shape, weights)
+    prepare(out, recipe.seed)
+    record = train_drafts(recipe, out, place, weights)
+    write_networks(load_tokenizer(mine), {NAME: load_network(out / NAME)}, pair,
+                   calibration_windows(out, recipe.target.shape.max_positions, recipe.seed), recipe.seed)
+    path = docs / "results" / "training.json"
+    done = json.loads(path.read_text(encoding="utf-8"))
+    done["recipe"][NAME], done["stages"][NAME] = asdict(recipe.draft), record
+    log = [line for line in done["log"] if line["stage"] != NAME]
+    lines = (json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    write_json(path, done | {"log": log + [line for line in lines if line["stage"] == NAME]})
+    measure_draft(pair, docs / "results" / "models.json", out / NAME, PROMPTS)
+
+
 def main() -> None:
-    """Train or resume the drafts of a trained target."""
+    """Train or resume the drafts of a target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/train"))
+    parser.add_argument("--target", choices=("trained", "shipped"), default="trained",
+                        help="the teacher: the one trained below --out, or the shipped one, whose draft is replaced")
+    parser.add_argument("--models", type=Path, default=Path("sw/models"), help="where the shipped pair is")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the shipped pair's numbers are")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0, help="share of all steps, to try the way")
     args = parser.parse_args()
+    recipe, place = Recipe().scaled(args.share), open_place(args.threads)
     try:
-        train_drafts(Recipe().scaled(args.share), args.out, open_place(args.threads))
+        if args.target == "shipped":
+            replace_shipped(recipe, args.out, args.models, args.docs, place)
+        else:
+            train_drafts(recipe, args.out, place)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -33,7 +33,7 @@ from gemmule.sw.training.corpus import Document, load_corpus
 from gemmule.sw.training.export import write_json
 from gemmule.sw.training.networks import calibration_windows, load_networks, options
 from gemmule.sw.training.packages import SECOND, choose, read_package
-from gemmule.sw.training.tokenizer import EOS_ID, encode, token_stream
+from gemmule.sw.training.tokenizer import EOS_ID, encode, load_tokenizer, token_stream
 from gemmule.sw.training.yardstick import (
     CONTEXT,
     Floats,
@@ -46,7 +46,7 @@ from gemmule.sw.training.yardstick import (
     token_nats,
 )
 
-__all__ = ["exit_agreement", "greedy", "lengths", "measure"]
+__all__ = ["exit_agreement", "greedy", "lengths", "measure", "measure_draft"]
 
 PROMPTS = Path(__file__).resolve().parents[1] / "prompts" / "completion.json"
 NEW_TOKENS = 128
@@ -190,6 +190,19 @@ def measure(train: Path, pair: Path, out: Path, *, prompts: Path, tests: Path) -
             write_json(out, record)
             print(f"measured: {name}, {record['seconds'][name]} s", flush=True)
     return record
+
+
+def measure_draft(pair: Path, out: Path, checkpoint: Path, prompts: Path) -> None:
+    """Measure the texts again for another draft; what ``out`` tells of the target stays, of the draft before goes."""
+    record = json.loads(out.read_text(encoding="utf-8"))
+    kept = {name: part for name, part in record.items() if not name.startswith("draft,")}
+    files = {name: bundled_file(pair, name) for name in ("target", "draft", "tokenizer")}
+    kept["files"] |= {"draft": hashlib.sha256(files["draft"].read_bytes()).hexdigest(),
+                      "draft in float": hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()}
+    began, (target, draft) = time.monotonic(), (load_model(files[name]).network for name in ("target", "draft"))
+    kept["texts"] = texts_of(load_tokenizer(files["tokenizer"]), target, draft, prompts)
+    kept["seconds"]["texts"] = round(time.monotonic() - began)
+    write_json(out, kept)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from gemmule.sw.training.export import ModelShape
 from gemmule.sw.training.yardstick import Predictor
 
 KvCache = list[tuple[Tensor, Tensor]]
-"""Per layer the rotated keys and the values  # each [batch, heads, tokens, head_dim]."""
+"""Per layer the rotated keys and the values, room for all positions  # each [batch, heads, length, head_dim]."""
 CHUNK = 128
 """Queries whose scores are in memory at a time."""
 
@@ -53,6 +53,16 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = (q[:, :, start:end] @ k[:, :, :end].transpose(-1, -2)).float()
         parts.append(torch.softmax(scores.masked_fill(~seen, -1e30), -1).to(v.dtype) @ v[:, :, :end])
     return torch.cat(parts, dim=2)
+
+
+def row_attention(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """softmax(q k' / sqrt(d)) v of a single row, which sees every key  # [batch, heads, 1, head_dim].
+
+    In float32: torch's kernel, and products in bfloat16, take several times as long for one row on a CPU.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        scores = q.float() @ keys.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
+        return torch.softmax(scores, -1) @ values
 
 
 class RmsNorm(nn.Module):
@@ -125,17 +135,15 @@ class Layer(nn.Module):
         after: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return after
 
-    def extend(self, x: Tensor, cos: Tensor, sin: Tensor, past: tuple[Tensor, Tensor] | None,
-               ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Of further tokens behind a cache, which must be one token each where there is one; the cache with them."""
+    def extend(self, x: Tensor, cos: Tensor, sin: Tensor, past: tuple[Tensor, Tensor], start: int) -> Tensor:
+        """Of the tokens at ``start`` and behind, which become part of the cache; a single one where it is not empty."""
         q, k, v = self.self_attn.heads(self.input_layernorm(x), cos, sin)
-        if past is None:
-            context = causal_attention(q, k, v)
-        else:
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-            context = functional.scaled_dot_product_attention(q, k, v)  # a single row sees every key
+        keys, values = (part[:, :, : start + x.shape[1]] for part in past)
+        keys[:, :, start:], values[:, :, start:] = k, v
+        context = row_attention(q, keys, values) if start else causal_attention(q, k, v)
         x = x + self.self_attn.mix(context)
-        return x + self.mlp(self.post_attention_layernorm(x)), (k, v)
+        after: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return after
 
 
 class Decoder(nn.Module):
@@ -198,35 +206,40 @@ class LanguageModel(nn.Module):
         """Logits  # [batch, tokens, vocab]."""
         return self.logits(self.hidden(tokens)[-1])
 
-    def extend(self, tokens: Tensor, cache: KvCache | None) -> tuple[Tensor, KvCache]:
-        """Logits of the last token  # [batch, vocab], and the cache with these tokens."""
-        start = 0 if cache is None else cache[0][0].shape[2]
+    def cache(self, batch: int, length: int) -> KvCache:
+        """An empty one."""
+        size, device = (batch, self.shape.num_heads, length, self.shape.head_dim), self.get_buffer("cos").device
+        return [(torch.empty(size, device=device), torch.empty(size, device=device)) for _ in self.model.layers]
+
+    def extend(self, tokens: Tensor, cache: KvCache, start: int) -> Tensor:
+        """Logits of the last of the tokens at ``start`` and behind  # [batch, vocab]; the cache gets them all."""
         cos, sin = self._angles(start, tokens.shape[1])
         x = self.model.embed_tokens(tokens).float()  # [batch, tokens, hidden]
-        extended: KvCache = []
-        for index, layer in enumerate(self.model.layers):
+        for layer, past in zip(self.model.layers, cache, strict=True):
             assert isinstance(layer, Layer)
-            x, present = layer.extend(x, cos, sin, None if cache is None else cache[index])
-            extended.append(present)
-        return self.logits(x[:, -1]), extended
+            x = layer.extend(x, cos, sin, past, start)
+        return self.logits(x[:, -1])
 
 
 @torch.no_grad()
-def generate(model: LanguageModel, prompts: Tensor, length: int, temperatures: Tensor, seed: int) -> Tensor:
-    """Extend prompts [batch, tokens] to [batch, length]; a temperature of 0 means greedy  # [batch]."""
+def generate(model: LanguageModel, prompts: Tensor, length: int, temperatures: Tensor, seed: int,
+             hear: Callable[[Tensor], None] | None = None) -> Tensor:
+    """Extend prompts [batch, tokens] to [batch, length]; a temperature of 0 means greedy  # [batch].
+
+    ``hear`` gets the logits of every token that is written  # [batch, vocab].
+    """
     generator = torch.Generator(prompts.device).manual_seed(seed)
-    tokens = prompts
-    logits, cache = model.extend(prompts, None)
+    tokens, fresh, cache = prompts, prompts, model.cache(len(prompts), length)
     greedy = temperatures == 0
     scale = temperatures.masked_fill(greedy, 1.0)[:, None]
-    while True:
-        row = logits.float()  # [batch, vocab]
+    while tokens.shape[1] < length:
+        row = model.extend(fresh, cache, tokens.shape[1] - fresh.shape[1]).float()  # [batch, vocab]
+        if hear:
+            hear(row)
         drawn = torch.multinomial(torch.softmax(row / scale, -1), 1, generator=generator)
-        chosen = torch.where(greedy[:, None], row.argmax(-1, keepdim=True), drawn)
-        tokens = torch.cat((tokens, chosen), dim=1)
-        if tokens.shape[1] >= length:
-            return tokens
-        logits, cache = model.extend(chosen, cache)
+        fresh = torch.where(greedy[:, None], row.argmax(-1, keepdim=True), drawn)
+        tokens = torch.cat((tokens, fresh), dim=1)
+    return tokens
 
 
 def predictor(model: LanguageModel) -> Predictor:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
@@ -16,13 +17,15 @@ from gemmule.compiler.importers import label_names, load_network
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.model_file import Made, save_model
 from gemmule.compiler.quantize.network import Options, quantize_network
+from gemmule.compiler.quantize.restore import restore_network
 from gemmule.io.reading import named
 from gemmule.sw.bundled import ALL, ENCODER, FILES, write_manifest
 from gemmule.sw.training.prepare import load_arrays
 from gemmule.sw.training.tokenizer import EOS_ID, EOS_TOKEN, draw_windows, load_tokenizer, save_tokenizer
 from gemmule.sw.training.yardstick import Tokens
 
-__all__ = ["INT4_GROUP", "NETWORKS", "UNSEEN", "calibration_windows", "load_networks", "options", "write_encoder",
+__all__ = ["INT4_GROUP", "NETWORKS", "UNSEEN", "Weights", "calibration_windows", "load_networks", "options",
+           "restored_weights", "write_encoder",
            "write_networks"]
 
 NETWORKS = ("target", "draft")
@@ -31,6 +34,12 @@ INT4_GROUP = 32
 CALIBRATION_WINDOWS = 32
 UNSEEN = "unseen.npz"
 """Windows and labels that the encoder has not seen, beside its checkpoint."""
+Weights = dict[str, NDArray[np.float32]]
+"""Of a checkpoint, by name."""
+PARTS = {
+    "norm1": "input_layernorm", "query": "self_attn.q_proj", "key": "self_attn.k_proj", "value": "self_attn.v_proj",
+    "out": "self_attn.o_proj", "norm2": "post_attention_layernorm", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+"""A layer's nodes, in a checkpoint."""
 
 
 def load_networks(train: Path) -> tuple[Tokenizer, dict[str, Network]]:
@@ -46,6 +55,24 @@ def load_networks(train: Path) -> tuple[Tokenizer, dict[str, Network]]:
             raise CompileError(f"{named(train / name)}: vocab_size must be that of the tokenizer, "
                                f"{tokenizer.get_vocab_size():,}, not {network.graph.vocab:,}: train them together")
     return tokenizer, networks
+
+
+def restored_weights(network: Network) -> Weights:
+    """The float weights that a trained decoder's integers stand for, as its checkpoint has them."""
+    restored, weights = restore_network(network), Weights()
+    for node in restored.graph.nodes:
+        for role in node.tensors:
+            match node.name.split("."):
+                case ["embedding"]:
+                    name = "model.embed_tokens"
+                case ["norm"]:
+                    name = "model.norm"
+                case [layer, part]:
+                    name = f"model.layers.{layer}.{PARTS[part]}"
+                case _:
+                    continue  # the head is the embedding
+            weights[f"{name}.weight"] = np.array(restored.tensor(node, role), dtype=np.float32)
+    return weights
 
 
 def calibration_windows(train: Path, positions: int, seed: int) -> Tokens:

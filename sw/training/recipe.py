@@ -88,32 +88,51 @@ CANDIDATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class DraftRecipe:
-    """Drafts of several shapes, distilled side by side: they share batches and the target's pass over them.
+    """Drafts of several shapes, distilled side by side on what the target said to the same texts.
+
+    The pool: texts that the target writes behind train prompts, half of them greedily, half drawn at temperature 1.
+    Beside it windows of library and packages, and texts behind calibration prompts by which drafts are judged.
 
     Attributes:
-        pool_rows, pool_prompt, pool_tokens: texts that the target writes behind train prompts, half of them greedily,
-            half drawn at temperature 1.
-        rows: windows a step, half of them of the pool.
-        stages: (context, steps); pool texts are used up to their length.
+        prompt: tokens of a prompt; a text of the pool is a window of the first stage's context.
+        kept: likeliest tokens of each of the target's distributions.
+        chunk: tokens of texts that are made and written at a time.
+        pool_chunks, text_chunks: of the pool; of windows, for each stage.
+        judged_rows: greedy texts that no draft learns from.
+        pool_rows, text_rows: texts of the pool and windows of the first stage that a step sees.
+        stages: (context, steps); a step sees as many tokens of windows in each.
         matrix_rate, vector_rate: peak learning rates of Muon and of AdamW.
-        hard: weight of the cross-entropy with the target's best token beside the KL divergence.
+        hard: weight of the cross-entropy with the target's best token beside that with its distribution.
     """
 
-    candidates: dict[str, ModelShape] = field(default_factory=lambda: dict(CANDIDATES))
-    pool_rows: int = 512
-    pool_prompt: int = 64
-    pool_tokens: int = 512
-    judged_rows: int = 64
-    rows: int = 16
-    stages: tuple[tuple[int, int], ...] = ((256, 1500), (1024, 150))
+    candidates: dict[str, ModelShape] = field(default_factory=lambda: {"64 x 2": CANDIDATES["64 x 2"]})
+    prompt: int = 64
+    kept: int = 32
+    chunk: int = 65536
+    pool_chunks: int = 8
+    text_chunks: tuple[int, ...] = (4, 2)
+    judged_rows: int = 128
+    pool_rows: int = 10
+    text_rows: int = 4
+    stages: tuple[tuple[int, int], ...] = ((256, 2600), (1024, 120))
     matrix_rate: float = 0.02
     vector_rate: float = 4e-3
     hard: float = 0.5
 
     @property
+    def context(self) -> int:
+        """Of the first stage."""
+        return self.stages[0][0]
+
+    @property
     def steps(self) -> int:
         """Of all stages."""
         return sum(steps for _, steps in self.stages)
+
+    @property
+    def tokens(self) -> int:
+        """That a draft reads in all of them."""
+        return self.steps * (self.pool_rows + self.text_rows) * self.context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +178,8 @@ class Recipe:
             self,
             target=replace(target, warm_up=some(target.warm_up), stages=tuple(
                 replace(stage, steps=some(stage.steps)) for stage in target.stages)),
-            draft=replace(draft, pool_rows=max(16, some(draft.pool_rows)), judged_rows=max(4, some(draft.judged_rows)),
+            draft=replace(draft, chunk=max(4 * draft.stages[-1][0], some(draft.chunk)),
+                          judged_rows=max(4, some(draft.judged_rows)),
                           stages=tuple((context, some(steps)) for context, steps in draft.stages)),
             encoder=replace(encoder, steps=some(encoder.steps)))
 

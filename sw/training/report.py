@@ -110,7 +110,7 @@ def recipe() -> str:
     if done is None:
         return wrapped(f"{text}\n\n{NOT_YET}")
     stages_done = done["stages"]
-    hours = {name: stages_done[name].get("seconds", 0) / 60 for name in stages_done}
+    hours = {name: stages_done[name].get("seconds", 0) / 60 for name in stages_done if name != "draft"}
     told = ", ".join(f"{name} {minutes:.0f} min" for name, minutes in hours.items() if minutes)
     return wrapped(f"{text}\n\nThe shipped run: seed {done['recipe']['seed']}, torch {done['place']['torch']}, "
                    f"{done['place']['threads']} threads of {done['place']['processor']}; {told}; resumed "
@@ -214,8 +214,11 @@ def drafts() -> str:
           f"{row['pass_cycles']:,}", f"{row['pass_share']:.1%}", f"{row['agreement']:.3f}",
           f"{row['acceptance'][0]:.3f}", row["drafts"], f"{row['tokens_per_step']:.2f}", f"{row['speedup']:.2f}x",
           f"{row['speedup_with_host']:.2f}x") for row in found["candidates"]])
-    return wrapped(f"{rows}\n\nOn {found['judged_texts']} greedy texts behind train prompts that no candidate has "
-                   f"seen; cycles on `base` behind {found['context']} positions.")
+    return wrapped(
+        f"{rows}\n\nOn {found['judged_texts']} greedy texts behind calibration prompts, which no draft has seen; "
+        f"cycles on `base` behind {found['context']} positions. {found['steps']:,} steps, {found['tokens'] / 1e6:.1f} "
+        f"million tokens, threads: {found['threads']}, {found['seconds'] / 60:.0f} min; resumed "
+        f"{found['resumed']} times.")
 
 
 def encoder() -> str:

@@ -11,8 +11,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.compiler.model_file import load_model
+from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.config import load_config
 from gemmule.sw import bundled, pair, text
 from gemmule.sw.session import Session
@@ -104,6 +106,20 @@ def test_the_pair_decodes(default: Path, monkeypatch: pytest.MonkeyPatch, words:
             assert session.generate("draft", ids, 20, 3).tokens == expected
     finally:
         text._tokenizer.cache_clear()
+
+
+def test_restored_weights_are_those_of_the_checkpoint(train: Path, default: Path, words: Tokenizer,
+                                                      tmp_path: Path) -> None:
+    """Up to what int8 lost: names, shapes, and what they compute."""
+    vocab = words.get_vocab_size()
+    shape = export.ModelShape(hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2, head_dim=16,
+                              vocab_size=vocab, max_positions=96, activation="relu2")
+    weights = networks.restored_weights(load_model(default / "target.safetensors").network)
+    export.save_checkpoint(tmp_path, shape, weights)
+    tokens = np.random.default_rng(SEED).integers(2, vocab, (4, 60))
+    wanted, found = (predictor(load_network(folder))(tokens) for folder in (train / "target", tmp_path))
+    assert np.abs(found - wanted).mean() < 0.05 * np.abs(wanted).mean()
+    assert (found.argmax(-1) == wanted.argmax(-1)).mean() > 0.9
 
 
 def test_another_tokenizer_is_refused(train: Path, tmp_path: Path) -> None:

@@ -106,6 +106,13 @@ def test_epochs_see_everything_once() -> None:
         batches.Epochs(np.arange(20), 30, (5,))
 
 
+def test_shuffled_rows_see_everything_once() -> None:
+    seen = np.concatenate([batches.shuffled(10, 4, step, (3,)) for step in range(10)]).reshape(4, 10)
+    assert (np.sort(seen) == np.arange(10)).all(), "every epoch, over the borders of steps too"
+    assert len({tuple(epoch) for epoch in seen}) == 4
+    assert np.array_equal(batches.shuffled(10, 4, 2, (3,)), seen.ravel()[8:12]), "a step needs no earlier one"
+
+
 def test_windows_of_copies_hold_both_functions() -> None:
     one = arrays()
     pairs = batches.Pairs(one, 40, (1,))

@@ -10,15 +10,20 @@ import pytest
 import torch
 
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import predictor
+from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training import (
+    answers,
     bert,
     building,
+    distillation,
     draft,
     encoder,
     export,
     folds,
     model,
+    networks,
     recipe,
     running,
     student,
@@ -50,8 +55,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> recipe.Recipe:
         monkeypatch.setattr(module, "load_arrays", lambda out: arrays())
     monkeypatch.setattr(target, "JUDGED", 2)
     plan = recipe.TargetRecipe(shape=replace(SHAPE, activation="relu2"), stages=STAGES, exits=(1, 2), warm_up=2)
-    drafts = recipe.DraftRecipe(candidates={"a": SHAPE, "b": replace(SHAPE, num_layers=1)}, pool_rows=8, pool_prompt=8,
-                                pool_tokens=24, judged_rows=4, rows=4, stages=((16, 2), (32, 2)))
+    drafts = recipe.DraftRecipe(candidates={"a": SHAPE, "b": replace(SHAPE, num_layers=1)}, prompt=8, kept=4, chunk=64,
+                                pool_chunks=2, text_chunks=(2, 1), judged_rows=4, pool_rows=3, text_rows=2,
+                                stages=((16, 2), (32, 2)))
     return recipe.Recipe(target=plan, draft=drafts)
 
 
@@ -71,10 +77,11 @@ def test_torch_and_numpy_agree(tmp_path: Path, activation: str) -> None:
     found = model.predictor(network)(tokens)
     assert np.abs(found - wanted).max() < 2e-3 * np.abs(wanted).max()
     with torch.no_grad():
-        logits, cache = network.extend(torch.from_numpy(tokens[:, :140]), None)
+        cache = network.cache(len(tokens), 150)
+        logits = network.extend(torch.from_numpy(tokens[:, :140]), cache, 0)
         for at in range(140, 150):
             assert np.abs(logits.numpy() - wanted[:, at - 1]).max() < 2e-3 * np.abs(wanted).max()
-            logits, cache = network.extend(torch.from_numpy(tokens[:, at:at + 1]), cache)
+            logits = network.extend(torch.from_numpy(tokens[:, at:at + 1]), cache, at)
 
 
 def test_left_out_layers_do_nothing() -> None:
@@ -145,18 +152,102 @@ def test_drafts_learn_the_target(tmp_path: Path, small: recipe.Recipe, monkeypat
     (tmp_path / "drafts.pt").unlink()
     draft.train_drafts(small, tmp_path, PLACE)
     assert (tmp_path / "draft" / "model.safetensors").read_bytes() == first
-    pool = np.load(tmp_path / "pool.npy")
-    assert pool.shape[1] == 24
-    assert len(np.unique(pool[:, 8:], axis=0)) > 4
+    pool = load_file(next(tmp_path.glob("answers-*")) / "pool_001.safetensors")
+    assert pool["tokens"].shape == (4, 17)
+    assert len(np.unique(pool["tokens"][:, 8:], axis=0)) > 2
+    with pytest.raises(ValueError, match="another recipe or seed"):
+        draft.train_drafts(replace(small, seed=9), tmp_path, PLACE)
 
 
-def test_draft_of_the_target_itself_costs_only_its_entropy() -> None:
+def test_draft_of_the_shipped_target(tmp_path: Path, small: recipe.Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its draft is replaced and told of; the target's file stays as it is."""
+    words = tokenizer.train_tokenizer(["def f(value):\n    return value + 1\n" * 9], vocab_size=280)
+    shape = replace(SHAPE, vocab_size=words.get_vocab_size(), activation="relu2")
+    out, pair, results = tmp_path / "train", tmp_path / "models" / DEFAULT, tmp_path / "docs" / "results"
+    torch.manual_seed(11)
+    weights = {name: weight.detach().numpy() for name, weight in model.LanguageModel(shape).named_parameters()}
+    for name in ("target", "draft"):
+        export.save_checkpoint(tmp_path / name, shape, weights)
+    floats = {name: load_network(tmp_path / name) for name in ("target", "draft")}
+    networks.write_networks(words, floats, pair, arrays().calibration[None, :64], 1)
+    before = {path.name: path.read_bytes() for path in pair.iterdir()}
+    export.write_json(results / "training.json", {
+        "recipe": {"seed": 1}, "stages": {"target": {}, "draft": {}},
+        "log": [{"stage": "target", "step": 1}, {"stage": "draft", "step": 99}]})
+    export.write_json(results / "models.json", {
+        "files": {"target": "kept"}, "seconds": {}, "exits": 1, "texts": {}, "draft, int8, held_out, 256": 1})
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps({"sha256": "0", "prompts": [{"text": "def f(value):\n"}]}))
+    monkeypatch.setattr(draft, "PROMPTS", prompts)
+    monkeypatch.setattr(draft, "prepare", lambda out, seed: {})
+    monkeypatch.setattr(draft, "calibration_windows", lambda out, positions, seed: arrays().calibration[None, :64])
+    monkeypatch.setattr(draft, "choice_table", lambda plan, shape, judged: [{"shape": "b", "speedup": 1.0}])
+    monkeypatch.setattr(draft, "print_table", lambda rows: None)
+    plan = replace(small, target=replace(small.target, shape=shape), draft=replace(
+        small.draft, candidates={"b": replace(shape, num_layers=1)}))
+    draft.replace_shipped(plan, out, tmp_path / "models", tmp_path / "docs", PLACE)
+    changed = {path.name for path in pair.iterdir() if path.read_bytes() != before[path.name]}
+    assert changed == {"draft.safetensors", "manifest.json"}
+    assert len(load_model(pair / "draft.safetensors").network.graph.attentions) == 1
+    done, found = (json.loads((results / name).read_text()) for name in ("training.json", "models.json"))
+    assert done["stages"]["draft"]["chosen"] == "b"
+    assert [line["step"] for line in done["log"]] == [1, 4]
+    assert found["files"].keys() == {"target", "draft", "draft in float"}
+    assert found["texts"]["prompts"] == found["exits"] == 1
+    assert "draft, int8, held_out, 256" not in found
+    (out / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not the shipped target's"):
+        draft.replace_shipped(plan, out, tmp_path / "models", tmp_path / "docs", PLACE)
+
+
+def test_answers_are_the_teachers() -> None:
+    """To texts that it writes and to texts that it reads, the same answers; where it is greedy it writes its best."""
     torch.manual_seed(8)
-    network, tokens = model.LanguageModel(SHAPE), torch.randint(2, 64, (2, 12))
-    with torch.no_grad():
-        wanted = torch.log_softmax(network(tokens).flatten(0, 1), -1)
-        loss = draft.distillation_loss(network, tokens, wanted, wanted.argmax(-1), 0.5)
-    assert loss.item() == pytest.approx(-0.5 * wanted.max(-1).values.mean().item(), rel=1e-4)
+    teacher, prompts = model.LanguageModel(SHAPE), np.random.default_rng(8).integers(2, 64, (4, 9))
+    told = answers.written(teacher, prompts, 20, np.array([0, 1, 0, 1], np.float32), 3, 5, PLACE)
+    text = told.tokens.astype(np.int64)
+    assert (text[:, :9] == prompts).all()
+    assert told.words.shape == told.logs.shape == (4, 11, 5)
+    for row in (0, 2):
+        assert (told.words[row, :, 0] == text[row, 9:]).all()
+    read = answers.answered(teacher, text, 5, PLACE)
+    assert read.words.shape == (4, 19, 5)
+    assert np.abs(read.logs[:, 8:].astype(float) - told.logs.astype(float)).max() < 0.02
+    logs = torch.log_softmax(teacher(torch.from_numpy(text[:, :-1])), -1).detach().numpy()
+    assert np.abs(np.take_along_axis(logs, read.words.astype(np.int64), -1) - read.logs).max() < 0.02
+    assert (np.diff(read.logs.astype(float), axis=-1) <= 0).all()
+
+
+def test_answers_that_are_kept_are_read(tmp_path: Path) -> None:
+    made = []
+
+    def make(chunk: int) -> answers.Answers:
+        made.append(chunk)
+        return answers.Answers(np.full((2, 4), chunk, np.uint16), np.full((2, 3, 1), chunk, np.uint16),
+                               np.full((2, 3, 1), chunk, np.float16))
+
+    answers.kept(tmp_path, "a", 2, make)
+    found = answers.kept(tmp_path, "a", 3, make)
+    assert made == [0, 1, 2]
+    assert found.tokens[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert found.rows(np.array([5, 0])).logs[:, 0, 0].tolist() == [2, 0]
+
+
+def test_loss_and_its_gradient_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several parts; against automatic differentiation in float32, up to bfloat16 products."""
+    monkeypatch.setattr(distillation, "PART", 64)
+    torch.manual_seed(8)
+    x, head = torch.randn(150, 16, requires_grad=True), torch.randn(40, 16, requires_grad=True)
+    logs, words = torch.log_softmax(2 * torch.randn(150, 40), -1).topk(6, -1)
+    found = distillation.answer_loss(x, head, words, logs, 0.5)
+    slopes = torch.autograd.grad(2 * found, (x, head))
+    rest = (1 - logs.exp().sum(-1, keepdim=True)) / 40
+    wanted = rest.expand(-1, 40).scatter_add(-1, words, logs.exp())
+    q = torch.log_softmax(x @ head.T, -1)
+    loss = -(wanted * q).sum(-1).mean() - 0.5 * q.gather(-1, words[:, :1]).mean()
+    assert found.item() == pytest.approx(loss.item(), rel=5e-3)
+    for slope, exact in zip(slopes, torch.autograd.grad(2 * loss, (x, head)), strict=True):
+        assert (slope - exact).norm() < 0.02 * exact.norm()
 
 
 def test_encoder_has_the_names_of_bert() -> None:
