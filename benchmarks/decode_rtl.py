@@ -38,6 +38,11 @@ def told(run: Generation) -> dict[str, Any]:
     return {"tokens": run.tokens, "steps": [list(step) for step in run.steps], **ledger}
 
 
+def _models(pair: Pair, method: str) -> list[str]:
+    """SHA-256 of those that the text comes of."""
+    return list(pair.digests[:1 + (method == "draft")])
+
+
 def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, category: str) -> dict[str, Any]:
     """One text on both back ends."""
     prompt = pair.encode(load_categories()[category][0].text)[:args.prompt_tokens]
@@ -51,9 +56,10 @@ def decode(pair: Pair, args: argparse.Namespace, method: str, launch: str, categ
             seconds[backend] = time.perf_counter() - begun
     model, rtl = runs["model"], runs["rtl"]
     return {
-        "method": method, "launch": launch, "category": category, "prompt_tokens": len(prompt),
-        "tokens": len(rtl["tokens"]), "launches": sum(rtl["launches"].values()),
-        "cycles": rtl["device_cycles"], "different": [name for name in model if model[name] != rtl[name]],
+        "models": _models(pair, method), "method": method, "launch": launch, "category": category,
+        "prompt_tokens": len(prompt), "tokens": len(rtl["tokens"]),
+        "launches": sum(rtl["launches"].values()), "cycles": rtl["device_cycles"],
+        "different": [name for name in model if model[name] != rtl[name]],
         "seconds_model": round(seconds["model"], 1), "seconds_rtl": round(seconds["rtl"], 1)}
 
 
@@ -67,15 +73,15 @@ def main() -> None:
     args = parser.parse_args()
     pair = bundled_pair(args.model)
     setting = {name: getattr(args, name) for name in ("config", "model", "prompt_tokens", "new_tokens")}
-    setting["models"] = list(pair.digests)
     record = json.loads(args.out.read_text()) if args.out.is_file() else {}
     if record.get("setting") != setting:
         record = {"command": "python -m benchmarks.decode_rtl", "setting": setting, "machine": machine(), "rows": []}
-    done = {(row["method"], row["launch"]) for row in record["rows"]}
+    known = {(row["method"], row["launch"], *row["models"]): row for row in record["rows"]}
+    record["rows"] = []
     for method, launch, category in RUNS:
-        if (method, launch) not in done:
-            record["rows"].append(decode(pair, args, method, launch, category))
-            write(args.out, record)
+        key = (method, launch, *_models(pair, method))
+        record["rows"].append(known.get(key) or decode(pair, args, method, launch, category))
+        write(args.out, record)
     show(f"{args.model} pair on {args.config}: model and RTL", [{
         "method": row["method"], "launch": row["launch"], "tokens": row["tokens"], "launches": row["launches"],
         "cycles": row["cycles"], "different": ", ".join(row["different"]) or "nothing", "model s": row["seconds_model"],

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.model_file import load_model
