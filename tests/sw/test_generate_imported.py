@@ -76,6 +76,8 @@ def test_online_attention_gives_the_interpreters_tokens(files: dict[str, Path]) 
     with Session(load_config("base"), pair=pair) as session:
         for method, length in (("ar", None), ("draft", 4), ("draft", 15), ("pld", 7)):
             assert session.generate(method, ids, 24, length).tokens == expected
+    with Session(load_config("base"), pair=imported_pair(files["target"], files["online"]), launch="draft") as session:
+        assert session.generate("draft", ids, 12, 3).tokens == _greedy(files["target"], ids, 12)
 
 
 @pytest.mark.parametrize("attention", ["exact", "standard", "online"])
