@@ -126,6 +126,15 @@ def test_block_by_block() -> None:
             linked.compare(11, position, 3, before)
 
 
+def test_online_attention() -> None:
+    """Of both, by blocks of 16 keys."""
+    draft, target = (random_network(sizes, 8 + i).with_softmax(None, 16)
+                     for i, sizes in enumerate((SMALL, LARGE)))
+    linked = Linked(EDGE, draft, target, 4)
+    for position, before in ((0, None), (15, 9), (36, 9)):
+        linked.compare(11, position, 3, before)
+
+
 @pytest.mark.rtl
 def test_on_rtl() -> None:
     """Every byte and every cycle of launches with and without a row that the draft's cache lacks."""
