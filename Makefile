@@ -67,6 +67,7 @@ mutate: setup  ## faults planted in the RTL of tiny, and how many are noticed, i
 perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times this machine)
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results
 	$(BIN)/python benchmarks/timing.py --out docs/results
+	$(BIN)/python benchmarks/tokens.py --out docs/results
 	$(BIN)/python benchmarks/short_rows.py --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results

@@ -57,6 +57,13 @@ def _leaves(p, k, u):  # type: ignore[no-untyped-def]
 
 
 @borrowing
+def _spend(k, spent, cycles):  # type: ignore[no-untyped-def]
+    """Each unit spends cycles as its status says."""
+    for u in range(UNITS):
+        spent[u, k.status[u]] += cycles
+
+
+@borrowing
 def _simulate(  # type: ignore[no-untyped-def]
     table, stream, good, skipped, indices, starts, p, program, dram, mover, k, f, resolved, issue, finish, spent,
     traffic, ready,
@@ -67,6 +74,7 @@ def _simulate(  # type: ignore[no-untyped-def]
     reset_issue(k, p)
     reset_front(p, f, len(table))
     t = sent = 0  # commands that have left resolve
+    counted = 0  # cycle up to which those of each unit are in `spent`
     due = 0  # first cycle in which a command may issue, or a unit's cycles have another cause
     wake = 0  # first cycle in which fetch or the take may do something of itself
     fault_seen = 0  # first cycle in which the command that faults is at the end of resolve
@@ -75,6 +83,8 @@ def _simulate(  # type: ignore[no-untyped-def]
     while True:
         looks = t >= due
         if looks:
+            _spend(k, spent, t - counted)
+            counted = t
             expire(k, mover, finish, t)
         if good < count and sent == good < f.taken and not fault_seen and ready[sent] <= t:
             fault_seen = t
@@ -128,10 +138,9 @@ def _simulate(  # type: ignore[no-untyped-def]
         due = min(due, mover.changed)
         if after >= FOREVER or after <= t:
             return -1, 0, -1  # no progress: an error of this file
-        for u in range(UNITS):
-            spent[u, k.status[u]] += after - t
         t = after
 
+    _spend(k, spent, t - counted)
     cycles = max(last, k.last, f.last, fault_seen) + p.done
     for u in range(UNITS):
         spent[u, EMPTY] += cycles - t
