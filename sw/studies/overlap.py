@@ -28,7 +28,7 @@ from gemmule.sw.study import Row, Study
 __all__ = ["STUDY", "Ahead", "Overlap", "overlap_rows"]
 
 LENGTHS = (1, 3, 7)
-PROMPTS, MOST_PROMPT, NEW_TOKENS = 6, 96, 64
+PROMPTS, MOST_PROMPT, NEW_TOKENS = 3, 96, 64
 """Held-out completions, their tokens at most, and what is generated behind each."""
 POSITION = 128
 """Cached rows of the passes that are timed."""
