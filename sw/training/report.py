@@ -145,12 +145,11 @@ def _lengths(found: dict[str, Any]) -> list[str]:
         for window in (CONTEXT, found["context"]):
             exact = found.get(f"target, float, {name}, {window}")
             integer = found.get(f"target, int8, {name}, {window}")
-            if exact:
-                rows.append((title, f"{window:,}", f"{exact['bits_per_byte']:.4f}", f"{exact['mean_of_files']:.4f}",
-                             *(("-", "-") if integer is None else (
-                                 f"{integer['bits_per_byte']:.4f}",
-                                 f"{integer['bits_per_byte'] / exact['bits_per_byte'] - 1:+.2%}"))))
-    return [table(("text", "window", "float", "float, mean of files", "int8", "int8 over float"), rows)]
+            if one := exact or integer:
+                told = [f"{each['bits_per_byte']:.4f}" if each else "-" for each in (exact, integer)]
+                over = f"{integer['bits_per_byte'] / exact['bits_per_byte'] - 1:+.2%}" if exact and integer else "-"
+                rows.append((title, f"{window:,}", told[0], f"{one['mean_of_files']:.4f}", told[1], over))
+    return [table(("text", "window", "float", "mean of files", "int8", "int8 over float"), rows)]
 
 
 def _int4(found: dict[str, Any]) -> list[str]:
