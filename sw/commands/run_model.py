@@ -116,6 +116,9 @@ def model(
         check_figure(figure)
     words = read_text(text, f"--text {text}") if text else None
     bundled = str(file) == ENCODER and not file.exists()
+    if not bundled and not file.exists():
+        raise InputError(f"{file} must be a file that `gemmule import` wrote, or {ENCODER}, the bundled one; "
+                         "there is no such file")
     loaded = load_model(bundled_file(MODELS_FOLDER / DEFAULT, ENCODER) if bundled else file)
     network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
     name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"
