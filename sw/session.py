@@ -190,6 +190,10 @@ class Session:
                 f"{chosen.option} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
         return count
 
+    def extra_parameters(self, method: str) -> int:
+        """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
+        return self.draft.program.graph.parameters if method == "draft" and self.draft else 0
+
     def __enter__(self) -> Session:
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Literal, Self
 
 import numpy as np
@@ -30,6 +31,8 @@ from gemmule.compiler.ir.signature import Tensor, signature
 __all__ = ["Graph", "Network", "listing"]
 
 MOST_NODES = 1 << 16
+LEARNT = ("bias", "codes", "gamma", "beta")
+"""Roles of tensors, beside a linear's weight, whose numbers a checkpoint has."""
 
 
 class Graph(BaseModel):
@@ -100,6 +103,21 @@ class Graph(BaseModel):
     def whole_positions(self) -> int:
         """Positions within which every row sees all before it: a window ends them (Mistral)."""
         return min([self.positions, *(node.window for node in self.attentions if node.window)])
+
+    @property
+    def parameters(self) -> int:
+        """Weights, biases and numbers of norms and tables that a checkpoint has of it.
+
+        A head with the embedding's tensor counts once.
+        """
+        found: dict[str, int] = {}
+        for node in self.nodes:
+            for role, name in node.tensors.items():
+                if isinstance(node, Linear) and role == "weight":
+                    found[name] = node.depth * node.columns  # int4 codes stand by twos
+                elif role in LEARNT or role == "table" and isinstance(node, Embedding | Position):
+                    found[name] = prod(self.tensors[name].shape)
+        return sum(found.values())
 
     def readers(self, name: str) -> tuple[Node, ...]:
         """Nodes that read a value."""

@@ -210,7 +210,7 @@ def bench(
         if trace:
             say(f"tracing {every[0][0].name}")
             timeline = trace_cases(session, every[0][1], max_new_tokens, cases, pair.ends, rules.__getitem__)
-        drafting = _parameters(session.draft.program.graph) if session.draft else 0
+        drafting = session.extra_parameters("draft")
         stays = resident(session if batch == 1 else shared(rows_for(cases[-1], batch)))
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(results, drafting, device.host)
@@ -298,8 +298,3 @@ def _prompts(names: Sequence[str], most: int | None, file: Path | None, pair: Pa
             ids = ids[:pair.positions - max_new_tokens]
         found.append((prompt, ids))
     return found[:most] if file is not None else found
-
-
-def _parameters(graph: Any) -> int:
-    """Weights of a network, a tied head counted once."""
-    return sum(int(tensor.shape[0] * tensor.shape[1]) for tensor in graph.tensors.values() if len(tensor.shape) == 2)

@@ -242,11 +242,13 @@ def generate(
         with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows) as plain:
             reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
     label = method if kv_cache == "full" else f"{method}, no KV cache"
+    extra = session.extra_parameters(method)
     print_generation(out.console, texts, run, reference, label, f"{title}, {len(run.tokens)} new tokens", pair,
-                     same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch)
+                     same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch,
+                     extra_parameters=extra)
     out.print(resident_line(stays))
     parts = _parts(texts, ids, run.turns or (run,), pair)
-    record = generation_json(run, reference, pair, same_text=rule.same_text) | {
+    record = generation_json(run, reference, pair, same_text=rule.same_text, extra_parameters=extra) | {
         "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)),
         "method": method, "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,

@@ -122,6 +122,8 @@ class Generate(Record):
     accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
     target_passes: int
     draft_passes: int
+    target_passes_saved: float | None = Field(description="share of those a token; None without a baseline")
+    extra_parameters: int = Field(description="weights of the draft model that the method needs")
     launches: dict[str, int] = Field(description="by model; one that drafts and verifies is the target's")
     steps: int
     cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")

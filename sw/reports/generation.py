@@ -27,6 +27,8 @@ def _numbers(record: dict[str, Any]) -> str:
             ("tokens per step", f"{record['tokens_per_step']:.2f}"),
             ("acceptance", f"{record['acceptance']:.1%}" if record["drafted_tokens"] else "-"),
             ("target / draft passes", f"{record['target_passes']:,} / {record['draft_passes']:,}"),
+            ("fewer passes of the target", of(record["target_passes_saved"], ".0%")),
+            ("more weights", f"{record['extra_parameters']:,}"),
             ("distinct 4-grams", f"{record['distinct_4grams']:.0%}"),
             ("DRAM bytes", f"{record['dram_bytes']:,}"),
             ("DRAM bus busy, of device cycles", f"{record['dram_bound']:.1%}"),

@@ -27,9 +27,9 @@ MOST_POSITIONS = 7
 UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
-def generation_json(run: Generation, reference: Generation | None, pair: Pair, *,
-                    same_text: bool = True) -> dict[str, Any]:
-    """The numbers of a run.
+def generation_json(run: Generation, reference: Generation | None, pair: Pair, *, same_text: bool = True,
+                    extra_parameters: int = 0) -> dict[str, Any]:
+    """The numbers of a run; ``extra_parameters``: weights beside the target's.
 
     ``speedup_over_ar``: cycles a token of autoregressive decoding over this run's, host and prefill counted on both
     sides (None without a reference). ``same_text``: the rule says that both have the same tokens.
@@ -60,6 +60,8 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "accept_histogram": _histogram(run),
         "target_passes": ledger.passes.get("target", 0),
         "draft_passes": ledger.passes.get("draft", 0),
+        "target_passes_saved": _saved(run, reference) if reference else None,
+        "extra_parameters": extra_parameters,
         "launches": ledger.launches,
         "steps": len(run.steps),
         "cycles_by_position": [list(point) for point in run.curve],
@@ -99,6 +101,12 @@ def _speedup(run: Generation, reference: Generation) -> float:
     return reference.ledger.cycles * max(1, len(run.tokens)) / (run.ledger.cycles * max(1, len(reference.tokens)))
 
 
+def _saved(run: Generation, reference: Generation) -> float:
+    """Share of the target's passes a token that a run does without."""
+    own, others = (one.ledger.passes.get("target", 0) / max(1, len(one.tokens)) for one in (run, reference))
+    return 1 - own / others
+
+
 def _histogram(run: Generation) -> dict[str, int]:
     counts: dict[str, int] = {}
     for _, accepted in run.steps:
@@ -114,7 +122,7 @@ def distinct(tokens: list[int], n: int) -> float:
 
 def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,
                      method: str, title: str, pair: Pair, *, same_text: bool = True, shown: bool = False,
-                     by_positions: bool = False, batch: int = 1) -> None:
+                     by_positions: bool = False, batch: int = 1, extra_parameters: int = 0) -> None:
     """Print the text and the table.
 
     ``prompts``: of each turn, or each text of a batch. ``shown``: the text is there already. ``by_positions``: also
@@ -142,11 +150,13 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")
     if reference is not None and reference is not run:
+        needs = f" and {extra_parameters:,} more weights" if extra_parameters else ""
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
         text = f"text {same}" if same_text else "text drawn by the law of"
         console.print(
             f"speed-up over autoregressive decoding on the same device, host counted: "
-            f"[bold]{record['speedup_over_ar']:.2f}x[/bold]; {text} autoregressive decoding")
+            f"[bold]{record['speedup_over_ar']:.2f}x[/bold], with {_saved(run, reference):.0%} fewer passes of the "
+            f"target{needs}; {text} autoregressive decoding")
 
 
 def _ended(run: Generation) -> str:

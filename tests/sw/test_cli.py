@@ -175,7 +175,12 @@ def test_generate(monkeypatch, capsys, tmp_path: Path) -> None:
     assert len(record["tokens"]) == 12
     assert record["same_tokens_as_ar"] is True
     assert record["target_passes"] >= len(record["tokens"]) / 4
-    assert "identical to autoregressive decoding" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "identical to autoregressive decoding" in shown
+    prefill = 1  # pass, in front of those of autoregressive decoding
+    assert record["target_passes_saved"] == pytest.approx(1 - record["target_passes"] / (prefill + 12))
+    assert record["extra_parameters"] == 131_392
+    assert f"{record['target_passes_saved']:.0%} fewer passes of the target and 131,392 more weights" in shown
 
 
 def test_json_that_cannot_be_written(monkeypatch, capsys, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.ir import (
     Activation,
     Add,
@@ -30,6 +31,7 @@ from gemmule.compiler.ir import (
     listing,
     signature,
 )
+from gemmule.compiler.quantize.by_shape import by_shape
 
 from ..families import make, write
 
@@ -187,6 +189,16 @@ def small_listing(folder: Path) -> str:
 
 def test_golden_listing(tmp_path: Path) -> None:
     assert small_listing(tmp_path) == GOLDEN.read_text(), "run: python -m tests.compiler.ir.test_graph"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "tinyllama-1.1b"])
+def test_parameters_are_those_of_the_checkpoint(name: str) -> None:
+    """Of float and integers, whatever their bits; no table of angles or of an activation counts."""
+    known = architecture(name)
+    assert known.graph().parameters == known.parameters
+    small = known.resized("layers", 1).graph()
+    assert {by_shape(small, bits=bits, head_bits=8, group=32).graph.parameters for bits in (4, 8)} == {
+        small.parameters}
 
 
 if __name__ == "__main__":
