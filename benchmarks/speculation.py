@@ -145,8 +145,8 @@ def main() -> None:
             } for row in record["rows"]])
 
     keep(calibration(args))
-    keep(bandwidth(args, chosen(parts)))
     keep(held_out(args, chosen(parts)))
+    keep(bandwidth(args, chosen(parts)))
     keep(others(args, chosen(parts)))
 
 
