@@ -304,7 +304,7 @@ def speculation() -> str:
     ran = wrapped(f"Taken of each list in its own order: {taken['calibration']} calibration prompts, "
                   f"{taken['prompts']} held-out ones, {taken['drawn']} where tokens are drawn. Draft lengths by "
                   f"calibration: {chosen}.")
-    return "\n\n".join((ran, table(heads, rows), host, slow))
+    return "\n\n".join((ran, table(heads, rows), host, *([slow] if memory else [])))
 
 
 PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
