@@ -35,7 +35,8 @@ commands, options and choices in your shell: `gemmule --install-completion`.
   reader of standard output went away.
 - **Long work** says so: a product that takes more than 20 seconds is announced with an estimate
   before it begins. How many tokens a second `generate` makes on your machine, and how soon it shows
-  the first one: `python benchmarks/tokens.py`.
+  the first one: `python benchmarks/tokens.py`
+  ([result](results/tokens_base.json)).
 - **Sizes** of configurations, programs and models: [limits.md](limits.md). Fields of a
   configuration file: [configuration.md](configuration.md). Counters: [registers.md](registers.md).
 """
