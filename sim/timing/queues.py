@@ -13,10 +13,12 @@ from gemmule.resolve import OUT
 from gemmule.sim.compiled import borrowing
 from gemmule.sim.timing.program import LOAD, MATRIX, UNITS
 
-__all__ = ["CLAIMS", "PLACES", "QUEUES", "SLOT", "enqueue"]
+__all__ = ["CLAIMS", "MOST_FLYING", "MOST_QUEUED", "QUEUES", "SLOT", "enqueue"]
 
-PLACES = 32
-"""Commands of a unit dispatched and not yet finished, at most: a full queue, and as many in flight as there may be."""
+MOST_QUEUED, MOST_FLYING = 16, 16
+"""Commands of a unit that wait in its queue, and that are in flight; no device has more (checked where it is built)."""
+PLACES = MOST_QUEUED + MOST_FLYING
+"""A power of two."""
 SLOT = PLACES - 1
 """Mask: the number of a unit's command in its order of dispatch, to its place here."""
 CLAIMS = 3

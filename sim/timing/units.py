@@ -23,6 +23,7 @@ from gemmule.isa import (
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from gemmule.operands import parameter_rows
 from gemmule.sim.compiled import borrowing, compiled
+from gemmule.sim.timing.queues import MOST_FLYING, MOST_QUEUED
 from gemmule.timing import Timing
 
 __all__ = ["PARAMETERS", "matrix_times", "parameters", "select_finish", "vector_finish"]
@@ -42,12 +43,13 @@ def parameters(config: Config, timing: Timing) -> np.ndarray:
     """The parameters of one device, an array of one :data:`PARAMETERS`.
 
     Raises:
-        ValueError: more commands of a unit in flight than the engine has places for, or a row of
-            an INDEXED move that starts no later than the row before ends.
+        ValueError: more commands of a unit than the engine has places for, or a row of an INDEXED move that starts no
+            later than the row before ends.
     """
-    for name in ("matrix_commands", "store_commands"):
-        if getattr(timing, name) > 16:
-            raise ValueError(f"timing: {name} must be at most 16, not {getattr(timing, name)}")
+    for part, name, most in ((timing, "matrix_commands", MOST_FLYING), (timing, "store_commands", MOST_FLYING),
+                             (config, "load_commands", MOST_FLYING), (config, "unit_queue", MOST_QUEUED)):
+        if (count := getattr(part, name)) > most:
+            raise ValueError(f"timing: {name} must be at most {most}, not {count}")
     if timing.index_cycles < 1:
         raise ValueError(f"timing: index_cycles must be at least 1 (one burst a cycle), not {timing.index_cycles}")
     dram = config.dram

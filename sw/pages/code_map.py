@@ -65,9 +65,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     "Compiler": (
         Folder("compiler", ("tensors", "compile", "general", "kept", "notes", "model_program", "general_program",
                             "commit", "moves", "model_file", "ideal", "encoder", "encoder_program", "layout", "place",
-                            "product", "sources", "attention_program", "online_attention", "footprints", "hoist",
-                            "schedule", "turns", "greedy", "link", "step_program", "program", "listing", "exposed",
-                            "errors")),
+                            "product", "sources", "footprints", "schedule", "turns", "greedy", "link",
+                            "step_program", "program", "listing", "errors")),
         Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "gpt2", "opt",
                                       "llama")),
         Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "functions", "float_interpreter",

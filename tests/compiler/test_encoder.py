@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from gemmule.compiler.ir import Activation, Cache, Form, IntegerInterpreter, Row
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import Config, load_config
-from gemmule.isa import COp, Unit
+from gemmule.isa import COp, Unit, VOp, encode_program
 from gemmule.operations import CONTROL
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
@@ -152,6 +154,20 @@ def test_other_ways_of_attention_on_rtl(config: Config, standard: bool, block: i
         bench = EncoderBench(program, network, rtl)
         for length in (1, 8, 13, 21):
             bench.run(random_rows(network, length))
+
+
+def test_leaving_out_a_rescale_shows() -> None:
+    """A mutant: without the shifts that follow a rise of the maximum the numbers are others."""
+    network = random_encoder(EncoderSizes(layers=1), 2).with_softmax(None, 4)
+    program = compile_encoder(network, TINY, sequence=21)
+    rows = random_rows(network, 21)
+    EncoderBench(program, network).run(rows)
+    bare = tuple(replace(command, fields=dict(command.fields) | {"m_cap": 0})
+                 if command.unit is Unit.VECTOR and command.op == VOp.RESCALE else command
+                 for command in program.commands)
+    assert bare != program.commands
+    with pytest.raises(AssertionError):
+        EncoderBench(replace(program, commands=bare, image=encode_program(bare)), network).run(rows)
 
 
 def test_equal_layers_are_one_body() -> None:

@@ -10,7 +10,6 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.footprints import footprints
-from gemmule.compiler.hoist import hoist_loads
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import load_config
 from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp, decode_table
@@ -115,20 +114,3 @@ def test_footprints_agree_with_the_verifier() -> None:
                 if access.memory <= Memory.ACC:
                     touched = set(np.concatenate([np.arange(a, b) for a, b in access.spans]).tolist())
                     assert touched <= static[access.memory, access.write], command
-
-
-def test_loads_move_up_to_where_their_rows_are_free() -> None:
-    def load(row: int) -> Command:
-        return Command.make(Unit.LOAD, base=0, bytes=256, row=row, block_stride=1, rows=1)
-
-    def product(a: int, b: int) -> Command:
-        return Command.make(Unit.MATRIX, a_row=a, b_row=b, c_row=0, m=16, n=16, k=16)
-
-    # The third load fills what the first product reads, the fourth what nothing has touched.
-    order = [load(0), load(2048), product(0, 2048), product(0, 2048), load(0), load(4096), product(0, 4096)]
-    moved = hoist_loads(order, BASE)
-    assert [c.fields.get("row", -1) for c in moved] == [0, 2048, -1, -1, 0, 4096, -1]
-    order[3] = product(16, 2048)
-    moved = hoist_loads(order, BASE)
-    assert [c.fields.get("row", -1) for c in moved] == [0, 2048, -1, 0, 4096, -1, -1]
-    assert moved == place_waits(moved, BASE, {})

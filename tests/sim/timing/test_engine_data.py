@@ -25,6 +25,7 @@ from gemmule.isa import (
 )
 from gemmule.sim.errors import SimulationError
 from gemmule.sim.simulator import Simulator
+from gemmule.sim.timing.units import parameters
 
 from .hand import TIMING, TINY, load, matrix, model_of, timed
 
@@ -192,6 +193,9 @@ def test_what_timing_is_told_must_fit_the_program() -> None:
     for name in ("matrix_commands", "store_commands"):
         with pytest.raises(ValueError, match=f"{name} must be at most 16, not 17"):
             Simulator(TINY, replace(TIMING, **{name: 17}))
+    for name, most in (("load_commands", 16), ("unit_queue", 16)):  # configurations have no more
+        with pytest.raises(ValueError, match=f"{name} must be at most {most}, not 17"):
+            parameters(TINY.model_copy(update={name: 17}), TIMING)
 
 
 @pytest.mark.parametrize(("flags", "skipped"), [((), True), ((CompareFlag.INVERT,), False)])
