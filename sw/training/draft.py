@@ -34,13 +34,15 @@ from gemmule.sw.training.batches import shuffled
 from gemmule.sw.training.choice import CONTEXT, MOST_DRAFTS, choice_table, print_table
 from gemmule.sw.training.distillation import answer_loss
 from gemmule.sw.training.export import check_weights, load_checkpoint, save_checkpoint, write_json
+from gemmule.sw.training.followers import followers
+from gemmule.sw.training.guidance import guidance_loss
 from gemmule.sw.training.lessons import lessons_of, mark_of
 from gemmule.sw.training.measure import PROMPTS, measure_draft
 from gemmule.sw.training.model import LanguageModel, predictor
 from gemmule.sw.training.networks import Weights, calibration_windows, restored_weights, write_networks
 from gemmule.sw.training.optimizers import Optimizers
 from gemmule.sw.training.prepare import load_arrays, prepare
-from gemmule.sw.training.recipe import Recipe, factor, fingerprint
+from gemmule.sw.training.recipe import DraftRecipe, Recipe, factor, fingerprint
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
 from gemmule.sw.training.tokenizer import load_tokenizer
 from gemmule.sw.training.yardstick import acceptance_by_place, matches
@@ -52,19 +54,23 @@ SAVE_SECONDS, PRINT_STEPS, JUDGE_STEPS = 120.0, 50, 500
 WARM_UP, DECAY = 50, 0.5
 
 
-def loss_of(draft: LanguageModel, parts: list[Answers], hard: float, place: Place) -> Tensor:
-    """Mean over the answers of all parts, nats a token."""
+def losses_of(draft: LanguageModel, parts: list[Answers], plan: DraftRecipe, place: Place) -> tuple[Tensor, Tensor]:
+    """Of the answers of all parts, nats a token, and of where heads look, nats a head, both in the mean."""
     total, count = torch.zeros((), device=place.device), 0
+    looks = torch.zeros((), device=place.device)
     for part in parts:
         tokens = torch.from_numpy(part.tokens[:, :-1].astype(np.int64)).to(place.device)
         words = torch.from_numpy(part.words.astype(np.int64)).to(place.device).flatten(0, 1)  # [answers, kept]
         logs = torch.from_numpy(part.logs).to(place.device).flatten(0, 1)
         with autocast(place):
-            x = draft.hidden(tokens)[-1][:, -part.words.shape[1]:]
-        x = draft.model.norm(x).flatten(0, 1)  # [answers, hidden]
-        total = total + len(x) * answer_loss(x, draft.model.embed_tokens.weight, words, logs, hard)
+            states = draft.hidden(tokens)
+            if plan.guidance and draft.shape.num_layers > 1:
+                places = torch.from_numpy(followers(part.tokens, plan.least_match)).to(place.device)
+                looks = looks + guidance_loss(draft, states, places) / len(parts)
+        x = draft.model.norm(states[-1][:, -part.words.shape[1]:]).flatten(0, 1)  # [answers, hidden]
+        total = total + len(x) * answer_loss(x, draft.model.embed_tokens.weight, words, logs, plan.hard)
         count += len(x)
-    return total / count
+    return total / count, looks
 
 
 def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | None = None) -> dict[str, Any]:
@@ -112,10 +118,10 @@ def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | Non
                      lessons.pool.rows(shuffled(len(lessons.pool), plan.pool_rows, step, (recipe.seed, 6)))]
             values: dict[str, Any] = {}
             for name, draft in drafts.items():
-                loss = loss_of(draft, parts, plan.hard, place)
-                loss.backward()
+                loss, looks = losses_of(draft, parts, plan, place)
+                (loss + plan.guidance * looks).backward()
                 optimizers[name].step(factor(step, plan.steps, WARM_UP, DECAY))
-                values[name] = loss.item()
+                values |= {name: loss.item(), f"{name}, looks": looks.item()}
             step += 1
             if step % JUDGE_STEPS == 0 or step == plan.steps:
                 values |= {f"{name}, first accepted": acceptance_by_place(rows, MOST_DRAFTS)[0]

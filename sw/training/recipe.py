@@ -74,9 +74,14 @@ class TargetRecipe:
         return sum(stage.tokens for stage in self.stages)
 
 
+DRAFT_THETA = 1e6
+"""Rotates most of a head's columns so slowly that what they hold compares over the whole context: a match looks for
+equal tokens at any distance."""
+
+
 def _draft(hidden: int, layers: int, inner: int, heads: int = 2) -> ModelShape:
     return ModelShape(hidden_size=hidden, intermediate_size=inner, num_layers=layers, num_heads=heads,
-                      max_positions=TARGET.max_positions, activation=TARGET.activation)
+                      max_positions=TARGET.max_positions, activation=TARGET.activation, rope_theta=DRAFT_THETA)
 
 
 CANDIDATES = {
@@ -103,21 +108,25 @@ class DraftRecipe:
         stages: (context, steps); a step sees as many tokens of windows in each.
         matrix_rate, vector_rate: peak learning rates of Muon and of AdamW.
         hard: weight of the cross-entropy with the target's best token beside that with its distribution.
+        guidance: weight of the loss that tells heads where to look.
+        least_match: tokens that must match for a head to be told to look behind them.
     """
 
     candidates: dict[str, ModelShape] = field(default_factory=lambda: {"64 x 2": CANDIDATES["64 x 2"]})
     prompt: int = 64
     kept: int = 32
     chunk: int = 65536
-    pool_chunks: int = 8
-    text_chunks: tuple[int, ...] = (4, 2)
+    pool_chunks: int = 16
+    text_chunks: tuple[int, ...] = (4, 4)
     judged_rows: int = 128
     pool_rows: int = 10
     text_rows: int = 4
-    stages: tuple[tuple[int, int], ...] = ((256, 2600), (1024, 120))
+    stages: tuple[tuple[int, int], ...] = ((256, 4500), (1024, 500))
     matrix_rate: float = 0.02
     vector_rate: float = 4e-3
     hard: float = 0.5
+    guidance: float = 1.0
+    least_match: int = 2
 
     @property
     def context(self) -> int:

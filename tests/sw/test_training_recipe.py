@@ -12,7 +12,7 @@ from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Row
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.sw.bundled import FILES
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, resolve_pair
-from gemmule.sw.training import batches, export, folds, measure, recipe, report, teacher, tokenizer, yardstick
+from gemmule.sw.training import batches, export, folds, followers, measure, recipe, report, teacher, tokenizer, yardstick
 from gemmule.sw.training.prepare import Arrays
 
 MOST_SHIPPED = 10_000_000
@@ -111,6 +111,31 @@ def test_shuffled_rows_see_everything_once() -> None:
     assert (np.sort(seen) == np.arange(10)).all(), "every epoch, over the borders of steps too"
     assert len({tuple(epoch) for epoch in seen}) == 4
     assert np.array_equal(batches.shuffled(10, 4, 2, (3,)), seen.ravel()[8:12]), "a step needs no earlier one"
+
+
+def wanted_follower(text: list[int], last: int, least: int) -> int:
+    """By the definition."""
+    def match(place: int) -> int:
+        count = 0
+        while count < followers.MOST and count <= place and text[place - count] == text[last - count]:
+            count += 1
+        return count
+
+    best = max(range(last), key=lambda place: (match(place), place), default=-1)
+    return best + 1 if best >= 0 and match(best) >= least and text[best + 1] == text[last + 1] else -1
+
+
+@pytest.mark.parametrize("least", [1, 2, 5])
+def test_followers_are_those_of_the_definition(least: int) -> None:
+    random = np.random.default_rng(4)
+    texts = np.stack([
+        random.integers(0, 2, 60), random.integers(0, 9, 60), np.tile(random.integers(0, 99, 20), 3),
+        np.full(60, 7), np.arange(60)]).astype(np.uint16)
+    found = followers.followers(texts, least)
+    wanted = [[wanted_follower(row, last, least) for last in range(59)] for row in texts.tolist()]
+    assert found.tolist() == wanted
+    assert found[2, 19 + least:].tolist() == list(range(least, 40)), "a repeated text follows itself"
+    assert (found[4] == -1).all(), "nothing stands twice"
 
 
 def test_windows_of_copies_hold_both_functions() -> None:

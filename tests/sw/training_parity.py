@@ -23,8 +23,11 @@ from gemmule.sw.training import (
     encoder,
     export,
     folds,
+    followers,
+    guidance,
     model,
     networks,
+    optimizers,
     recipe,
     running,
     student,
@@ -249,6 +252,42 @@ def test_loss_and_its_gradient_are_those_of_the_definition(monkeypatch: pytest.M
     assert found.item() == pytest.approx(loss.item(), rel=5e-3)
     for slope, exact in zip(slopes, torch.autograd.grad(2 * loss, (x, head)), strict=True):
         assert (slope - exact).norm() < 0.02 * exact.norm()
+
+
+def test_guidance_is_how_far_heads_look_elsewhere() -> None:
+    """By the definition, with the attention that the network itself computes."""
+    torch.manual_seed(12)
+    network = model.LanguageModel(replace(SHAPE, num_layers=2))
+    tokens = torch.from_numpy(np.tile(np.random.default_rng(13).integers(2, 64, 9), (2, 3)))
+    places = torch.full((2, 27), -1)
+    places[:, 12:] = torch.arange(12, 27) - 8
+    states = network.hidden(tokens)
+    cos, sin = network._angles(0, 27)
+    wanted = []
+    for layer, x in zip(network.model.layers, states, strict=False):
+        q, k, _ = layer.self_attn.heads(layer.input_layernorm(x), cos, sin)
+        scores = q @ k.transpose(-1, -2) / 4
+        wanted.append(-torch.log_softmax(scores.masked_fill(torch.ones(27, 27).triu(1) > 0, -1e30), -1))
+    before = [wanted[0][:, head, head + 1:, :].diagonal(0, -2, -1).mean() for head in range(2)]
+    behind = torch.stack([wanted[1][:, :, i, i - 8] for i in range(12, 27)]).mean()
+    found = guidance.guidance_loss(network, states, places)
+    assert torch.allclose(found, (torch.stack(before).mean() + behind) / 2, rtol=1e-4)
+
+
+def test_guided_heads_look_where_they_are_told() -> None:
+    """Texts of random tokens said twice, on which nothing else can be learnt."""
+    torch.manual_seed(14)
+    network = model.LanguageModel(replace(SHAPE, num_layers=2, rope_theta=1e6))
+    learning, random, losses = optimizers.Optimizers(network, 0.02, 4e-3), np.random.default_rng(15), []
+    for _ in range(150):
+        tokens = np.tile(random.integers(2, 64, (8, 20)), (1, 2))
+        places = torch.from_numpy(followers.followers(tokens.astype(np.uint16), 2))
+        states = network.hidden(torch.from_numpy(tokens[:, :-1]))
+        loss = guidance.guidance_loss(network, states, places)
+        loss.backward()
+        learning.step(1.0)
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.3 * losses[0]
 
 
 def test_encoder_has_the_names_of_bert() -> None:
