@@ -12,7 +12,18 @@ from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Row
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.sw.bundled import FILES
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, resolve_pair
-from gemmule.sw.training import batches, export, folds, followers, measure, recipe, report, teacher, tokenizer, yardstick
+from gemmule.sw.training import (
+    batches,
+    export,
+    folds,
+    followers,
+    measure,
+    recipe,
+    report,
+    teacher,
+    tokenizer,
+    yardstick,
+)
 from gemmule.sw.training.prepare import Arrays
 
 MOST_SHIPPED = 10_000_000
