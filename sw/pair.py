@@ -211,7 +211,8 @@ class _Imported:
             prefill = prefill_kept(placed.network, self.file.sha256, program, effort=effort, rows=rows,
                                    base_address=program.base_address + behind)
         except CompileError as error:
-            raise InputError(f"--prefill-rows {rows}: {error}") from None
+            raise InputError(f"--prefill-rows {rows}: {error}" if rows else f"a program for prompts: {error}: use "
+                             "--prefill-rows 0") from None
         if prefill is None:
             return placed
         dram = np.zeros(behind + prefill.size, dtype=np.uint8)

@@ -20,12 +20,12 @@ __all__ = ["best_prefill", "prefill_rows"]
 def prefill_rows(program: ModelProgram) -> list[int]:
     """Rows of the prefills that are compared: twice the program's, and so on; its own where it has as many as can be.
 
-    None beside a program of a batch, of a pool, or of a network by shape.
+    None beside a program of a batch or of a pool, and where no prompt is longer than a pass.
     """
-    if program.batch > 1 or program.pool:
+    config, longest = program.config, program.max_positions - 1
+    if program.batch > 1 or program.pool or longest <= program.max_rows:
         return []
-    config, most = program.config, program.max_positions
-    most = min(most, min(config.stat_rows, 8 * config.dim) // attention_rows(program.graph.attentions[0], 1))
+    most = min(longest, min(config.stat_rows, 8 * config.dim) // attention_rows(program.graph.attentions[0], 1))
     return [program.max_rows << i for i in range(1, most.bit_length()) if program.max_rows << i <= most] or [
         program.max_rows]
 
@@ -39,27 +39,29 @@ def best_prefill(network: Network, program: ModelProgram, *, effort: int, base_a
     Raises:
         CompileError: ``rows`` are given, and do not fit.
     """
-    if network.alike and rows is None:
-        return None
-    make = partial(compile_prefill, network, program, base_address=base_address)
+    rows = rows or _cheapest(network, program, base_address)
     if rows is None:
-        costs: dict[int, int] = {}
-        for count in prefill_rows(program):
-            try:
-                costs[count] = prompt_cost(make(rows=count, checked=False))
-            except CompileError:  # more rows fit even less
-                break
-        if not costs or min(costs.values()) >= prompt_cost(program):
-            return None
-        rows = min(costs, key=costs.__getitem__)
-    among: list[Choice] | None = None
-    if effort > 1:
-        every = choices(program.graph, program.config, rows=rows, batch=1, context=program.max_positions, tokens=True,
-                        joined=program.layout.joined)
-        chosen = rows
+        return None
+    make = partial(compile_prefill, network, program, rows=rows, base_address=base_address)
 
-        def tried(choice: Choice, notes: Notes) -> ModelProgram:
-            return make(rows=chosen, among=[choice], checked=False, notes=notes)
+    def tried(choice: Choice, notes: Notes) -> ModelProgram:
+        return make(among=[choice], checked=False, notes=notes)
 
-        among = best_choice(every, tried, prompt_cost, effort)
-    return make(rows=rows, among=among)
+    among = best_choice(choices(
+        program.graph, program.config, rows=rows, batch=1, context=program.max_positions, tokens=True,
+        joined=program.layout.joined), tried, prompt_cost, effort) if effort > 1 else None
+    return make(among=among)
+
+
+def _cheapest(network: Network, program: ModelProgram, base_address: int) -> int | None:
+    """Rows of the prefill with the fewest cycles, each by its first mapping; None: the program itself takes no more."""
+    costs: dict[int, int] = {}
+    for rows in prefill_rows(program):
+        try:
+            costs[rows] = prompt_cost(compile_prefill(network, program, rows=rows, base_address=base_address,
+                                                      checked=False))
+        except CompileError:  # more rows fit even less
+            break
+    if not costs or min(costs.values()) >= prompt_cost(program):
+        return None
+    return min(costs, key=costs.__getitem__)

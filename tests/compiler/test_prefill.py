@@ -205,6 +205,8 @@ def test_none_where_none_pays_or_fits() -> None:
     network = random_network(LLAMA, SEED)
     full = BASE.model_copy(update={"address_bits": 22})
     assert _beside(compile_network(network, full, rows=4, tokens=True), network) is None
+    short = compile_network(network, BASE, rows=4, tokens=True, context=5)
+    assert _beside(short, network) is None, "no prompt is longer than a pass"
     batch = compile_network(network, BASE, rows=4, tokens=True, batch=2)
     assert _beside(batch, network) is None
     with pytest.raises(CompileError, match="beside a program of one sequence"):
