@@ -274,6 +274,22 @@ def equality() -> str:
                   "steps that kept no, some, all drafts", "kept any"), rows)
 
 
+def prefill() -> str:
+    """Prompts of docs/decoding.md: cycles by rows of a launch, then speed-ups with one program and with two."""
+    found = load("prefill")
+    lengths = [name for name in found["prompts"][0] if name.endswith(" tokens")]
+    rows = table(("model", "rows a launch", "program", *lengths), [
+        (row["model"], str(row["rows"]), row["program"], *(f"{row[name]:,}" for name in lengths))
+        for row in found["prompts"] if lengths[0] in row])
+    runs = table(("method", "prompts", "prompt tokens, mean", "rows of the target's launches", "equal to `ar`",
+                  "cycles of the prompt", "of all", "of all by `ar`", "speed-up"), [
+        (row["method"], str(row["prompts"]), f"{row['prompt_tokens']:.0f}",
+         str(row["target_rows"] or found["prompts"][0]["rows"]), str(row["equal"]), f"{row['prefill_cycles']:,.0f}",
+         f"{row['cycles']:,.0f}", f"{row['ar_cycles']:,.0f}", f"{row['speedup']:.2f}x") for row in found["means"]])
+    tokens = found["runs"][0]["new_tokens"]
+    return f"{rows}\n\nBefore {tokens} new tokens, means over held-out completions and copies:\n\n{runs}"
+
+
 def speculation() -> str:
     """Speed-ups of docs/decoding.md on held-out prompts, and what host and memory change."""
     found = load("speculation")
@@ -314,7 +330,7 @@ PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
          "docs/models.md": {"drafting": drafting, "weights": weights, "halves": halves} | report.PARTS,
          "docs/bodies.md": {"bodies": bodies},
          "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
-         "docs/decoding.md": {"equality": equality, "speculation": speculation}}
+         "docs/decoding.md": {"prefill": prefill, "equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

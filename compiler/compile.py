@@ -6,27 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, path_bytes
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.fit import fit, pass_bounds
 from gemmule.compiler.general import general_parts, general_program
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
+from gemmule.compiler.kernels.attention import CACHE
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.mlp import check_activations
-from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.softmax import check_exponentials
-from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
+from gemmule.compiler.kernels.virtual import Step
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import move_parts, move_programs
-from gemmule.compiler.notes import Notes, Tried
-from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.fuse import Operator, fuse
-from gemmule.compiler.passes.lower import Lowered, lower
+from gemmule.compiler.notes import Notes
+from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
+from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.map import Choice, choices
-from gemmule.compiler.passes.map import Mapping as Cut
-from gemmule.compiler.passes.roll import LAYER_REGION
-from gemmule.compiler.passes.schedule import schedule
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
 from gemmule.isa import Command, Unit, encode_program
@@ -63,14 +57,11 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
         notes.begin(network.graph, operators)
     attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    mapping, lowered, items, placed = _fit(network, config, operators, rows=rows, batch=batch, context=context,
-                                            tokens=tokens, pool=pool, fused=fused, standard=standard, among=among,
-                                            notes=notes)
+    mapping, lowered, items, placed = fit(network, config, operators, among or choices(
+        network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
+        standard=standard), notes=notes)
     layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
-    bounds: Bounds = {
-        Registers.ROWS: (1, rows), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
-        Registers.FIRST_WANTED: (0, mapping.rows - 1), Registers.LEFT: (0, context),
-        Registers.ROW: (0, mapping.attention.moved(attention, config.dim, rows))}
+    bounds = pass_bounds(mapping, attention, config)
     emitted = emit(items, placed, bases)
     commands = with_straight_waits(emitted, config, bounds)
     more = general_parts(network, config, operators, mapping, bounds) if general else None
@@ -85,9 +76,6 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     symbols = regions.symbols(base_address)
     commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
                             context=context, base_address=base_address, size=regions.size) if keep else None
-    names = {register: CACHE if region.startswith((NEW, OLD)) else region.removesuffix(stored(""))
-             for region, register in bases.items() if not region.endswith(LAYER_REGION)}
-
     constants = lowered.builder.constants | (more.more_constants(lowered.builder) if more else {})
     wide = general_program(more, network, config, symbols, layout=layout, rows=rows, batch=batch, context=context,
                            base_address=base_address, size=regions.size) if more else None
@@ -100,9 +88,9 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(
             config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=regions.size, symbols=symbols, bases=names, commit=commit, graph=network.graph, max_rows=rows,
-            batch=batch, max_positions=context, share=attention.heads // attention.kv_heads, layout=layout,
-            tokens=tokens, pool=pool, silent=silent, scores=mapping.attention.scores, registers_of=bases,
+            size=regions.size, symbols=symbols, bases=fixed_bases(bases), commit=commit, graph=network.graph,
+            max_rows=rows, batch=batch, max_positions=context, share=attention.heads // attention.kv_heads,
+            layout=layout, tokens=tokens, pool=pool, silent=silent, scores=mapping.attention.scores, registers_of=bases,
             constants={region: tuple(parts) for region, parts in constants.items()}, general=wide, moves=moves)
 
     made = program(commands)
@@ -113,46 +101,6 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
         notes.emitted("emit", emitted)
         notes.emitted("waits", final.commands)
     return final
-
-
-def _fit(network: Network, config: Config, operators: Sequence[Operator], *, rows: int, batch: int,
-         context: int, tokens: bool, pool: int, fused: bool, standard: bool, among: Sequence[Choice] | None,
-         notes: Notes | None) -> tuple[Cut, Lowered, list[Item], dict[Buffer, int]]:
-    """The first mapping whose buffers fit."""
-    reason: CompileError | None = None
-    attention = network.graph.attentions[0]
-    taken: dict[tuple[bool, int, type], int] = {}
-    """Scratchpad rows of all but the rings, by banks, rows of parameters and the way of attention."""
-    for choice in among or choices(network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens,
-                                   pool=pool, fused=fused, standard=standard):
-        apart = choice.apart
-        for mapping in choice.mappings:
-            beside = (apart, mapping.parameter_rows, type(mapping.attention))
-            rings = mapping.ring_slots * mapping.ring_rows
-            rings += mapping.attention.scratchpad_rows(attention, config.dim, rows)
-            slack = config.spm_bank_rows if apart else 0
-            if taken.get(beside, 0) + rings > config.spm_rows + slack:
-                continue  # what stands beside the rings hardly depends on them
-            try:
-                lowered = lower(network, config, operators, mapping)
-                items = schedule(lowered, config)
-            except CompileError as error:  # a slot below one tile: so is every smaller one
-                reason = reason or error
-                if notes:
-                    notes.tried.append(Tried(mapping, apart, str(error)))
-                continue
-            try:
-                placed = dict(allocate(items, config, apart=apart))
-            except CompileError as error:
-                reason = reason or error
-                if notes:
-                    notes.tried.append(Tried(mapping, apart, str(error)))
-                taken.setdefault(beside, scratchpad_peak(items, config, apart=apart) - rings)
-                continue
-            if notes:
-                notes.chosen(mapping, lowered, items, placed, apart)
-            return mapping, lowered, items, placed
-    raise reason or CompileError(f"{batch * rows} rows a launch must fit {config.name}: use fewer rows")
 
 
 def _regions(config: Config, sizes: Mapping[str, int]) -> Regions:

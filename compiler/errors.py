@@ -1,7 +1,11 @@
 """Errors of the compiler that a user can mend."""
 
-__all__ = ["CompileError"]
+__all__ = ["AccumulatorError", "CompileError"]
 
 
 class CompileError(ValueError):
     """A model or shape that does not fit; the message is one line with value, rule and fix."""
+
+
+class AccumulatorError(CompileError):
+    """Sums that do not fit the accumulator, whatever stands in the scratchpad."""

@@ -10,17 +10,16 @@ from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.general_program import GENERAL, GeneralProgram
 from gemmule.compiler.ir import Embedding, Network, Position, Rope
 from gemmule.compiler.kernels.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
-from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
+from gemmule.compiler.kernels.attention import CACHE
 from gemmule.compiler.kernels.kv_layout import KvLayout
-from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import Builder, Constant, Registers
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.allocate import allocate
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
+from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
 from gemmule.compiler.passes.fuse import Operator
 from gemmule.compiler.passes.lower import lower
 from gemmule.compiler.passes.map import Mapping as Cut
-from gemmule.compiler.passes.roll import LAYER_REGION, LayerStrides
+from gemmule.compiler.passes.roll import LayerStrides
 from gemmule.compiler.passes.schedule import schedule_general
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
@@ -99,8 +98,7 @@ def general_program(parts: GeneralParts, network: Network, config: Config, symbo
     graph = network.graph
     embedding = next(node for node in graph.nodes if isinstance(node, Embedding))
     same = {BACK: FOUND, HIDDEN: "embedding"}
-    names = {register: CACHE if region.startswith((NEW, OLD)) else same.get(region, region.removesuffix(stored("")))
-             for region, register in parts.bases.items() if not region.endswith(LAYER_REGION)}
+    names = {register: same.get(region, region) for register, region in fixed_bases(parts.bases).items()}
     answers = AnswerLayout.of(config, rows * batch, graph.by_name[graph.output].columns, parts.general.top)
     dim = config.dim
 

@@ -15,7 +15,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network, Rows
-from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
+from gemmule.compiler.kernels.attention import CACHE, NEW
 from gemmule.compiler.kernels.greedy import TURN_REGION
 from gemmule.compiler.kernels.head import ANSWERS, TOKEN_BYTES
 from gemmule.compiler.kernels.virtual import Buffer, Item
@@ -25,10 +25,9 @@ from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.notes import Notes
 from gemmule.compiler.passes.allocate import allocate
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
+from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.lower import lower
-from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.passes.schedule import schedule_greedy
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Program, ReadDram, Registers, Step
@@ -136,9 +135,7 @@ def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: i
     regions.reserve("program", len(encode_program(found[0])))
     regions.reserve(ANSWERS, TOKEN_BYTES * most)
     aligned = round_up(single.size, config.dram.banks * config.dram.row_bytes)
-    held = (LAYER_REGION, TURN_REGION)
-    names = {register: CACHE if region.startswith((NEW, OLD)) else region for region, register in bases.items()
-             if not region.endswith(held)}
+    names = {register: region for register, region in fixed_bases(bases).items() if not region.endswith(TURN_REGION)}
 
     def program(commands: Sequence[Command], bank: int) -> GreedyLoop:
         behind = aligned + bank * config.dram.row_bytes

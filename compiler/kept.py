@@ -12,9 +12,11 @@ from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network
+from gemmule.compiler.mapping.prefill_search import best_prefill
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import Program
 from gemmule.compiler.sources import sources
 from gemmule.config import Config
@@ -22,9 +24,11 @@ from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept"]
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "prefill_kept"]
 
-Kind = TypeVar("Kind", bound=Program)
+Kind = TypeVar("Kind", bound=Program | None)
+_PREFILL: tuple[type[PrefillProgram | None], ...] = (PrefillProgram, type(None))
+"""That none pays is kept too."""
 FOLDER = "programs"
 """Of the cache."""
 
@@ -42,7 +46,7 @@ def compile_kept(network: Network, sha256: str, config: Config, *, effort: int =
     Raises:
         CompileError: it does not fit the configuration.
     """
-    return _kept(ModelProgram, _path(sha256, config, {**options, "effort": effort}),
+    return _kept((ModelProgram,), _path(sha256, config, {**options, "effort": effort}),
                  lambda: compile_best(network, config, effort=effort, **options))
 
 
@@ -54,8 +58,21 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
         CompileError: it does not fit the configuration.
     """
     options = {"effort": effort, "rows": rows, "base_address": base_address}
-    return _kept(GreedyLoop, _path(sha256, config, {**options, "loop": True}),
+    return _kept((GreedyLoop,), _path(sha256, config, {**options, "loop": True}),
                  lambda: compile_greedy(network, config, **options))
+
+
+def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort: int, rows: int | None,
+                 base_address: int) -> PrefillProgram | None:
+    """:func:`gemmule.compiler.mapping.prefill_search.best_prefill`, likewise.
+
+    Raises:
+        CompileError: ``rows`` are given, and do not fit.
+    """
+    options = {"effort": effort, "rows": rows, "base_address": base_address, "at": program.base_address,
+               "beside": hashlib.sha256(program.image).hexdigest()}
+    return _kept(_PREFILL, _path(sha256, program.config, options), lambda: best_prefill(
+        network, program, effort=effort, rows=rows, base_address=base_address))
 
 
 def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
@@ -63,19 +80,19 @@ def compile_encoder_kept(network: Network, sha256: str, config: Config, *, seque
                          mapping: EncoderMapping | None = None) -> EncoderProgram:
     """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
     options = {"sequence": sequence, "standard": standard, "fused": fused} | ({"mapping": mapping} if mapping else {})
-    return _kept(EncoderProgram, _path(sha256, config, options),
+    return _kept((EncoderProgram,), _path(sha256, config, options),
                  lambda: compile_encoder(network, config, sequence=sequence, standard=standard, fused=fused,
                                          mapping=mapping))
 
 
-def _kept(kind: type[Kind], path: Path, make: Callable[[], Kind]) -> Kind:
+def _kept(kinds: tuple[type[Kind], ...], path: Path, make: Callable[[], Kind]) -> Kind:
     if path.is_file():
         try:
             found = pickle.loads(path.read_bytes())
         except Exception as error:  # whatever reading a pickle may raise
             say(f"the program in {path} is damaged ({type(error).__name__}): compiling it again")
         else:
-            if isinstance(found, kind):
+            if isinstance(found, kinds):
                 return found
     made = make()
     try:

@@ -1,4 +1,5 @@
-"""A pass, launch by launch: by the plain program where greedy tokens are wanted, else by the general one."""
+"""A pass, launch by launch: by the plain program and the prefill beside it where greedy tokens are wanted, else by the
+general one."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ import numpy as np
 from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Graph, Rows
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import Program, Step
 from gemmule.sim.result import Result
 from gemmule.sw.answers import Collected
 from gemmule.sw.device import Device
 from gemmule.sw.kv import KV
 from gemmule.sw.paged import PagedKV
-from gemmule.sw.pieces import Piece, pieces
+from gemmule.sw.pieces import Piece, launches, pieces
 from gemmule.sw.slots import HiddenSlots
 from gemmule.sw.step import Forward, Hidden, LayerRange, Want, exponent_scaling
 
@@ -34,6 +36,7 @@ class Runner(Protocol):
     program: ModelProgram
     device: Device
     slots: HiddenSlots | None
+    prefill: PrefillProgram | None
 
     def run(self, program: ModelProgram | Program, step: Step) -> Result: ...
 
@@ -113,10 +116,10 @@ def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
 
 def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,
            places: np.ndarray | None) -> Forward:
-    """Greedy tokens by the plain program."""
-    program, results = model.program, []
+    """Greedy tokens by the plain program, and rows of a prompt by the prefill beside it."""
+    results = []
     found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
-    for piece in pieces(rows, program.max_rows, program.batch, cached):
+    for program, piece in launches(rows, answered, model.program, model.prefill, cached):
         index, to, count = _places(program, piece, answered)
         lengths = [length + done for length, done in zip(cached, piece.before)]
         listed = places if places is None else places[:lengths[0] + len(piece.rows)]

@@ -13,12 +13,13 @@ import numpy as np
 from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.forward import Caches, answered_rows
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.pieces import pieces
+from gemmule.sw.pieces import launches, pieces
 from gemmule.sw.runtime import LoadedModel
 from gemmule.sw.step import Forward, LayerRange, Want
 
@@ -32,12 +33,14 @@ class InterpretedModel(LoadedModel):
     position; what lies behind is forgotten, as on the device.
     """
 
-    def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None) -> None:
-        """``timer`` tells the cycles of the program's launches; None: passes cost nothing and are not charged."""
+    def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
+                 prefill: PrefillProgram | None = None) -> None:
+        """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged."""
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
         self.ledger: Ledger | None = None
         self.loop = self.step = self.slots = self.pages = None
+        self.prefill = prefill
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
                 layers: Sequence[LayerRange] | None = None) -> Forward:
@@ -79,22 +82,25 @@ class InterpretedModel(LoadedModel):
     def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int]) -> list[Result]:
         """The launches that the device would run."""
         program, found = self.program, []
+        if want.plain:
+            for by, piece in launches(rows, answered, program, self.prefill, cached):
+                count = int(answered[piece.index[piece.index >= 0]].sum())
+                found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
+            return found
+        general = program.general
+        if general is None:
+            raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
         for piece in pieces(rows, program.max_rows, program.batch, cached):
             count = int(answered[piece.index[piece.index >= 0]].sum())
-            if want.plain:
-                found.append(self._launch(program, program.step(piece.rows, count), piece.rows))
-            elif program.general is not None:
-                step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
-                                            (0, self.network.graph.layers), Answers(rows=count, logits=want.logits))
-                found.append(self._launch(program.general, step, piece.rows))
-            else:
-                raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
+            step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
+                                        (0, self.network.graph.layers), Answers(rows=count, logits=want.logits))
+            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
         return found
 
-    def _launch(self, program: Program, step: Step, rows: Rows) -> Result:
+    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray]) -> Result:
         assert self.timer is not None
         self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
-        result = self.timer.run(timing_only=True, indices=self.program.gathered(rows, program.commands))
+        result = self.timer.run(timing_only=True, indices=gathered)
         if self.ledger:
-            self.ledger.launch(self.name, result, program.commands)
+            self.ledger.launch(self.name, result, program.commands, answers=not isinstance(program, PrefillProgram))
         return result

@@ -49,11 +49,13 @@ class Ledger:
     """Every launch and step, if a trace is wanted of them."""
 
     def launch(self, model: str, result: Result, commands: Sequence[Command] = (), *, passes: int = 1,
-               earlier: Earlier | None = None) -> None:
+               earlier: Earlier | None = None, answers: bool = True) -> None:
         """Charge one launch of ``model``, whose image has ``commands``, with so many passes; ``earlier``: before them.
+
+        Not ``answers``: its program gives none.
         """
         if self.timeline is not None:
-            self.timeline.append(LaunchRecord(self.cycles, model, result, commands, earlier))
+            self.timeline.append(LaunchRecord(self.cycles, model, result, commands, earlier, answers))
         self.device_cycles += result.cycles
         self.host_cycles += self.config.host.launch_cycles
         self.launches[model] = self.launches.get(model, 0) + 1

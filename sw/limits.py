@@ -11,7 +11,7 @@ __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
     "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PRESETS",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SOFTMAX", "SWEPT",
     "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens",
     "resolve_pair",
@@ -93,6 +93,7 @@ DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
 NGRAM = Range(1, 16, "tokens")
 BATCH = Range(1, 16, "texts")
 ROWS = Range(1, 16, "rows")
+PREFILL = Range(0, 512, "rows")
 POSITION = Range(0, CONTEXTS[SMALL] - 1, "positions")
 MUTANTS = Range(1, 1000, "mutants")
 MINUTES = Range(1, 10**4, "minutes")

@@ -14,11 +14,13 @@ from tokenizers import Tokenizer
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kept import compile_kept, loop_kept
+from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept
 from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map import choices, default_rows
+from gemmule.compiler.place import round_up
+from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.config import Config
 from gemmule.io.progress import working
@@ -34,23 +36,27 @@ __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
 
 @dataclass(frozen=True)
 class Placed:
-    """A network, compiled, what stands in DRAM from its ``base_address`` on (uint8), and its greedy loop if wanted."""
+    """A network, compiled, and what stands in DRAM from its ``base_address`` on (uint8), other programs included."""
 
     network: Network
     program: ModelProgram
     dram: np.ndarray
     loop: GreedyLoop | None = None
+    """Of several greedy steps, if wanted."""
+    prefill: PrefillProgram | None = None
+    """Of a prompt's rows, if wanted and where it pays."""
 
 
 class Place(Protocol):
     """Compiles a model for a device, from an address of its DRAM on.
 
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
-    sequences of a pass, with ``rows`` rows each; by default one, and as many as go well.
+    sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
+    program for prompts; 0: without one; None: as many as pay.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
-                 rows: int | None = None) -> Placed: ...
+                 rows: int | None = None, prefill: int | None = 0) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -161,13 +167,13 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
         self.path, self.file, self.bundled = path, file, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
-                 rows: int | None = None) -> Placed:
+                 rows: int | None = None, prefill: int | None = 0) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
-        key = config, base, general, looped, batch, rows
+        key = config, base, general, looped, batch, rows, prefill
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -176,9 +182,10 @@ class _Imported:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
                 try:
-                    self.kept[key] = self._place(config, base, rows, general, looped, batch)
+                    placed = self._place(config, base, rows, general, looped, batch)
                 except CompileError as error:
                     raise self._refused(config, error) from None
+                self.kept[key] = self._with_prefill(placed, prefill)
         return self.kept[key]
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
@@ -189,6 +196,29 @@ class _Imported:
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
                                base_address=base, general=general, batch=batch)
         return Placed(network, program, program.fill(network))
+
+    def _with_prefill(self, placed: Placed, rows: int | None) -> Placed:
+        """With the program for prompts behind all else.
+
+        Raises:
+            InputError: rows are given, and do not fit.
+        """
+        program, effort = placed.program, default_effort(placed.program.graph)
+        if rows == 0:
+            return placed
+        behind = round_up(len(placed.dram), program.config.dram.banks * program.config.dram.row_bytes)
+        try:
+            prefill = prefill_kept(placed.network, self.file.sha256, program, effort=effort, rows=rows,
+                                   base_address=program.base_address + behind)
+        except CompileError as error:
+            raise InputError(f"--prefill-rows {rows}: {error}" if rows else f"a program for prompts: {error}: use "
+                             "--prefill-rows 0") from None
+        if prefill is None:
+            return placed
+        dram = np.zeros(behind + prefill.size, dtype=np.uint8)
+        dram[:len(placed.dram)] = placed.dram
+        prefill.put(dram[behind:], "program", np.frombuffer(prefill.image, dtype=np.uint8))
+        return replace(placed, dram=dram, prefill=prefill)
 
     def _refused(self, config: Config, why: object) -> InputError:
         what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)

@@ -1,4 +1,7 @@
-"""Rows of a pass, launch by launch: as many of each sequence as a program takes, and one for those without any."""
+"""Rows of a pass, launch by launch: as many of each sequence as a program takes, and one for those without any.
+
+Of one text, rows of a prompt go by a program of their own.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.place import cut_evenly
+from gemmule.compiler.prefill import PrefillProgram
 from gemmule.timing import ceil_div
 
-__all__ = ["Piece", "pieces"]
+__all__ = ["Piece", "launches", "pieces"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,38 @@ def pieces(rows: Rows, max_rows: int, batch: int, cached: Sequence[int]) -> Iter
         parts = [index[:0] if wait else index[at:at + max_rows] for index, at, wait in zip(own, starts, waits)]
         yield Piece(_filled(rows, parts, [length + at for length, at in zip(cached, starts)]),
                     np.concatenate([part if len(part) else [-1] for part in parts]).astype(np.int64), tuple(starts))
+
+
+def launches(rows: Rows, answered: np.ndarray, program: ModelProgram, prefill: PrefillProgram | None,
+             cached: Sequence[int]) -> Iterator[tuple[ModelProgram, Piece]]:
+    """The launches of a pass of which greedy tokens of the rows ``answered`` are wanted, each with its program.
+
+    Where a chain is longer than ``program`` takes, the rows before the last launch that answers any go by the
+    ``prefill``, in as few launches as there can be, nearly equal ones: a launch of few rows takes as long as one of
+    some more.
+
+    Raises:
+        ValueError: as of :func:`pieces`.
+    """
+    count, most = len(rows), program.max_rows
+    answers = int(answered[::-1].argmin()) if not answered.all() else count
+    early = count - min(count, ceil_div(answers, most) * most)
+    if prefill is None or early == 0 or count <= most or not _is_chain(rows):
+        yield from ((program, piece) for piece in pieces(rows, most, program.batch, cached))
+        return
+    index = np.arange(count)
+    for first, size in cut_evenly(early, ceil_div(early, prefill.max_rows)):
+        part = index[first:first + size]
+        yield prefill, Piece(rows.take(part), part, (first,))
+    if early < count:
+        for piece in pieces(rows.take(index[early:]), most, 1, [cached[0] + early]):
+            yield program, Piece(piece.rows, piece.index + early, (piece.before[0] + early,))
+
+
+def _is_chain(rows: Rows) -> bool:
+    """Rows by token of one text, each of which sees all before it."""
+    return rows.hidden is None and not rows.sequences.any() and np.array_equal(
+        rows.mask, np.tri(len(rows), dtype=bool))
 
 
 def _check_long(rows: Rows, own: Sequence[np.ndarray], max_rows: int) -> None:

@@ -53,8 +53,9 @@ def resident(session: Session) -> dict[str, Any]:
     return {
         "dram_bytes": dram, "batch": batch, "context": context, "bytes": needed(context, batch),
         "models": {model.name: {"bytes": model.size(context, batch) - model.cache(context, batch),
-                                "kv_bytes": model.cache(context, batch)} for model in models}
-                  | ({"step": {"bytes": step.size, "kv_bytes": 0}} if step else {}),
+                                "kv_bytes": model.cache(context, batch), "prefill_rows": model.prefill_rows}
+                   for model in models}
+                  | ({"step": {"bytes": step.size, "kv_bytes": 0, "prefill_rows": 0}} if step else {}),
         "kv_bytes": sum(model.cache(context, batch) for model in models),
         "by_batch": [row(texts) for texts in sorted({*BATCHES, batch})],
         "largest_context": min(longest(batch), positions),
@@ -64,10 +65,14 @@ def resident(session: Session) -> dict[str, Any]:
 
 
 class _Model:
-    """A model's bytes of DRAM by context and batch; all but its caches, and a loop's answers, is the same for all."""
+    """A model's bytes of DRAM by context and batch; all but its caches, and a loop's answers, is the same for all.
+
+    A program for prompts is beside those of the model's own batch.
+    """
 
     def __init__(self, model: LoadedModel) -> None:
-        self.name, self.program, self.loop = model.name, model.program, model.loop
+        self.name, self.program, self.loop, self.prefill = model.name, model.program, model.loop, model.prefill
+        self.prefill_rows = self.prefill.max_rows if self.prefill else 0
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
         self.positions = self.program.graph.whole_positions
@@ -80,7 +85,14 @@ class _Model:
         return batch * KvLayout.of(program.graph, self.config, context, batch, program.max_rows, joined).size
 
     def size(self, context: int, batch: int) -> int:
-        """Of all that it has; a loop's program stands behind, and a token of each position that it may answer."""
+        """Of all that it has; programs of their own stand behind it."""
+        decoding, period = self._decoding(context, batch), self.config.dram.banks * self.config.dram.row_bytes
+        if self.prefill is None or batch != self.program.batch:
+            return decoding
+        return round_up(decoding, period) + self.prefill.size
+
+    def _decoding(self, context: int, batch: int) -> int:
+        """Without a prefill; a loop's program stands behind, and a token of each position that it may answer."""
         single = self.fixed + round_up(self.cache(context, batch), self.align)
         if self.loop is None:
             return single

@@ -12,6 +12,7 @@ from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import Moves
+from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.step_program import StepProgram
 from gemmule.sim.result import Result
@@ -40,12 +41,14 @@ class LoadedModel:
     """
 
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
-                 loop: GreedyLoop | None = None, step: StepProgram | None = None) -> None:
-        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop`` is in it too.
+                 loop: GreedyLoop | None = None, step: StepProgram | None = None,
+                 prefill: PrefillProgram | None = None) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop``, ``prefill`` too.
 
-        ``step``: a program of this draft's loop and of a target that is on the device.
+        ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
+        of rows that are not answered.
         """
-        self.loop, self.step = loop, step
+        self.loop, self.step, self.prefill = loop, step, prefill
         self.name = name
         self.program = program
         self.device = device
@@ -202,4 +205,5 @@ class LoadedModel:
                 earlier: Earlier | None = None) -> None:
         """The only place where any is."""
         if self.ledger:
-            self.ledger.launch(model, result, program.commands, passes=passes, earlier=earlier)
+            self.ledger.launch(model, result, program.commands, passes=passes, earlier=earlier,
+                               answers=not isinstance(program, PrefillProgram))

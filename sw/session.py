@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
-                 rows: int | None = None) -> None:
+                 rows: int | None = None, prefill: int | None = None) -> None:
         """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
 
         ``launch``: of :data:`gemmule.sw.limits.LAUNCHES`. ``pass``: each pass is one; ``draft``: the draft model takes
@@ -55,6 +55,8 @@ class Session:
         ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
         on the model back end, for tokens and logits, a pass a launch.
         ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
+        ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
+        of any pass, by the one program, as of a batch.
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -66,9 +68,13 @@ class Session:
             raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
                              "launches go on from one token to the next")
         pair = pair or bundled_pair()
-        target = pair.target(config, 0, general, batch=batch, rows=rows)
-        size = round_up(target.program.size, ALIGN)
-        draft = pair.draft(config, size, general, looped, batch, rows) if pair.draft else None
+        if batch > 1:
+            if prefill:
+                raise InputError(f"--prefill-rows {prefill} is of one text, not of a --batch: drop one of the two")
+            prefill = 0
+        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill)
+        size = round_up(len(target.dram), ALIGN)
+        draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
         step = None
         if draft:
             size = round_up(size + len(draft.dram), ALIGN)
@@ -83,9 +89,9 @@ class Session:
 
         def loaded(name: str, placed: Placed) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
-                return InterpretedModel(name, placed.network, placed.program, self.device)
+                return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None)
+                               step if placed.loop else None, placed.prefill)
 
         self.target, self.draft = loaded(TARGET, target), loaded("draft", draft) if draft else None
 

@@ -92,3 +92,18 @@ def test_a_launch_a_step_is_worth_its_launches() -> None:
         gains = [whole[key] / passes[key] for key in whole if key.startswith("speed-up")]
         assert gains == sorted(gains)
         assert gains[0] > 1
+
+
+def test_prompts_by_programs_of_their_own() -> None:
+    """The committed figures: the same texts, prompts in half the cycles, and drafting gains more over the same."""
+    found = json.loads((ROOT / "docs" / "results" / "prefill.json").read_text())
+    assert all(row["equal"] for row in found["runs"])
+    cycles = {(row["model"], row["rows"]): row["400 tokens"] for row in found["prompts"] if "400 tokens" in row}
+    for model in ("target", "draft"):
+        mine = [count for (role, _), count in cycles.items() if role == model]
+        assert min(mine[1:]) < 0.55 * mine[0]
+    told = {(row["method"], row["target_rows"]): row for row in found["means"]}
+    for method in ("draft", "pld"):
+        (_, before), (_, now) = sorted((rows, row) for (name, rows), row in told.items() if name == method)
+        assert now["prefill_cycles"] < 0.5 * before["prefill_cycles"]
+        assert now["speedup"] > before["speedup"]

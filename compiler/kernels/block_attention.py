@@ -37,14 +37,12 @@ class BlockMapping(AttentionMapping):
     """Scores stay in the accumulator between the passes."""
     pipelined: bool
     """A loop takes the values of a head and the keys of the next one; needs two contexts of statistics."""
+    joined: int = 0
+    """Of a cache that a program beside this one lays out so."""
 
     @property
     def keep(self) -> bool:
         return self.kept
-
-    @property
-    def joined(self) -> int:
-        return 0
 
     @property
     def ring(self) -> int:
@@ -139,7 +137,7 @@ class BlockAttention(AttentionKernel):
                 if first and j < mapping.blocks:
                     first.block_scores(j)
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-mapping.turn),
-                      SetDisplacement(CACHE, mapping.turn * self.node.head_dim, further=True),
+                      SetDisplacement(CACHE, mapping.turn * self.layout.row, further=True),
                       *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
             if mapping.keep:
                 b.control(set_length(Registers.ROW, Source.LENGTH, Registers.ROW,
@@ -233,8 +231,8 @@ class BlockHead(HeadKernel):
 
     def load(self, part: int, j: int, *, again: bool = False) -> None:
         """Load keys (0) or values (1) of the blocks from ``j`` on, the keys perhaps for the second pass."""
-        k, size, block, pair = self.k, self.k.node.head_dim, self.mapping.block, self.mapping.pair
-        self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=size, bytes=size,
-                   offset=k.layout.offset(k.number, self.kv, part) + j * block * size,
+        k, layout, block, pair = self.k, self.k.layout, self.mapping.block, self.mapping.pair
+        self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=layout.row,
+                   bytes=layout.head, offset=layout.offset(k.number, self.kv, part) + j * block * layout.row,
                    row=self._slot(2 if again else part, j), row_stride=1, block_stride=block * pair,
                    rows=Length(block * pair, Registers.LEFT, j * block))

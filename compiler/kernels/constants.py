@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class Weights:
     @property
     def key(self) -> Hashable:
         return self.node.name, self.columns.tobytes(), self.depth.tobytes()
+
+    def groups(self, dim: int) -> list[Weights]:
+        count = len(self.columns) // dim
+        return [replace(self, columns=columns, size=self.size // count)
+                for columns in self.columns.reshape(count, dim)]
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         stored = network.tensor(self.node, "weight")
@@ -97,6 +102,9 @@ class ColumnRows:
     def key(self) -> Hashable:
         return self.node.name, "parameters", self.columns.tobytes()
 
+    def groups(self, dim: int) -> list[ColumnRows]:
+        return [ColumnRows.of(self.node, columns) for columns in self.columns.reshape(-1, dim)]
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         mult, shift = (_pick(network.tensor(self.node, role), self.columns) for role in ("mult", "shift"))
         parts = [pack_columns(mult, shift, config.dim)]
@@ -125,6 +133,9 @@ class GammaRows:
     def key(self) -> Hashable:
         return self.node.name
 
+    def groups(self, dim: int) -> tuple[GammaRows]:
+        return (self,)
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         parts = [pack_gamma(network.tensor(self.node, "gamma"), config.dim)]
         if self.node.mean:
@@ -142,6 +153,9 @@ class TableRows:
     @property
     def key(self) -> Hashable:
         return self.node.name
+
+    def groups(self, dim: int) -> tuple[TableRows]:
+        return (self,)
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         return network.tensor(self.node, "table").view(np.uint8)
@@ -161,6 +175,9 @@ class WordRows:
     @property
     def key(self) -> Hashable:
         return self.node.name
+
+    def groups(self, dim: int) -> tuple[WordRows]:
+        return (self,)
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         planes = np.zeros((2, self.size // 2), dtype=np.uint8)
@@ -183,6 +200,9 @@ class EmbeddingRows:
     def key(self) -> Hashable:
         return self.node.name
 
+    def groups(self, dim: int) -> tuple[EmbeddingRows]:
+        return (self,)
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         codes, mult, shift = (network.tensor(self.node, role).astype(np.int64) for role in ("codes", "mult", "shift"))
         return pack_planes(saturate(rshr(codes * mult[:, None], shift[:, None]), 16), config.dim).reshape(-1)
@@ -202,6 +222,9 @@ class PositionRows:
     @property
     def key(self) -> Hashable:
         return self.node.name
+
+    def groups(self, dim: int) -> tuple[PositionRows]:
+        return (self,)
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         table = network.tensor(self.node, "table").astype("<i4")
@@ -224,6 +247,9 @@ class AngleRows:
     @property
     def key(self) -> Hashable:
         return self.node.name
+
+    def groups(self, dim: int) -> tuple[AngleRows]:
+        return (self,)
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
         cosine, sine = (network.tensor(self.node, role) for role in ("cosine", "sine"))

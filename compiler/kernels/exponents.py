@@ -38,6 +38,9 @@ class _Units:
     def key(self) -> Hashable:
         return "units"
 
+    def groups(self, dim: int) -> tuple[_Units]:
+        return (self,)
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         one = np.eye(config.dim, dtype=np.int8)
         rows = [one, *(one * part for part in HIGH), np.ones((1, config.dim), dtype=np.int8)]

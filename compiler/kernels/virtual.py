@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.config import Config
 from gemmule.isa import Command, Dyn, Length, Unit
 from gemmule.operands import Memory
+
+if TYPE_CHECKING:
+    from gemmule.compiler.kernels.contents import Contents
 
 __all__ = [
     "HEAD_WEIGHTS", "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop",
@@ -152,6 +156,10 @@ class Constant(Protocol):
         """Equal for equal contents of one network."""
         ...
 
+    def groups(self, dim: int) -> Sequence[Constant]:
+        """What it consists of, one behind the other: column groups, where it is cut by columns."""
+        ...
+
     def pack(self, network: Network, config: Config) -> np.ndarray:
         """The bytes, uint8 [size]."""
         ...
@@ -228,6 +236,8 @@ class Builder:
     """1, or 0 for a launch that needs no constants now: its block is empty."""
     placed: dict[Hashable, int] = field(default_factory=dict)
     """By region and contents: where they are."""
+    contents: Contents | None = None
+    """Where a program beside this one has them all: nothing is placed."""
 
     @property
     def each(self) -> int:
@@ -269,7 +279,16 @@ class Builder:
 
         Returns:
             Their offset, aligned to a burst where they are large.
+
+        Raises:
+            CompileError: a program beside this one must have them, and has not, or apart.
         """
+        if self.contents:
+            (at, size), *rest = self.contents.runs(region, contents)
+            if rest:
+                raise CompileError(f"{region} of both programs must stand together: compile them with one mapping")
+            self.sizes[region] = max(at + size, self.sizes.get(region, 0))
+            return at
         key = (region, *(content.key for content in contents))
         if key not in self.placed:
             at = self.placed[key] = self._aligned(region, self.sizes.get(region, 0))
@@ -292,9 +311,13 @@ class Builder:
         self.sizes[region] = max(self.sizes.get(region, 0), size)
 
     def load_constants(self, region: str, contents: Sequence[Constant], to: At, note: str) -> None:
-        """Place contents one behind the other and load them into consecutive rows."""
-        self.add(Unit.LOAD, note, region=region, offset=self.constant(region, *contents),
-                 bytes=sum(content.size for content in contents), row=to, block_stride=1, rows=self.loaded)
+        """Place contents one behind the other and load them into consecutive rows: at once, where they are together."""
+        runs = self.contents.runs(region, contents) if self.contents else [
+            (self.constant(region, *contents), sum(content.size for content in contents))]
+        for offset, size in runs:
+            self.add(Unit.LOAD, note, region=region, offset=offset, bytes=size, row=to, block_stride=1,
+                     rows=self.loaded)
+            to += size // self.config.dim
 
 
 def rotation(buffers: Sequence[Buffer]) -> Iterator[Buffer]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.place import cut_evenly
 from gemmule.compiler.program import NO_DRAM
 from gemmule.sim.simulator import Simulator
+from gemmule.timing import ceil_div
 
-__all__ = ["cost"]
+__all__ = ["cost", "prompt_cost", "prompt_cycles"]
+
+PROMPTS = (32, 100, 200, 400)
+"""Rows of the prompts whose cycles tell what a program is worth for one, as many as the context takes."""
 
 
 def cost(program: ModelProgram) -> int:
@@ -23,4 +28,22 @@ def cost(program: ModelProgram) -> int:
         step = program.step(rows, len(rows) if program.batch > 1 else count)
         simulator.load(program.launch("cost", NO_DRAM, step.registers))
         total += int(simulator.run(timing_only=True, indices=program.gathered(rows)).cycles)
+    return total
+
+
+def prompt_cost(program: ModelProgram) -> int:
+    """Cycles of prompts of several lengths, host included, each for as many rows as the longest has."""
+    most = min(PROMPTS[-1], program.max_positions - 1)
+    return sum(prompt_cycles(program, rows) * most // rows for rows in sorted({min(n, most) for n in PROMPTS}))
+
+
+def prompt_cycles(program: ModelProgram, rows: int) -> int:
+    """Cycles of passes over so many rows from an empty cache on, without answers, and of the host's launches."""
+    config, total = program.config, 0
+    simulator = Simulator(config, dram_bytes=1)
+    for first, count in cut_evenly(rows, ceil_div(rows, program.max_rows)):
+        part = Rows.chain([0] * count, first)
+        simulator.load(program.launch("prompt", NO_DRAM, program.step(part, 0).registers))
+        total += int(simulator.run(timing_only=True, indices=program.gathered(part)).cycles)
+        total += config.host.launch_cycles
     return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.passes.map import Mapping as Cut
 from gemmule.config import Config
 
-__all__ = ["DecoderSpace", "compile_best", "default_effort"]
+__all__ = ["DecoderSpace", "best_choice", "compile_best", "default_effort"]
 
 QUICK = 1 << 24
 """Multiply-accumulates a token up to which a compilation takes a second or so."""
@@ -48,16 +48,29 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
         return compile_network(network, config, notes=notes, **shared)
     graph = network.graph
     most = min(graph.whole_positions, context or graph.positions)
-    space = DecoderSpace(_turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
-                                        pool=options.get("pool", 0), fused=options.get("fused", True),
-                                        standard=options.get("standard", False))))
-    costs = _DecoderCost(network, config, {**shared, "general": False})
-    found = Mapper(space, costs).find(exhaustive.search, effort)
+    every = _turns(choices(graph, config, rows=rows, batch=batch, context=most, tokens=tokens,
+                           pool=options.get("pool", 0), fused=options.get("fused", True),
+                           standard=options.get("standard", False)))
+
+    def make(choice: Choice, tried: Notes) -> ModelProgram:
+        return compile_network(network, config, among=[choice], checked=False, notes=tried,
+                               **{**shared, "general": False})
+
+    return compile_network(network, config, among=best_choice(every, make, cost, effort, notes), notes=notes, **shared)
+
+
+def best_choice(every: Sequence[Choice], make: Callable[[Choice, Notes], ModelProgram],
+                cost_of: Callable[[ModelProgram], int], effort: int, notes: Notes | None = None) -> list[Choice] | None:
+    """The mapping of the cheapest program of up to ``effort`` choices that fit, as the only choice; None: none does.
+
+    ``make``: an unchecked program of a choice.
+    """
+    costs = _DecoderCost(make, cost_of)
+    found = Mapper(DecoderSpace(tuple(every)), costs).find(exhaustive.search, effort)
     for trial in found.trials if found and notes else ():
         if trial.cycles is not None and notes:
             notes.tried.append(Tried(costs.mappings[trial.point], trial.point.apart, f"{trial.cycles:,} cycles"))
-    best = [Choice((costs.mappings[found.best],), found.best.apart)] if found else None
-    return compile_network(network, config, among=best, notes=notes, **shared)
+    return [Choice((costs.mappings[found.best],), found.best.apart)] if found else None
 
 
 @dataclass(frozen=True)
@@ -90,20 +103,19 @@ class DecoderSpace:
 class _DecoderCost:
     """Cycles of the first mapping of a choice that fits; a program that another choice gave already does not count."""
 
-    network: Network
-    config: Config
-    options: dict[str, Any]
+    make: Callable[[Choice, Notes], ModelProgram]
+    cost_of: Callable[[ModelProgram], int]
     mappings: dict[Choice, Cut] = field(default_factory=dict)
     images: set[bytes] = field(default_factory=set)
 
     def __call__(self, choice: Choice) -> int:
         tried = Notes()
-        program = compile_network(self.network, self.config, among=[choice], checked=False, notes=tried, **self.options)
+        program = self.make(choice, tried)
         if program.image in self.images or tried.mapping is None:
             raise CompileError("the mapping gives the program of another one")
         self.images.add(program.image)
         self.mappings[choice] = tried.mapping
-        return cost(program)
+        return self.cost_of(program)
 
 
 def _turns(every: list[Choice]) -> tuple[Choice, ...]:

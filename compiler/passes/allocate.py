@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from gemmule.compiler.errors import CompileError
+from gemmule.compiler.errors import AccumulatorError, CompileError
 from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
 from gemmule.config import Config
 from gemmule.timing import ceil_div
@@ -181,7 +181,7 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
     rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
-        raise _does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)")
+        raise AccumulatorError(_does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)"))
     found, unit = dict(rows), config.spm_bank_rows if apart else config.preload
     for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
         at, parts = 0, dict[Buffer, int]()
@@ -205,7 +205,7 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
     if isinstance(whole, Lifetime) or apart:
         life = whole if isinstance(whole, Lifetime) else made
         assert isinstance(life, Lifetime)
-        raise _does_not_fit(life, config.spm_rows, "scratchpad (spm_kib)")
+        raise CompileError(_does_not_fit(life, config.spm_rows, "scratchpad (spm_kib)"))
     return found | whole
 
 
@@ -257,6 +257,6 @@ def _packed(classes: Mapping[Bank, Sequence[Lifetime]], config: Config, unit: in
     return found if at <= config.spm_rows else None
 
 
-def _does_not_fit(life: Lifetime, rows: int, memory: str) -> CompileError:
-    return CompileError(f"{life.buffer.name} must fit beside what is in use, {life.buffer.rows} of {rows} rows: use "
-                        f"fewer rows a launch or a larger {memory}")
+def _does_not_fit(life: Lifetime, rows: int, memory: str) -> str:
+    return (f"{life.buffer.name} must fit beside what is in use, {life.buffer.rows} of {rows} rows: use fewer rows a "
+            f"launch or a larger {memory}")

@@ -7,13 +7,16 @@ from typing import Any
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.footprints import Bounds
+from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
+from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value, leaves
+from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config
 from gemmule.control import repeat, set_displacement
 from gemmule.isa import CONTROL, NUM_BASES, Command, Length, Source
 
-__all__ = ["base_registers", "emit", "with_straight_waits"]
+__all__ = ["base_registers", "emit", "fixed_bases", "with_straight_waits"]
 
 
 def base_registers(items: Iterable[Item]) -> dict[str, int]:
@@ -29,6 +32,12 @@ def base_registers(items: Iterable[Item]) -> dict[str, int]:
     if len(found) > NUM_BASES:
         raise CompileError(f"a program must use at most {NUM_BASES} DRAM regions, not {len(found)}")
     return found
+
+
+def fixed_bases(bases: Mapping[str, int]) -> dict[int, str]:
+    """The DRAM region of each base register that a launch does not move by itself, whatever part of it is meant."""
+    return {register: CACHE if region.startswith((NEW, OLD)) else region.removesuffix(stored(""))
+            for region, register in bases.items() if not region.endswith(LAYER_REGION)}
 
 
 def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> list[Command]:

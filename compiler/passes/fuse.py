@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
@@ -21,7 +21,7 @@ from gemmule.compiler.ir import (
     Rope,
 )
 
-__all__ = ["Attend", "Embed", "Head", "Inner", "Normalize", "Operator", "Project", "fuse"]
+__all__ = ["Attend", "Embed", "Head", "Inner", "Normalize", "Operator", "Project", "Remember", "fuse", "unanswered"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,16 @@ class Attend:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Remember:
+    """Keys and values of a norm's rows for the cache alone: what a pass without answers needs of its last layer."""
+
+    key: Linear
+    value: Linear
+    key_rope: Rope | None
+    attention: Attention
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inner:
     """An MLP's inner rows, gated or not."""
 
@@ -78,7 +88,7 @@ class Head:
     linear: Linear
 
 
-Operator = Embed | Normalize | Attend | Inner | Project | Head
+Operator = Embed | Normalize | Attend | Remember | Inner | Project | Head
 
 
 def nodes_of(operator: Operator) -> tuple[Node, ...]:
@@ -103,6 +113,15 @@ def fuse(graph: Graph) -> list[Operator]:
         raise CompileError(f"{name} must be part of a decoder as the compiler knows them (pre-norm layers of attention "
                            "and MLP)")
     return found
+
+
+def unanswered(operators: Sequence[Operator]) -> list[Operator]:
+    """What of these a pass has to do of which no answer is wanted: the cache gets all its rows, and nothing follows."""
+    last = max(i for i, operator in enumerate(operators) if isinstance(operator, Attend))
+    attend = operators[last]
+    assert isinstance(attend, Attend)
+    return [*operators[:last], Remember(key=attend.key, value=attend.value, key_rope=attend.key_rope,
+                                        attention=attend.attention)]
 
 
 def _operators(graph: Graph) -> Iterator[Operator]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Attention, Network
+from gemmule.compiler.ir import Attention, Linear, Network, Rope
 from gemmule.compiler.kernels import embed, head, mlp
 from gemmule.compiler.kernels.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.block_attention import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.cache_list import list_cache_rows
+from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
 from gemmule.compiler.kernels.exponents import exponent_sums
 from gemmule.compiler.kernels.greedy import next_turn
@@ -27,7 +29,7 @@ from gemmule.compiler.kernels.standard_attention import StandardAttention, Stand
 from gemmule.compiler.kernels.top import largest
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
 from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
-from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, nodes_of
+from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
 from gemmule.compiler.passes.map import Mapping
 from gemmule.config import Config
 from gemmule.isa import Length
@@ -57,12 +59,16 @@ class Lowered:
 
 
 def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping,
-          general: General | None = None, looped: bool = False) -> Lowered:
+          general: General | None = None, looped: bool = False, contents: Contents | None = None) -> Lowered:
     """Commands on virtual buffers for every operator.
 
-    ``general``: of the general program. ``looped``: of a turn of a greedy loop.
+    ``general``: of the general program. ``looped``: of a turn of a greedy loop. ``contents``: where a program beside
+    this one has its constants.
+
+    Raises:
+        CompileError: it cannot be cut so.
     """
-    return _Lowering(network, config, mapping, general, looped).run(operators)
+    return _Lowering(network, config, mapping, general, looped, contents).run(operators)
 
 
 def _layer(operator: Operator) -> int | None:
@@ -71,8 +77,9 @@ def _layer(operator: Operator) -> int | None:
 
 class _Lowering:
     def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None,
-                 looped: bool) -> None:
-        self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped, fused=mapping.fused)
+                 looped: bool, contents: Contents | None) -> None:
+        self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped, fused=mapping.fused,
+                         contents=contents)
         self.once: list[Item] = []
         self.general = general
         self.mapping, self.config = mapping, config
@@ -93,20 +100,21 @@ class _Lowering:
         parts: list[tuple[int | None, list[Item]]] = []
         once = self.b.network.alike and self.mapping.rolled
         copies = max(0, self.b.network.graph.layers - WRITTEN) if once else 0
-        for layer, group in groupby(operators, _layer):
+        for layer, group in ((layer, list(group)) for layer, group in groupby(operators, _layer)):
             self.ring.rewind()  # so that equal layers use the same buffers
             self.b.spilled = 0
             if once and layer is not None and layer >= WRITTEN:
                 continue
             sizes = dict(self.b.sizes)
             if self.general and layer is None and self.layers:
-                self._answers(self.general, list(group))
+                self._answers(self.general, group)
             else:
                 for operator in group:
                     self._operator(operator)
             if layer == WRITTEN - 1:
                 self.b.leave_room(sizes, copies)
-            parts.append((layer, self.b.items))
+            whole = not any(isinstance(operator, Remember) for operator in group)
+            parts.append((layer if whole else None, self.b.items))
             self.b.items = []
         if self.b.looped:
             next_turn(self.b, self.mapping.attention.layout(
@@ -132,6 +140,8 @@ class _Lowering:
             case Attend():
                 self._attend(operator)
                 self._spill(operator.attention.name)
+            case Remember():
+                self._remember(operator)
             case Inner():
                 self.values[(operator.product or operator.activation).name] = [mlp.inner_rows(
                     self.b, self.ring, self._one(operator.up.x), operator.up, operator.activation, operator.gate,
@@ -171,8 +181,8 @@ class _Lowering:
 
     def _begin(self, operators: Sequence[Operator]) -> None:
         """Index lists, angles, bitmaps and the buffers for blocks of the cache."""
-        attends = [operator for operator in operators if isinstance(operator, Attend)]
-        ropes = [operator.query_rope for operator in attends if operator.query_rope]
+        attends = [operator for operator in operators if isinstance(operator, Attend | Remember)]
+        ropes = [operator.key_rope for operator in attends if operator.key_rope]
         learned = any(isinstance(operator, Embed) and operator.position for operator in operators)
         rows = attention_rows(attends[0].attention, self.b.rows) if attends else 0
         if attends and isinstance(self.mapping.attention, BlockMapping | OnlineMapping):
@@ -201,43 +211,49 @@ class _Lowering:
         return spans[0]
 
     def _attend(self, operator: Attend) -> None:
-        b, node = self.b, operator.attention
-        if self.masks is None:
-            raise CompileError(f"{node.name}: no bitmaps")
-        kernel = self._kernel(node, self.masks)
-        self.layers += 1
+        node, kernel = operator.attention, self._kernel(operator.attention)
         kernel.begin()
-        kv = range(node.kv_heads)
         # Keys and values first: they leave for the cache while queries are computed.
-        for linear, rope, heads in (
-                (operator.key, operator.key_rope,
-                 Heads(kv, node.head_dim, lambda h: kernel.place_new(0, h), kernel.new_stride, kernel.new_pitch,
-                       kernel.new_dyn)),
-                (operator.value, None,
-                 Heads(kv, node.head_dim, lambda h: kernel.place_new(1, h), kernel.new_stride, kernel.new_pitch,
-                       kernel.new_dyn)),
-                (operator.query, operator.query_rope,
-                 Heads(range(node.heads), node.head_dim, kernel.place_query, kernel.all, kernel.query_pitch))):
-            lanes = by_heads(np.array(heads.order), node.head_dim, self.config.dim)
-            for tile in linear_tiles(b, self.ring, linear, [self._one(linear.x)], lanes):
-                store_heads(b, linear, tile, heads, rope, self.angles if rope else None)
-            if linear is operator.value:
-                kernel.store_new()
+        self._new_rows(kernel, operator)
+        self._by_heads(operator.query, operator.query_rope, Heads(
+            range(node.heads), node.head_dim, kernel.place_query, kernel.all, kernel.query_pitch))
         kernel.write()
         self.values[node.name] = kernel.spans()
 
-    def _kernel(self, node: Attention, masks: At) -> AttentionKernel:
+    def _remember(self, operator: Remember) -> None:
+        self._new_rows(self._kernel(operator.attention), operator)
+
+    def _new_rows(self, kernel: AttentionKernel, operator: Attend | Remember) -> None:
+        """Keys and values, to the cache too."""
+        node = operator.attention
+        for part, (linear, rope) in enumerate(((operator.key, operator.key_rope), (operator.value, None))):
+            self._by_heads(linear, rope, Heads(
+                range(node.kv_heads), node.head_dim, partial(kernel.place_new, part), kernel.new_stride,
+                kernel.new_pitch, kernel.new_dyn))
+        kernel.store_new()
+
+    def _by_heads(self, linear: Linear, rope: Rope | None, heads: Heads) -> None:
+        """A product whose columns are heads."""
+        lanes = by_heads(np.array(heads.order), heads.head_dim, self.config.dim)
+        for tile in linear_tiles(self.b, self.ring, linear, [self._one(linear.x)], lanes):
+            store_heads(self.b, linear, tile, heads, rope, self.angles if rope else None)
+
+    def _kernel(self, node: Attention) -> AttentionKernel:
+        masks = self.masks
+        if masks is None:
+            raise CompileError(f"{node.name}: no bitmaps")
+        self.layers += 1
         if isinstance(self.mapping.attention, WholeMapping):
-            return WholeAttention(self.b, node, self.mapping.attention, self.layers, masks, self.cached)
+            return WholeAttention(self.b, node, self.mapping.attention, self.layers - 1, masks, self.cached)
         if self.nobody is None:
             raise CompileError(f"{node.name}: no bitmaps that see nothing")
         match self.mapping.attention:
             case StandardMapping() as blocks:
-                return StandardAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.cached)
+                return StandardAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BlockMapping() as blocks:
-                return BlockAttention(self.b, node, blocks, self.layers, masks, self.nobody, self.cached)
+                return BlockAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case OnlineMapping() as online:
-                return OnlineAttention(self.b, node, online, self.layers, masks, self.nobody, self.cached)
+                return OnlineAttention(self.b, node, online, self.layers - 1, masks, self.nobody, self.cached)
         raise TypeError(f"no attention of {type(self.mapping.attention).__name__}")
 
     def _project(self, operator: Project) -> None:

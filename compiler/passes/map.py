@@ -59,6 +59,11 @@ class Mapping:
     fused: bool = True
     """Values stay on the device between operators; else each goes through DRAM, as of a kernel an operator."""
 
+    @property
+    def each(self) -> int:
+        """New rows of a sequence."""
+        return self.rows // self.batch
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -70,24 +75,26 @@ class Choice:
 
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-            pool: int = 0, fused: bool = True, standard: bool = False) -> list[Choice]:
+            pool: int = 0, fused: bool = True, standard: bool = False, joined: int | None = None) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
     every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-                     standard=standard)
+                     standard=standard, joined=joined)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-             pool: int = 0, fused: bool = True, standard: bool = False) -> Iterator[Mapping]:
+             pool: int = 0, fused: bool = True, standard: bool = False,
+             joined: int | None = None) -> Iterator[Mapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
-    scores and probabilities through DRAM.
+    scores and probabilities through DRAM. ``joined``: heads that share rows of the cache, where a program beside this
+    one says so.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -102,7 +109,8 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
-    for attention in _attentions(node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard):
+    for attention in _attentions(node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard,
+                                 joined=joined):
         in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
         for ring_rows, slots, share in _rings(graph, config, small=not isinstance(attention, WholeMapping)):
             yield Mapping(
@@ -113,11 +121,12 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
 
 
 def _attentions(node: Attention, config: Config, *, rows: int, batch: int, context: int, pool: int,
-                standard: bool) -> Iterator[AttentionMapping]:
+                standard: bool, joined: int | None) -> Iterator[AttentionMapping]:
     """Those that could fit, of the way that the network and ``standard`` ask for."""
     if not node.block and not standard:
-        return chain(_whole(node, config, rows, context, pool) if batch == 1 else (),
-                     () if pool else _blocks(node, config, rows, context))
+        whole = _whole(node, config, rows, context, pool) if batch == 1 else ()
+        return chain((made for made in whole if joined in (None, made.joined)),
+                     () if pool else _blocks(node, config, rows, context, joined=joined or 0))
     if pool:
         raise CompileError(f"{'standard' if standard else 'online'} attention takes a cache in order, not by list "
                            "(pages): use exact")
@@ -185,8 +194,8 @@ def _whole(node: Attention, config: Config, rows: int, context: int, pool: int) 
             yield made
 
 
-def _blocks(node: Attention, config: Config, rows: int, context: int,
-            standard: bool = False) -> Iterator[BlockMapping]:
+def _blocks(node: Attention, config: Config, rows: int, context: int, standard: bool = False,
+            joined: int = 0) -> Iterator[BlockMapping]:
     """Those whose scores, context and blocks could fit; in the standard way no scores stay."""
     kind = StandardMapping if standard else BlockMapping
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
@@ -199,7 +208,8 @@ def _blocks(node: Attention, config: Config, rows: int, context: int,
                     continue
                 made = kind(
                     block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
-                    kept=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context)
+                    kept=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context,
+                    joined=joined)
                 turn = blocks * ceil_div(block, config.dim) * every
                 scores = made.moved(node, config.dim, rows) + turn if keep else 2 * turn
                 need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every

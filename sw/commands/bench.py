@@ -27,6 +27,7 @@ from gemmule.sw.commands.common import (
 from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
     LaunchOption,
+    PrefillOption,
     TopKOption,
     TopPOption,
     VerifyOption,
@@ -105,6 +106,7 @@ def bench(
     top_p: TopPOption = None,
     verify: VerifyOption = None,
     launch: LaunchOption = "pass",
+    prefill_rows: PrefillOption = None,
     category: Annotated[str, typer.Option(
         "--category", metavar="C,..", help=f"Prompts between commas: {', '.join(CATEGORIES)}; calibration: others, on "
                                            "which to choose options.")] = ",".join(CATEGORIES),
@@ -184,7 +186,8 @@ def bench(
         def session_of(rows: int | None) -> Session:
             return opened.enter_context(Session(
                 device, backend, pair, general=general, launch=launch if pair.draft else "pass",
-                interpreted=compute == "interpreter", batch=1 if rows is None else batch, rows=rows))
+                interpreted=compute == "interpreter", batch=1 if rows is None else batch, rows=rows,
+                prefill=prefill_rows if rows is None else 0))
 
         session = session_of(None)
         most = session.target.program.max_rows - 1
@@ -193,7 +196,8 @@ def bench(
                              f"rows), not {num_speculative_tokens}")
         kept = Finished(resume, [
             device.sha256, *pair.digests, RECORD, *(
-                sha256(model.program.image).hexdigest() for model in (session.target, session.draft) if model),
+                sha256(program.image).hexdigest() for model in (session.target, session.draft) if model
+                for program in (model.program, model.prefill) if program),
             max_new_tokens, top_k, top_p, seed, launch, batch, [repr(case) for case in cases]])
         shared = cache(lambda rows: session_of(rows))
         done = 0
@@ -221,7 +225,8 @@ def bench(
     print_caches(out.console, stays)
     record = {
         "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
-        "max_new_tokens": max_new_tokens, "launch": launch, "batch": batch, "top_k": top_k, "top_p": top_p,
+        "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
+        "top_k": top_k, "top_p": top_p,
         "rows": rows, "best": best, "resident": stays,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     out.write("bench", device, record)

@@ -25,6 +25,7 @@ from gemmule.sw.commands.common import (
 from gemmule.sw.commands.report import html_page
 from gemmule.sw.commands.sampling import (
     LaunchOption,
+    PrefillOption,
     TemperatureOption,
     TopKOption,
     TopPOption,
@@ -137,6 +138,7 @@ def generate(
     top_p: TopPOption = None,
     verify: VerifyOption = None,
     launch: LaunchOption = "pass",
+    prefill_rows: PrefillOption = None,
     kv_cache: Annotated[str, choice(
         "--kv-cache", KV_CACHES, "full, or none: every pass goes over the whole text, to see what the cache is worth; "
         "the same text.")] = "full",
@@ -192,6 +194,7 @@ def generate(
     device_config = read_config(config)
     if batch > 1:
         _check_batch(batch, {f"--launch {launch}": launch != "pass", "--kv-cache none": kv_cache == "none",
+                             f"--prefill-rows {prefill_rows}": bool(prefill_rows),
                              "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
     texts, source = _texts(prompt, prompt_file, turns, batch)
 
@@ -228,7 +231,8 @@ def generate(
               batch=batch)
     rows = rows_of(batch, method, drafts) if batch > 1 else None
     with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
-                 launch=launch if method == "draft" else "pass", batch=batch, rows=rows) as session:
+                 launch=launch if method == "draft" else "pass", batch=batch, rows=rows,
+                 prefill=prefill_rows) as session:
         begin = time.perf_counter()
         run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
                       num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache,
@@ -239,7 +243,8 @@ def generate(
         raise KeyboardInterrupt
     reference = run if method == "ar" and kv_cache == "full" else None
     if baseline is not False and reference is None and not interrupted:
-        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows) as plain:
+        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows,
+                     prefill=prefill_rows) as plain:
             reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
     label = method if kv_cache == "full" else f"{method}, no KV cache"
     extra = session.extra_parameters(method)
@@ -252,7 +257,8 @@ def generate(
         "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)),
         "method": method, "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
-        "launch": launch, "stop": strings, "context_overflow": context_overflow, "dropped_tokens": run.dropped,
+        "launch": launch, "prefill_rows": prefill_rows, "stop": strings,
+        "context_overflow": context_overflow, "dropped_tokens": run.dropped,
         "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,
         "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3), "resident": stays,
     }

@@ -8,13 +8,13 @@ import typer
 
 from gemmule.sw.commands.common import choice
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import LAUNCHES, TEMPERATURE, TOP_K, VERIFY, check_choice
+from gemmule.sw.limits import LAUNCHES, PREFILL, TEMPERATURE, TOP_K, VERIFY, check_choice
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.verify import Rule
 
-__all__ = ["LaunchOption", "TemperatureOption", "TopKOption", "TopPOption", "VerifyOption", "check_launch", "make_rule",
-           "rule_name"]
+__all__ = ["LaunchOption", "PrefillOption", "TemperatureOption", "TopKOption", "TopPOption", "VerifyOption",
+           "check_launch", "make_rule", "rule_name"]
 
 TemperatureOption = Annotated[float, typer.Option(
     "--temperature", metavar="T", callback=lambda value: _check_temperature(value),
@@ -39,6 +39,13 @@ LaunchOption = Annotated[str, choice(
     "--launch", LAUNCHES, "Of a draft model: a launch for each pass; or all drafts of a step in one, whose greedy "
     "tokens go from pass to pass on the device; or the whole step, the target's pass over them too. The last two with "
     "--temperature 0.")]
+
+
+PrefillOption = Annotated[int | None, typer.Option(
+    "--prefill-rows", metavar="N", show_default=False,
+    callback=lambda n: n if n is None else PREFILL.check("--prefill-rows", n),
+    help=f"Rows of a launch of a prompt longer than a pass of decoding, by a program of their own, {PREFILL}; 0: as "
+         "many as of that pass. The text is the same. Default: as many as take the fewest cycles; with --batch 0.")]
 
 
 def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full",

@@ -44,6 +44,7 @@ class ResidentModel(BaseModel):
 
     bytes: int = Field(description="weights, tables, programs, lists and answers: all but its KV caches")
     kv_bytes: int
+    prefill_rows: int = Field(description="rows of a launch of a prompt, by a program of their own; 0: there is none")
 
 
 class CachesOfBatch(BaseModel):
@@ -88,6 +89,7 @@ class Generate(Record):
     draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
     launch: Literal["pass", "draft", "step"] = Field(
         description="what a launch holds: a pass, the drafts of a step, or these and the pass that verifies them")
+    prefill_rows: int | None = Field(description="asked for; null: as many as pay")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
     text: str = Field(description="text of the new tokens, up to a stop string")
@@ -214,6 +216,7 @@ class Bench(Record):
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "draft", "step"]
+    prefill_rows: int | None = Field(description="asked for; null: as many as pay")
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None

@@ -14,7 +14,9 @@ __all__ = ["print_caches", "resident_line", "resident_section"]
 
 def resident_line(found: dict[str, Any]) -> str:
     """All of it in a sentence."""
-    models = ", ".join(f"{name} {part['bytes']:,}" for name, part in found["models"].items())
+    models = ", ".join(f"{name} {part['bytes']:,}" + (
+        f" (prompts by up to {part['prefill_rows']} rows a launch)" if part["prefill_rows"] else "")
+        for name, part in found["models"].items())
     texts = f"{found['batch']} text" + "s" * (found["batch"] > 1)
     return (f"resident: {found['bytes']:,} of {found['dram_bytes']:,} bytes of DRAM: {models}, KV caches "
             f"{found['kv_bytes']:,} ({found['context']:,} positions x {texts}); largest context that fits: "

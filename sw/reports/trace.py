@@ -45,6 +45,8 @@ class LaunchRecord:
     commands: Sequence[Command]
     """Of the program, in which the result's places are."""
     earlier: Earlier | None = None
+    answers: bool = True
+    """The program gives some, where a launch wants them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def phase(record: LaunchRecord) -> str:
     if not any(command.unit is Unit.MATRIX for command in record.commands):
         return "commit"
     last = int(record.result.places.max()) + 1
-    return "prefill" if last < len(record.commands) else MODELS[record.model]
+    return "prefill" if last < len(record.commands) or not record.answers else MODELS[record.model]
 
 
 def timeline_of(name: str, results: Sequence[Result], commands: Sequence[Command], config: Config) -> Timeline:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gemmule.compiler import kept
+from gemmule.compiler.mapping.prefill_search import best_prefill
 from gemmule.compiler.mapping.search import compile_best
 from gemmule.config import load_config
 from gemmule.sw.cached import entries, remove
@@ -76,3 +78,27 @@ def test_a_folder_that_cannot_be_written(compiled: list[Any], tmp_path: Path,
     (tmp_path / "cache" / kept.FOLDER).write_text("in the way")
     assert kept.compile_kept(random_network(SIZES, 1), "a", EDGE, rows=2).max_rows == 2
     assert "cannot be kept" in capsys.readouterr().err
+
+
+def test_a_prefill_is_kept_for_its_program(compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that there is none; another program beside it, place or number of rows is another."""
+    network, calls = random_network(replace(SIZES, positions=40), 1), []
+    program, other = (kept.compile_kept(network, "a", EDGE, rows=rows, tokens=True) for rows in (2, 3))
+    sparse = EDGE.model_copy(update={"address_bits": 20})
+    lone = kept.compile_kept(network, "a", sparse, rows=2, tokens=True)
+
+    def watched(*args: Any, **options: Any) -> Any:
+        calls.append(options)
+        return best_prefill(*args, **options)
+
+    monkeypatch.setattr(kept, "best_prefill", watched)
+    asked = [(program, 1 << 16, 4), (other, 1 << 16, 4), (program, 1 << 17, 4), (program, 1 << 16, None),
+             (lone, 1 << 20, None)]
+    first, again = ([kept.prefill_kept(network, "a", beside, effort=1, rows=rows, base_address=base)
+                     for beside, base, rows in asked] for _ in range(2))
+    assert len(calls) == len(asked)
+    assert first[-1] is None is again[-1]
+    for one, same in zip(first[:-1], again[:-1], strict=True):
+        assert one is not None
+        assert same is not None
+        assert (one.image, one.symbols, one.max_rows) == (same.image, same.symbols, same.max_rows)

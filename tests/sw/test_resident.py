@@ -13,6 +13,7 @@ from gemmule.sw.session import ALIGN, Session
 from gemmule.sw.text import bundled_model
 
 BASE = load_config("base")
+PERIOD = BASE.dram.banks * BASE.dram.row_bytes
 
 
 @pytest.mark.parametrize("launch", ["pass", "draft", "step"])
@@ -22,22 +23,26 @@ def test_to_the_byte(launch: str) -> None:
         found = resident(session)
         target, draft = session.target, session.draft
         assert draft is not None
-        draft_bytes = (draft.loop or draft.program).size
+        assert target.prefill is not None
+        assert draft.prefill is not None
+        target_bytes, draft_bytes = (round_up((model.loop or model.program).size, PERIOD) + model.prefill.size
+                                     for model in (target, draft))
         assert found["models"]["target"] == {
-            "bytes": target.program.size - target.program.symbols[CACHE][1],
-            "kv_bytes": target.program.symbols[CACHE][1]}
-        assert sum(found["models"]["draft"].values()) == draft_bytes
+            "bytes": target_bytes - target.program.symbols[CACHE][1],
+            "kv_bytes": target.program.symbols[CACHE][1], "prefill_rows": target.prefill.max_rows}
+        assert found["models"]["draft"]["bytes"] + found["models"]["draft"]["kv_bytes"] == draft_bytes
+        assert draft.prefill.base_address + draft.prefill.size == draft.program.base_address + draft_bytes
         if (step := draft.step) is not None:
             assert found["models"]["step"]["bytes"] == step.size
             draft_bytes = round_up(draft_bytes, ALIGN) + step.size
         assert (step is not None) is (launch == "step")
-        assert found["bytes"] == round_up(target.program.size, ALIGN) + draft_bytes
+        assert found["bytes"] == round_up(target_bytes, ALIGN) + draft_bytes
         assert found["kv_bytes"] == found["by_batch"][0]["kv_bytes"]["256"] == sum(
             model.program.symbols[CACHE][1] for model in (target, draft))
         for length in (96, 200):
             made = compile_network(bundled_model("target").network, BASE, rows=target.program.max_rows, tokens=True,
                                    context=length)
-            assert _Model(target).size(length, 1) == made.size
+            assert _Model(target).size(length, 1) == round_up(made.size, PERIOD) + target.prefill.size
     assert (found["largest_context"], found["context_limit"]) == (256, "the networks' positions")
     assert (found["largest_batch"], found["batch_limit"]) == (16, "texts of a pass, at most 16")
 
