@@ -26,7 +26,7 @@ from common import console, show, write
 
 from gemmule.config import load_config
 
-LENGTHS = "1,2,3,5,7,11,15"
+LENGTHS = "1,2,3,5,7"
 BANDWIDTHS: dict[str, dict[str, Any]] = {
     "1/4": {"dram": {"beat_cycles": 4}}, "1/2": {"dram": {"beat_cycles": 2}}, "1": {},
     "2": {"dim": 32, "bus_bytes": 32}, "4": {"dim": 64, "bus_bytes": 64}}

@@ -53,7 +53,7 @@ DEFAULT, SMALL = MODELS = ("default", "small")
 CONTEXTS = {DEFAULT: 1024, SMALL: 256}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"
-DRAFTS_DEFAULT, LOOKUP_DEFAULT = 3, 10
+DRAFTS_DEFAULT, LOOKUP_DEFAULT = 5, 10
 LOOKUP_FORMS = ("huggingface", "original")
 PROMPT_BYTES = 1 << 16
 
