@@ -19,6 +19,7 @@ from gemmule.sw.training.model import LanguageModel, Layer
 
 __all__ = ["guidance_loss"]
 
+
 def _told(scores: Tensor, places: Tensor) -> Tensor:
     """Mean of -log of what each query gives to its place  # [rows, heads, queries, keys], [rows, queries], -1: none."""
     chosen = scores.gather(-1, places.clamp(min=0)[:, None, :, None].expand(-1, scores.shape[1], -1, 1))[..., 0]
@@ -48,8 +49,7 @@ def guidance_loss(model: LanguageModel, states: list[Tensor], places: Tensor) ->
         if number:
             losses.append(_told(scores, places))
         else:
-            heads = scores.shape[1]
-            losses.append(sum(
+            losses.append(torch.stack([
                 _told(scores[:, head:head + 1], (own - head - 1).clamp(min=-1).expand(len(places), -1))
-                for head in range(heads)) / heads)
+                for head in range(scores.shape[1])]).mean())
     return torch.stack(losses).mean()

@@ -99,4 +99,4 @@ def _make(request: Request) -> DraftModel:
     return DraftModel(request.draft, request.lengths, request.rule, request.host, request.kept)
 
 
-METHOD = Method(name="draft", make=_make, option="--num-speculative-tokens", num_tokens=3)
+METHOD = Method(name="draft", make=_make, option="--num-speculative-tokens", num_tokens=5)
