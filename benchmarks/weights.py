@@ -16,6 +16,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ from gemmule.sw.passes import Passes
 from gemmule.sw.tokens import load_tokenizer, token_windows
 from gemmule.sw.training.corpus import load_corpus
 
-MODELS = (("default", "draft"), ("default", "target"))
+MODELS = ("draft", "target")
+"""Of the default pair."""
 HALVES = (1, 2, 4)
 """Layers in int8, beside twice as many in int4."""
 HALF_FORMATS = ("int8", "int4 by 32")
@@ -120,9 +122,9 @@ class Reading:
         return found
 
 
-def measure(folder: str, role: str, text: str) -> list[dict[str, Any]]:
+def measure(role: str, text: str) -> list[dict[str, Any]]:
     """Every format of one model."""
-    reading = Reading(folder, role, text)
+    reading = Reading("default", role, text)
     return [reading.row(name, reading.network.graph.layers) for name in FORMATS]
 
 
@@ -134,7 +136,13 @@ def halves(text: str) -> list[dict[str, Any]]:
 
 
 PARTS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
-    "rows": lambda text: [row for folder, role in MODELS for row in measure(folder, role, text)], "halves": halves}
+    **{role: partial(measure, role) for role in MODELS}, "halves": halves}
+
+
+def parts_of(record: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The parts that a written record holds."""
+    return {"halves": record["halves"], **{
+        role: [row for row in record["rows"] if row["model"] == f"default {role}"] for role in MODELS}}
 
 
 def main() -> None:
@@ -143,14 +151,14 @@ def main() -> None:
     parser.add_argument("--part", choices=("all", *PARTS), default="all", help="measure only this part again")
     args = parser.parse_args()
     path = args.out / "weights.json"
-    before = json.loads(path.read_text()) if args.part != "all" else {}
+    before = parts_of(json.loads(path.read_text())) if args.part != "all" else {}
     text = "".join(content for _, content in load_corpus().held_out)
     text = text.encode()[:TEXT_BYTES].decode(errors="ignore")
     found = {name: make(text) if args.part in ("all", name) else before[name] for name, make in PARTS.items()}
     for name, rows in found.items():
         show(f"weights of the layers: {name}", rows)
     write(path, {"schema": "gemmule/benchmark-weights/2", "version": __version__, "text_bytes": len(text.encode()),
-                 **found})
+                 "rows": [row for role in MODELS for row in found[role]], "halves": found["halves"]})
 
 
 if __name__ == "__main__":
