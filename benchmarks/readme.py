@@ -274,6 +274,16 @@ def equality() -> str:
                   "steps that kept no, some, all drafts", "kept any"), rows)
 
 
+def launches() -> str:
+    """What a launch holds, in docs/decoding.md."""
+    return table(("drafts", "launch", "launches a step", "device cycles a step", "with the host", "speed-up over `ar`",
+                  "launches for nothing", "20,000 cycles a launch"), [
+        (str(row["drafts"]), f"`{row['launch']}`", f"{row['launches a step']:.2f}",
+         f"{row['device cycles a step']:,.0f}", f"{row['cycles a step']:,.0f}",
+         *(f"{row[f'speed-up at {cost}']:.3f}x" for cost in ("2,000", "0", "20,000")))
+        for row in load("launches")["rows"]])
+
+
 def prefill() -> str:
     """Prompts of docs/decoding.md: cycles by rows of a launch, then speed-ups with one program and with two."""
     found = load("prefill")
@@ -330,7 +340,8 @@ PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
          "docs/models.md": {"drafting": drafting, "weights": weights, "halves": halves} | report.PARTS,
          "docs/bodies.md": {"bodies": bodies},
          "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
-         "docs/decoding.md": {"prefill": prefill, "equality": equality, "speculation": speculation}}
+         "docs/decoding.md": {
+             "launches": launches, "prefill": prefill, "equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 
