@@ -32,6 +32,7 @@ _PREFILL: tuple[type[PrefillProgram | None], ...] = (PrefillProgram, type(None))
 FOLDER = "programs"
 """Of the cache."""
 
+
 def _path(sha256: str, config: Config, options: dict[str, Any]) -> Path:
     key = repr((sha256, config.sha256, sorted(options.items()))).encode()
     return cache_root() / FOLDER / f"{config.name}-{hashlib.sha256(sources() + key).hexdigest()[:16]}.pickle"
@@ -69,8 +70,9 @@ def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort
     Raises:
         CompileError: ``rows`` are given, and do not fit.
     """
-    options = {"effort": effort, "rows": rows, "base_address": base_address, "at": program.base_address,
-               "beside": hashlib.sha256(program.image).hexdigest()}
+    beside = program.image + repr(sorted(program.symbols.items())).encode()
+    options = {"effort": effort, "rows": rows, "base_address": base_address,
+               "beside": hashlib.sha256(beside).hexdigest()}
     return _kept(_PREFILL, _path(sha256, program.config, options), lambda: best_prefill(
         network, program, effort=effort, rows=rows, base_address=base_address))
 

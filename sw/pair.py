@@ -206,6 +206,9 @@ class _Imported:
         program, effort = placed.program, default_effort(placed.program.graph)
         if rows == 0:
             return placed
+        if rows is not None and rows <= program.max_rows:
+            raise InputError(f"--prefill-rows must be 0, or more than the {program.max_rows} rows of a pass that "
+                             f"decodes, not {rows}")
         behind = round_up(len(placed.dram), program.config.dram.banks * program.config.dram.row_bytes)
         try:
             prefill = prefill_kept(placed.network, self.file.sha256, program, effort=effort, rows=rows,

@@ -45,7 +45,8 @@ PrefillOption = Annotated[int | None, typer.Option(
     "--prefill-rows", metavar="N", show_default=False,
     callback=lambda n: n if n is None else PREFILL.check("--prefill-rows", n),
     help=f"Rows of a launch of a prompt longer than a pass of decoding, by a program of their own, {PREFILL}; 0: as "
-         "many as of that pass. The text is the same. Default: as many as take the fewest cycles; with --batch 0.")]
+         "many as of that pass. The text is the same. Default: as many as take the fewest cycles; a --batch goes "
+         "without.")]
 
 
 def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full",

@@ -153,10 +153,11 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
         needs = f" and {extra_parameters:,} more weights" if extra_parameters else ""
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
         text = f"text {same}" if same_text else "text drawn by the law of"
+        saved = _saved(run, reference)
         console.print(
             f"speed-up over autoregressive decoding on the same device, host counted: "
-            f"[bold]{record['speedup_over_ar']:.2f}x[/bold], with {_saved(run, reference):.0%} fewer passes of the "
-            f"target{needs}; {text} autoregressive decoding")
+            f"[bold]{record['speedup_over_ar']:.2f}x[/bold], with {abs(saved):.0%} "
+            f"{'more' if saved < 0 else 'fewer'} passes of the target{needs}; {text} autoregressive decoding")
 
 
 def _ended(run: Generation) -> str:

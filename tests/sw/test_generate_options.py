@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,13 @@ def test_stop_strings(generated) -> None:
     assert record["stop"] == ["never there", stop]
     assert record["same_tokens_as_ar"] is True
     assert record["prompt"] + record["text"] + f"\nended before {stop!r}:" in shown
+
+
+def test_passes_that_are_more(generated) -> None:
+    """Prompts in launches of their own, and no cache: each pass goes over the text in several."""
+    record, shown = generated(*SMALL, "--method", "ar", "--kv-cache", "none", "--max-new-tokens", "2")
+    assert record["target_passes_saved"] < 0
+    assert re.search(r"with [1-9]\d*% more passes of the target", " ".join(shown.split()))
 
 
 def test_turns_without_a_cache(generated, tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize(("rows", "message"), [
-    ("513", "--prefill-rows must be from 0 to 512"), ("200", "--prefill-rows 200: rows of a launch")])
+    ("513", "--prefill-rows must be from 0 to 512"), ("200", "--prefill-rows 200: rows of a launch"),
+    ("16", "--prefill-rows must be 0, or more than the 16 rows of a pass that decodes, not 16")])
 def test_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rows: str, message: str) -> None:
     assert run(monkeypatch, "generate", "--model", "small", "--prompt", "a", "--prefill-rows", rows) == 2
     assert message in " ".join(capsys.readouterr().err.split())
