@@ -139,9 +139,10 @@ def _attentions(node: Attention, config: Config, *, rows: int, batch: int, conte
 
 
 def most_rows(graph: Graph, config: Config) -> int:
-    """New rows of a launch at most where nobody asks for a number: up to 16, a power of two."""
+    """New rows of a launch at most where nobody asks for a number: up to 16 and the positions, a power of two."""
     node = graph.attentions[0]
-    most = max(1, min(MOST_ROWS, min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads))
+    most = max(1, min(MOST_ROWS, graph.whole_positions,
+                      min(config.stat_rows, 8 * config.dim) * node.kv_heads // node.heads))
     return 1 << most.bit_length() - 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, Form, IntegerInterpreter, Rows, Softmax
-from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.passes.map import Choice, choices, default_rows
 from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import load_config
 from gemmule.isa import CONTROL, Unit, VOp
@@ -64,6 +64,15 @@ def test_equals_interpreter(preset: str, name: str) -> None:
     program = compile_network(network, config, rows=rows)
     print(f"seed {SEED}, {len(program.commands)} commands")
     _walk(Bench(program, network), rows, sizes.positions, SEED)
+
+
+@pytest.mark.parametrize("positions", [1, 6, 8])
+def test_no_more_rows_than_positions(positions: int) -> None:
+    """Where nobody asks for a number, a network of few positions compiles too."""
+    config, network = load_config("base"), random_network(replace(LLAMA, layers=1, positions=positions), SEED)
+    rows = default_rows(network.graph, config)
+    assert rows <= positions < 2 * rows
+    _walk(Bench(compile_network(network, config, rows=rows), network), rows, positions, SEED)
 
 
 @pytest.mark.parametrize("softmax", Softmax)
