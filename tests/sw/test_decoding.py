@@ -302,8 +302,6 @@ def test_prompt_lookup_gives_the_same_text(new: int, form: str) -> None:
 def test_methods_by_name() -> None:
     assert tuple(METHODS) == limits.METHODS
     assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
-    assert METHODS["draft"].num_tokens == limits.DRAFTS_DEFAULT
-    assert METHODS["pld"].num_tokens == limits.LOOKUP_DEFAULT
     assert Lookup().most_ngram == 3
     assert tuple(FORMS) == limits.LOOKUP_FORMS
     assert Lookup().form == limits.LOOKUP_FORMS[0]

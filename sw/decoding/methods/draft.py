@@ -12,6 +12,7 @@ from gemmule.sw.decoding.prefix import Prefix
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import DRAFTS_DEFAULT
 from gemmule.sw.runtime import Forward, LoadedModel
 
 __all__ = ["METHOD", "DraftModel"]
@@ -99,4 +100,4 @@ def _make(request: Request) -> DraftModel:
     return DraftModel(request.draft, request.lengths, request.rule, request.host, request.kept)
 
 
-METHOD = Method(name="draft", make=_make, option="--num-speculative-tokens", num_tokens=5)
+METHOD = Method(name="draft", make=_make, option="--num-speculative-tokens", num_tokens=DRAFTS_DEFAULT)

@@ -10,6 +10,7 @@ from gemmule.config import Host
 from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
 from gemmule.sw.decoding.methods.method import HUGGING_FACE, Lookup, Method, Request
 from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.limits import LOOKUP_DEFAULT
 from gemmule.sw.runtime import Forward
 
 __all__ = ["FORMS", "METHOD", "Lookup", "PromptLookup", "lookup", "lookup_original"]
@@ -84,4 +85,4 @@ def _make(request: Request) -> PromptLookup:
     return PromptLookup(request.lengths, request.ends, request.host, request.lookup)
 
 
-METHOD = Method(name="pld", make=_make, option="--prompt-lookup-num-tokens", num_tokens=10)
+METHOD = Method(name="pld", make=_make, option="--prompt-lookup-num-tokens", num_tokens=LOOKUP_DEFAULT)
