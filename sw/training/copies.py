@@ -25,7 +25,7 @@ from gemmule.io.files import write_atomically
 from gemmule.sw.training.corpus import Corpus, load_corpus
 from gemmule.sw.training.functions import MOST_EDITS, Function, functions_of, joined, name_pool, rename, renamings
 
-__all__ = ["Copy", "choose_copies", "load_copies", "similarity"]
+__all__ = ["Copy", "choose_copies", "fitting", "load_copies", "similarity"]
 
 FILE = Path(__file__).resolve().parents[1] / "prompts" / "copies.json"
 COUNT = 40
@@ -66,6 +66,11 @@ def _hash(text: str) -> int:
     return int(hashlib.sha256(text.encode()).hexdigest(), 16)
 
 
+def fitting(function: Function) -> bool:
+    """Whether a function is one for the test: a body of enough lines, so short that the context holds it twice."""
+    return function.body.count("\n") >= LEAST_BODY and len(function.text) <= MOST_CHARS
+
+
 def choose_copies(corpus: Corpus, count: int = COUNT) -> list[Copy]:
     """Apply the rule.
 
@@ -73,13 +78,12 @@ def choose_copies(corpus: Corpus, count: int = COUNT) -> list[Copy]:
         ValueError: the held-out files hold fewer functions.
     """
     every = [function for document in corpus.held_out for function in functions_of(document)]
-    fitting: list[Function] = [
-        one for one in every if one.body.count("\n") >= LEAST_BODY and len(one.text) <= MOST_CHARS]
-    if len(fitting) < count:
-        raise ValueError(f"the held-out files must hold {count} functions of {LEAST_BODY} lines, not {len(fitting)}")
+    found = [one for one in every if fitting(one)]
+    if len(found) < count:
+        raise ValueError(f"the held-out files must hold {count} functions of {LEAST_BODY} lines, not {len(found)}")
     pool = name_pool(every)
     chosen = []
-    for function in sorted(fitting, key=lambda one: _hash(one.where))[:count]:
+    for function in sorted(found, key=lambda one: _hash(one.where))[:count]:
         random = np.random.default_rng(_hash(function.where))
         edits = renamings(function, int(random.integers(MOST_EDITS + 1)), pool, random)
         chosen.append(Copy(function.where, function.text, function.head, tuple(edits)))

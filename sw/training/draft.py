@@ -2,21 +2,21 @@
 
     python -m gemmule.sw.training.draft --out build/train
     python -m gemmule.sw.training.draft --out build/train --target shipped --models sw/models
+    python -m gemmule.sw.training.draft --target shipped --start sw/models/default/draft.safetensors --share 0.4
 
 First the target writes texts behind train prompts, half of them greedily, and reads windows of library and packages;
 what it says to each token is kept (answers.py), since asking costs several times what learning does. Then all
 candidates learn side by side from the same batches. A candidate is judged on greedy texts behind calibration prompts,
 which none has seen; the device's cycles are the simulator's. The second command needs no training of the target: the
-shipped one, restored to float, is the teacher, and the draft beside it is replaced.
+shipped one, restored to float, is the teacher, and the draft beside it is replaced. The third begins with the weights
+of a draft in integers, which a target that has changed a little needs fewer steps for.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +25,26 @@ import torch
 from torch import Tensor
 
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.ir import Rope
 from gemmule.compiler.model_file import load_model
-from gemmule.io.files import write_atomically
-from gemmule.sw.bundled import FILES, bundled_file
+from gemmule.sw.bundled import bundled_file
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training.answers import Answers
 from gemmule.sw.training.batches import shuffled
 from gemmule.sw.training.choice import CONTEXT, MOST_DRAFTS, choice_table, print_table
 from gemmule.sw.training.distillation import answer_loss
-from gemmule.sw.training.export import check_weights, load_checkpoint, save_checkpoint, write_json
+from gemmule.sw.training.export import check_weights, digest, load_checkpoint, save_checkpoint, write_json
 from gemmule.sw.training.followers import followers
 from gemmule.sw.training.guidance import guidance_loss
 from gemmule.sw.training.lessons import lessons_of, mark_of
 from gemmule.sw.training.measure import PROMPTS, measure_draft
 from gemmule.sw.training.model import LanguageModel, predictor
-from gemmule.sw.training.networks import Weights, calibration_windows, restored_weights, write_networks
+from gemmule.sw.training.networks import Weights, calibration_windows, restored_weights, take_tokenizer, write_networks
 from gemmule.sw.training.optimizers import Optimizers
 from gemmule.sw.training.prepare import load_arrays, prepare
 from gemmule.sw.training.recipe import DraftRecipe, Recipe, factor, fingerprint
+from gemmule.sw.training.records import replace_stage
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
-from gemmule.sw.training.tokenizer import load_tokenizer
 from gemmule.sw.training.yardstick import acceptance_by_place, matches
 
 __all__ = ["replace_shipped", "train_drafts"]
@@ -73,25 +73,31 @@ def losses_of(draft: LanguageModel, parts: list[Answers], plan: DraftRecipe, pla
     return total / count, looks
 
 
-def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | None = None) -> dict[str, Any]:
+def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | None = None,
+                 start: Weights | None = None) -> dict[str, Any]:
     """Train all candidates, write the chosen one as ``out/draft`` and the table as ``out/drafts.json``.
 
-    ``weights`` are the target's, None for those that were trained.
+    ``weights`` are the target's, None for those that were trained; ``start`` are what a single candidate begins with.
 
     Raises:
-        ValueError: there is a checkpoint of another recipe.
+        ValueError: there is a checkpoint of another recipe, or ``start`` is of another shape.
     """
-    plan, arrays, shape = recipe.draft, load_arrays(out), recipe.target.shape
+    plan, arrays, shape = recipe.draft, load_arrays(out), recipe.shape
     teacher = LanguageModel(shape)
     weights = load_checkpoint(out / "target", shape) if weights is None else weights
     teacher.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     teacher.to(place.device).eval().requires_grad_(False)
-    mark = fingerprint(plan, recipe.seed)
+    begins = digest(start) if start else None
+    mark = fingerprint(plan, recipe.seed) + (begins or "")
     lessons = lessons_of(recipe, out / f"answers-{mark_of(recipe, weights)[:12]}", teacher, arrays, place)
     drafts, optimizers = {}, {}
     for name, candidate in plan.candidates.items():
         torch.manual_seed(recipe.seed)
-        drafts[name] = LanguageModel(candidate).to(place.device)
+        drafts[name] = LanguageModel(candidate)
+        if start:
+            check_weights(candidate, start)
+            drafts[name].load_state_dict({part: torch.from_numpy(weight) for part, weight in start.items()})
+        drafts[name].to(place.device)
         optimizers[name] = Optimizers(drafts[name], plan.matrix_rate, plan.vector_rate)
     log, step, since = Log(out / "log.jsonl", NAME), 0, 0
     if state := load_state(out / "drafts.pt", mark):
@@ -138,7 +144,7 @@ def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | Non
     print_table(table)
     print(f"{NAME}: {chosen} has the best speed-up per device cycle", flush=True)
     record = {"chosen": chosen, "candidates": table, "judged_texts": len(lessons.judged), "context": CONTEXT,
-              "threads": place.threads, "tokens": plan.tokens, "steps": step,
+              "began_with": begins, "threads": place.threads, "tokens": plan.tokens, "steps": step,
               "seconds": round(log.elapsed()), "resumed": log.resumed}
     save_checkpoint(out / NAME, plan.candidates[chosen], {
         name: weight.detach().float().cpu().numpy() for name, weight in drafts[chosen].named_parameters()})
@@ -146,30 +152,27 @@ def train_drafts(recipe: Recipe, out: Path, place: Place, weights: Weights | Non
     return record
 
 
-def replace_shipped(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> None:
+def replace_shipped(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place,
+                    start: Path | None = None) -> None:
     """Train drafts of the default pair's target and ship the best one beside it; ``docs/results`` tells of it.
 
     Raises:
         ValueError: a file of the pair is damaged, its target is of another shape, or ``out`` has another tokenizer.
     """
     pair = models / DEFAULT
-    vocabulary, mine = bundled_file(pair, "tokenizer").read_bytes(), out / FILES["tokenizer"]
-    if not mine.exists():
-        write_atomically(mine, vocabulary)
-    if mine.read_bytes() != vocabulary:
-        raise ValueError(f"{mine}: is not the shipped target's: remove {out}, or give another --out")
-    weights = restored_weights(load_model(bundled_file(pair, "target")).network)
-    check_weights(recipe.target.shape, weights)
+    tokenizer = take_tokenizer(pair, out)
+    network = load_model(bundled_file(pair, "target")).network
+    weights = restored_weights(network)
+    check_weights(recipe.shape, weights)
+    if (thetas := {node.theta for node in network.graph.nodes if isinstance(node, Rope)}) != {recipe.shape.rope_theta}:
+        raise ValueError(f"{pair}: the target's rope_theta must be {recipe.shape.rope_theta:,.0f}, not "
+                         f"{', '.join(f'{theta:,.0f}' for theta in thetas)}: teach it to copy first (copying.py)")
     prepare(out, recipe.seed)
-    record = train_drafts(recipe, out, place, weights)
-    write_networks(load_tokenizer(mine), {NAME: load_network(out / NAME)}, pair,
-                   calibration_windows(out, recipe.target.shape.max_positions, recipe.seed), recipe.seed)
-    path = docs / "results" / "training.json"
-    done = json.loads(path.read_text(encoding="utf-8"))
-    done["recipe"][NAME], done["stages"][NAME] = asdict(recipe.draft), record
-    log = [line for line in done["log"] if line["stage"] != NAME]
-    lines = (json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines())
-    write_json(path, done | {"log": log + [line for line in lines if line["stage"] == NAME]})
+    begin = restored_weights(load_model(start).network) if start else None
+    record = train_drafts(recipe, out, place, weights, begin)
+    write_networks(tokenizer, {NAME: load_network(out / NAME)}, pair,
+                   calibration_windows(out, recipe.shape.max_positions, recipe.seed), recipe.seed)
+    replace_stage(docs, out, NAME, recipe.draft, record)
     measure_draft(pair, docs / "results" / "models.json", out / NAME, PROMPTS)
 
 
@@ -181,13 +184,14 @@ def main() -> None:
                         help="the teacher: the one trained below --out, or the shipped one, whose draft is replaced")
     parser.add_argument("--models", type=Path, default=Path("sw/models"), help="where the shipped pair is")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the shipped pair's numbers are")
+    parser.add_argument("--start", type=Path, help="a draft in integers to begin with, of --target shipped")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0, help="share of all steps, to try the way")
     args = parser.parse_args()
     recipe, place = Recipe().scaled(args.share), open_place(args.threads)
     try:
         if args.target == "shipped":
-            replace_shipped(recipe, args.out, args.models, args.docs, place)
+            replace_shipped(recipe, args.out, args.models, args.docs, place, args.start)
         else:
             train_drafts(recipe, args.out, place)
     except ValueError as error:

@@ -3,6 +3,7 @@
 Free of torch, so that other code can share the shapes and the file format.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from math import prod
@@ -96,6 +97,11 @@ def check_weights(shape: ModelShape, weights: dict[str, NDArray[np.float32]]) ->
     if found != expected:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise ValueError(f"the checkpoint does not fit its shape at {', '.join(wrong)}")
+
+
+def digest(weights: dict[str, NDArray[np.float32]]) -> str:
+    """SHA-256 of all tensors in the order of their names."""
+    return hashlib.sha256(b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
 
 
 def save_checkpoint(folder: Path, shape: ModelShape, weights: dict[str, NDArray[np.float32]]) -> None:

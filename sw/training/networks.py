@@ -18,15 +18,15 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.model_file import Made, save_model
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.compiler.quantize.restore import restore_network
+from gemmule.io.files import write_atomically
 from gemmule.io.reading import named
-from gemmule.sw.bundled import ALL, ENCODER, FILES, write_manifest
+from gemmule.sw.bundled import ALL, ENCODER, FILES, bundled_file, write_manifest
 from gemmule.sw.training.prepare import load_arrays
 from gemmule.sw.training.tokenizer import EOS_ID, EOS_TOKEN, draw_windows, load_tokenizer, save_tokenizer
 from gemmule.sw.training.yardstick import Tokens
 
 __all__ = ["INT4_GROUP", "NETWORKS", "UNSEEN", "Weights", "calibration_windows", "load_networks", "options",
-           "restored_weights", "write_encoder",
-           "write_networks"]
+           "restored_weights", "take_tokenizer", "write_encoder", "write_networks"]
 
 NETWORKS = ("target", "draft")
 INT4_GROUP = 32
@@ -55,6 +55,20 @@ def load_networks(train: Path) -> tuple[Tokenizer, dict[str, Network]]:
             raise CompileError(f"{named(train / name)}: vocab_size must be that of the tokenizer, "
                                f"{tokenizer.get_vocab_size():,}, not {network.graph.vocab:,}: train them together")
     return tokenizer, networks
+
+
+def take_tokenizer(pair: Path, out: Path) -> Tokenizer:
+    """A bundled pair's tokenizer, copied below ``out``.
+
+    Raises:
+        ValueError: ``out`` has another one.
+    """
+    vocabulary, mine = bundled_file(pair, "tokenizer").read_bytes(), out / FILES["tokenizer"]
+    if not mine.exists():
+        write_atomically(mine, vocabulary)
+    if mine.read_bytes() != vocabulary:
+        raise ValueError(f"{mine}: is not the bundled target's: remove {out}, or give another --out")
+    return load_tokenizer(mine)
 
 
 def restored_weights(network: Network) -> Weights:

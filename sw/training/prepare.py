@@ -26,7 +26,7 @@ from gemmule.sw.training.packages import MOST_SHARED, SECOND, TRAINED, Source, T
 from gemmule.sw.training.tokenizer import load_tokenizer, save_tokenizer, token_stream, train_tokenizer
 from gemmule.sw.training.yardstick import Tokens
 
-__all__ = ["Arrays", "load_arrays", "prepare", "read_texts"]
+__all__ = ["PASSES", "SEPARATOR", "Arrays", "encoded", "load_arrays", "prepare", "read_texts"]
 
 RECORD = "corpus.json"
 STREAMS = ("library", "packages", "calibration")
@@ -80,7 +80,7 @@ def _counts(documents: list[Document]) -> dict[str, Any]:
     return {"files": len(documents), "bytes": byte_count(documents), "sha256": digest(documents)}
 
 
-def _encoded(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+def encoded(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
     """Texts one behind the other, and where each begins and the last ends."""
     parts: list[NDArray[np.uint16]] = []
     for start in range(0, len(texts), 256):
@@ -113,7 +113,7 @@ def prepare(out: Path, seed: int) -> dict[str, Any]:
         if name in STREAMS:
             np.save(folder / f"{name}.npy", stream.astype(np.uint16))
     pairs = pairs_of(texts, seed)
-    copies, starts = _encoded(tokenizer, pairs)
+    copies, starts = encoded(tokenizer, pairs)
     np.save(folder / "copies.npy", copies)
     np.save(folder / "starts.npy", starts)
     record: dict[str, Any] = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from gemmule.sw.training.export import TARGET, ModelShape
 
-__all__ = ["CANDIDATES", "DraftRecipe", "EncoderRecipe", "Recipe", "Stage", "TargetRecipe", "factor", "fingerprint",
-           "left_out_share"]
+__all__ = ["CANDIDATES", "MATCH_THETA", "CopyingRecipe", "DraftRecipe", "EncoderRecipe", "Lesson", "Recipe", "Stage",
+           "TargetRecipe", "factor", "fingerprint", "left_out_share"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +74,88 @@ class TargetRecipe:
         return sum(stage.tokens for stage in self.stages)
 
 
-DRAFT_THETA = 1e6
+MATCH_THETA = 1e6
 """Rotates most of a head's columns so slowly that what they hold compares over the whole context: a match looks for
-equal tokens at any distance."""
+equal tokens at any distance. Raised behind pretraining (Xiong et al. 2023), it costs the target little."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Steps over which learning rates go in a line from ``first`` to ``last``, shares of their peaks.
+
+    ``wanted_weight`` is of the loss of tokens that are asked for, beside 1 of text.
+    """
+
+    steps: int
+    first: float
+    last: float
+    wanted_weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyingRecipe:
+    """The target's last lessons: requests to copy, beside text of library and packages.
+
+    Attributes:
+        rope_theta: of the finished target.
+        context, rows: of windows of requests.
+        text_context, text_rows: of windows of text.
+        lessons: one behind the other.
+        matrix_rate, vector_rate: peak learning rates of Muon and of AdamW.
+        warm_up: steps of a linear rise.
+        exit: depth of the early exit whose loss is kept low on text.
+        given_weight: of the loss of a request's other tokens.
+        slips: share of tokens that are asked for and read as another one.
+        guidance: weight of the loss that tells heads where to look.
+        guided_rows: windows of requests on which they are told.
+        before: (layer, distance): a head there looks at the token so far before.
+        behind, behind_heads: layers of which so many heads look behind matches.
+    """
+
+    rope_theta: float = MATCH_THETA
+    context: int = 640
+    rows: int = 8
+    text_context: int = 1024
+    text_rows: int = 4
+    lessons: tuple[Lesson, ...] = (Lesson(200, 1.0, 0.5, 0.5), Lesson(121, 1.0, 239 / 360, 0.5),
+                                  Lesson(340, 0.8, 0.0, 1.5), Lesson(380, 1.0, 0.0, 3.0))
+    matrix_rate: float = 0.005
+    vector_rate: float = 5e-4
+    warm_up: int = 20
+    exit: int = 2
+    given_weight: float = 0.3
+    slips: float = 0.03
+    guidance: float = 0.5
+    guided_rows: int = 3
+    before: tuple[tuple[int, int], ...] = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 4), (3, 8))
+    behind: tuple[int, ...] = (4, 5)
+    behind_heads: int = 3
+
+    @property
+    def steps(self) -> int:
+        """Of all lessons."""
+        return sum(lesson.steps for lesson in self.lessons)
+
+    def lesson(self, step: int) -> tuple[Lesson, float]:
+        """The one that a step is of, and its learning rates over their peaks."""
+        start = 0
+        for lesson in self.lessons:
+            left = start + lesson.steps - step
+            if left > 0:
+                share = (lesson.first * left + lesson.last * (lesson.steps - left)) / lesson.steps
+                return lesson, min((step + 1) / self.warm_up, share)
+            start += lesson.steps
+        raise ValueError(f"a step must be less than {self.steps}, not {step}")
+
+    @property
+    def tokens(self) -> int:
+        """Of all steps."""
+        return self.steps * (self.context * self.rows + self.text_context * self.text_rows)
 
 
 def _draft(hidden: int, layers: int, inner: int, heads: int = 2) -> ModelShape:
     return ModelShape(hidden_size=hidden, intermediate_size=inner, num_layers=layers, num_heads=heads,
-                      max_positions=TARGET.max_positions, activation=TARGET.activation, rope_theta=DRAFT_THETA)
+                      max_positions=TARGET.max_positions, activation=TARGET.activation, rope_theta=MATCH_THETA)
 
 
 CANDIDATES = {
@@ -174,19 +248,27 @@ class Recipe:
 
     seed: int = 1
     target: TargetRecipe = field(default_factory=TargetRecipe)
+    copying: CopyingRecipe = field(default_factory=CopyingRecipe)
     draft: DraftRecipe = field(default_factory=DraftRecipe)
     encoder: EncoderRecipe = field(default_factory=EncoderRecipe)
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the finished target."""
+        return replace(self.target.shape, rope_theta=self.copying.rope_theta)
 
     def scaled(self, share: float) -> Recipe:
         """With this share of all steps and texts, at least one of each: the same way in less time."""
         def some(count: int) -> int:
             return max(1, round(count * share))
 
-        target, draft, encoder = self.target, self.draft, self.encoder
+        target, copying, draft, encoder = self.target, self.copying, self.draft, self.encoder
         return replace(
             self,
             target=replace(target, warm_up=some(target.warm_up), stages=tuple(
                 replace(stage, steps=some(stage.steps)) for stage in target.stages)),
+            copying=replace(copying, warm_up=some(copying.warm_up), lessons=tuple(
+                replace(lesson, steps=some(lesson.steps)) for lesson in copying.lessons)),
             draft=replace(draft, chunk=max(4 * draft.stages[-1][0], some(draft.chunk)),
                           judged_rows=max(4, some(draft.judged_rows)),
                           stages=tuple((context, some(steps)) for context, steps in draft.stages)),

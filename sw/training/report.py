@@ -90,6 +90,27 @@ def corpus() -> str:
         f"{found['copies']['pairs']:,} functions with their copies make {found['copies']['tokens']:,} tokens more.")
 
 
+def copying() -> str:
+    """The target's last lessons: which heads were told where to look, and what was learnt."""
+    plan, done = Recipe().copying, _load("training")
+    text = (f"{plan.steps:,} steps of {plan.text_rows} windows of {plan.text_context:,} tokens of text and "
+            f"{plan.rows} of {plan.context} tokens of requests, {plan.tokens / 1e6:.1f} million tokens.")
+    if done is None or "copying" not in done["stages"]:
+        return wrapped(f"{text}\n\n{NOT_YET}")
+    record = done["stages"]["copying"]
+    near = ", ".join(f"{layer}.{head} at {distance}" for layer, head, distance in record["before"])
+    behind = ", ".join(f"{layer}.{head}" for layer, head in record["behind"])
+    judged = [line for line in done["log"] if line["stage"] == "copying" and "copied" in line]
+    rows = [(f"{line['step']:,}", f"{line['copied']:.2f}", f"{line['wanted']:.2f}", f"{line['looks']:.2f}",
+             f"{line['calibration']:.3f}") for line in judged]
+    head = ("steps", "similarity of answers", "loss of what is asked for", "heads' looks", "loss on text")
+    return wrapped(
+        f"{text} Heads (layer.head) that look at tokens before: {near}; behind matches: {behind}.\n\n"
+        f"{table(head, rows)}\n\nSimilarity is that of greedy answers to requests of the calibration split's "
+        "functions, in the mean; the loss on text is on its windows of 256 tokens; all losses in nats. "
+        f"{record['seconds'] / 60:.0f} min, resumed {record['resumed']} times.")
+
+
 def recipe() -> str:
     """The stages of the target's training, and how fast they are."""
     plan = Recipe().target
@@ -239,7 +260,8 @@ def encoder() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "models": models, "corpus": corpus, "recipe": recipe, "quality": quality, "drafts": drafts, "encoder": encoder}
+    "models": models, "corpus": corpus, "recipe": recipe, "copying": copying, "quality": quality, "drafts": drafts,
+    "encoder": encoder}
 """By mark, what stands on the page."""
 
 

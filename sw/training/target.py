@@ -23,18 +23,19 @@ from gemmule.sw.training.batches import Batches
 from gemmule.sw.training.export import save_checkpoint
 from gemmule.sw.training.model import LanguageModel
 from gemmule.sw.training.optimizers import Optimizers
-from gemmule.sw.training.prepare import load_arrays, prepare
+from gemmule.sw.training.prepare import Arrays, load_arrays, prepare
 from gemmule.sw.training.recipe import Recipe, Stage, TargetRecipe, factor, fingerprint, left_out_share
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state
 from gemmule.sw.training.yardstick import CONTEXT, Tokens
 
-__all__ = ["gradients", "train_target"]
+__all__ = ["FIRST", "gradients", "judge", "judged_windows", "train_target"]
 
 NAME = "target"
+FIRST = "pretrained"
+"""The folder of what comes out; copying.py makes the target of it."""
 SAVE_SECONDS = 120.0
 PRINT_STEPS, JUDGE_STEPS = 20, 200
 JUDGED = 64
-"""Windows of the calibration split behind each point of the learning curve."""
 
 
 def left_out(recipe: TargetRecipe, stage: Stage, key: tuple[int, ...]) -> frozenset[int]:
@@ -66,6 +67,11 @@ def gradients(model: LanguageModel, plan: TargetRecipe, stage: Stage, windows: T
     return float(np.mean(losses)), exits
 
 
+def judged_windows(arrays: Arrays) -> Tokens:
+    """The windows of the calibration split behind each point of the learning curve  # [JUDGED, CONTEXT + 1]."""
+    return np.stack([arrays.calibration[i * CONTEXT:(i + 1) * CONTEXT + 1] for i in range(JUDGED)])
+
+
 @torch.no_grad()
 def judge(model: LanguageModel, windows: Tokens, place: Place) -> float:
     """Mean loss in nats on windows [rows, tokens + 1], nothing left out."""
@@ -81,7 +87,7 @@ def judge(model: LanguageModel, windows: Tokens, place: Place) -> float:
 
 
 def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None = None) -> dict[str, Any] | None:
-    """Train or go on, write ``out/target`` in the exchange format, return the log's last numbers.
+    """Train or go on, write ``out/pretrained`` in the exchange format, return the log's last numbers.
 
     ``most_steps`` ends this run early, with a checkpoint to go on from: then None.
 
@@ -103,7 +109,7 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
     if place.compiled:
         model.compile()
     last = min(plan.steps, step + (most_steps or plan.steps))
-    judged = np.stack([arrays.calibration[i * CONTEXT:(i + 1) * CONTEXT + 1] for i in range(JUDGED)])
+    judged = judged_windows(arrays)
 
     def save() -> None:
         save_state({"recipe": mark, "model": model.state_dict(), "optimizers": optimizers.state(), "step": step,
@@ -130,7 +136,7 @@ def train_target(recipe: Recipe, out: Path, place: Place, most_steps: int | None
     save()
     if step < plan.steps:
         return None
-    save_checkpoint(out / NAME, plan.shape, {name: weight.detach().float().cpu().numpy()
+    save_checkpoint(out / FIRST, plan.shape, {name: weight.detach().float().cpu().numpy()
                                              for name, weight in model.named_parameters()})
     return {"steps": step, "tokens": tokens, "seconds": round(log.elapsed()), "resumed": log.resumed}
 

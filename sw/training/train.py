@@ -2,8 +2,9 @@
 
     python -m gemmule.sw.training.train --out build/train --models sw/models
 
-Corpus and tokenizer, target, drafts, encoder, quantised files, numbers, page. A killed run goes on where it was; stages
-that are done are passed over. The same recipe, seed, torch, processor and number of threads give the same bytes.
+Corpus and tokenizer, target, its lessons in copying, drafts, encoder, quantised files, numbers, page. A killed run goes
+on where it was; stages that are done are passed over. The same recipe, seed, torch, processor and number of threads
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any
 
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training import copies, measure, report
+from gemmule.sw.training.copying import teach_copying
 from gemmule.sw.training.draft import train_drafts
 from gemmule.sw.training.encoder import ship, train_encoder
 from gemmule.sw.training.export import write_json
 from gemmule.sw.training.networks import calibration_windows, load_networks, write_networks
 from gemmule.sw.training.prepare import prepare
 from gemmule.sw.training.recipe import Recipe, fingerprint
+from gemmule.sw.training.records import stage_log
 from gemmule.sw.training.running import Place, open_place
 from gemmule.sw.training.target import train_target
 
@@ -45,10 +48,6 @@ def _done(out: Path, name: str, recipe: Recipe) -> dict[str, Any] | None:
     return record
 
 
-def _log(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> None:
     """All stages. ``docs`` gets ``results/training.json``, ``results/models.json``, the figure and the page.
 
@@ -60,14 +59,15 @@ def run(recipe: Recipe, out: Path, models: Path, docs: Path, place: Place) -> No
     corpus = prepare(out, recipe.seed)
     write_json(docs / "results" / "corpus.json", corpus)
     stages: dict[str, Any] = {}
-    for name, train in (("target", train_target), ("draft", train_drafts), ("encoder", train_encoder)):
+    for name, train in (("target", train_target), ("copying", teach_copying), ("draft", train_drafts),
+                        ("encoder", train_encoder)):
         record = _done(out, f"done_{name}", recipe)
         if record is None:
             record = mark | {"result": train(recipe, out, place)}
             write_json(out / f"done_{name}.json", record)
         stages[name] = record["result"]
         write_json(docs / "results" / "training.json", {
-            "recipe": asdict(recipe), "place": place.describe(), "stages": stages, "log": _log(out)})
+            "recipe": asdict(recipe), "place": place.describe(), "stages": stages, "log": stage_log(out)})
         if name == "draft":
             tokenizer, networks = load_networks(out)
             calibration = calibration_windows(out, networks["target"].graph.positions, recipe.seed)

@@ -75,6 +75,25 @@ def test_schedule_rises_stays_and_falls() -> None:
     assert all(b <= a for a, b in zip(shares[100:], shares[101:]))
 
 
+def test_lessons_in_copying_rise_and_fall_by_stage() -> None:
+    lessons = recipe.Lesson(100, 1.0, 0.5, 1.0), recipe.Lesson(50, 0.8, 0.0, 2.0)
+    plan = recipe.CopyingRecipe(lessons=lessons, warm_up=10)
+    assert (plan.steps, plan.tokens) == (150, 150 * (8 * 640 + 4 * 1024))
+    found = [plan.lesson(step) for step in range(150)]
+    assert [lesson for lesson, _ in found] == [plan.lessons[0]] * 100 + [plan.lessons[1]] * 50
+    shares = [share for _, share in found]
+    assert shares[:10] == pytest.approx([(step + 1) / 10 for step in range(9)] + [0.955])
+    assert (shares[60], shares[100], shares[125], shares[149]) == pytest.approx((0.7, 0.8, 0.4, 0.016))
+    with pytest.raises(ValueError, match="less than 150, not 150"):
+        plan.lesson(150)
+    plan = recipe.Recipe().copying
+    heads = plan.behind_heads * len(plan.behind)
+    assert len({layer for layer, _ in plan.before} & set(plan.behind)) == 0 < heads
+    assert max(plan.before) < (min(plan.behind), 0), "what is gathered before is what matches look for"
+    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4
+    assert recipe.Recipe().shape.rope_theta == plan.rope_theta > recipe.Recipe().target.shape.rope_theta
+
+
 def test_deeper_layers_are_left_out_more_often() -> None:
     shares = [recipe.left_out_share(layer, 8, 0.3) for layer in range(8)]
     assert shares[0] == 0.0
@@ -288,6 +307,15 @@ def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "folds": [{"fold": 0, "files": 2, "windows": 8, "right": 6, "naive_bayes_right": 4, "teacher_right": 7}],
         "accuracy": 0.75, "naive_bayes": 0.5, "teacher": 0.875, "parameters": 1234, "unseen_files": ["a.py", "b.py"],
         "int8_right": 5}))
+    line = {"stage": "copying", "step": 10, "copied": 0.61, "wanted": 0.52, "looks": 0.33, "calibration": 2.171}
+    (tmp_path / "results" / "training.json").write_text(json.dumps({
+        "stages": {"copying": {"before": [[1, 7, 1], [2, 4, 8]], "behind": [[5, 3]], "seconds": 120, "resumed": 1}},
+        "log": [line, {"stage": "copying", "step": 5}]}))
+    said = " ".join(report.copying().split())
+    assert "1.7 at 1, 2.4 at 8; behind matches: 5.3" in said
+    assert "| 10 | 0.61 | 0.52 | 0.33 | 2.171 |" in said
+    assert "2 min, resumed 1 times" in said
+    (tmp_path / "results" / "training.json").unlink()
     said = report.encoder()
     assert "| 1 | 2 | 8 | 75.0% | 50.0% | 87.5% |" in said
     assert "75.0% of their windows in float, 62.5% in int8" in " ".join(said.split())

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from gemmule.sw.training import copies, corpus, functions, packages, prepare, tokenizer
+from gemmule.sw.training import alignment, copies, corpus, functions, packages, prepare, requests, tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''import os
@@ -215,7 +215,73 @@ def test_pairs_hold_functions_and_copies() -> None:
     for pair in pairs:
         assert any(pair.startswith(one.text) for one in functions.functions_of(("", SOURCE)))
     words = tokenizer.train_tokenizer(pairs, vocab_size=300)
-    tokens, starts = prepare._encoded(words, pairs)
+    tokens, starts = prepare.encoded(words, pairs)
     assert tokens.dtype == np.uint16
     assert [tokenizer.decode(words, tokens[a:b].tolist()) for a, b in zip(starts, starts[1:])] == pairs
     assert ast.parse("class A:\n" + pairs[0] if pairs[0].startswith(" ") else pairs[0])
+
+
+def test_requests_are_cut_as_the_test_s_are() -> None:
+    longer = SOURCE.replace("        return times == 3\n", "        times = 3\n        return times == 4\n")
+    library = [(f"l{i}.py", SOURCE) for i in range(4)]
+    texts = packages.Texts(library=library, packages=[("p.py", SOURCE)] * 9, calibration=[("c.py", longer)],
+                           held_out=[], second=[], dropped=[])
+    found, judged = requests.requests_of(texts, seed=3)
+    assert len(judged) == 1, "a body of 6 lines or more"
+    assert judged[0][1].endswith(" == 4\n\n\n")
+    assert len(found) == prepare.PASSES * 3 * 4 + min(27, prepare.PASSES * 3 * 4)
+    assert (found, judged) == requests.requests_of(texts, seed=3) != requests.requests_of(texts, seed=4)
+    originals, renamed = functions.functions_of(("", SOURCE)), 0
+    for given, wanted in found:
+        original = next(one for one in originals if given.startswith(one.text))
+        assert wanted.endswith(prepare.SEPARATOR)
+        assert len((wanted[:-2]).splitlines()) == len(original.body.splitlines())
+        copy = copies.Copy("", original.text, original.head, ())
+        assert given.count("\n") == copy.prompt.count("\n"), "function, blank lines and signature"
+        renamed += (given, wanted[:-2]) != (copy.prompt, copy.wanted)
+    assert len(found) * 0.4 < renamed < len(found), "0 to 3 names are others"
+
+
+def test_aligned_places_are_those_of_fewest_edits() -> None:
+    first = np.array([9, 9, 1, 2, 3, 4, 5, 6, 7])
+    assert alignment.aligned(first, np.array([1, 2, 3, 4, 5])).tolist() == [2, 3, 4, 5, 6]
+    assert alignment.aligned(first, np.array([1, 2, 8, 4, 5])).tolist() == [2, 3, -1, 5, 6], "another token"
+    assert alignment.aligned(first, np.array([1, 2, 8, 3, 4, 5])).tolist() == [2, 3, -1, 4, 5, 6], "one put in"
+    assert alignment.aligned(first, np.array([1, 2, 4, 5])).tolist() == [2, 3, 5, 6], "one lost"
+    assert alignment.aligned(first, np.array([0, 0])).tolist() == [-1, -1]
+    twice = np.tile(np.arange(1, 5), 2)
+    assert alignment.aligned(twice, np.arange(1, 5)).tolist() == [4, 5, 6, 7], "the last of several"
+
+
+def test_aligned_places_of_random_edits() -> None:
+    seed = 5
+    print("seed", seed)
+    random = np.random.default_rng(seed)
+    for _ in range(30):
+        first = random.integers(0, 6, int(random.integers(1, 40)))
+        second = np.array([token for token in first if random.random() > 0.2] or [1])
+        places = alignment.aligned(first, second)
+        there = np.flatnonzero(places >= 0)
+        assert (first[places[there]] == second[there]).all()
+        assert (np.diff(places[there]) > 0).all(), "in order"
+        assert len(there) >= len(second) - (len(first) - len(second)), "no more edits than were made"
+
+
+def test_windows_hold_requests() -> None:
+    pairs = [(np.arange(10 * i, 10 * i + 4), np.arange(10 * i + 1, 10 * i + 4)) for i in range(1, 30)]
+    asked = requests.Requests([*pairs, (np.arange(50), np.arange(50))], 32, 5, (1,))
+    assert len(asked.pairs) == 29, "the one that does not fit is left out"
+    found = asked.step(7)
+    assert found.tokens.shape == (5, 33)
+    assert found.wanted.shape == found.places.shape == (5, 32)
+    for tokens, wanted, places in zip(found.tokens, found.wanted, found.places, strict=True):
+        for start in range(0, 28, 7):
+            group = tokens[start:start + 7]
+            assert group.tolist() == [*range(group[0], group[0] + 4), *range(group[0] + 1, group[0] + 4)]
+            assert wanted[start:start + 7].tolist() == [False] * 3 + [True] * 3 + [False]
+            assert places[start:start + 7].tolist() == [-1] * 3 + [start + 1, start + 2, start + 3, -1]
+    again = asked.step(7)
+    assert np.array_equal(again.tokens, found.tokens)
+    assert not np.array_equal(asked.step(8).tokens, found.tokens)
+    with pytest.raises(ValueError, match="no function and its copy fit a window of 6 tokens"):
+        requests.Requests(pairs, 6, 5, (1,))

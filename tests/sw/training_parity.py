@@ -11,6 +11,7 @@ import torch
 from safetensors.numpy import load_file
 
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.ir import Rope
 from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.sw.limits import DEFAULT
@@ -18,6 +19,7 @@ from gemmule.sw.training import (
     answers,
     bert,
     building,
+    copying,
     distillation,
     draft,
     encoder,
@@ -25,10 +27,12 @@ from gemmule.sw.training import (
     folds,
     followers,
     guidance,
+    heads,
     model,
     networks,
     optimizers,
     recipe,
+    requests,
     running,
     student,
     target,
@@ -53,16 +57,27 @@ def arrays() -> Arrays:
                   starts=starts)
 
 
+def said_twice() -> list[tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(2)
+    bodies = [random.integers(2, 64, int(random.integers(5, 12))) for _ in range(200)]
+    return [(np.concatenate(([1], body, [0])), body) for body in bodies]
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> recipe.Recipe:
-    for module in (target, draft):
+    for module in (target, copying, draft):
         monkeypatch.setattr(module, "load_arrays", lambda out: arrays())
+    monkeypatch.setattr(copying, "load_requests", lambda out, tokenizer, seed: (said_twice(), said_twice()[:2]))
+    monkeypatch.setattr(copying, "load_tokenizer", lambda path: None)
     monkeypatch.setattr(target, "JUDGED", 2)
     plan = recipe.TargetRecipe(shape=replace(SHAPE, activation="relu2"), stages=STAGES, exits=(1, 2), warm_up=2)
     drafts = recipe.DraftRecipe(candidates={"a": SHAPE, "b": replace(SHAPE, num_layers=1)}, prompt=8, kept=4, chunk=64,
                                 pool_chunks=2, text_chunks=(2, 1), judged_rows=4, pool_rows=3, text_rows=2,
                                 stages=((16, 2), (32, 2)))
-    return recipe.Recipe(target=plan, draft=drafts)
+    lessons = recipe.CopyingRecipe(context=32, rows=4, text_context=16, text_rows=2, warm_up=1, exit=1, guided_rows=2,
+                                   lessons=(recipe.Lesson(3, 1.0, 0.5, 1.0), recipe.Lesson(1, 1.0, 0.0, 2.0)),
+                                   before=((0, 1), (0, 2)), behind=(2,), behind_heads=1)
+    return recipe.Recipe(target=plan, copying=lessons, draft=drafts)
 
 
 @pytest.mark.parametrize("activation", ["gelu_pytorch_tanh", "relu2"])
@@ -119,12 +134,70 @@ def test_resumed_target_is_the_same(tmp_path: Path, small: recipe.Recipe) -> Non
         assert done is not None
         assert done["resumed"] == (1 if stop else 0)
         assert done["tokens"] == small.target.tokens
-        assert (out / "target" / "model.safetensors").read_bytes() == (
-            tmp_path / "0" / "target" / "model.safetensors").read_bytes()
+        assert (out / "pretrained" / "model.safetensors").read_bytes() == (
+            tmp_path / "0" / "pretrained" / "model.safetensors").read_bytes()
         steps = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()]
         assert steps == sorted(set(steps))
     with pytest.raises(ValueError, match="another recipe or seed"):
         target.train_target(replace(small, seed=9), tmp_path / "0", PLACE)
+
+
+def test_resumed_lessons_are_the_same(tmp_path: Path, small: recipe.Recipe) -> None:
+    """Begun with weights that are given and with those of the stage before, stopped on the way."""
+    for stop in (0, 1, 3):
+        out = tmp_path / str(stop)
+        out.mkdir()
+        target.train_target(small, out, PLACE)
+        if stop:
+            assert copying.teach_copying(small, out, PLACE, most_steps=stop) is None
+        given = export.load_checkpoint(out / "pretrained", small.target.shape) if stop == 3 else None
+        done = copying.teach_copying(small, out, PLACE, given)
+        assert done is not None
+        assert (done["resumed"], done["tokens"]) == (int(stop > 0), 4 * (4 * 32 + 2 * 16))
+        assert (out / "target" / "model.safetensors").read_bytes() == (
+            tmp_path / "0" / "target" / "model.safetensors").read_bytes()
+    other = {name: weight + 1 for name, weight in export.load_checkpoint(out / "target", small.target.shape).items()}
+    with pytest.raises(ValueError, match="another recipe or seed"):
+        copying.teach_copying(small, out, PLACE, other)
+
+
+def test_heads_are_those_that_look_there_or_are_not_missed() -> None:
+    """Head 1 of the first layer is made to attend to the token before, head 0 does nothing that is used."""
+    shape = replace(SHAPE, num_heads=4, head_dim=16, hidden_size=64)
+    torch.manual_seed(16)
+    network = model.LanguageModel(shape)
+    tokens, places = torch.randint(2, 64, (2, 30)), torch.full((2, 30), -1)
+    places[:, 20:] = torch.arange(20, 30) - 9
+    with torch.no_grad():
+        network.model.layers[0].self_attn.o_proj.weight[:, :16] = 0
+        network.model.layers[0].self_attn.o_proj.weight[:, 16:] *= 30
+    plan = recipe.CopyingRecipe(before=((0, 1), (0, 2), (1, 3)), behind=(1, 2), behind_heads=2)
+    found = heads.choose_heads(network, plan, tokens, places, torch.randint(2, 64, (2, 31)), PLACE)
+    states = network.hidden(tokens)
+    looks = guidance.look_losses(guidance.head_scores(network, 0, states[0]), guidance.before(places, 1))
+    nearest = int(looks.argmin())
+    assert found.before[0] == (0, nearest, 1)
+    assert found.before[1] == (0, 0 if nearest else found.before[1][1], 2)
+    assert [head[0] for head in found.behind] == [1, 1, 2, 2]
+    for layer in (1, 2):
+        looks = guidance.look_losses(guidance.head_scores(network, layer, states[layer]), places)
+        assert {head for number, head in found.behind if number == layer} == set(looks.argsort()[:2].tolist())
+    total = heads.heads_loss(network, found, states, places)
+    near = [guidance.look_losses(guidance.head_scores(network, layer, states[layer], [head]),
+                                 guidance.before(places, distance))
+            for layer, head, distance in found.before]
+    behind = [guidance.look_losses(guidance.head_scores(network, *head[:1], states[head[0]], [head[1]]), places)
+              for head in found.behind]
+    assert torch.allclose(total, torch.cat(near).mean() + torch.cat(behind).mean())
+
+
+def test_slips_are_in_what_is_wanted_alone() -> None:
+    windows = requests.Requests(said_twice(), 64, 6, (1,)).step(3)
+    read = copying.read_of(windows, 0.5, np.random.default_rng(4)).numpy()
+    other = read != windows.tokens[:, :-1]
+    assert 0.3 < other[:, 1:][windows.wanted[:, :-1]].mean() < 0.5
+    assert not other[:, 1:][~windows.wanted[:, :-1]].any()
+    assert (copying.read_of(windows, 0.0, np.random.default_rng(4)).numpy() == windows.tokens[:, :-1]).all()
 
 
 def test_a_step_learns(small: recipe.Recipe) -> None:
@@ -149,6 +222,7 @@ def test_drafts_learn_the_target(tmp_path: Path, small: recipe.Recipe, monkeypat
         for name, rows in judged.items()])
     monkeypatch.setattr(draft, "print_table", lambda rows: None)
     target.train_target(small, tmp_path, PLACE)
+    copying.teach_copying(small, tmp_path, PLACE)
     record = draft.train_drafts(small, tmp_path, PLACE)
     assert record["chosen"] == "b"
     assert len(load_network(tmp_path / "draft").graph.attentions) == 1
@@ -161,20 +235,23 @@ def test_drafts_learn_the_target(tmp_path: Path, small: recipe.Recipe, monkeypat
     assert len(np.unique(pool["tokens"][:, 8:], axis=0)) > 2
     with pytest.raises(ValueError, match="another recipe or seed"):
         draft.train_drafts(replace(small, seed=9), tmp_path, PLACE)
+    with pytest.raises(ValueError, match="does not fit its shape"):  # the first candidate is another one
+        draft.train_drafts(small, tmp_path, PLACE, start=export.load_checkpoint(tmp_path / "draft",
+                                                                               small.draft.candidates["b"]))
 
 
-def test_draft_of_the_shipped_target(tmp_path: Path, small: recipe.Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its draft is replaced and told of; the target's file stays as it is."""
+@pytest.fixture
+def shipped(tmp_path: Path, small: recipe.Recipe, monkeypatch: pytest.MonkeyPatch) -> recipe.Recipe:
+    """A pair below ``models``, what ``docs`` tells of it, and a recipe for it."""
     words = tokenizer.train_tokenizer(["def f(value):\n    return value + 1\n" * 9], vocab_size=280)
     shape = replace(SHAPE, vocab_size=words.get_vocab_size(), activation="relu2")
-    out, pair, results = tmp_path / "train", tmp_path / "models" / DEFAULT, tmp_path / "docs" / "results"
+    shape, results = replace(shape, rope_theta=recipe.MATCH_THETA), tmp_path / "docs" / "results"
     torch.manual_seed(11)
     weights = {name: weight.detach().numpy() for name, weight in model.LanguageModel(shape).named_parameters()}
     for name in ("target", "draft"):
         export.save_checkpoint(tmp_path / name, shape, weights)
     floats = {name: load_network(tmp_path / name) for name in ("target", "draft")}
-    networks.write_networks(words, floats, pair, arrays().calibration[None, :64], 1)
-    before = {path.name: path.read_bytes() for path in pair.iterdir()}
+    networks.write_networks(words, floats, tmp_path / "models" / DEFAULT, arrays().calibration[None, :64], 1)
     export.write_json(results / "training.json", {
         "recipe": {"seed": 1}, "stages": {"target": {}, "draft": {}},
         "log": [{"stage": "target", "step": 1}, {"stage": "draft", "step": 99}]})
@@ -183,25 +260,67 @@ def test_draft_of_the_shipped_target(tmp_path: Path, small: recipe.Recipe, monke
     prompts = tmp_path / "prompts.json"
     prompts.write_text(json.dumps({"sha256": "0", "prompts": [{"text": "def f(value):\n"}]}))
     monkeypatch.setattr(draft, "PROMPTS", prompts)
-    monkeypatch.setattr(draft, "prepare", lambda out, seed: {})
-    monkeypatch.setattr(draft, "calibration_windows", lambda out, positions, seed: arrays().calibration[None, :64])
+    for module in (draft, copying):
+        monkeypatch.setattr(module, "prepare", lambda out, seed: {})
+        monkeypatch.setattr(module, "calibration_windows", lambda out, positions, seed: arrays().calibration[None, :64])
     monkeypatch.setattr(draft, "choice_table", lambda plan, shape, judged: [{"shape": "b", "speedup": 1.0}])
     monkeypatch.setattr(draft, "print_table", lambda rows: None)
-    plan = replace(small, target=replace(small.target, shape=shape), draft=replace(
+    return replace(small, target=replace(small.target, shape=shape), draft=replace(
         small.draft, candidates={"b": replace(shape, num_layers=1)}))
-    draft.replace_shipped(plan, out, tmp_path / "models", tmp_path / "docs", PLACE)
-    changed = {path.name for path in pair.iterdir() if path.read_bytes() != before[path.name]}
-    assert changed == {"draft.safetensors", "manifest.json"}
+
+
+def changed(pair: Path, before: dict[str, bytes]) -> set[str]:
+    return {path.name for path in pair.iterdir() if path.read_bytes() != before[path.name]}
+
+
+def test_draft_of_the_shipped_target(tmp_path: Path, shipped: recipe.Recipe) -> None:
+    """Its draft is replaced and told of; the target's file stays as it is."""
+    out, pair, docs = tmp_path / "train", tmp_path / "models" / DEFAULT, tmp_path / "docs"
+    before = {path.name: path.read_bytes() for path in pair.iterdir()}
+    draft.replace_shipped(shipped, out, tmp_path / "models", docs, PLACE)
+    assert changed(pair, before) == {"draft.safetensors", "manifest.json"}
     assert len(load_model(pair / "draft.safetensors").network.graph.attentions) == 1
-    done, found = (json.loads((results / name).read_text()) for name in ("training.json", "models.json"))
+    done, found = (json.loads((docs / "results" / name).read_text()) for name in ("training.json", "models.json"))
     assert done["stages"]["draft"]["chosen"] == "b"
+    assert done["stages"]["draft"]["began_with"] is None
     assert [line["step"] for line in done["log"]] == [1, 4]
     assert found["files"].keys() == {"target", "draft", "draft in float"}
     assert found["texts"]["prompts"] == found["exits"] == 1
     assert "draft, int8, held_out, 256" not in found
+    first = (pair / "draft.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="another recipe or seed"):  # a checkpoint that began with nothing
+        draft.replace_shipped(shipped, out, tmp_path / "models", docs, PLACE, pair / "draft.safetensors")
+    (out / "drafts.pt").unlink()
+    draft.replace_shipped(shipped, out, tmp_path / "models", docs, PLACE, pair / "draft.safetensors")
+    assert (pair / "draft.safetensors").read_bytes() != first
+    done = json.loads((docs / "results" / "training.json").read_text())
+    assert len(done["stages"]["draft"]["began_with"]) == 64
+    other = replace(shipped, copying=replace(shipped.copying, rope_theta=1e4))
+    with pytest.raises(ValueError, match="rope_theta must be 10,000, not 1,000,000: teach it to copy first"):
+        draft.replace_shipped(other, out, tmp_path / "models", docs, PLACE)
     (out / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not the shipped target's"):
-        draft.replace_shipped(plan, out, tmp_path / "models", tmp_path / "docs", PLACE)
+    with pytest.raises(ValueError, match="is not the bundled target's"):
+        draft.replace_shipped(shipped, out, tmp_path / "models", docs, PLACE)
+
+
+def test_shipped_target_is_taught(tmp_path: Path, shipped: recipe.Recipe) -> None:
+    """It is replaced and told of; the draft's file stays as it is, and theta is that of what is taught."""
+    out, pair, docs = tmp_path / "train", tmp_path / "models" / DEFAULT, tmp_path / "docs"
+    before = {path.name: path.read_bytes() for path in pair.iterdir()}
+    start = tmp_path / "start.safetensors"
+    start.write_bytes(before["target.safetensors"])
+    copying.replace_shipped(shipped, out, start, tmp_path / "models", docs, PLACE)
+    assert changed(pair, before) == {"target.safetensors", "manifest.json"}
+    for graph in (load_network(out / "target").graph, load_model(pair / "target.safetensors").network.graph):
+        assert {node.theta for node in graph.nodes if isinstance(node, Rope)} == {1e6}
+    done = json.loads((docs / "results" / "training.json").read_text())
+    assert done["recipe"].keys() == {"seed", "copying"}
+    assert done["stages"]["copying"]["steps"] == 4
+    assert len(done["stages"]["copying"]["before"]) == 2
+    assert {line["stage"] for line in done["log"]} == {"target", "draft", "copying"}
+    wrong = replace(shipped, target=replace(shipped.target, shape=replace(shipped.shape, num_layers=2)))
+    with pytest.raises(ValueError, match="does not fit its shape"):
+        copying.replace_shipped(wrong, out, start, tmp_path / "models", docs, PLACE)
 
 
 def test_answers_are_the_teachers() -> None:
