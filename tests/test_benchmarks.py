@@ -1,6 +1,6 @@
 """The committed results of benchmarks are those of their own rows."""
 
-import importlib
+import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -107,3 +107,50 @@ def test_prompts_by_programs_of_their_own() -> None:
         (_, before), (_, now) = sorted((rows, row) for (name, rows), row in told.items() if name == method)
         assert now["prefill_cycles"] < 0.5 * before["prefill_cycles"]
         assert now["speedup"] > before["speedup"]
+
+
+def test_results_of_the_pair_are_recorded_once_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done is passed over until the files change; what fails ends the run and is tried again."""
+    pair = importlib.import_module("benchmarks.pair")
+    (tmp_path / "script.py").write_text(
+        "import pathlib, sys\n"
+        "with open('said', 'a') as file: print(*sys.argv[1:], file=file)\n"
+        "sys.exit(3 * (sys.argv[1] == 'b' and pathlib.Path('broken').exists()))\n")
+    (folder := tmp_path / "default").mkdir()
+    for name in ("target", "draft"):
+        (folder / f"{name}.safetensors").write_bytes(name.encode())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pair, "MODELS_FOLDER", tmp_path)
+    monkeypatch.setattr(pair, "COMMANDS", {"a": "script.py a {train}", "b": "script.py b", "c": "script.py c"})
+    monkeypatch.setattr(pair, "PAGES", {"page": "script.py page"})
+
+    def run(*options: str) -> list[str]:
+        Path("said").write_text("")
+        monkeypatch.setattr("sys.argv", ["pair", "--train", "floats", *options])
+        pair.main()
+        return Path("said").read_text().splitlines()
+
+    Path("broken").touch()
+    with pytest.raises(SystemExit) as end:
+        run()
+    assert end.value.code == 3
+    assert Path("said").read_text().splitlines() == ["a floats", "b"]
+    Path("broken").unlink()
+    assert run("--only", "c") == ["c", "page"]
+    assert run() == ["b", "page"]
+    assert run() == ["page"]
+    (folder / "draft.safetensors").write_bytes(b"another")
+    assert run() == ["a floats", "b", "c", "page"]
+
+
+def test_commands_of_the_pair_are_there() -> None:
+    pair = importlib.import_module("benchmarks.pair")
+    for command in (*pair.COMMANDS.values(), *pair.PAGES.values()):
+        words = command.split()
+        if words[0] == "-m":
+            assert importlib.util.find_spec(words[1]), command
+        else:
+            assert (ROOT / words[0]).is_file(), command
+        for word in words:
+            if word.endswith(".json"):
+                assert (ROOT / word).is_file(), command

@@ -70,14 +70,16 @@ def request_loss(model: LanguageModel, plan: CopyingRecipe, lesson: Lesson, head
     following = torch.from_numpy(windows.tokens[:, 1:]).to(place.device)
     wanted = torch.from_numpy(windows.wanted).to(place.device)
     places = torch.from_numpy(windows.places[:plan.guided_rows]).to(place.device)
+    looks = torch.zeros((), device=place.device)
     with autocast(place):
         states = model.hidden(read.to(place.device))
         logits = model.logits(states[-1]).float().flatten(0, 1)
         nats = functional.cross_entropy(logits, following.flatten(), reduction="none").view(following.shape)
-        looks = heads_loss(model, heads, [state[:plan.guided_rows] for state in states], places)
+        if lesson.guidance:
+            looks = heads_loss(model, heads, [state[:plan.guided_rows] for state in states], places)
     second, first = nats[wanted].mean(), nats[~wanted].mean()
-    loss = lesson.wanted_weight * second + plan.given_weight * first + plan.guidance * looks
-    return loss, {"wanted": second.item(), "given": first.item(), "looks": looks.item()}
+    loss = lesson.wanted_weight * second + plan.given_weight * first + lesson.guidance * looks
+    return loss, {"wanted": second.item(), "given": first.item()} | ({"looks": looks.item()} if lesson.guidance else {})
 
 
 def copied(model: LanguageModel, requests: list[Request], place: Place) -> list[float]:
@@ -111,8 +113,9 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
     begins = digest(weights)
     mark = fingerprint(plan, recipe.seed) + begins
     learnt, asked = load_requests(out, load_tokenizer(out / "tokenizer.json"), recipe.seed)
-    requests = Requests(learnt, plan.context, plan.rows, (recipe.seed, 12))
-    batches = Batches(arrays, plan.text_context, plan.text_rows, 0.0, (recipe.seed, 13))
+    requests = Requests(learnt, plan.context, (recipe.seed, 12))
+    batches = {lesson.text_rows: Batches(arrays, plan.text_context, lesson.text_rows, 0.0, (recipe.seed, 13))
+               for lesson in plan.lessons}
     judged = judged_windows(arrays)
     torch.manual_seed(recipe.seed)
     model = LanguageModel(shape)
@@ -127,7 +130,7 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
         log.resume(step, done["seconds"], done["resumed"])
         print(f"{NAME}: resumed at step {step}", flush=True)
     else:
-        first = requests.step(0)
+        first = requests.step(0, plan.lessons[0].rows)
         heads = choose_heads(model, plan, torch.from_numpy(first.tokens[:, :-1]).to(place.device),
                              torch.from_numpy(first.places).to(place.device),
                              torch.from_numpy(judged[:CHOSEN_ROWS]).to(place.device), place)
@@ -144,13 +147,13 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
     last, saved = min(plan.steps, step + (most_steps or plan.steps)), time.monotonic()
     while step < last:
         lesson, share = plan.lesson(step)
-        text = torch.from_numpy(batches.step(step)).to(place.device)
+        text = torch.from_numpy(batches[lesson.text_rows].step(step)).to(place.device)
         with autocast(place):
             states = model.hidden(text[:, :-1])
             loss = model.loss(states[-1], text[:, 1:])
             early = model.loss(states[plan.exit][::2], text[::2, 1:])
         (loss + recipe.target.exit_weight * early).backward()
-        windows = requests.step(step)
+        windows = requests.step(step, lesson.rows)
         read = read_of(windows, plan.slips, np.random.default_rng((recipe.seed, 14, step)))
         extra, parts = request_loss(model, plan, lesson, heads, windows, read, place)
         extra.backward()

@@ -93,16 +93,21 @@ def corpus() -> str:
 def copying() -> str:
     """The target's last lessons: which heads were told where to look, and what was learnt."""
     plan, done = Recipe().copying, _load("training")
-    text = (f"{plan.steps:,} steps of {plan.text_rows} windows of {plan.text_context:,} tokens of text and "
-            f"{plan.rows} of {plan.context} tokens of requests, {plan.tokens / 1e6:.1f} million tokens.")
+    lessons = table(("lesson", "steps", "rates", "windows of text", "of requests", "weight of what is asked for",
+                     "of where heads look"), [
+        (number, one.steps, f"{one.first:.2f} to {one.last:.2f}", one.text_rows, one.rows, one.wanted_weight,
+         one.guidance) for number, one in enumerate(plan.lessons, 1)])
+    text = (f"{lessons}\n\nA step's windows are of {plan.text_context:,} tokens of text and {plan.context} of "
+            f"requests; rates are over their peaks. {plan.steps:,} steps, {plan.tokens / 1e6:.1f} million tokens.")
     if done is None or "copying" not in done["stages"]:
         return wrapped(f"{text}\n\n{NOT_YET}")
     record = done["stages"]["copying"]
     near = ", ".join(f"{layer}.{head} at {distance}" for layer, head, distance in record["before"])
     behind = ", ".join(f"{layer}.{head}" for layer, head in record["behind"])
     judged = [line for line in done["log"] if line["stage"] == "copying" and "copied" in line]
-    rows = [(f"{line['step']:,}", f"{line['copied']:.2f}", f"{line['wanted']:.2f}", f"{line['looks']:.2f}",
-             f"{line['calibration']:.3f}") for line in judged]
+    rows = [(f"{line['step']:,}", f"{line['copied']:.2f}", f"{line['wanted']:.2f}",
+             f"{line['looks']:.2f}" if "looks" in line else "not told", f"{line['calibration']:.3f}")
+            for line in judged]
     head = ("steps", "similarity of answers", "loss of what is asked for", "heads' looks", "loss on text")
     return wrapped(
         f"{text} Heads (layer.head) that look at tokens before: {near}; behind matches: {behind}.\n\n"

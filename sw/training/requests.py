@@ -72,21 +72,20 @@ class Windows:
 class Requests:
     """Pairs of tokens [given], [wanted]; windows are a function of ``key`` and the step."""
 
-    def __init__(self, pairs: list[Request], context: int, rows: int, key: tuple[int, ...]) -> None:
+    def __init__(self, pairs: list[Request], context: int, key: tuple[int, ...]) -> None:
         self.pairs = [pair for pair in pairs if len(pair[0]) + len(pair[1]) <= context]
         if not self.pairs:
             raise ValueError(f"no function and its copy fit a window of {context} tokens")
         self.context = context
-        self.rows = rows
         self.key = key
 
-    def step(self, step: int) -> Windows:
-        """The windows of a step; the last request of a row may be cut."""
+    def step(self, step: int, rows: int) -> Windows:
+        """So many windows of a step; the last request of a row may be cut."""
         random, length = np.random.default_rng((*self.key, step)), self.context + 1
-        tokens = np.zeros((self.rows, length), dtype=np.int64)
-        places = np.full((self.rows, self.context), -1, dtype=np.int64)
+        tokens = np.zeros((rows, length), dtype=np.int64)
+        places = np.full((rows, self.context), -1, dtype=np.int64)
         wanted = np.zeros(places.shape, dtype=np.bool_)
-        for row in range(self.rows):
+        for row in range(rows):
             start = 0
             while start < length:
                 given, body = self.pairs[int(random.integers(len(self.pairs)))]

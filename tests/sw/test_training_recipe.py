@@ -76,9 +76,11 @@ def test_schedule_rises_stays_and_falls() -> None:
 
 
 def test_lessons_in_copying_rise_and_fall_by_stage() -> None:
-    lessons = recipe.Lesson(100, 1.0, 0.5, 1.0), recipe.Lesson(50, 0.8, 0.0, 2.0)
+    lessons = (recipe.Lesson(steps=100, first=1.0, last=0.5, wanted_weight=1.0),
+               recipe.Lesson(steps=50, first=0.8, last=0.0, wanted_weight=2.0, rows=2, text_rows=8))
     plan = recipe.CopyingRecipe(lessons=lessons, warm_up=10)
-    assert (plan.steps, plan.tokens) == (150, 150 * (8 * 640 + 4 * 1024))
+    assert (plan.steps, plan.tokens) == (
+        150, 100 * (8 * 640 + 4 * 1024) + 50 * (2 * 640 + 8 * 1024))
     found = [plan.lesson(step) for step in range(150)]
     assert [lesson for lesson, _ in found] == [plan.lessons[0]] * 100 + [plan.lessons[1]] * 50
     shares = [share for _, share in found]
@@ -90,7 +92,7 @@ def test_lessons_in_copying_rise_and_fall_by_stage() -> None:
     heads = plan.behind_heads * len(plan.behind)
     assert len({layer for layer, _ in plan.before} & set(plan.behind)) == 0 < heads
     assert max(plan.before) < (min(plan.behind), 0), "what is gathered before is what matches look for"
-    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4
+    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4 + 1 + 3
     assert recipe.Recipe().shape.rope_theta == plan.rope_theta > recipe.Recipe().target.shape.rope_theta
 
 
@@ -308,12 +310,14 @@ def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "accuracy": 0.75, "naive_bayes": 0.5, "teacher": 0.875, "parameters": 1234, "unseen_files": ["a.py", "b.py"],
         "int8_right": 5}))
     line = {"stage": "copying", "step": 10, "copied": 0.61, "wanted": 0.52, "looks": 0.33, "calibration": 2.171}
+    without = {name: value for name, value in line.items() if name != "looks"}
     (tmp_path / "results" / "training.json").write_text(json.dumps({
         "stages": {"copying": {"before": [[1, 7, 1], [2, 4, 8]], "behind": [[5, 3]], "seconds": 120, "resumed": 1}},
-        "log": [line, {"stage": "copying", "step": 5}]}))
+        "log": [line, {"stage": "copying", "step": 5}, {**without, "step": 20}]}))
     said = " ".join(report.copying().split())
     assert "1.7 at 1, 2.4 at 8; behind matches: 5.3" in said
     assert "| 10 | 0.61 | 0.52 | 0.33 | 2.171 |" in said
+    assert "| 20 | 0.61 | 0.52 | not told | 2.171 |" in said
     assert "2 min, resumed 1 times" in said
     (tmp_path / "results" / "training.json").unlink()
     said = report.encoder()

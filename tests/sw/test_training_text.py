@@ -269,9 +269,9 @@ def test_aligned_places_of_random_edits() -> None:
 
 def test_windows_hold_requests() -> None:
     pairs = [(np.arange(10 * i, 10 * i + 4), np.arange(10 * i + 1, 10 * i + 4)) for i in range(1, 30)]
-    asked = requests.Requests([*pairs, (np.arange(50), np.arange(50))], 32, 5, (1,))
+    asked = requests.Requests([*pairs, (np.arange(50), np.arange(50))], 32, (1,))
     assert len(asked.pairs) == 29, "the one that does not fit is left out"
-    found = asked.step(7)
+    found = asked.step(7, 5)
     assert found.tokens.shape == (5, 33)
     assert found.wanted.shape == found.places.shape == (5, 32)
     for tokens, wanted, places in zip(found.tokens, found.wanted, found.places, strict=True):
@@ -280,8 +280,8 @@ def test_windows_hold_requests() -> None:
             assert group.tolist() == [*range(group[0], group[0] + 4), *range(group[0] + 1, group[0] + 4)]
             assert wanted[start:start + 7].tolist() == [False] * 3 + [True] * 3 + [False]
             assert places[start:start + 7].tolist() == [-1] * 3 + [start + 1, start + 2, start + 3, -1]
-    again = asked.step(7)
+    again = asked.step(7, 5)
     assert np.array_equal(again.tokens, found.tokens)
-    assert not np.array_equal(asked.step(8).tokens, found.tokens)
+    assert not np.array_equal(asked.step(8, 5).tokens, found.tokens)
     with pytest.raises(ValueError, match="no function and its copy fit a window of 6 tokens"):
-        requests.Requests(pairs, 6, 5, (1,))
+        requests.Requests(pairs, 6, (1,))

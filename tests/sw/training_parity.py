@@ -74,9 +74,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> recipe.Recipe:
     drafts = recipe.DraftRecipe(candidates={"a": SHAPE, "b": replace(SHAPE, num_layers=1)}, prompt=8, kept=4, chunk=64,
                                 pool_chunks=2, text_chunks=(2, 1), judged_rows=4, pool_rows=3, text_rows=2,
                                 stages=((16, 2), (32, 2)))
-    lessons = recipe.CopyingRecipe(context=32, rows=4, text_context=16, text_rows=2, warm_up=1, exit=1, guided_rows=2,
-                                   lessons=(recipe.Lesson(3, 1.0, 0.5, 1.0), recipe.Lesson(1, 1.0, 0.0, 2.0)),
-                                   before=((0, 1), (0, 2)), behind=(2,), behind_heads=1)
+    lessons = recipe.CopyingRecipe(
+        context=32, text_context=16, warm_up=1, exit=1, guided_rows=2, before=((0, 1), (0, 2)), behind=(2,),
+        behind_heads=1, lessons=(
+            recipe.Lesson(steps=3, first=1.0, last=0.5, rows=4, text_rows=2, wanted_weight=1.0),
+            recipe.Lesson(steps=1, first=1.0, last=0.0, rows=2, text_rows=3, wanted_weight=2.0, guidance=0.0)))
     return recipe.Recipe(target=plan, copying=lessons, draft=drafts)
 
 
@@ -153,7 +155,7 @@ def test_resumed_lessons_are_the_same(tmp_path: Path, small: recipe.Recipe) -> N
         given = export.load_checkpoint(out / "pretrained", small.target.shape) if stop == 3 else None
         done = copying.teach_copying(small, out, PLACE, given)
         assert done is not None
-        assert (done["resumed"], done["tokens"]) == (int(stop > 0), 4 * (4 * 32 + 2 * 16))
+        assert (done["resumed"], done["tokens"]) == (int(stop > 0), 3 * (4 * 32 + 2 * 16) + 2 * 32 + 3 * 16)
         assert (out / "target" / "model.safetensors").read_bytes() == (
             tmp_path / "0" / "target" / "model.safetensors").read_bytes()
     other = {name: weight + 1 for name, weight in export.load_checkpoint(out / "target", small.target.shape).items()}
@@ -192,7 +194,7 @@ def test_heads_are_those_that_look_there_or_are_not_missed() -> None:
 
 
 def test_slips_are_in_what_is_wanted_alone() -> None:
-    windows = requests.Requests(said_twice(), 64, 6, (1,)).step(3)
+    windows = requests.Requests(said_twice(), 64, (1,)).step(3, 6)
     read = copying.read_of(windows, 0.5, np.random.default_rng(4)).numpy()
     other = read != windows.tokens[:, :-1]
     assert 0.3 < other[:, 1:][windows.wanted[:, :-1]].mean() < 0.5
