@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +165,8 @@ def replace_shipped(recipe: Recipe, out: Path, models: Path, docs: Path, place: 
     network = load_model(bundled_file(pair, "target")).network
     weights = restored_weights(network)
     check_weights(recipe.shape, weights)
-    if (thetas := {node.theta for node in network.graph.nodes if isinstance(node, Rope)}) != {recipe.shape.rope_theta}:
-        raise ValueError(f"{pair}: the target's rope_theta must be {recipe.shape.rope_theta:,.0f}, not "
-                         f"{', '.join(f'{theta:,.0f}' for theta in thetas)}: teach it to copy first (copying.py)")
+    theta = next(node.theta for node in network.graph.nodes if isinstance(node, Rope))
+    recipe = replace(recipe, copying=replace(recipe.copying, rope_theta=theta))
     prepare(out, recipe.seed)
     begin = restored_weights(load_model(start).network) if start else None
     record = train_drafts(recipe, out, place, weights, begin)
@@ -189,6 +189,8 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="share of all steps, to try the way")
     args = parser.parse_args()
     recipe, place = Recipe().scaled(args.share), open_place(args.threads)
+    if args.start and args.target != "shipped":
+        parser.error("--start is for --target shipped: add that, or leave it out")
     try:
         if args.target == "shipped":
             replace_shipped(recipe, args.out, args.models, args.docs, place, args.start)

@@ -129,7 +129,13 @@ def prepare(out: Path, seed: int) -> dict[str, Any]:
 
 
 def load_arrays(out: Path) -> Arrays:
-    """What :func:`prepare` wrote."""
+    """What :func:`prepare` wrote.
+
+    Raises:
+        ValueError: nothing is there.
+    """
+    if not (out / "corpus" / f"{STREAMS[0]}.npy").is_file():
+        raise ValueError(f"{out}: has no corpus: run gemmule.sw.training.prepare, or give another --out")
     return Arrays(**{name: np.load(out / "corpus" / f"{name}.npy").astype(np.int64)
                      for name in (*STREAMS, "copies", "starts")})
 

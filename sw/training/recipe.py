@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmule.sw.training.export import TARGET, ModelShape
 
-__all__ = ["CANDIDATES", "MATCH_THETA", "CopyingRecipe", "DraftRecipe", "EncoderRecipe", "Lesson", "Recipe", "Stage",
+__all__ = ["CANDIDATES", "CopyingRecipe", "DraftRecipe", "EncoderRecipe", "Lesson", "Recipe", "Stage",
            "TargetRecipe", "factor", "fingerprint", "left_out_share"]
 
 

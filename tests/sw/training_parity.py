@@ -247,7 +247,7 @@ def shipped(tmp_path: Path, small: recipe.Recipe, monkeypatch: pytest.MonkeyPatc
     """A pair below ``models``, what ``docs`` tells of it, and a recipe for it."""
     words = tokenizer.train_tokenizer(["def f(value):\n    return value + 1\n" * 9], vocab_size=280)
     shape = replace(SHAPE, vocab_size=words.get_vocab_size(), activation="relu2")
-    shape, results = replace(shape, rope_theta=recipe.MATCH_THETA), tmp_path / "docs" / "results"
+    results = tmp_path / "docs" / "results"
     torch.manual_seed(11)
     weights = {name: weight.detach().numpy() for name, weight in model.LanguageModel(shape).named_parameters()}
     for name in ("target", "draft"):
@@ -297,9 +297,6 @@ def test_draft_of_the_shipped_target(tmp_path: Path, shipped: recipe.Recipe) -> 
     assert (pair / "draft.safetensors").read_bytes() != first
     done = json.loads((docs / "results" / "training.json").read_text())
     assert len(done["stages"]["draft"]["began_with"]) == 64
-    other = replace(shipped, copying=replace(shipped.copying, rope_theta=1e4))
-    with pytest.raises(ValueError, match="rope_theta must be 10,000, not 1,000,000: teach it to copy first"):
-        draft.replace_shipped(other, out, tmp_path / "models", docs, PLACE)
     (out / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match="is not the bundled target's"):
         draft.replace_shipped(shipped, out, tmp_path / "models", docs, PLACE)
