@@ -285,3 +285,8 @@ def test_windows_hold_requests() -> None:
     assert not np.array_equal(asked.step(8, 5).tokens, found.tokens)
     with pytest.raises(ValueError, match="no function and its copy fit a window of 6 tokens"):
         requests.Requests(pairs, 6, (1,))
+
+
+def test_a_folder_without_a_corpus_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no corpus: run gemmule.sw.training.prepare"):
+        prepare.load_arrays(tmp_path)
