@@ -131,7 +131,7 @@ perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own
 	$(BUILD)/scalesim/bin/python -m pip install --quiet --disable-pip-version-check 'scalesim==3.0.0' 'numpy<2.3'
 	$(BUILD)/scalesim/bin/python benchmarks/scalesim_product.py --shape $(SHAPE) --out docs/results/scalesim.json
 
-train: setup  ## train the default pair and the encoder, and measure them (2 cores: some five hours; resumes)
+train: setup  ## train the default pair and the encoder, and measure them (2 cores: hours; resumes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train,figures]'
 	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train --models sw/models --docs docs
 

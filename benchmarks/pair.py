@@ -2,9 +2,9 @@
 
     python -m benchmarks.pair --train build/train
 
-The commands below run one behind the other, the shortest first; what is done for the same files of the pair is kept in
+The commands below run one behind the other; what is done for the same files of the pair is kept in
 --work and passed over, so that a run that was stopped goes on. --only takes some of them by name. A command that fails
-ends the run with its exit code. On two cores all take some three hours; tables and pages are filled in at the end.
+ends the run with its exit code. All take hours; tables and pages are filled in at the end.
 """
 
 from __future__ import annotations

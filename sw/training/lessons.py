@@ -11,6 +11,7 @@ import numpy as np
 
 from gemmule.sw.training.answers import Answers, answered, kept, written
 from gemmule.sw.training.batches import Batches
+from gemmule.sw.training.export import digest
 from gemmule.sw.training.model import LanguageModel
 from gemmule.sw.training.networks import Weights
 from gemmule.sw.training.prepare import Arrays
@@ -31,13 +32,10 @@ class Lessons:
 
 def mark_of(recipe: Recipe, weights: Weights) -> str:
     """SHA-256 of what answers depend on: how many chunks of them there are does not change them."""
-    plan, state = recipe.draft, hashlib.sha256()
+    plan = recipe.draft
     what = [recipe.seed, recipe.target.copies, plan.prompt, plan.kept, plan.chunk, plan.judged_rows,
-            [context for context, _ in plan.stages]]
-    state.update(json.dumps(what).encode())
-    for name in sorted(weights):
-        state.update(weights[name].tobytes())
-    return state.hexdigest()
+            [context for context, _ in plan.stages], digest(weights)]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
 def lessons_of(recipe: Recipe, folder: Path, teacher: LanguageModel, arrays: Arrays, place: Place) -> Lessons:

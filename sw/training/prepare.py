@@ -26,7 +26,7 @@ from gemmule.sw.training.packages import MOST_SHARED, SECOND, TRAINED, Source, T
 from gemmule.sw.training.tokenizer import load_tokenizer, save_tokenizer, token_stream, train_tokenizer
 from gemmule.sw.training.yardstick import Tokens
 
-__all__ = ["PASSES", "SEPARATOR", "Arrays", "encoded", "load_arrays", "prepare", "read_texts"]
+__all__ = ["SEPARATOR", "Arrays", "chosen_functions", "encoded", "functions_in", "load_arrays", "prepare", "read_texts"]
 
 RECORD = "corpus.json"
 STREAMS = ("library", "packages", "calibration")
@@ -64,16 +64,25 @@ def read_texts() -> tuple[Texts, list[Source]]:
     return texts, [*trained, second]
 
 
+def functions_in(documents: list[Document]) -> list[Function]:
+    """Of all of them."""
+    return [function for document in documents for function in functions_of(document)]
+
+
+def chosen_functions(texts: Texts, random: np.random.Generator) -> tuple[list[Function], list[str]]:
+    """Functions to copy, half of them of the library, in random order, and what their names can become."""
+    library, packages = functions_in(texts.library), functions_in(texts.packages)
+    names = name_pool([*library, *packages])
+    chosen = library * PASSES
+    chosen += [packages[i] for i in random.permutation(len(packages))[:len(chosen)]]
+    return [chosen[i] for i in random.permutation(len(chosen))], names
+
+
 def pairs_of(texts: Texts, seed: int) -> list[str]:
     """Functions with their copies, half of them of the library, in random order."""
     random = np.random.default_rng((seed, 1))
-    library, packages = ([function for document in documents for function in functions_of(document)]
-                         for documents in (texts.library, texts.packages))
-    names = name_pool([*library, *packages])
-    chosen: list[Function] = library * PASSES
-    chosen += [packages[i] for i in random.permutation(len(packages))[:len(chosen)]]
-    return [joined(chosen[i].text, copy_of(chosen[i], names, random)) + SEPARATOR
-            for i in random.permutation(len(chosen))]
+    chosen, names = chosen_functions(texts, random)
+    return [joined(one.text, copy_of(one, names, random)) + SEPARATOR for one in chosen]
 
 
 def _counts(documents: list[Document]) -> dict[str, Any]:

@@ -16,10 +16,9 @@ from tokenizers import Tokenizer
 
 from gemmule.sw.training.alignment import aligned
 from gemmule.sw.training.copies import fitting
-from gemmule.sw.training.corpus import Document
-from gemmule.sw.training.functions import MOST_EDITS, Function, functions_of, joined, name_pool, rename, renamings
+from gemmule.sw.training.functions import MOST_EDITS, Function, joined, rename, renamings
 from gemmule.sw.training.packages import Texts
-from gemmule.sw.training.prepare import PASSES, SEPARATOR, encoded, read_texts
+from gemmule.sw.training.prepare import SEPARATOR, chosen_functions, encoded, functions_in, read_texts
 from gemmule.sw.training.yardstick import Tokens
 
 __all__ = ["Request", "Requests", "Windows", "load_requests", "requests_of"]
@@ -38,20 +37,13 @@ def _asked(function: Function, names: list[str], random: np.random.Generator) ->
     return (joined(function.text, "".join(lines[:function.head])), "".join(lines[function.head:]) + SEPARATOR)
 
 
-def _functions(documents: list[Document]) -> list[Function]:
-    return [function for document in documents for function in functions_of(document)]
-
-
 def requests_of(texts: Texts, seed: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What is given and what is wanted: to learn from, half of the library's functions, in random order; and to judge
     by, the calibration split's functions that the copy test would take."""
     random = np.random.default_rng((seed, 11))
-    library, packages = _functions(texts.library), _functions(texts.packages)
-    names = name_pool([*library, *packages])
-    chosen: list[Function] = library * PASSES
-    chosen += [packages[i] for i in random.permutation(len(packages))[:len(chosen)]]
-    return ([_asked(chosen[i], names, random) for i in random.permutation(len(chosen))],
-            [_asked(function, names, random) for function in _functions(texts.calibration) if fitting(function)])
+    chosen, names = chosen_functions(texts, random)
+    return ([_asked(function, names, random) for function in chosen],
+            [_asked(function, names, random) for function in functions_in(texts.calibration) if fitting(function)])
 
 
 @dataclass(frozen=True)

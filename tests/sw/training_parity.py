@@ -1,6 +1,7 @@
 """Comparisons with torch: `make parity`. The networks that are trained are those that are quantised, resuming changes
 nothing, and what is saved has Hugging Face's names."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -164,22 +165,30 @@ def test_resumed_lessons_are_the_same(tmp_path: Path, small: recipe.Recipe) -> N
 
 
 def test_heads_are_those_that_look_there_or_are_not_missed() -> None:
-    """Head 1 of the first layer is made to attend to the token before, head 0 does nothing that is used."""
+    """By the definition, in a network of random weights that is left as it was."""
     shape = replace(SHAPE, num_heads=4, head_dim=16, hidden_size=64)
     torch.manual_seed(16)
     network = model.LanguageModel(shape)
     tokens, places = torch.randint(2, 64, (2, 30)), torch.full((2, 30), -1)
     places[:, 20:] = torch.arange(20, 30) - 9
     with torch.no_grad():
-        network.model.layers[0].self_attn.o_proj.weight[:, :16] = 0
-        network.model.layers[0].self_attn.o_proj.weight[:, 16:] *= 30
+        network.model.layers[0].self_attn.o_proj.weight.mul_(30)
     plan = recipe.CopyingRecipe(before=((0, 1), (0, 2), (1, 3)), behind=(1, 2), behind_heads=2)
-    found = heads.choose_heads(network, plan, tokens, places, torch.randint(2, 64, (2, 31)), PLACE)
+    text, before = torch.randint(2, 64, (2, 31)), [weight.clone() for weight in network.parameters()]
+    found = heads.choose_heads(network, plan, tokens, places, text, PLACE)
+    assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
+    missed = []
+    for head in range(4):
+        without = copy.deepcopy(network)
+        with torch.no_grad():
+            without.model.layers[0].self_attn.o_proj.weight[:, 16 * head:16 * head + 16] = 0
+            with running.autocast(PLACE):
+                missed.append(float(without.cross_entropy(without.hidden(text[:, :-1])[-1], text[:, 1:])))
     states = network.hidden(tokens)
     looks = guidance.look_losses(guidance.head_scores(network, 0, states[0]), guidance.before(places, 1))
     nearest = int(looks.argmin())
     assert found.before[0] == (0, nearest, 1)
-    assert found.before[1] == (0, 0 if nearest else found.before[1][1], 2)
+    assert found.before[1] == (0, min({0, 1, 2, 3} - {nearest}, key=missed.__getitem__), 2)
     assert [head[0] for head in found.behind] == [1, 1, 2, 2]
     for layer in (1, 2):
         looks = guidance.look_losses(guidance.head_scores(network, layer, states[layer]), places)
