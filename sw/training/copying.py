@@ -27,6 +27,7 @@ from gemmule.compiler.model_file import load_model
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.training.batches import Batches
 from gemmule.sw.training.copies import similarity
+from gemmule.sw.training.copying_recipe import CopyingRecipe, Lesson
 from gemmule.sw.training.export import check_weights, digest, load_checkpoint, save_checkpoint
 from gemmule.sw.training.heads import Heads, choose_heads, heads_loss
 from gemmule.sw.training.model import LanguageModel, generate
@@ -39,7 +40,7 @@ from gemmule.sw.training.networks import (
 )
 from gemmule.sw.training.optimizers import Optimizers
 from gemmule.sw.training.prepare import load_arrays, prepare
-from gemmule.sw.training.recipe import CopyingRecipe, Lesson, Recipe, fingerprint
+from gemmule.sw.training.recipe import Recipe, fingerprint
 from gemmule.sw.training.records import replace_stage
 from gemmule.sw.training.requests import Request, Requests, Windows, load_requests
 from gemmule.sw.training.running import Log, Place, autocast, load_state, open_place, save_state

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gemmule.sw.training.copying_recipe import CopyingRecipe
 from gemmule.sw.training.guidance import before, head_scores, look_losses
 from gemmule.sw.training.model import LanguageModel, Layer
-from gemmule.sw.training.recipe import CopyingRecipe
 from gemmule.sw.training.running import Place, autocast
 
 __all__ = ["Heads", "choose_heads", "heads_loss"]

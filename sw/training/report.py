@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from typing import Any
 from gemmule.io.files import write_atomically
 from gemmule.sw.pages.text import fill, table, wrapped
 from gemmule.sw.training.export import SMALL_DRAFT, SMALL_TARGET, TARGET, parameters
-from gemmule.sw.training.measure import METHODS
-from gemmule.sw.training.networks import INT4_GROUP
 from gemmule.sw.training.packages import MOST_SHARED
+from gemmule.sw.training.quality import quality_of
 from gemmule.sw.training.recipe import CANDIDATES, Recipe
 from gemmule.sw.training.yardstick import CONTEXT
 
@@ -144,85 +142,10 @@ def recipe() -> str:
                    f"[training.json](results/training.json).\n\n![learning curve](img/{FIGURE})")
 
 
-def _row(head: list[Any], row: list[str]) -> str:
-    return table(tuple(head), [tuple(row)])
-
-
 def quality() -> str:
-    """Bits per byte, by file and by position; repetition, acceptance, exits, copies: of these what is measured."""
+    """What is measured of the default pair (:mod:`quality`)."""
     found = _load("models")
-    if found is None:
-        return NOT_YET
-    own = found["context"]
-    held = f"target, int8, held_out, {CONTEXT}", f"target, int8, held_out, {own}"
-    int4 = tuple(f"target, int4 {method}, held_out, {CONTEXT}" for method in METHODS)
-    telling: tuple[tuple[tuple[str, ...], Callable[[dict[str, Any]], list[str]]], ...] = (
-        ((), _lengths), ((f"target, float, held_out, {CONTEXT}", *int4), _int4), (held[:1], _files),
-        (held[1:], _places), (("texts",), _texts), (("exits",), _exits), (("copies",), _copies))
-    parts = [part for needed, tell in telling if found.keys() >= set(needed) for part in tell(found)]
-    if any(not found.keys() >= set(needed) for needed, _ in telling):
-        parts.append("What is missing here is not yet measured: `make train` goes on.")
-    return wrapped("\n\n".join(parts))
-
-
-def _lengths(found: dict[str, Any]) -> list[str]:
-    rows = []
-    for name, title in (("held_out", "held-out library"), ("second", "second set")):
-        for window in (CONTEXT, found["context"]):
-            exact = found.get(f"target, float, {name}, {window}")
-            integer = found.get(f"target, int8, {name}, {window}")
-            if one := exact or integer:
-                told = [f"{each['bits_per_byte']:.4f}" if each else "-" for each in (exact, integer)]
-                over = f"{integer['bits_per_byte'] / exact['bits_per_byte'] - 1:+.2%}" if exact and integer else "-"
-                rows.append((title, f"{window:,}", told[0], f"{one['mean_of_files']:.4f}", told[1], over))
-    return [table(("text", "window", "float", "mean of files", "int8", "int8 over float"), rows)]
-
-
-def _int4(found: dict[str, Any]) -> list[str]:
-    exact = found[f"target, float, held_out, {CONTEXT}"]["bits_per_byte"]
-    told = ", ".join(f"{length:.4f} ({length / exact - 1:+.2%}) {method}" for method in METHODS
-                     for length in [found[f"target, int4 {method}, held_out, {CONTEXT}"]["bits_per_byte"]])
-    return [f"With int4 weights by groups of {INT4_GROUP}, windows of {CONTEXT} of the held-out library: {told}."]
-
-
-def _files(found: dict[str, Any]) -> list[str]:
-    windows = {window: found[name]["files"] for window in (CONTEXT, found["context"])
-               if (name := f"target, int8, held_out, {window}") in found}
-    return ["Bits per byte of the int8 target, file by file:", table(
-        ("file", *(f"windows of {window:,}" for window in windows)),
-        [(path, *(f"{files[path]:.3f}" for files in windows.values())) for path in windows[CONTEXT]])]
-
-
-def _places(found: dict[str, Any]) -> list[str]:
-    bins = found[f"target, int8, held_out, {found['context']}"]["nats_by_position"]
-    return ["Loss by position in a window of the target's own context, in nats a token (int8, held-out library):",
-            _row([f"{first}-{end - 1}" for first, end, _ in bins], [f"{nats:.3f}" for *_, nats in bins])]
-
-
-def _texts(found: dict[str, Any]) -> list[str]:
-    texts = found["texts"]
-    places = texts["acceptance"]["8"]
-    return [
-        f"Greedy text of {texts['new_tokens']} tokens behind {texts['prompts']} held-out prompts "
-        f"([prompts](../sw/prompts/completion.json)): {texts['distinct_4grams_median']:.0%} of its 4-grams are "
-        f"distinct in the median, {min(texts['distinct_4grams']):.0%} at least, "
-        f"{statistics.mean(texts['distinct_4grams']):.0%} in the mean. The draft foresees {texts['agreement']:.1%} of "
-        "all its tokens; by place in a step of 8 drafts, where those before are accepted:",
-        _row(list(range(1, len(places) + 1)), [f"{one:.1%}" for one in places])]
-
-
-def _exits(found: dict[str, Any]) -> list[str]:
-    exits = found["exits"]["agreement"]
-    return [f"Exits: the share of held-out tokens ({found['exits']['windows']} windows of {CONTEXT}) at which the "
-            "exit behind a layer has the last layer's best token:",
-            _row(list(range(1, len(exits) + 1)), [f"{one:.1%}" for one in exits])]
-
-
-def _copies(found: dict[str, Any]) -> list[str]:
-    copied = found["copies"]
-    return [f"Copies: {copied['reproduced']} of {copied['functions']} held-out functions are written again with a "
-            f"similarity of {copied['like']} or more when a signature with 0 to 3 other names asks for it "
-            "([functions](../sw/prompts/copies.json); similarity is 1 - edit distance over length, in tokens)."]
+    return NOT_YET if found is None else wrapped(quality_of(found))
 
 
 def drafts() -> str:

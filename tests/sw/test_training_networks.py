@@ -18,7 +18,7 @@ from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.config import load_config
 from gemmule.sw import bundled, pair, text
 from gemmule.sw.session import Session
-from gemmule.sw.training import corpus, cycles, export, measure, networks, report, tokenizer
+from gemmule.sw.training import corpus, cycles, export, measure, networks, quality, report, tokenizer
 from gemmule.sw.training.tokenizer import EOS_ID
 from tests.compiler import families
 
@@ -141,7 +141,7 @@ def test_all_that_the_page_tells(train: Path, default: Path, words: Tokenizer, t
     monkeypatch.setattr(measure, "CONTEXT", 32)
     monkeypatch.setattr(measure, "NEW_TOKENS", 12)
     monkeypatch.setattr(measure, "EXIT_WINDOWS", 2)
-    monkeypatch.setattr(report, "CONTEXT", 32)
+    monkeypatch.setattr(quality, "CONTEXT", 32)
     prompts = tmp_path / "prompts.json"
     prompts.write_text(json.dumps({"sha256": "0", "prompts": [{"text": TEXT[:40]}, {"text": TEXT[20:70]}]}))
     copied = [measure.copies.Copy("a.py", TEXT[:36], 1, ()) for _ in range(2)]

@@ -14,6 +14,7 @@ from gemmule.sw.bundled import FILES
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, resolve_pair
 from gemmule.sw.training import (
     batches,
+    copying_recipe,
     export,
     folds,
     followers,
@@ -76,9 +77,9 @@ def test_schedule_rises_stays_and_falls() -> None:
 
 
 def test_lessons_in_copying_rise_and_fall_by_stage() -> None:
-    lessons = (recipe.Lesson(steps=100, first=1.0, last=0.5, wanted_weight=1.0),
-               recipe.Lesson(steps=50, first=0.8, last=0.0, wanted_weight=2.0, rows=2, text_rows=8))
-    plan = recipe.CopyingRecipe(lessons=lessons, warm_up=10)
+    lessons = (copying_recipe.Lesson(steps=100, first=1.0, last=0.5, wanted_weight=1.0),
+               copying_recipe.Lesson(steps=50, first=0.8, last=0.0, wanted_weight=2.0, rows=2, text_rows=8))
+    plan = copying_recipe.CopyingRecipe(lessons=lessons, warm_up=10)
     assert (plan.steps, plan.tokens) == (
         150, 100 * (8 * 640 + 4 * 1024) + 50 * (2 * 640 + 8 * 1024))
     found = [plan.lesson(step) for step in range(150)]
@@ -92,7 +93,7 @@ def test_lessons_in_copying_rise_and_fall_by_stage() -> None:
     heads = plan.behind_heads * len(plan.behind)
     assert len({layer for layer, _ in plan.before} & set(plan.behind)) == 0 < heads
     assert max(plan.before) < (min(plan.behind), 0), "what is gathered before is what matches look for"
-    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4 + 1 + 3
+    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4 + 1 + 3 + 6
     assert recipe.Recipe().shape.rope_theta == plan.rope_theta > recipe.Recipe().target.shape.rope_theta
 
 

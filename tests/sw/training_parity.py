@@ -21,6 +21,7 @@ from gemmule.sw.training import (
     bert,
     building,
     copying,
+    copying_recipe,
     distillation,
     draft,
     encoder,
@@ -75,11 +76,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> recipe.Recipe:
     drafts = recipe.DraftRecipe(candidates={"a": SHAPE, "b": replace(SHAPE, num_layers=1)}, prompt=8, kept=4, chunk=64,
                                 pool_chunks=2, text_chunks=(2, 1), judged_rows=4, pool_rows=3, text_rows=2,
                                 stages=((16, 2), (32, 2)))
-    lessons = recipe.CopyingRecipe(
+    lessons = copying_recipe.CopyingRecipe(
         context=32, text_context=16, warm_up=1, exit=1, guided_rows=2, before=((0, 1), (0, 2)), behind=(2,),
         behind_heads=1, lessons=(
-            recipe.Lesson(steps=3, first=1.0, last=0.5, rows=4, text_rows=2, wanted_weight=1.0),
-            recipe.Lesson(steps=1, first=1.0, last=0.0, rows=2, text_rows=3, wanted_weight=2.0, guidance=0.0)))
+            copying_recipe.Lesson(steps=3, first=1.0, last=0.5, rows=4, text_rows=2, wanted_weight=1.0),
+            copying_recipe.Lesson(steps=1, first=1.0, last=0.0, rows=2, text_rows=3, wanted_weight=2.0, guidance=0.0)))
     return recipe.Recipe(target=plan, copying=lessons, draft=drafts)
 
 
@@ -173,7 +174,7 @@ def test_heads_are_those_that_look_there_or_are_not_missed() -> None:
     places[:, 20:] = torch.arange(20, 30) - 9
     with torch.no_grad():
         network.model.layers[0].self_attn.o_proj.weight.mul_(30)
-    plan = recipe.CopyingRecipe(before=((0, 1), (0, 2), (1, 3)), behind=(1, 2), behind_heads=2)
+    plan = copying_recipe.CopyingRecipe(before=((0, 1), (0, 2), (1, 3)), behind=(1, 2), behind_heads=2)
     text, before = torch.randint(2, 64, (2, 31)), [weight.clone() for weight in network.parameters()]
     found = heads.choose_heads(network, plan, tokens, places, text, PLACE)
     assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
