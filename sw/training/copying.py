@@ -123,11 +123,11 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     model.to(place.device)
     optimizers = Optimizers(model, plan.matrix_rate, plan.vector_rate)
-    log, step = Log(out / "log.jsonl", NAME), 0
+    log, step, mean = Log(out / "log.jsonl", NAME), 0, dict[str, Tensor]()
     if done := load_state(out / "copying.pt", mark):
         model.load_state_dict(done["model"])
         optimizers.load(done["optimizers"])
-        step, heads = done["step"], Heads(*done["heads"])
+        step, heads, mean = done["step"], Heads(*done["heads"]), done["mean"]
         log.resume(step, done["seconds"], done["resumed"])
         print(f"{NAME}: resumed at step {step}", flush=True)
     else:
@@ -142,8 +142,8 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
 
     def save() -> None:
         save_state({"recipe": mark, "model": model.state_dict(), "optimizers": optimizers.state(), "step": step,
-                    "heads": (heads.before, heads.behind), "seconds": log.elapsed(), "resumed": log.resumed},
-                   out / "copying.pt")
+                    "mean": mean, "heads": (heads.before, heads.behind), "seconds": log.elapsed(),
+                    "resumed": log.resumed}, out / "copying.pt")
 
     last, saved = min(plan.steps, step + (most_steps or plan.steps)), time.monotonic()
     while step < last:
@@ -160,6 +160,10 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
         extra.backward()
         norm = optimizers.step(share)
         step += 1
+        if part := plan.ended(step):
+            mean = {name: mean.get(name, 0.0) + part * weight.detach() for name, weight in model.named_parameters()}
+        if step == plan.steps and mean:
+            model.load_state_dict(mean)
         values = parts | {"loss": loss.item(), f"exit {plan.exit}": early.item(), "rate": share, "norm": norm}
         if step % JUDGE_STEPS == 0 or step == plan.steps:
             values["calibration"] = judge(model, judged, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 __all__ = ["MATCH_THETA", "CopyingRecipe", "Lesson"]
 
@@ -21,6 +22,7 @@ class Lesson:
         text_rows, rows: windows a step of text and of requests.
         wanted_weight: of the loss of tokens that are asked for, beside 1 of text.
         guidance: weight of the loss that tells heads where to look.
+        share: of the weights at its end in the finished target's, which are a mean (Izmailov et al. 2018).
     """
 
     steps: int
@@ -30,6 +32,7 @@ class Lesson:
     rows: int = 8
     wanted_weight: float
     guidance: float = 0.5
+    share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +62,10 @@ class CopyingRecipe:
         Lesson(steps=340, first=0.8, last=0.0, wanted_weight=1.5),
         Lesson(steps=380, first=1.0, last=0.0, wanted_weight=3.0),
         Lesson(steps=44, first=0.8, last=0.72, wanted_weight=1.0, text_rows=8, rows=3, guidance=0.0),
-        Lesson(steps=280, first=0.72, last=0.0, wanted_weight=1.0, text_rows=8, rows=3, guidance=0.0),
-        Lesson(steps=580, first=0.8, last=0.0, wanted_weight=2.0, text_rows=8, rows=6),
+        Lesson(steps=280, first=0.72, last=0.0, wanted_weight=1.0, text_rows=8, rows=3, guidance=0.0,
+               share=0.3),
+        Lesson(steps=62, first=0.8, last=0.8 * 518 / 580, wanted_weight=2.0, text_rows=8, rows=6),
+        Lesson(steps=333, first=0.8 * 518 / 580, last=0.0, wanted_weight=2.0, text_rows=8, rows=6, share=0.7),
     )
     matrix_rate: float = 0.005
     vector_rate: float = 5e-4
@@ -88,6 +93,11 @@ class CopyingRecipe:
                 return lesson, min((step + 1) / self.warm_up, share)
             start += lesson.steps
         raise ValueError(f"a step must be less than {self.steps}, not {step}")
+
+    def ended(self, step: int) -> float:
+        """The share of the lesson that ends with so many steps, 0 where none does."""
+        ends = accumulate(lesson.steps for lesson in self.lessons)
+        return sum(lesson.share for end, lesson in zip(ends, self.lessons, strict=True) if end == step)
 
     @property
     def tokens(self) -> int:

@@ -97,6 +97,9 @@ def copying() -> str:
          one.guidance) for number, one in enumerate(plan.lessons, 1)])
     text = (f"{lessons}\n\nA step's windows are of {plan.text_context:,} tokens of text and {plan.context} of "
             f"requests; rates are over their peaks. {plan.steps:,} steps, {plan.tokens / 1e6:.1f} million tokens.")
+    shares = [(number, one.share) for number, one in enumerate(plan.lessons, 1) if one.share]
+    text += (" The finished target is the mean of the weights at the ends of lessons "
+             + ", ".join(f"{number} ({share:.0%})" for number, share in shares) + ".")
     if done is None or "copying" not in done["stages"]:
         return wrapped(f"{text}\n\n{NOT_YET}")
     record = done["stages"]["copying"]
@@ -111,6 +114,7 @@ def copying() -> str:
         f"{text} Heads (layer.head) that look at tokens before: {near}; behind matches: {behind}.\n\n"
         f"{table(head, rows)}\n\nSimilarity is that of greedy answers to requests of the calibration split's "
         "functions, in the mean; the loss on text is on its windows of 256 tokens; all losses in nats. "
+        "The last line is of the mean. "
         f"{record['seconds'] / 60:.0f} min, resumed {record['resumed']} times.")
 
 

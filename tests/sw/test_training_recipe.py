@@ -90,10 +90,14 @@ def test_lessons_in_copying_rise_and_fall_by_stage() -> None:
     with pytest.raises(ValueError, match="less than 150, not 150"):
         plan.lesson(150)
     plan = recipe.Recipe().copying
+    shares = [plan.ended(step) for step in range(plan.steps + 1)]
+    assert [share for share in shares if share] == [lesson.share for lesson in plan.lessons if lesson.share]
+    assert sum(shares) == pytest.approx(1.0)
+    assert shares[plan.steps] > 0
     heads = plan.behind_heads * len(plan.behind)
     assert len({layer for layer, _ in plan.before} & set(plan.behind)) == 0 < heads
     assert max(plan.before) < (min(plan.behind), 0), "what is gathered before is what matches look for"
-    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4 + 1 + 3 + 6
+    assert recipe.Recipe().scaled(0.01).copying.steps == 2 + 1 + 3 + 4 + 1 + 3 + 1 + 3
     assert recipe.Recipe().shape.rope_theta == plan.rope_theta > recipe.Recipe().target.shape.rope_theta
 
 

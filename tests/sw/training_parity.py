@@ -79,8 +79,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> recipe.Recipe:
     lessons = copying_recipe.CopyingRecipe(
         context=32, text_context=16, warm_up=1, exit=1, guided_rows=2, before=((0, 1), (0, 2)), behind=(2,),
         behind_heads=1, lessons=(
-            copying_recipe.Lesson(steps=3, first=1.0, last=0.5, rows=4, text_rows=2, wanted_weight=1.0),
-            copying_recipe.Lesson(steps=1, first=1.0, last=0.0, rows=2, text_rows=3, wanted_weight=2.0, guidance=0.0)))
+            copying_recipe.Lesson(steps=3, first=1.0, last=0.5, rows=4, text_rows=2, wanted_weight=1.0, share=0.25),
+            copying_recipe.Lesson(steps=1, first=1.0, last=0.0, rows=2, text_rows=3, wanted_weight=2.0, guidance=0.0,
+                                  share=0.75)))
     return recipe.Recipe(target=plan, copying=lessons, draft=drafts)
 
 
@@ -163,6 +164,21 @@ def test_resumed_lessons_are_the_same(tmp_path: Path, small: recipe.Recipe) -> N
     other = {name: weight + 1 for name, weight in export.load_checkpoint(out / "target", small.target.shape).items()}
     with pytest.raises(ValueError, match="another recipe or seed"):
         copying.teach_copying(small, out, PLACE, other)
+
+
+def test_the_finished_target_is_a_mean(tmp_path: Path, small: recipe.Recipe) -> None:
+    """Of the weights at the ends of lessons, by their shares; without shares it is what the last step left."""
+    start = {name: weight.detach().numpy() for name, weight in model.LanguageModel(small.shape).named_parameters()}
+    whole = replace(small, copying=replace(small.copying, lessons=tuple(
+        replace(lesson, share=0.0) for lesson in small.copying.lessons)))
+    for name, plan in (("mean", small), ("first", whole), ("last", whole)):
+        (tmp_path / name).mkdir()
+        copying.teach_copying(plan, tmp_path / name, PLACE, start, most_steps=3 if name == "first" else None)
+    first = torch.load(tmp_path / "first" / "copying.pt", weights_only=True)["model"]
+    last, found = (export.load_checkpoint(tmp_path / name / "target", small.shape) for name in ("last", "mean"))
+    for name, weight in found.items():
+        np.testing.assert_allclose(weight, 0.25 * first[name].numpy() + 0.75 * last[name], rtol=1e-5, atol=1e-7)
+        assert not np.array_equal(weight, last[name])
 
 
 def test_heads_are_those_that_look_there_or_are_not_missed() -> None:
