@@ -28,6 +28,7 @@ COMMANDS = {
     "prefill": f"benchmarks/prefill.py --out {RESULTS}/prefill.json",
     "models": f"-m gemmule.sw.training.measure --train {{train}} --out {RESULTS}/models.json",
     "activation": f"-m gemmule study activation --json {RESULTS}/study_activation.json",
+    "softmax": f"-m gemmule study softmax --json {RESULTS}/study_softmax.json",
     "attention": f"-m gemmule study attention --json {RESULTS}/study_attention.json",
     "weights": f"-m benchmarks.weights --out {RESULTS}",
     "speculation": f"benchmarks/speculation.py --calibration 10 --out {RESULTS}/speculation.json",

@@ -153,7 +153,7 @@ def test_attention_of_decoders() -> None:
 
 
 def test_perplexities() -> None:
-    """Exponentials that differ little differ little; the order is the options'."""
+    """Exponentials that differ little differ little, the polynomial more; the order is the options'."""
     network = bundled_model("target", "default").network
     windows = np.array(encode(Path(json.__file__).read_text(), "default")[:2 * 24]).reshape(2, 24)
     rows = perplexities(network, windows)
@@ -161,7 +161,8 @@ def test_perplexities() -> None:
         f"{name}{online}" for online in ("", ", online by 128 keys") for name in ("exact", "softermax", "ibert")]
     exact = rows[0].here
     assert exact == pytest.approx(perplexity(network, windows))
-    assert all(row.here == pytest.approx(exact, rel=0.2) for row in rows)
+    for row in rows:
+        assert row.here == pytest.approx(exact, rel=0.3 if row.setting.startswith("ibert") else 0.05), row.setting
     assert len({row.here for row in rows}) > 1
 
 
