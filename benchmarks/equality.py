@@ -9,8 +9,8 @@ share passes by the loop of `gemmule generate --batch`, each with its own drafts
 the same models with int4 weights.
 
 Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
-Finished groups of prompts are kept in --out and not run again; what is there of other settings stays. Exit code 1 where
-a token or a byte differs.
+Finished groups of prompts are kept in --out and not run again for the same files of the pair; what is there of other
+settings stays. Exit code 1 where a token or a byte differs.
 """
 
 from __future__ import annotations
@@ -185,6 +185,14 @@ def held_out(pair: Pair, count: int, new_tokens: int) -> list[list[int]]:
     return [pair.encode(prompt.text)[:pair.positions - new_tokens] for prompt in every[:count]]
 
 
+def begun(parts: dict[str, Any], name: str, models: list[str]) -> dict[str, Any]:
+    """What is done of a part; it begins anew where it is of other models."""
+    if parts.get(name, {}).get("models") != models:
+        parts[name] = {"models": models, "groups": {}}
+    part: dict[str, Any] = parts[name]
+    return part
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="small", choices=("small", "default"))
@@ -206,8 +214,8 @@ def main() -> None:
         name = (f"{args.model} {args.weights} batch {batch} temperature {args.temperature:g} seed {args.seed} "
                 f"new tokens {args.new_tokens}")
         groups = [prompts[first:first + batch] for first in range(0, len(prompts), batch)]
-        kept = record["parts"].setdefault(name, {"models": [
-            bundled_model(role, args.model).sha256 for role in ("target", "draft")], "groups": {}})
+        kept = begun(record["parts"], name, [
+            bundled_model(role, args.model).sha256 for role in ("target", "draft")])
         for group in track(groups, description=name, console=console, disable=not console.is_terminal):
             key = sha256(json.dumps(group).encode()).hexdigest()[:16]
             if key not in kept["groups"]:

@@ -141,3 +141,12 @@ def test_answers_of_another_text_are_seen(models: Models, prompts: list[list[int
 
 
 PART = asking._part
+
+
+def test_what_is_kept_is_of_the_same_models() -> None:
+    parts = {"other": {"models": ["c"], "groups": {}}}
+    first = equality.begun(parts, "small", ["a", "b"])
+    first["groups"]["1"] = first["total"] = {}
+    assert equality.begun(parts, "small", ["a", "b"]) is first
+    assert equality.begun(parts, "small", ["a", "c"]) == {"models": ["a", "c"], "groups": {}}
+    assert list(parts) == ["other", "small"]
