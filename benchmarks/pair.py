@@ -32,8 +32,8 @@ COMMANDS = {
     "attention": f"-m gemmule study attention --json {RESULTS}/study_attention.json",
     "weights": f"-m benchmarks.weights --out {RESULTS}",
     "speculation": f"benchmarks/speculation.py --calibration 10 --out {RESULTS}/speculation.json",
-    "equality": f"-m benchmarks.equality --model default --prompts 12 --out {RESULTS}/equality.json",
-    "equality int4": f"-m benchmarks.equality --model default --weights int4 --batch 4 --prompts 4 --out "
+    "equality": f"-m benchmarks.equality --model default --prompts 100 --out {RESULTS}/equality.json",
+    "equality int4": f"-m benchmarks.equality --model default --weights int4 --batch 4 --prompts 40 --out "
                      f"{RESULTS}/equality.json",
     "decode_rtl": f"-m benchmarks.decode_rtl --out {RESULTS}/decode_rtl.json",
 }
