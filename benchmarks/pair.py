@@ -4,7 +4,7 @@
 
 The commands below run one behind the other; what is done for the same files of the pair is kept in
 --work and passed over, so that a run that was stopped goes on. --only takes some of them by name. A command that fails
-ends the run with its exit code. All take hours; tables and pages are filled in at the end.
+ends the run with its exit code. Tables and pages are filled in at the end.
 """
 
 from __future__ import annotations

@@ -162,8 +162,6 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
         step += 1
         if part := plan.ended(step):
             mean = {name: mean.get(name, 0.0) + part * weight.detach() for name, weight in model.named_parameters()}
-        if step == plan.steps and mean:
-            model.load_state_dict(mean)
         values = parts | {"loss": loss.item(), f"exit {plan.exit}": early.item(), "rate": share, "norm": norm}
         if step % JUDGE_STEPS == 0 or step == plan.steps:
             values["calibration"] = judge(model, judged, place)
@@ -176,10 +174,13 @@ def teach_copying(recipe: Recipe, out: Path, place: Place, weights: Weights | No
     save()
     if step < plan.steps:
         return None
+    if mean:
+        model.load_state_dict(mean)
     save_checkpoint(out / RESULT, shape, {name: weight.detach().float().cpu().numpy()
                                           for name, weight in model.named_parameters()})
     return {"steps": step, "tokens": plan.tokens, "began_with": begins, "before": heads.before,
-            "behind": heads.behind, "seconds": round(log.elapsed()), "resumed": log.resumed}
+            "behind": heads.behind, "seconds": round(log.elapsed()), "resumed": log.resumed,
+            "calibration": judge(model, judged, place), "copied": float(np.mean(copied(model, asked, place)))}
 
 
 def replace_shipped(recipe: Recipe, out: Path, start: Path, models: Path, docs: Path, place: Place) -> None:

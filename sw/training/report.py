@@ -114,7 +114,7 @@ def copying() -> str:
         f"{text} Heads (layer.head) that look at tokens before: {near}; behind matches: {behind}.\n\n"
         f"{table(head, rows)}\n\nSimilarity is that of greedy answers to requests of the calibration split's "
         "functions, in the mean; the loss on text is on its windows of 256 tokens; all losses in nats. "
-        "The last line is of the mean. "
+        f"Of the finished target similarity is {record['copied']:.2f}, the loss on text {record['calibration']:.3f}. "
         f"{record['seconds'] / 60:.0f} min, resumed {record['resumed']} times.")
 
 

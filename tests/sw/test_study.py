@@ -161,8 +161,10 @@ def test_perplexities() -> None:
         f"{name}{online}" for online in ("", ", online by 128 keys") for name in ("exact", "softermax", "ibert")]
     exact = rows[0].here
     assert exact == pytest.approx(perplexity(network, windows))
-    for row in rows:
-        assert row.here == pytest.approx(exact, rel=0.3 if row.setting.startswith("ibert") else 0.05), row.setting
+    near, far = ([abs(row.here / exact - 1) for row in rows if row.setting.startswith("ibert") == polynomial]
+                 for polynomial in (False, True))
+    assert max(near) < 0.05 < min(far)
+    assert max(far) < 0.3, "it was made for networks trained with it, which the bundled target was not"
     assert len({row.here for row in rows}) > 1
 
 

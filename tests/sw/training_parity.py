@@ -171,14 +171,19 @@ def test_the_finished_target_is_a_mean(tmp_path: Path, small: recipe.Recipe) -> 
     start = {name: weight.detach().numpy() for name, weight in model.LanguageModel(small.shape).named_parameters()}
     whole = replace(small, copying=replace(small.copying, lessons=tuple(
         replace(lesson, share=0.0) for lesson in small.copying.lessons)))
+    done = {}
     for name, plan in (("mean", small), ("first", whole), ("last", whole)):
         (tmp_path / name).mkdir()
-        copying.teach_copying(plan, tmp_path / name, PLACE, start, most_steps=3 if name == "first" else None)
+        done[name] = copying.teach_copying(plan, tmp_path / name, PLACE, start, 3 if name == "first" else None)
     first = torch.load(tmp_path / "first" / "copying.pt", weights_only=True)["model"]
     last, found = (export.load_checkpoint(tmp_path / name / "target", small.shape) for name in ("last", "mean"))
     for name, weight in found.items():
         np.testing.assert_allclose(weight, 0.25 * first[name].numpy() + 0.75 * last[name], rtol=1e-5, atol=1e-7)
         assert not np.array_equal(weight, last[name])
+    finished = model.LanguageModel(small.shape)
+    finished.load_state_dict({name: torch.from_numpy(weight) for name, weight in found.items()})
+    told = target.judge(finished, target.judged_windows(arrays()), PLACE)
+    assert done["mean"]["calibration"] == told != done["last"]["calibration"], "of the mean"
 
 
 def test_heads_are_those_that_look_there_or_are_not_missed() -> None:
