@@ -14,6 +14,7 @@ from gemmule.compiler.ir.cache import Attended, Cache, check_rows
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
+    RESCALE_BITS,
     Activation,
     Add,
     Attention,
@@ -23,6 +24,7 @@ from gemmule.compiler.ir.nodes import (
     Linear,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
@@ -130,7 +132,10 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Add) -> np.ndarray:
-        return numerics.saturate(self._values[node.a] + self._values[node.b], 16)
+        a = self._values[node.a]
+        if node.rescale:
+            a = numerics.requant(a, 1 << RESCALE_BITS, RESCALE_BITS - node.rescale)
+        return numerics.saturate(a + self._values[node.b], 16)
 
     @_value.register
     def _(self, node: Norm) -> np.ndarray:
@@ -143,6 +148,8 @@ class IntegerInterpreter:
     @_value.register
     def _(self, node: Linear) -> np.ndarray:
         x, (weight, largest) = self._values[node.x], self._weights(node)
+        if node.plane:
+            x = x >> 8 if node.plane is Plane.HIGH else x & 255
         acc = _matmul(x, weight, largest)
         if node.bias:
             acc = acc + self._tensor(node, "bias")
@@ -162,8 +169,9 @@ class IntegerInterpreter:
     def _(self, node: Activation) -> np.ndarray:
         x = self._values[node.x]
         match node.form:
-            case Form.WORD:  # the high plane
-                return numerics.interpolate(x, self.network.tensor(node, "words")) >> 8
+            case Form.WORD:
+                found = numerics.interpolate(x, self.network.tensor(node, "words"))
+                return found if node.type.dtype is DType.INT16 else found >> 8  # the high plane
             case Form.IBERT:
                 return i_gelu_unit(x, int(self._tensor(node, "shift")[0]))
         return numerics.lookup(x, self.network.tensor(node, "table"))
@@ -171,13 +179,17 @@ class IntegerInterpreter:
     @_value.register
     def _(self, node: Product) -> np.ndarray:
         mult, shift = (int(v) for v in self._tensor(node, "scale"))
-        return numerics.product(self._values[node.a], self._values[node.b], mult, shift)
+        bits = 16 if node.type.dtype is DType.INT16 else 8
+        return numerics.product(self._values[node.a], self._values[node.b], mult, shift, bits)
 
     @_value.register
     def _(self, node: Attention) -> np.ndarray:
         query, key, value = (self._values[name] for name in node.inputs)
         found = np.zeros((len(query), node.columns), dtype=np.int64)
-        for part in self._cache.attend(node, self._rows, key, value):
+        prefix = None
+        if node.prefix:
+            prefix = self.network.tensor(node, "prefix_key"), self.network.tensor(node, "prefix_value")
+        for part in self._cache.attend(node, self._rows, key, value, prefix):
             found[part.own] = self._attend(node, query[part.own], part)
         return found
 

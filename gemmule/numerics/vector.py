@@ -14,9 +14,9 @@ def lookup(y: np.ndarray, table: np.ndarray) -> np.ndarray:
     return table[np.asarray(y, dtype=np.int64) & 255].astype(np.int8).astype(np.int64)
 
 
-def product(a: np.ndarray, b: np.ndarray, mult: int, shift: int) -> np.ndarray:
-    """Elementwise product of int8 operands, requantised: ``sat8(requant(a * b, mult, shift))``."""
-    return saturate(requant(np.asarray(a, dtype=np.int64) * b, mult, shift), 8)
+def product(a: np.ndarray, b: np.ndarray, mult: int, shift: int, bits: int = 8) -> np.ndarray:
+    """Elementwise product of int8 operands, or of int16 ones with ``bits`` 16, requantised and saturated to as many."""
+    return saturate(requant(np.asarray(a, dtype=np.int64) * b, mult, shift), bits)
 
 
 def add(a: np.ndarray, b: np.ndarray, mult_a: int, mult_b: int, shift: int) -> np.ndarray:
