@@ -23,6 +23,7 @@ from .softmax import (
 )
 from .table import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, interpolate
 from .vector import (
+    BALANCE,
     BALANCED_MAX,
     BALANCED_MIN,
     add,
@@ -36,7 +37,7 @@ from .vector import (
 )
 
 __all__ = [
-    "BALANCED_MAX", "BALANCED_MIN", "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
+    "BALANCE", "BALANCED_MAX", "BALANCED_MIN", "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
     "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows",
     "balanced_planes", "exp2", "interpolate", "join_balanced", "join_planes", "lookup", "norm_statistic",
     "normalize", "octave_max", "own_scale", "product", "requant", "requant_row", "requant_store", "rope",

@@ -7,8 +7,8 @@ import numpy as np
 from .fixed import MAX_SHIFT, requant, rshr, saturate
 
 __all__ = [
-    "BALANCED_MAX", "BALANCED_MIN", "add", "balanced_planes", "join_balanced", "join_planes", "lookup", "product",
-    "requant_store", "split_planes",
+    "BALANCE", "BALANCED_MAX", "BALANCED_MIN", "add", "balanced_planes", "join_balanced", "join_planes", "lookup",
+    "product", "requant_store", "split_planes",
 ]
 
 BALANCE = 128
