@@ -98,7 +98,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, bundled=role)
                      for role, model in models.items())
     return Pair(
-        name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
+        name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=partial(text.encode, pair=pair), go_on=partial(text.encode, pair=pair),
         decode=partial(text.decode, pair=pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
@@ -145,9 +145,9 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         other, words = _read(draft, "--draft-model", weights)
         if words.get_vocab() != tokenizer.get_vocab() or other.network.graph.vocab != graph.vocab:
             raise InputError(f"--draft-model {draft} must have the tokens of {target}: its vocabulary differs")
-        if other.network.graph.whole_positions < graph.whole_positions:
-            raise InputError(f"--draft-model {draft} must see the {graph.whole_positions:,} positions of {target}, not "
-                             f"{other.network.graph.whole_positions:,}")
+        if other.network.graph.text_positions < graph.text_positions:
+            raise InputError(f"--draft-model {draft} must see the {graph.text_positions:,} positions of {target}, not "
+                             f"{other.network.graph.text_positions:,}")
 
     def encode(prompt: str, *, begins: bool = True) -> list[int]:
         return text.token_ids(tokenizer, prompt, add_special_tokens=begins)
@@ -156,7 +156,7 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         return str(tokenizer.decode(ids, skip_special_tokens=True))
 
     return Pair(
-        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode,
+        name=target.name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode,
         go_on=partial(encode, begins=False), decode=decode,
         digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
         draft=_Imported(draft, other) if draft else None)

@@ -110,6 +110,11 @@ class Graph(BaseModel):
         return min([self.positions, *(node.window for node in self.attentions if node.window)])
 
     @property
+    def text_positions(self) -> int:
+        """Tokens of a text at most: :attr:`whole_positions` without the prefix."""
+        return self.whole_positions - self.prefix
+
+    @property
     def parameters(self) -> int:
         """Weights, biases and numbers of norms and tables that a checkpoint has of it.
 

@@ -107,6 +107,8 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
     """
     if options.inner == 16 and (form := activation_form(network.graph)):
         raise CompileError(f"16 bits within the MLP have a table of words as their activation, not {form}: use table")
+    if options.inner == 16 and network.graph.encoder:
+        raise CompileError("16 bits within the MLP are for decoders, not for an encoder: take 8")
     windows = np.atleast_2d(np.asarray(windows, dtype=np.int64))
     if windows.size == 0 or windows.min() < 0 or windows.max() >= network.graph.vocab:
         raise CompileError(f"calibration tokens must be from 0 to {network.graph.vocab - 1} and not empty")
@@ -410,7 +412,7 @@ class _Quantizer:
         if (least := int(tensors["shift"].min())) < 8:
             raise CompileError(f"{node.name}: a scaling must have a shift of at least 8, not {least}: take 8 bits for "
                                "the MLP's inner values")
-        weights = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
+        weights: dict[str, Any] = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
         high, total = f"{node.name}.high", f"{add.name}.high"
         self.types |= {high: self.types[node.name], total: self.types[add.name]}
         self._put(node.model_copy(update={"name": high, "bias": False}), {
