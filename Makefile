@@ -106,7 +106,7 @@ fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown afte
 
 parity: setup  ## against torch and transformers: imported networks, what training sees, resuming (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,train]'
-	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py
+	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py tests/compiler/importers/gguf_parity.py
 	$(BIN)/python -m pytest -s tests/sw/training_parity.py
 
 sentences: setup  ## a trained sentence encoder in integers beside float, into docs/results (minutes)
