@@ -79,8 +79,8 @@ def _folder(folder: Path) -> Source:
     tokenizer, text = load_tokenizer(folder, vocab)
     before = tokenizer.to_str()
     config, notes = apply_beside(tokenizer, folder, vocab)
-    if (after := tokenizer.to_str()) != before:
-        text = after
+    if (after := tokenizer.to_str()) != before:  # read again: the library lets no token stop being special
+        tokenizer, text = parse_tokenizer(after, named(folder / "tokenizer.json"), vocab), after
     ends, more = generation_of(folder, vocab, end_tokens(folder, vocab))
     chat, of_chat = chat_of(folder, config)
     return Source(
