@@ -1,11 +1,10 @@
-"""The tokenizer of a Hugging Face folder as its other files have it: added tokens, and what stands around a text."""
+"""The tokenizer of a Hugging Face folder with the tokens that its other files add."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 
 from gemmule.io.reading import named, shown
 from gemmule.sw.beside import AddedTokens, Named, SpecialTokens, TokenizerConfig, added_token, read_beside
@@ -20,8 +19,8 @@ DECODER, ADDED = "tokenizer_config.json", "added_tokens.json"
 def apply_beside(tokenizer: Tokenizer, folder: Path, vocab: int) -> tuple[TokenizerConfig, list[str]]:
     """Apply ``tokenizer_config.json``, ``special_tokens_map.json`` and ``added_tokens.json`` to a tokenizer.
 
-    As transformers does: tokens that ``tokenizer.json`` lacks are added at their ids, flags of added tokens are those
-    of the config, and where it says whether bos and eos stand around a text, they do. A config with
+    As transformers 5 does: tokens that ``tokenizer.json`` lacks are added at their ids, flags of added tokens are
+    those of the config, what stands around a text is that of ``tokenizer.json``. A config with
     ``added_tokens_decoder`` is of a version that writes all there; names of ``special_tokens_map.json`` count only
     beside older ones.
 
@@ -50,8 +49,7 @@ def apply_beside(tokenizer: Tokenizer, folder: Path, vocab: int) -> tuple[Tokeni
     if new := _add(tokenizer, folder, vocab, sorted(given, key=lambda one: one[0])):
         notes.append(f"tokens added to those of tokenizer.json: {_some(new)}")
     notes += _add_named(tokenizer, vocab, config.every())
-    if config.add_bos_token is not None or config.add_eos_token is not None:
-        _surround(tokenizer, folder, config)
+    notes += _around(tokenizer, config)
     if config.clean_up_tokenization_spaces:
         notes.append("tokenizer_config.json: clean_up_tokenization_spaces is not applied: text keeps its spaces")
     return config, notes
@@ -97,24 +95,12 @@ def _add_named(tokenizer: Tokenizer, vocab: int, tokens: list[Named]) -> list[st
     return notes
 
 
-def _surround(tokenizer: Tokenizer, folder: Path, config: TokenizerConfig) -> None:
-    """bos before a text and eos behind it, where the config says so and there are such tokens."""
-    used: dict[str, int] = {}
+def _around(tokenizer: Tokenizer, config: TokenizerConfig) -> list[str]:
+    """Notes of what the config says of bos and eos where ``tokenizer.json`` does otherwise."""
+    notes, around = [], tokenizer.encode("").ids
     for name, wanted in (("bos_token", config.add_bos_token), ("eos_token", config.add_eos_token)):
-        token = getattr(config, name)
-        if not wanted or token is None:
-            continue
-        number = tokenizer.token_to_id(token.content)
-        if number is None:
-            raise InputError(f"{named(folder / 'tokenizer_config.json')}: {name} {shown(token.content)} must be a "
-                             f"token of the model where add_{name} is true")
-        used[name] = number
-    bos, eos = (tokenizer.id_to_token(used[name]) if name in used else None for name in ("bos_token", "eos_token"))
-
-    def around(text: str, number: int) -> list[str]:
-        parts = (bos and f"{bos}:{number}", f"${text}:{number}", eos and f"{eos}:{number}")
-        return [part for part in parts if part]
-
-    tokenizer.post_processor = TemplateProcessing(
-        single=around("A", 0), pair=around("A", 0) + around("B", 1),
-        special_tokens=[(tokenizer.id_to_token(number), number) for number in used.values()])
+        token: Named | None = getattr(config, name)
+        if token is not None and wanted is not None and wanted != (tokenizer.token_to_id(token.content) in around):
+            notes.append(f"{DECODER}: add_{name} = {shown(wanted)} is not applied: what stands around a text is in "
+                         "tokenizer.json")
+    return notes

@@ -94,21 +94,24 @@ def test_special_tokens_that_are_named(tmp_path: Path) -> None:
 
 
 def test_bos_and_eos_around_a_text(tmp_path: Path) -> None:
-    config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": True, "add_eos_token": True}
-    found = source(tmp_path, {"tokenizer_config.json": config})
-    inner = found.tokenizer.encode("the boat", add_special_tokens=False).ids
-    assert ids(found, "the boat") == [0, *inner, 1]
-    assert found.bos == (0,)
-    found = source(tmp_path, {"tokenizer_config.json": config | {"add_bos_token": False, "add_eos_token": False}})
-    assert found.bos == ()
+    """That of tokenizer.json, as in transformers 5; a config that says otherwise is told."""
     template = byte_level() | {"post_processor": {
         "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
                                                  {"Sequence": {"id": "A", "type_id": 0}}],
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}}
-    assert source(tmp_path, {"tokenizer_config.json": {}}, tokenizer=template).bos == (0,)
-    assert source(tmp_path, {"tokenizer_config.json": config | {"add_bos_token": False}}, tokenizer=template).bos == ()
-    assert source(tmp_path, {"tokenizer_config.json": {"add_bos_token": True}}, tokenizer=template).bos == ()
+    words = {"bos_token": "<s>", "eos_token": "</s>"}
+    for flags, tokenizer, bos, told in (
+            ({"add_bos_token": True}, template, (0,), []), ({"add_bos_token": False}, None, (), []),
+            ({}, template, (0,), []), ({"add_bos_token": False}, template, (0,), ["add_bos_token = false"]),
+            ({"add_bos_token": True, "add_eos_token": True}, None, (),
+             ["add_bos_token = true", "add_eos_token = true"])):
+        found = source(tmp_path, {"tokenizer_config.json": words | flags}, tokenizer=tokenizer)
+        assert found.bos == bos
+        assert len(found.notes) == len(told)
+        for note, flag in zip(found.notes, told):
+            assert note == (f"tokenizer_config.json: {flag} is not applied: what stands around a text is in "
+                            "tokenizer.json")
 
 
 def test_chat_templates(tmp_path: Path) -> None:
@@ -153,9 +156,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "added_tokens_decoder": {"320": USER}}}, "must give '<a>' the next free id, 321, not 320"),
     "no id": ({"tokenizer_config.json": {"added_tokens_decoder": {"x": USER}}},
               "tokenizer_config.json: added_tokens_decoder.x.[key]"),
-    "no bos": ({"tokenizer_config.json": {"bos_token": "<none>", "add_bos_token": True},
-                "added_tokens.json": {f"<{number}>": number for number in range(320, VOCAB)}},
-               "tokenizer_config.json: bos_token '<none>' must be a token of the model where add_bos_token is true"),
     "flag": ({"tokenizer_config.json": {"add_bos_token": "yes"}}, "add_bos_token must be true or false, not 'yes'"),
     "split": ({"tokenizer_config.json": {"split_special_tokens": True}}, "split_special_tokens must be false"),
     "token": ({"tokenizer_config.json": {"eos_token": 5}}, "eos_token must hold fields of its own, not 5"),
