@@ -141,7 +141,9 @@ def read_beside(folder: Path, name: str, record: type[R]) -> R | None:
 
 
 def generation_of(folder: Path, vocab: int, ends: tuple[int, ...]) -> tuple[tuple[int, ...], list[str]]:
-    """(tokens that end a text, notes): those of ``generation_config.json`` where it names some, else ``ends``.
+    """(tokens that end a text, notes): those of ``generation_config.json`` where there is one, else ``ends``.
+
+    A file that names none ends no text, as in transformers.
 
     Raises:
         InputError: the file is not one, or names no tokens.
@@ -150,25 +152,22 @@ def generation_of(folder: Path, vocab: int, ends: tuple[int, ...]) -> tuple[tupl
     found = read_beside(folder, at.name, Generation)
     if found is None:
         return ends, []
-    notes = []
-    told = found.eos_token_id
-    if told is not None:
-        listed = tuple(dict.fromkeys([told] if isinstance(told, int) else told))
-        for token in listed:
-            if not 0 <= token < vocab:
-                raise InputError(f"{named(at)}: eos_token_id must be tokens from 0 to {vocab - 1}, not {shown(told)}")
-        if set(listed) != set(ends):
-            notes.append(f"{at.name}: texts end at {_list(listed)}, where config.json has {_list(ends)}")
-        ends = listed
+    notes, told = [], found.eos_token_id
+    listed = () if told is None else tuple(dict.fromkeys([told] if isinstance(told, int) else told))
+    for token in listed:
+        if not 0 <= token < vocab:
+            raise InputError(f"{named(at)}: eos_token_id must be tokens from 0 to {vocab - 1}, not {shown(told)}")
+    if set(listed) != set(ends):
+        notes.append(f"{at.name}: texts end at {_list(listed)}, where config.json has {_list(ends)}")
     if sampled := {key: value for key, value in found.model_dump(exclude={"eos_token_id"}).items()
                    if value is not None}:
         notes.append(f"{at.name}: its makers sample with "
                      + ", ".join(f"{key} {shown(value)}" for key, value in sampled.items()) + "; options decide here")
-    return ends, notes
+    return listed, notes
 
 
 def _list(tokens: tuple[int, ...]) -> str:
-    return ", ".join(map(str, tokens[:8])) + (", .." if len(tokens) > 8 else "") if tokens else "none"
+    return ", ".join(map(str, tokens[:8])) + (", .." if len(tokens) > 8 else "") if tokens else "no token"
 
 
 def chat_of(folder: Path, config: TokenizerConfig) -> tuple[Chat | None, list[str]]:

@@ -85,23 +85,38 @@ def test_smollm2() -> None:
             if isinstance(value, str)} == dict(found.chat.tokens)
 
 
-@pytest.mark.parametrize("ends", [[1, 293], 290, None])
-def test_where_texts_end(ends: Any, tmp_path: Path) -> None:
-    """generate() of theirs stops at the same token; greedy, float."""
+@pytest.mark.parametrize(("generation", "config"), [
+    ({"eos_token_id": [1, 293]}, 1), ({"eos_token_id": "second"}, None), ({"eos_token_id": [339, "third"]}, "first"),
+    ({}, "second"), ({"eos_token_id": None}, "second"), (None, "second"), (None, ["third", 5])], ids=str)
+def test_where_texts_end(generation: Any, config: Any, tmp_path: Path) -> None:
+    """generate() of theirs stops at the same token; greedy, float. Words stand for tokens that come."""
     import torch
     import transformers
-    files = {"generation_config.json": {} if ends is None else {"eos_token_id": ends}}
-    folder = folder_with(tmp_path / "model", files, eos_token_id=None)
+    plain = read_source(folder_with(tmp_path / "plain", eos_token_id=None))
+    step = dict(zip(("first", "second", "third"), _greedy(plain, 3)))
+
+    def known(value: Any) -> Any:
+        return [known(one) for one in value] if isinstance(value, list) else step.get(value, value)
+
+    files = {} if generation is None else {"generation_config.json": {key: known(value)
+                                                                      for key, value in generation.items()}}
+    folder = folder_with(tmp_path / "model", files, eos_token_id=known(config))
     found = read_source(folder)
     prompt = found.tokenizer.encode("the boat").ids
-    interpreter, cache = FloatInterpreter(found.network), Cache(found.network.graph)
-    step, ours = interpreter.forward(Rows.chain(prompt), cache)[-1], []
-    while len(ours) < 30:
-        ours.append(int(np.argmax(step)))
-        if ours[-1] in found.ends:
-            break
-        step = interpreter.forward(Rows.chain([ours[-1]], len(prompt) + len(ours) - 1), cache)[-1]
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
         out = model.generate(torch.tensor([prompt]), max_new_tokens=30, do_sample=False)
-    assert ours == out[0, len(prompt):].tolist()
+    assert _greedy(found, 30) == out[0, len(prompt):].tolist()
+
+
+def _greedy(found: Source, most: int) -> list[int]:
+    """Tokens behind "the boat"."""
+    prompt = found.tokenizer.encode("the boat").ids
+    interpreter, cache = FloatInterpreter(found.network), Cache(found.network.graph)
+    step, new = interpreter.forward(Rows.chain(prompt), cache)[-1], []
+    while len(new) < most:
+        new.append(int(np.argmax(step)))
+        if new[-1] in found.ends:
+            break
+        step = interpreter.forward(Rows.chain([new[-1]], len(prompt) + len(new) - 1), cache)[-1]
+    return new

@@ -52,7 +52,9 @@ def test_ends_of_generation(tmp_path: Path) -> None:
         "generation_config.json: texts end at 1, 293, where config.json has 1",
         "generation_config.json: its makers sample with do_sample true, top_p 0.9; options decide here")
     assert source(tmp_path, {"generation_config.json": {"eos_token_id": 7}}).ends == (7,)
-    assert source(tmp_path, {"generation_config.json": {"pad_token_id": 7}}).ends == (1,)
+    found = source(tmp_path, {"generation_config.json": {"pad_token_id": 7}})
+    assert found.ends == ()  # as in transformers
+    assert found.notes == ("generation_config.json: texts end at no token, where config.json has 1",)
     assert source(tmp_path, {"generation_config.json": {"eos_token_id": 1}}).notes == ()
     assert source(tmp_path, {"generation_config.json": {"eos_token_id": [3, 3]}}, eos_token_id=None).ends == (3,)
 
