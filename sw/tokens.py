@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from gemmule.io.reading import brief, named
+from gemmule.io.reading import ReadError, brief, named, read_regular
 from gemmule.sw.errors import InputError
 
 __all__ = ["load_tokenizer", "parse_tokenizer", "sentence_windows", "token_windows"]
+
+MOST_BYTES = 1 << 27
+"""Of a tokenizer.json; those of the largest vocabularies have 35 million."""
 
 
 def parse_tokenizer(text: str, source: str, vocab: int) -> Tokenizer:
@@ -43,9 +46,11 @@ def load_tokenizer(folder: Path, vocab: int) -> tuple[Tokenizer, str]:
         raise InputError(f"{named(folder)} must hold a tokenizer.json: save the tokenizer of the model there "
                          "(`save_pretrained` of a fast tokenizer writes it)")
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{named(path)} cannot be read: {brief(str(error), 120)}") from None
+        text = read_regular(path, MOST_BYTES).decode()
+    except ReadError as error:
+        raise InputError(f"{named(path)} {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{named(path)} is not UTF-8 text at byte {error.start}") from None
     return parse_tokenizer(text, named(path), vocab), text
 
 
