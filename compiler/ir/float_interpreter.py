@@ -122,7 +122,8 @@ class FloatInterpreter:
             case Activation():
                 return activate(node.function, inputs[0])
             case Attention():
-                return _attend(node, inputs, rows, cache)
+                prefix = (tensor(node, "prefix_key"), tensor(node, "prefix_value")) if node.prefix else None
+                return _attend(node, inputs, rows, cache, prefix)
         raise TypeError(f"no float rule for {type(node).__name__}")
 
     def linear(self, node: Linear, x: np.ndarray) -> np.ndarray:
@@ -148,12 +149,13 @@ def _rotate(node: Rope, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return np.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).reshape(x.shape)
 
 
-def _attend(node: Attention, inputs: list[np.ndarray], rows: Rows, cache: Cache) -> np.ndarray:
+def _attend(node: Attention, inputs: list[np.ndarray], rows: Rows, cache: Cache,
+            prefix: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
     """Each sequence by itself, one KV head after the other."""
     query, key, value = inputs
     out = np.empty_like(query)
     group = node.heads // node.kv_heads
-    for part in cache.attend(node, rows, key, value):
+    for part in cache.attend(node, rows, key, value, prefix):
         heads = query[part.own].reshape(len(part.own), node.kv_heads, group, node.head_dim)
         context = np.empty_like(heads)
         for at in range(node.kv_heads):

@@ -14,6 +14,7 @@ from gemmule.compiler.ir.cache import Attended, Cache, check_rows
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
+    RESCALE_BITS,
     Activation,
     Add,
     Attention,
@@ -23,6 +24,7 @@ from gemmule.compiler.ir.nodes import (
     Linear,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
@@ -193,7 +195,10 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Add) -> np.ndarray:
-        return numerics.saturate(self._values[node.a] + self._values[node.b], 16)
+        a = self._values[node.a]
+        if node.rescale:
+            a = numerics.requant(a, 1 << RESCALE_BITS, RESCALE_BITS - node.rescale)
+        return numerics.saturate(a + self._values[node.b], 16)
 
     @_value.register
     def _(self, node: Norm) -> np.ndarray:
@@ -209,6 +214,8 @@ class IntegerInterpreter:
 
     def linear(self, node: Linear, x: np.ndarray) -> np.ndarray:
         """A linear's value of any rows of its input, in its type."""
+        if node.plane:
+            x = x >> 8 if node.plane is Plane.HIGH else x & 255
         weight, largest = self._weights(node)
         weight = weight.astype(np.float32, copy=False)
         mult, shift = (self._tensor(node, role) for role in ("mult", "shift"))
@@ -232,8 +239,9 @@ class IntegerInterpreter:
     def _(self, node: Activation) -> np.ndarray:
         x = self._values[node.x]
         match node.form:
-            case Form.WORD:  # the high plane
-                return numerics.interpolate(x, self.network.tensor(node, "words")) >> 8
+            case Form.WORD:
+                found = numerics.interpolate(x, self.network.tensor(node, "words"))
+                return found if node.type.dtype is DType.INT16 else found >> 8  # the high plane
             case Form.IBERT:
                 return i_gelu_unit(x, int(self._tensor(node, "shift")[0]))
         return numerics.lookup(x, self.network.tensor(node, "table"))
@@ -241,13 +249,17 @@ class IntegerInterpreter:
     @_value.register
     def _(self, node: Product) -> np.ndarray:
         mult, shift = (int(v) for v in self._tensor(node, "scale"))
-        return numerics.product(self._values[node.a], self._values[node.b], mult, shift)
+        bits = 16 if node.type.dtype is DType.INT16 else 8
+        return numerics.product(self._values[node.a], self._values[node.b], mult, shift, bits=bits)
 
     @_value.register
     def _(self, node: Attention) -> np.ndarray:
         query, key, value = (self._values[name] for name in node.inputs)
         found = np.zeros((len(query), node.columns), dtype=np.int64)
-        for part in self._cache.attend(node, self._rows, key, value):
+        prefix = None
+        if node.prefix:
+            prefix = self.network.tensor(node, "prefix_key"), self.network.tensor(node, "prefix_value")
+        for part in self._cache.attend(node, self._rows, key, value, prefix):
             found[part.own] = self._attend(node, query[part.own], part)
         return found
 

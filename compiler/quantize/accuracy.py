@@ -20,6 +20,7 @@ from gemmule.compiler.ir import (
     Linear,
     Network,
     Node,
+    Plane,
     Rows,
     Type,
     activate,
@@ -134,6 +135,8 @@ class _World:
         self.interpreter, self.graph = IntegerInterpreter(network, keep=0), network.graph
         self.fed, self.compared, self.sums = fed, compared, _Sums()
         self.feed: dict[str, np.ndarray] = {}
+        self.high: np.ndarray | int = 0
+        """The product of the last high plane."""
         self._before = {node.x: node.function for node in self.graph.nodes if isinstance(node, Activation)}
 
     def steps(self, rows: Rows) -> Iterator[tuple[Node, np.ndarray]]:
@@ -143,9 +146,11 @@ class _World:
     def see(self, node: Node, value: np.ndarray, wanted: np.ndarray, count: np.ndarray | slice) -> None:
         """A node's value in integers and in float, of which ``count`` rows count."""
         self.feed.clear()
-        if node.name in self.fed:
+        low = isinstance(node, Linear) and node.plane is Plane.LOW
+        if node.name in self.fed and not low:  # the high plane's product is in the sum before it
             self.feed[node.name] = _codes(node, wanted)
         if node.name in self.compared:
+            value = value.astype(np.int64) + self.high if low else value
             seen, wanted = _real(node, value[count]), wanted[count]
             if node.name in self._before:  # what an activation function reads, as seen behind it
                 seen, wanted = (activate(self._before[node.name], part) for part in (seen, wanted))
@@ -171,10 +176,17 @@ class _Comparer:
         """One pass of float and integers, node by node beside each other; ``whole`` is the last of the worlds."""
         graph, inputs = self.graph, list[np.ndarray]()
         firsts = np.unique(rows.sequences, return_index=True)[1]
-        steps = zip(self.real.steps(rows, Cache(self.real.network.graph)), *(world.steps(rows) for world in worlds),
-                    strict=True)
-        for (_, real), *seen in islice(steps, len(graph.nodes) - (self.head is not None)):
-            for world, (node, value) in zip(worlds, seen, strict=True):
+        reals = self.real.steps(rows, Cache(self.real.network.graph))
+        steps = zip(*(world.steps(rows) for world in worlds), strict=True)
+        for seen in islice(steps, len(graph.nodes) - (self.head is not None)):
+            node = seen[0][0]
+            if node.name not in self.real.network.graph.by_name:  # a high plane's product, and its sum
+                for world, (_, value) in zip(worlds, seen, strict=True):
+                    world.feed.clear()
+                    world.high = value.astype(np.int64) if isinstance(node, Linear) else world.high
+                continue
+            _, real = next(reals)
+            for world, (_, value) in zip(worlds, seen, strict=True):
                 world.see(node, value, real, firsts if node.name in graph.heads else slice(None))
             if self.head is not None and node.name == self.head.x:
                 inputs = [real, *(world.feed.get(node.name, value)
@@ -202,7 +214,7 @@ class _Comparer:
         nodes, layers, whole = (world.sums for world in (self.nodes, self.layers, self.whole))
         kinds = {kind: sums.result() for kind, sums in self.likeness.items()}
         errors = Errors(
-            nodes={node.name: nodes.ratio(node.name) for node in self.graph.nodes},
+            nodes={node.name: nodes.ratio(node.name) for node in self.real.network.graph.nodes},
             layers=[layers.ratio(name) for name in self.ends], drift=[whole.median(name) for name in self.ends],
             output=whole.ratio(self.graph.output))
         return Comparison(
@@ -226,7 +238,7 @@ def compare(quantized: Quantized, texts: Mapping[str, np.ndarray], *, detailed: 
     worlds = [comparer.nodes, comparer.layers, comparer.whole]
     for kind, windows in texts.items():
         for part, some in ((windows[:detailed], worlds), (windows[detailed:], worlds[-1:])):
-            for rows in passes(part):
+            for rows in passes(part, graph.prefix):
                 comparer.run(kind, rows, some)
                 progress(f"measuring {kind}", measuring_work(graph, len(rows), len(some)))
     return comparer.result()
@@ -263,7 +275,7 @@ def predictor(network: Network) -> Callable[[np.ndarray], np.ndarray]:
     scale = _scale(node, node.type) if integer else 1.0
 
     def predict(tokens: np.ndarray) -> np.ndarray:
-        rows = [interpreter.forward(Rows.chain(window.tolist()), Cache(graph)) for window in tokens]
+        rows = [interpreter.forward(Rows.chain(window.tolist(), graph.prefix), Cache(graph)) for window in tokens]
         return np.stack(rows).astype(np.float64) * scale
 
     return predict
@@ -276,7 +288,7 @@ def perplexity(network: Network, windows: np.ndarray) -> float:
     interpreter = IntegerInterpreter(network) if integer else FloatInterpreter(network)
     node = graph.by_name[graph.output]
     scale = _scale(node, node.type) if integer else 1.0
-    for part in passes(windows):
+    for part in passes(windows, graph.prefix):
         values = interpreter.forward(part, Cache(graph))
         following, kept = _following(part)
         for some in _blocks(len(part), graph.vocab):

@@ -31,6 +31,8 @@ ROWS = 1024
 """Tokens of a pass."""
 MOST_LOGITS = 1 << 22
 """Logits that are made at a time."""
+CONSTANT = 16
+"""Rows of a prefix count as one of so many of a sample."""
 
 
 class Taps:
@@ -71,6 +73,12 @@ class Taps:
             if self.grams:
                 self.gram[name] = self.gram.get(name, 0) + value.T @ value
 
+    def constant(self, name: str, value: np.ndarray) -> None:
+        """Take note of rows that every sequence has, and all of whose tokens read: keys and values of a prefix."""
+        self.largest[name] = np.maximum(self.largest[name], np.abs(value).max(axis=0))
+        count = max(1, len(self.sample(name)) // CONSTANT // len(value))
+        self._samples[name].append(np.tile(value.astype(np.float32), (count, 1)))
+
     def sample(self, name: str) -> np.ndarray:
         """Some rows of a value  # float32 [rows, columns]."""
         return np.concatenate(self._samples[name])
@@ -89,12 +97,12 @@ def _sampled(graph: Graph, node: Node) -> bool:
     return not (isinstance(node, Linear) and readers and all(isinstance(reader, Add | Rope) for reader in readers))
 
 
-def passes(windows: np.ndarray) -> Iterator[Rows]:
-    """Windows of tokens [windows, length], some at a time, each a sequence of its own from position 0."""
+def passes(windows: np.ndarray, first: int) -> Iterator[Rows]:
+    """Windows of tokens [windows, length], some at a time, each a sequence of its own from position ``first``."""
     count = max(1, ROWS // windows.shape[1])
     for at in range(0, len(windows), count):
         part = windows[at:at + count]
-        yield Rows.ragged([window.tolist() for window in part], [0] * len(part))
+        yield Rows.ragged([window.tolist() for window in part], [first] * len(part))
 
 
 def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
@@ -110,7 +118,7 @@ def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
 def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False,
             progress: Progress = silent) -> Taps:
     """Statistics of a float network over windows of tokens [windows, length]."""
-    parts, graph = list(passes(windows)), network.graph
+    parts, graph = list(passes(windows, network.graph.prefix)), network.graph
     taps, interpreter = Taps(network, seed, passes=len(parts), grams=grams), FloatInterpreter(network)
     last = graph.nodes[-1]
     head = last if isinstance(last, Linear) and last.name == graph.output and not graph.encoder else None
@@ -124,4 +132,7 @@ def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = F
                     see(head.name, interpreter.linear(head, value[at:at + step]))
         taps.rows += len(rows)
         progress(f"calibrating, pass {done + 1} of {len(parts)}", calibration_work(graph, len(rows)))
+    for node in network.graph.attentions if network.graph.prefix else ():
+        for name, role in ((node.key, "prefix_key"), (node.value, "prefix_value")):
+            taps.constant(name, network.tensor(node, role))
     return taps

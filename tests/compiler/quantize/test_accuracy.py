@@ -64,6 +64,20 @@ def test_layers_read_float_values_and_drift_does_not(quantized: Quantized) -> No
         assert errors.drift[number] == pytest.approx(np.median(by_row), rel=1e-3)
 
 
+def test_planes_and_a_prefix_are_compared(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Products in two planes count together; both networks begin behind the same constant rows."""
+    made = families.make("llama-tied", seed=20261126, head_dim=24, layers=3, vocab=VOCAB)
+    network = load_network(families.write(tmp_path_factory.mktemp("wide"), made))
+    options = Options(inner=16, residual="layer", rotate=True, prefix=(5,))
+    wide = compare(quantize_network(network, _windows(1), options), {"text": _windows(2, 2)})
+    plain = compare(quantize_network(network, _windows(1), Options()), {"text": _windows(2, 2)})
+    assert wide.whole is not None
+    assert plain.whole is not None
+    assert sorted(wide.errors.nodes[f"{layer}.down"] for layer in range(3))[1] < 0.01  # the last clips one number
+    assert max(wide.errors.layers) < max(plain.errors.layers)
+    assert wide.whole.kl_mean < plain.whole.kl_mean
+
+
 def test_a_spoilt_head_is_seen(quantized: Quantized) -> None:
     """Logits of which half the columns are shifted away: every number of the text tells, and the layers' do not."""
     fair = compare(quantized, {"text": _windows(5, 2)})
