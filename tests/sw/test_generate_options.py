@@ -151,7 +151,7 @@ def test_an_interrupted_command_writes_what_there_is(tmp_path: Path) -> None:
 def test_a_turn_without_tokens() -> None:
     talk = Conversation(FakeModel(), Autoregressive(), Ledger(load_config("tiny")))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least one token"):
-        turns(talk, [[]], 3, lambda new: None, lambda: False)
+        turns(talk, Plain([[]]), 3, lambda new: None, lambda: False)
 
 
 @pytest.mark.parametrize("options", [("--method", "draft", "--num-speculative-tokens", "3"),
