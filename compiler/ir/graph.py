@@ -131,7 +131,15 @@ class Graph(BaseModel):
 
     def readers(self, name: str) -> tuple[Node, ...]:
         """Nodes that read a value."""
-        return tuple(node for node in self.nodes if name in node.inputs)
+        return self._readers.get(name, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[Node, ...]]:
+        found: dict[str, tuple[Node, ...]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name] = (*found.get(name, ()), node)
+        return found
 
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:

@@ -11,7 +11,6 @@ function are lopsided: they have zeros, which its table and the biases around it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,6 +52,7 @@ from gemmule.compiler.quantize.steps import (
 )
 from gemmule.compiler.quantize.taps import Taps, observe
 from gemmule.compiler.quantize.weights import codes, packed
+from gemmule.compiler.quantize.work import Progress, rounding_work, silent
 from gemmule.numerics import saturate
 
 __all__ = ["Options", "Quantized", "quantize_network"]
@@ -62,7 +62,6 @@ ROPE_BITS = 7
 """Fraction bits that a rotation rounds away."""
 RESIDUAL_ROOM, INNER_ROOM, LOGIT_ROOM = 1.25, 1.25, 1.5
 """Room beyond the largest value seen."""
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +95,7 @@ class Quantized:
 
 
 def quantize_network(network: Network, windows: np.ndarray, options: Options,
-                     progress: Progress = lambda step: None) -> Quantized:
+                     progress: Progress = silent) -> Quantized:
     """Quantise with calibration tokens [windows, length].
 
     The logits' linear stays int8 with ``bits`` 4: it is a small share of a decoder's weights and decides its tokens.
@@ -114,16 +113,13 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
         raise CompileError(f"calibration tokens must be from 0 to {network.graph.vocab - 1} and not empty")
     windows = windows[:, :network.graph.positions - len(options.prefix)]
     if options.prefix:
-        progress("prefix")
         network = with_prefix(network, options.prefix)
     if options.rotate and can_rotate(network.graph):
-        progress("rotation")
         network = rotated(network, options.seed)
     if options.smooth:
-        progress("ranges of norms")
-        network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed))
-    progress("activations")
-    taps = observe(network, windows, options.seed, grams=options.method == "second-order")
+        network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed,
+                                          progress=progress))
+    taps = observe(network, windows, options.seed, grams=options.method == "second-order", progress=progress)
     made = _Quantizer(network, taps, options, progress).run()
     if options.inner == 16:
         return Quantized(made, network)
@@ -154,8 +150,9 @@ class _Quantizer:
     def run(self) -> Network:
         """The network in integers."""
         for node in self.graph.nodes:
-            self.progress(node.name)
             self._node(node)
+            self.progress(f"rounding {node.name}", rounding_work(
+                node, second_order=self.options.method == "second-order"))
         graph = Graph.model_validate({
             "family": self.graph.family, "vocab": self.graph.vocab, "positions": self.graph.positions,
             "nodes": tuple(self.nodes), "output": self.graph.output})
@@ -192,7 +189,8 @@ class _Quantizer:
             if isinstance(node, Rope):
                 scales = _all(found[node.name])
                 found[node.x] = Type(dtype=DType.INT16, scale=tuple(step * 2.0 ** -ROPE_BITS for step in scales))
-            elif isinstance(node, Linear) and node.name not in found:
+        for node in self.graph.nodes:
+            if isinstance(node, Linear) and node.name not in found:
                 readers = self.graph.readers(node.name)
                 if node.name == self.graph.output:
                     found[node.name] = Type(
@@ -421,7 +419,6 @@ class _Quantizer:
         steps = self.stream[add.a] / self.stream[add.name]
         self._put(add.model_copy(update={"name": total, "b": high}), {}, rescale=round(math.log2(steps)))
         self.partial[add.name] = total
-
 
     def _attention(self, node: Attention) -> None:
         share = node.heads // node.kv_heads

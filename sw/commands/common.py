@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -170,7 +169,7 @@ class Output:
 
     def __init__(self, json: Path | None) -> None:
         self.json = json
-        self.console: Console = _console() if json != STDOUT else _stderr()
+        self.console: Console = _stdout() if json != STDOUT else _stderr()
 
     def print(self, text: str, *, style: str | None = None) -> None:
         """A line of the report, as it is (no markup)."""
@@ -195,16 +194,10 @@ class Output:
             write_file(self.json, text, "--json")
 
 
-def _console() -> Console:
+def _stdout() -> Console:
     from rich.console import Console
 
-    class Stdout(Console):
-        """Leaves a closed pipe to the entry, which ends as one does."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    return Stdout(highlight=False)
+    return Console(highlight=False)
 
 
 def _stderr() -> Console:
