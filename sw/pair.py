@@ -160,7 +160,7 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
                              f"{other.network.graph.text_positions:,}")
 
     def encode(prompt: str, *, begins: bool = True) -> list[int]:
-        return text.token_ids(tokenizer, prompt, add_special_tokens=begins)
+        return _behind(file.made.prefix, text.token_ids(tokenizer, prompt, add_special_tokens=begins))
 
     def go_on(said: str) -> list[int]:
         return encode_behind(tokenizer, text.check_utf8("--turns", said))
@@ -170,6 +170,12 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat,
         digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
         draft=_Imported(draft, other) if draft else None)
+
+
+def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
+    """Tokens of a text without those that stand in every cache already, unless nothing is left."""
+    count = len(prefix)
+    return ids[count:] if tuple(ids[:count]) == prefix and len(ids) > count else ids
 
 
 class _Imported:

@@ -36,7 +36,8 @@ SIZES = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("imported")
     for name, sizes in SIZES.items():
-        save_model(folder / name, random_network(sizes, SEED), MADE, TOKENIZER, (1,))
+        made = MADE.model_copy(update={"prefix": tuple(range(sizes.prefix))})
+        save_model(folder / name, random_network(sizes, SEED), made, TOKENIZER, (1,))
     save_model(folder / "narrow", random_network(replace(TARGET, bits=4, group=8), SEED),
                MADE.model_copy(update={"bits": 4, "group": 8}), TOKENIZER, (1,))
     save_model(folder / "online", random_network(TARGET, SEED).with_softmax(None, 32), MADE, TOKENIZER, (1,))
