@@ -181,7 +181,7 @@ def generate(
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
       gemmule generate --prompt "def area(" --stop " class" --stop "import"
       gemmule generate --turns turns.txt --stream
-      gemmule generate --model chat.safetensors --chat --system "Answer in one sentence." --prompt "What is a cache?"
+      gemmule generate --model build/chat.safetensors --chat --system "Be brief." --prompt "Hello"
       gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
