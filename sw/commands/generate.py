@@ -13,6 +13,7 @@ import typer
 from gemmule.io.reading import shown
 from gemmule.sw.commands.common import (
     ConfigOption,
+    HtmlOption,
     JsonOption,
     Output,
     SeedOption,
@@ -162,8 +163,7 @@ def generate(
         help="Show the text as it is accepted; Ctrl-C ends it there. Default: on a terminal.")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
+    html: HtmlOption = None,
     trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
