@@ -136,7 +136,8 @@ def config_of(architecture: str, keys: Metadata, vocab: int, tied: bool, biased:
     if keys.window is not None and architecture != "llama":
         raise CompileError(f"{architecture}.attention.sliding_window must be absent, not {keys.window:,}: only files "
                            "of Llama's architecture may have a window")
-    if architecture == "qwen2":  # whose config has no such keys: always biases of q, k, v, and heads that divide
+    config["head_dim"] = keys.head_dim
+    if architecture == "qwen2":  # always biases of q, k and v, and no key for them
         return config
     if biased:
         config["attention_bias"] = True
@@ -144,7 +145,7 @@ def config_of(architecture: str, keys: Metadata, vocab: int, tied: bool, biased:
         config |= {"model_type": "mistral", "sliding_window": keys.window}
     if factors is not None and (scaling := _scaling(factors, keys)):
         config["rope_scaling"] = scaling
-    return config | {"head_dim": keys.head_dim}
+    return config
 
 
 def _stretched(keys: Metadata) -> dict[str, Any]:
