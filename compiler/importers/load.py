@@ -10,9 +10,11 @@ from gemmule.compiler.importers.bert import BERT
 from gemmule.compiler.importers.config import read_config
 from gemmule.compiler.importers.family import Blueprint, Family
 from gemmule.compiler.importers.gpt2 import GPT2
+from gemmule.compiler.importers.gpt_neox import GPT_NEOX
 from gemmule.compiler.importers.llama import LLAMA
 from gemmule.compiler.importers.opt import OPT
 from gemmule.compiler.importers.phi import PHI
+from gemmule.compiler.importers.qwen import QWEN
 from gemmule.compiler.importers.shards import open_shards
 from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
@@ -20,7 +22,7 @@ from gemmule.io.reading import named, shown
 
 __all__ = ["FAMILIES", "describe", "end_tokens", "label_names", "load_network"]
 
-FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT, PHI)
+FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, QWEN, GPT_NEOX, PHI, BERT)
 """Every importer; another family is one more file and its name here."""
 
 
@@ -86,7 +88,8 @@ def load_network(folder: str | Path) -> Network:
     """Read ``config.json`` and the headers of the weights; the weights themselves are read when they are used.
 
     Half-split rotary columns are permuted to adjacent pairs, GPT-2's matrices transposed and its q, k, v split, all
-    numbers become float32, when a tensor is asked for. A tied head that stands beside is compared here.
+    numbers become float32, when a tensor is asked for. A tied head that stands beside is compared here. The network's
+    ``notes`` tell which keys of the config change nothing here, and what was cut.
 
     Raises:
         CompileError: a file, key or tensor is missing, unknown, or not what it must be; one line that names it.
@@ -110,4 +113,5 @@ def load_network(folder: str | Path) -> Network:
     for copy, original in beside.items():
         if not equal(shards, copy, original):
             raise CompileError(f"{shards.where(copy)} must equal {original}, or tie_word_embeddings be false")
-    return Network(graph=plan.graph, weights=Weights(shards, plan.sources))
+    return Network(graph=plan.graph, weights=Weights(shards, plan.sources),
+                   notes=tuple(f"{named(at)}: {note}" for note in plan.notes))

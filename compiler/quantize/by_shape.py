@@ -5,7 +5,7 @@ Its commands are those of a quantised network with the same sizes, so its time i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Literal
 
 import numpy as np
@@ -60,7 +60,7 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
             read_by.setdefault(name, []).append(node)
     nodes: list[Node] = []
     wide = graph.wide_norms
-    angles: dict[tuple[float, int, int, int | None], str] = {}
+    angles: dict[Hashable, str] = {}
     tied = {node.tensors["table"]: node.name for node in graph.nodes if isinstance(node, Embedding)}
     for node in graph.nodes:
         changed: dict[str, object] = {"type": Type(dtype=_dtype(node, graph, read_by.get(node.name, [])))}

@@ -11,7 +11,7 @@ function are lopsided: they have zeros, which its table and the biases around it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -114,7 +114,7 @@ class _Quantizer:
         self.stream = self._stream()
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
-        self.angles: dict[tuple[float, int, int, int | None], str] = {}
+        self.angles: dict[Hashable, str] = {}
         """The first rotation by its base, positions and columns of a head."""
         self.doubled: dict[str, int] = {}
         """Norms that share their factors with a wide twin: their step is the twin's, doubled so often."""
