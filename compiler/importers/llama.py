@@ -30,17 +30,14 @@ from gemmule.compiler.importers.weights import Source
 from gemmule.compiler.ir import FamilyName
 from gemmule.compiler.layout import MOST_DEPTH
 
-__all__ = ["INV_FREQ", "LLAMA", "GemmuleKeys", "LlamaKeys", "MistralKeys", "describe_llama"]
+__all__ = ["INV_FREQ", "LLAMA", "GemmuleKeys", "LlamaKeys", "LlamaKind", "MistralKeys", "describe_llama"]
 
 INV_FREQ = re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Angles, computed here, which old versions stored."""
 
 
-class LlamaKeys(RotaryKeys):
-    """config.json of Llama, defaults as in transformers."""
-
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({
-        "sliding_window", "use_sliding_window", "max_window_layers", "max_sequence_length", "qk_layernorm"})
+class LlamaKind(RotaryKeys):
+    """Keys that Llama and its kind share, defaults as in transformers; no biases, no windows, heads as they are."""
 
     vocab_size: Vocab
     hidden_size: Depth
@@ -52,8 +49,6 @@ class LlamaKeys(RotaryKeys):
     hidden_act: ActivationName = "silu"
     rms_norm_eps: Eps = 1e-6
     tie_word_embeddings: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
     rope_interleaved: Literal[False] = Field(
         default=False, description="adjacent rotary pairs are the layout of model_type gemmule")
 
@@ -93,7 +88,7 @@ class LlamaKeys(RotaryKeys):
     @property
     def biases(self) -> tuple[bool, bool, bool]:
         """Whether q, k and v, what follows attention, and the MLP have biases."""
-        return self.attention_bias, self.attention_bias, self.mlp_bias
+        return False, False, False
 
     @property
     def head_norms(self) -> bool:
@@ -105,19 +100,29 @@ class LlamaKeys(RotaryKeys):
         return None
 
 
-class MistralKeys(LlamaKeys):
-    """config.json of Mistral, defaults as in transformers: a missing window is one of 4,096, null is none."""
+class LlamaKeys(LlamaKind):
+    """config.json of Llama."""
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({
-        "use_sliding_window", "max_window_layers", "attention_bias", "mlp_bias", "qk_layernorm"})
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"use_sliding_window", "max_window_layers", "max_sequence_length"})
 
-    num_key_value_heads: Heads | None = 8
-    sliding_window: int | None = Field(default=4096, ge=1)
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    sliding_window: None = Field(default=None, description="only Mistral and Qwen have a window")
 
     @property
     def biases(self) -> tuple[bool, bool, bool]:
-        """None, whatever keys say."""
-        return False, False, False
+        """As the file says."""
+        return self.attention_bias, self.attention_bias, self.mlp_bias
+
+
+class MistralKeys(LlamaKind):
+    """config.json of Mistral: a missing window is one of 4,096, null is none."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({
+        "use_sliding_window", "max_window_layers", "max_sequence_length", "attention_bias", "mlp_bias"})
+
+    num_key_value_heads: Heads | None = 8
+    sliding_window: int | None = Field(default=4096, ge=1)
 
     def window(self, layer: int) -> int | None:
         """The same in every layer."""
@@ -135,14 +140,14 @@ class GemmuleKeys(LlamaKeys):
         return self.rope_interleaved
 
 
-_KEYS: dict[str, type[LlamaKeys]] = {"llama": LlamaKeys, "mistral": MistralKeys, "gemmule": GemmuleKeys}
+_KEYS: dict[str, type[LlamaKind]] = {"llama": LlamaKeys, "mistral": MistralKeys, "gemmule": GemmuleKeys}
 
 
 def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) -> Blueprint:
     return describe_llama("llama", parse_keys(_KEYS[model_type], config), names, ungated=model_type == "gemmule")
 
 
-def describe_llama(family: FamilyName, keys: LlamaKeys, names: frozenset[str], *, ungated: bool = False) -> Blueprint:
+def describe_llama(family: FamilyName, keys: LlamaKind, names: frozenset[str], *, ungated: bool = False) -> Blueprint:
     """A network of Llama's kind; ``ungated``: where no gate is stored there is none."""
     prefix = prefix_of(names, "model.", "embed_tokens.weight")
     hidden, inner, head_dim = keys.hidden_size, keys.intermediate_size, keys.columns

@@ -11,17 +11,17 @@ from pydantic import Field, model_validator
 
 from gemmule.compiler.importers.config import MOST_COLUMNS, Heads, parse_keys
 from gemmule.compiler.importers.family import Blueprint, Family
-from gemmule.compiler.importers.llama import INV_FREQ, LlamaKeys, describe_llama
+from gemmule.compiler.importers.llama import INV_FREQ, LlamaKind, describe_llama
 
 __all__ = ["QWEN", "Qwen2Keys", "Qwen3Keys"]
 
 _WINDOWED = "sliding_attention"
 
 
-class Qwen2Keys(LlamaKeys):
+class Qwen2Keys(LlamaKind):
     """config.json of Qwen2 and Qwen2.5, defaults as in transformers."""
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"attention_bias", "mlp_bias", "qk_layernorm", "use_mrope"})
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"max_sequence_length", "use_mrope", "attention_bias", "mlp_bias"})
 
     num_key_value_heads: Heads | None = 32
     use_sliding_window: bool = False
@@ -58,9 +58,10 @@ class Qwen2Keys(LlamaKeys):
 class Qwen3Keys(Qwen2Keys):
     """config.json of Qwen3, defaults as in transformers: a head has 128 columns whatever the hidden size."""
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"mlp_bias", "qk_layernorm", "use_mrope"})
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"max_sequence_length", "use_mrope", "mlp_bias"})
 
     head_dim: Annotated[int, Field(ge=2, le=MOST_COLUMNS, multiple_of=2)] = 128  # type: ignore[assignment]
+    attention_bias: bool = False
 
     @property
     def biases(self) -> tuple[bool, bool, bool]:

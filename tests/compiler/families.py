@@ -99,15 +99,16 @@ def _opt(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Chec
 def _llama(seed: int, head_dim: int, layers: int, vocab: int, gated: bool = True, biased: str = "",
            head_norms: bool = False, **keys: Any) -> Checkpoint:
     """``biased``: projections with biases, whatever the config says."""
-    heads, kv_heads, width, inner, positions = 6, 3, 72, 100, 64
+    heads, width, inner, positions = 6, 72, 100, 64
     made = Checkpoint({
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocab, "hidden_size": width,
         "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "head_dim": head_dim, "max_position_embeddings": positions,
+        "num_key_value_heads": 3, "head_dim": head_dim, "max_position_embeddings": positions,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None, "hidden_act": "silu",
         "tie_word_embeddings": False} | keys)
     draw = _Draw(seed, made.tensors)
     config = made.config
+    kv_heads = config.get("num_key_value_heads") or heads
     draw.matrix("model.embed_tokens.weight", vocab, width)
     for at in (f"model.layers.{layer}." for layer in range(layers)):
         draw.gamma(f"{at}input_layernorm.weight", width)

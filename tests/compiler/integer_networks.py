@@ -49,8 +49,23 @@ class Sizes:
 
     @property
     def parallel(self) -> bool:
-        """Attention and MLP read one norm, part of each head is rotated, logits have a bias."""
+        """Attention and MLP read one norm, logits have a bias."""
         return self.family == "phi"
+
+    @property
+    def side_by_side(self) -> bool:
+        """Attention and MLP each have a norm, both of what the block is given."""
+        return self.family == "gpt_neox"
+
+    @property
+    def partly(self) -> bool:
+        """Half of each head is rotated."""
+        return self.parallel or self.side_by_side
+
+    @property
+    def gated(self) -> bool:
+        """RMSNorm and a gate."""
+        return self.family in ("llama", "qwen2", "qwen3")
 
 
 class Maker:
@@ -114,7 +129,7 @@ class Maker:
         sizes = self.sizes
         fields: dict[str, Any] = {
             "columns": columns, "type": INT8, "x": x, "head_dim": sizes.head_dim, "theta": 10000.0, "layer": layer,
-            "positions": sizes.positions, "turned": (sizes.head_dim // 4 * 2 or None) if sizes.parallel else None}
+            "positions": sizes.positions, "turned": (sizes.head_dim // 4 * 2 or None) if sizes.partly else None}
         angle = np.outer(np.arange(sizes.positions), Rope(name=name, **fields).rates)
         tensors = {"cosine": np.rint(np.cos(angle) * 16384), "sine": np.rint(np.sin(angle) * 16384)}
         return self.add(Rope, name, tensors=tensors, **fields)
@@ -129,8 +144,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
 
     Without ``weights`` large tensors are 0: only its time is wanted.
     """
-    make, rope = Maker(sizes, seed, weights), sizes.family in ("llama", "phi")
-    bias = mean = sizes.family != "llama"
+    make, rope = Maker(sizes, seed, weights), sizes.family not in ("gpt2", "opt")
+    bias = mean = not sizes.gated
     x = make.add(Embedding, "embedding", tensors={
         "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),
         "shift": make.ints(8, 9, sizes.vocab)}, columns=sizes.hidden, type=INT16, vocab=sizes.vocab)
@@ -142,11 +157,12 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
     for i in range(sizes.layers):
         at = f"layers.{i}."
         y = make.norm(at + "norm1", x, mean, i)
+        z = make.norm(at + "norm2", x, mean, i) if sizes.side_by_side else ""
         parts = []
         for name, columns in (("query", width), ("key", kv_width), ("value", kv_width)):
             turned = rope and name != "value"
             part = make.linear(at + name, y, sizes.hidden, columns, INT16 if turned else INT8,
-                               40 * 128 if turned else 40, bias, layer=i)
+                               40 * 128 if turned else 40, bias or sizes.family == "qwen2", layer=i)
             parts.append(make.rope(f"{at}{name}_rope", part, columns, i) if turned else part)
         share = sizes.heads // sizes.kv_heads
         scalings = {name: np.repeat(np.stack([make.ints(30000, 65535, sizes.kv_heads), shift], 1), share, 0)
@@ -158,8 +174,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
         o = make.linear(at + "output", a, width, sizes.hidden, INT32, 3000, bias, layer=i)
         x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i)
         if not sizes.parallel:
-            y = make.norm(at + "norm2", x, mean, i)
-        if sizes.family == "llama":
+            y = z or make.norm(at + "norm2", x, mean, i)
+        if sizes.gated:
             gate = make.linear(at + "gate", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
             gate = make.table(at + "activation", gate, sizes.inner, i)
             up = make.linear(at + "up", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
