@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmule.compiler.ir import Attention, Embedding, Graph, Linear, Norm, Position, Rope
+from gemmule.compiler.ir import Attention, Embedding, Graph, Linear, Norm, Plane, Position, Rope
 from gemmule.timing import ceil_div
 
 __all__ = ["Ideal", "ideal", "ideal_by_operation"]
@@ -49,6 +49,8 @@ def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, to
     angles = next((node.name for node in graph.nodes if isinstance(node, Rope)), None)
     for node in graph.nodes:
         match node:
+            case Linear(plane=Plane.HIGH):  # its weights are those of the low plane
+                part = Ideal(weights=3 * node.columns, macs=every * node.depth * node.columns)
             case Linear():
                 part = _linear(node, batch if node.name in graph.heads else batch * wanted if node.name == graph.output
                                else every)

@@ -248,7 +248,18 @@ class ModelProgram(Program):
             begin = self.symbols[region][0] - self.base_address
             for offset, content in contents:
                 dram[begin + offset:begin + offset + content.size] = content.pack(network, self.config)
+        for address, content in self._prefix(network):
+            dram[address - self.base_address:][:len(content)] = content
         return dram
+
+    def _prefix(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
+        """Constant rows with which every sequence's cache begins: (address, bytes)."""
+        for number, node in enumerate(self.graph.attentions if self.graph.prefix else ()):
+            parts = (network.tensor(node, role).reshape(node.prefix, node.kv_heads, node.head_dim)
+                     for role in ("prefix_key", "prefix_value"))
+            for at, content in self.layout.contents(number, *parts):
+                for sequence in range(self.batch):
+                    yield self.symbols[CACHE][0] + sequence * self.layout.size + at, content
 
     def read_logits(self, read_dram: ReadDram, wanted: int) -> np.ndarray:
         """int16 logits [wanted, vocab] of the last pass; of a batch by the device's rows (:meth:`slots`)."""

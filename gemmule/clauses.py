@@ -68,8 +68,9 @@ BODY_CLAUSES: Mapping[Unit, Mapping[str, str]] = {
         "src0": "row where the first source begins",
         "src0_stride": "rows from one column group of the first source to the next",
         "src1": "row where the second source, the parameters or the tree's bitmaps begin",
-        "aux": "by operation: stride of src1 (PRODUCT), second multiplier (ADD, RESIDUAL with RESCALE), limits "
-               "(CLAMP), row of the angles (ROPE), columns behind this piece (SOFTMAX)",
+        "aux": "by operation: stride of src1 (PRODUCT; with WIDE its planes are half of it apart), second multiplier "
+               "(ADD, RESIDUAL with RESCALE), limits (CLAMP), row of the angles (ROPE), columns behind this piece "
+               "(SOFTMAX)",
         "dst": "row where the result begins",
         "dst_stride": "rows from one column group of the result to the next",
         **_M, **_N,

@@ -34,6 +34,7 @@ from .operations import (
     MatrixFlag,
     MoveFlag,
     NormFlag,
+    ProductFlag,
     RequantFlag,
     SoftmaxFlag,
     SOp,
@@ -50,9 +51,9 @@ __all__ = [
     "BODY", "COMMAND_BYTES", "CONTROL", "CONTROL_BODY", "HEADER", "LENGTHS", "MAX_LENGTH", "MAX_WAIT", "NUM_BASES",
     "NUM_LENGTHS", "NUM_PREDICATES", "PARAMETER_BITS", "PARAMS_WORDS", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "COp",
     "ColumnFlag", "Command", "CommitFlag", "CompareFlag", "Dyn", "FrontEnd", "ImportanceFlag", "IsaError", "KeysFlag",
-    "Length", "MatrixFlag", "MoveFlag", "NormFlag", "RequantFlag", "SOp", "SoftmaxFlag", "Source", "Target", "Unit",
-    "VOp", "body_of", "control_columns", "decode", "decode_table", "disassemble", "encode", "encode_program",
-    "field_bits", "legal_flags", "signed_field", "table_row",
+    "Length", "MatrixFlag", "MoveFlag", "NormFlag", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag", "Source",
+    "Target", "Unit", "VOp", "body_of", "control_columns", "decode", "decode_table", "disassemble", "encode",
+    "encode_program", "field_bits", "legal_flags", "signed_field", "table_row",
 ]
 
 COMMAND_BYTES = 32

@@ -33,6 +33,7 @@ from .operations import (
     MatrixFlag,
     MoveFlag,
     NormFlag,
+    ProductFlag,
     RequantFlag,
     SoftmaxFlag,
     SOp,
@@ -136,7 +137,7 @@ def _update(name: str, memory: Memory, first: Term, run: Term, *, when: tuple[In
 
 
 T, _F, _X = Term, MoveFlag, MatrixFlag
-_R, _C, _A, _N, _S = RequantFlag, ColumnFlag, AddFlag, NormFlag, SoftmaxFlag
+_R, _P, _C, _A, _N, _S = RequantFlag, ProductFlag, ColumnFlag, AddFlag, NormFlag, SoftmaxFlag
 COLUMN_ROWS, BIAS_ROWS, GAMMA_ROWS = 3, 4, 2
 """Parameter rows of a column group: multiplier (low, high) and shift; int32 bias; int16 gamma."""
 
@@ -182,11 +183,12 @@ _MATRIX = (
 )
 
 
-def _src0(memory: Memory, planes: bool = False) -> Operand:
+def _src0(memory: Memory, planes: bool = False, *, when: tuple[IntEnum, ...] = (),
+          unless: tuple[IntEnum, ...] = ()) -> Operand:
     """The first operand of a vector command: m rows of each column group, one plane or two."""
     return Operand(name="src0", memory=memory, stream="vector.r0", in_place=True, first=T.ROW0, run=T.M,
                    count=T.COLUMN_GROUPS, stride=T.STRIDE0, planes=T.TWO if planes else T.ONE,
-                   plane_stride=T.HALF_STRIDE0 if planes else T.ZERO)
+                   plane_stride=T.HALF_STRIDE0 if planes else T.ZERO, when=when, unless=unless)
 
 
 def _dst(wide: Sequence[tuple[IntEnum, ...]] = (), memory: Memory = Memory.SPM) -> tuple[Operand, ...]:
@@ -231,7 +233,10 @@ _VECTOR: dict[VOp, tuple[Operand, ...]] = {
                 count=T.COLUMN_GROUPS, stride=T.STRIDE2, planes=T.TWO, plane_stride=T.HALF_STRIDE2,
                 when=(_R.RESIDUAL,)),
         *_dst(((_R.RESIDUAL,), (_R.WIDE,)))),
-    VOp.PRODUCT: (_src0(_SPM), _src1(stride=T.AUX), *_dst()),
+    VOp.PRODUCT: (
+        _src0(_SPM, unless=(_P.WIDE,)), _src0(_SPM, planes=True, when=(_P.WIDE,)),
+        _src1(stride=T.AUX, unless=(_P.WIDE,)),
+        _src1(stride=T.AUX, planes=T.TWO, plane_stride=T.HALF_AUX, when=(_P.WIDE,)), *_dst(((_P.WIDE,),))),
     VOp.ADD: (_src0(_SPM), _src1(stride=T.STRIDE0),
               _plain("table", Memory.BYTE_TABLE, when=(_A.LOOKUP,), unless=(_A.WIDE,)), *_dst(((_A.WIDE,),))),
     VOp.ROPE: (_src0(_ACC), *_parameters(_C.COLUMN, _C.BIAS),

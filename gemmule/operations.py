@@ -13,8 +13,8 @@ from enum import IntEnum
 __all__ = [
     "COMPARISON_OPS", "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
     "AddFlag", "ArgmaxFlag", "COp", "ColumnFlag", "CommitFlag", "CompareFlag", "FrontEnd", "ImportanceFlag", "KeysFlag",
-    "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "RequantFlag", "SOp", "SoftmaxFlag", "Source", "Target", "Unit",
-    "VOp", "field_name", "flag_name", "is_comparison", "legal_flags",
+    "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag", "Source",
+    "Target", "Unit", "VOp", "field_name", "flag_name", "is_comparison", "legal_flags",
 ]
 
 
@@ -164,6 +164,13 @@ class ColumnFlag(IntEnum):
     BIAS = 7  # int32 per column, added to the accumulator's value, from rows at src1
 
 
+class ProductFlag(IntEnum):
+    """PRODUCT."""
+
+    WIDE = 2  # operands and result are int16 in two planes
+    BALANCED = 3  # both planes of the result are signed: 256 * high + low, as two int8 rows of a matrix product
+
+
 class AddFlag(IntEnum):
     """ADD."""
 
@@ -290,7 +297,7 @@ _EVERY = (
                         (_X.GROUP_SCALES, _X.B_TRANSPOSED)),
               needed=((_X.GROUP_SCALES, _X.B_INT4),)),
     _vector(VOp.REQUANT, *RequantFlag),
-    _vector(VOp.PRODUCT),
+    _vector(VOp.PRODUCT, *ProductFlag, needed=((ProductFlag.BALANCED, ProductFlag.WIDE),)),
     _vector(VOp.ROPE, *ColumnFlag),
     _vector(VOp.NORM_STAT, _N.MEAN, _N.ROUND, needed=((_N.ROUND, _N.MEAN),), comparison=(_N.ROUND,)),
     _vector(VOp.NORM_APPLY, _N.MEAN, _N.WIDE, _N.BIAS),

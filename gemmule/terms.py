@@ -65,6 +65,7 @@ class Term(IntEnum):
     KEPT = 32  # min(n, k)
     NUMBER = 33
     CONTEXT = 34
+    HALF_AUX = 35
 
 
 TERM_TEXT = {
@@ -74,7 +75,7 @@ TERM_TEXT = {
     Term.DRAM_STRIDE: "stride", Term.INDEX_RANGE: "last_index + 1", Term.LIST: "list",
     Term.SCALES_ROW: "b_row + ⌈k/DIM⌉·DIM/2", Term.SCALE_ROWS: "⌈⌈k/DIM⌉ / 2^group⌉", Term.ANGLE_ROWS: "m·4·2^period",
     Term.TABLE_ROWS: "whole table", Term.LIST_ROWS: "⌈2n/DIM⌉", Term.FIRST: "first", Term.KEPT: "min(n, k)",
-    Term.NUMBER: "number", Term.CONTEXT: "context",
+    Term.NUMBER: "number", Term.CONTEXT: "context", Term.HALF_AUX: "aux/2",
 }
 """Terms as pages write them; rows and strides are called by the unit's own fields (:data:`FIELD_TEXT`)."""
 FIELD_TEXT: dict[Unit, dict[Term, str]] = {
@@ -93,7 +94,7 @@ _T = {name: i for i, name in enumerate(TABLE_FIELDS)}
 (_ZERO, _ONE, _TWO, _TM, _TN, _TK, _ROW0, _ROW1, _ROW2, _STRIDE0, _STRIDE1, _STRIDE2, _HALF_STRIDE0, _HALF_STRIDE2,
  _AUX, _ROW_GROUPS, _COLUMN_GROUPS, _DEPTH_GROUPS, _HALF_N, _HALF_K, _BLOCKS, _ADDRESS, _BYTES, _DRAM_STRIDE,
  _INDEX_RANGE, _LIST, _SCALES_ROW, _SCALE_ROWS, _ANGLE_ROWS, _TABLE_ROWS, _LIST_ROWS, _FIRST, _KEPT, _NUMBER,
- _CONTEXT) = map(int, Term)
+ _CONTEXT, _HALF_AUX) = map(int, Term)
 _O_UNIT, _O_FLAGS, _O_M, _O_N, _O_K = OUT["unit"], OUT["flags"], OUT["m"], OUT["n"], OUT["k"]
 _O_ADDRESS, _O_ROW0, _O_ROW1 = OUT["address"], OUT["row0"], OUT["row1"]
 _F_BYTES, _F_STRIDE, _F_ROW_STRIDE, _F_BLOCK_STRIDE = _T["bytes"], _T["stride"], _T["row_stride"], _T["block_stride"]
@@ -140,6 +141,6 @@ def fill_terms(row, out, dim, terms):  # type: ignore[no-untyped-def]
         terms[_FIRST], terms[_KEPT], terms[_NUMBER] = out[_O_ROW1], min(n, k), row[_F_NUMBER]
         return
     terms[_STRIDE2], terms[_HALF_STRIDE2] = row[_F_DST_STRIDE], row[_F_DST_STRIDE] // 2
-    terms[_AUX], terms[_CONTEXT] = row[_F_AUX], row[_F_CONTEXT]
+    terms[_AUX], terms[_HALF_AUX], terms[_CONTEXT] = row[_F_AUX], row[_F_AUX] // 2, row[_F_CONTEXT]
     terms[_ANGLE_ROWS] = m << (row[_F_PERIOD] + 2)
     terms[_TABLE_ROWS] = m * terms[_COLUMN_GROUPS]

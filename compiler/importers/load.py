@@ -1,4 +1,4 @@
-"""A Hugging Face directory as a network: the family by ``model_type``, tensors checked and mapped."""
+"""A Hugging Face directory or a GGUF file as a network: the family by ``model_type``, tensors checked and mapped."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.bert import BERT
 from gemmule.compiler.importers.config import read_config
 from gemmule.compiler.importers.family import Blueprint, Family
+from gemmule.compiler.importers.gguf_file import is_gguf
 from gemmule.compiler.importers.gpt2 import GPT2
 from gemmule.compiler.importers.gpt_neox import GPT_NEOX
 from gemmule.compiler.importers.llama import LLAMA
 from gemmule.compiler.importers.opt import OPT
 from gemmule.compiler.importers.phi import PHI
 from gemmule.compiler.importers.qwen import QWEN
-from gemmule.compiler.importers.shards import open_shards
+from gemmule.compiler.importers.shards import Shards, open_shards
 from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
 from gemmule.io.reading import named, shown
 
-__all__ = ["FAMILIES", "describe", "end_tokens", "label_names", "load_network"]
+__all__ = ["FAMILIES", "assemble", "describe", "end_tokens", "label_names", "load_network"]
 
 FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, QWEN, GPT_NEOX, PHI, BERT)
 """Every importer; another family is one more file and its name here."""
@@ -84,8 +85,10 @@ def label_names(folder: str | Path) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def load_network(folder: str | Path) -> Network:
-    """Read ``config.json`` and the headers of the weights; the weights themselves are read when they are used.
+def load_network(source: str | Path) -> Network:
+    """Read the config and the headers of the weights; the weights themselves are read when they are used.
+
+    ``source``: a Hugging Face folder, or a GGUF file.
 
     Half-split rotary columns are permuted to adjacent pairs, GPT-2's matrices transposed and its q, k, v split, all
     numbers become float32, when a tensor is asked for. A tied head that stands beside is compared here. The network's
@@ -94,12 +97,33 @@ def load_network(folder: str | Path) -> Network:
     Raises:
         CompileError: a file, key or tensor is missing, unknown, or not what it must be; one line that names it.
     """
-    folder = Path(folder)
-    at = folder / "config.json"
+    path = Path(source)
+    if is_gguf(path):
+        from gemmule.compiler.importers.gguf import open_checkpoint
+
+        config, shards = open_checkpoint(path)
+        return assemble(config, shards, path)
+    at = path / "config.json"
     if not at.exists():
-        raise CompileError(f"{named(folder)} has no config.json: give a directory in the Hugging Face layout")
-    config = read_config(at)
-    shards = open_shards(folder)
+        raise CompileError(_without_config(path))
+    return assemble(read_config(at), open_shards(path), at)
+
+
+def _without_config(folder: Path) -> str:
+    """Why a folder is none of a model, and what may have been meant."""
+    if (folder / "adapter_config.json").exists():
+        return f"{named(folder)} holds an adapter (adapter_config.json) and no model: merge it into its model first"
+    other = next(iter(sorted(folder.glob("*.gguf"))), None) if folder.is_dir() else None
+    fix = f"name its file {other.name}" if other else "give a directory in the Hugging Face layout, or a .gguf file"
+    return f"{named(folder)} has no config.json: {fix}"
+
+
+def assemble(config: dict[str, Any], shards: Shards, at: Path) -> Network:
+    """The network of a config over its tensors; ``at``: where the config stands.
+
+    Raises:
+        CompileError: as of :func:`load_network`.
+    """
     try:
         family, plan = describe(config, frozenset(shards.tensors))
         if plan.architecture and plan.architecture not in (config.get("architectures") or [plan.architecture]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ class Stored:
 class Shards:
     """All tensors of a checkpoint by name."""
 
+    dtypes: Collection[str] = DTYPES
+    """Types that they may have."""
+    describer = "config.json"
+    """What says which tensors there must be."""
+
     def __init__(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         self.path = path
         """The file that names them all: the only one, or the index."""
@@ -64,23 +69,34 @@ class Shards:
         surplus = sorted(name for name in self.tensors.keys() - expected.keys()
                          if not any(pattern.fullmatch(name) for pattern in harmless))
         if missing or surplus:
-            parts = [f"{verb} the tensor {shown(names[0])}" + (f" and {len(names) - 1} more" if names[1:] else "")
+            parts = [f"{verb} the tensor {shown(self.called(names[0]))}"
+                     + (f" and {len(names) - 1} more" if names[1:] else "")
                      for verb, names in (("lacks", missing), ("must not hold", surplus)) if names]
-            raise CompileError(f"{named(self.path)} {' and '.join(parts)} (a model of its config.json)")
+            raise CompileError(f"{named(self.path)} {' and '.join(parts)} (a model of its {self.describer})")
         for name, shape in expected.items():
             found = self.tensors[name]
             if found.shape != shape:
                 raise CompileError(f"{self.where(name)} must have shape {shape}, not {shown(found.shape)}")
-            if found.dtype not in DTYPES:
+            if found.dtype not in self.dtypes:
                 raise CompileError(
-                    f"{self.where(name)} must have dtype {' or '.join(DTYPES)}, not {found.dtype}: convert it")
+                    f"{self.where(name)} must have dtype {' or '.join(self.dtypes)}, not {found.dtype}: convert it")
+
+    def called(self, name: str) -> str:
+        """A tensor's name in the file."""
+        return name
 
     def where(self, name: str) -> str:
         """A tensor as messages name it: its file and name."""
-        return f"{named(self.tensors[name].path)}: {brief(name, 120)}"
+        return f"{named(self.tensors[name].path)}: {brief(self.called(name), 120)}"
 
     def array(self, name: str) -> np.ndarray:
         """A tensor's numbers as they lie in the file, mapped, not to be written  # bfloat16: its bits as uint16."""
+        at = self.tensors[name]
+        numbers: np.ndarray = self.bytes_of(name).view(DTYPES[at.dtype])
+        return numbers.reshape(at.shape)
+
+    def bytes_of(self, name: str) -> np.ndarray:
+        """A tensor's bytes, mapped."""
         at = self.tensors[name]
         if at.path not in self._mapped:
             try:
@@ -90,8 +106,7 @@ class Shards:
         data = np.asarray(self._mapped[at.path][at.begin:at.end])
         if len(data) != at.end - at.begin:
             raise CompileError(f"{self.where(name)} has been cut off since the file was opened: load it again")
-        numbers: np.ndarray = data.view(DTYPES[at.dtype])
-        return numbers.reshape(at.shape)
+        return data
 
 
 def open_shards(folder: Path) -> Shards:

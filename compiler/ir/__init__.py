@@ -6,6 +6,7 @@ from gemmule.compiler.ir.functions import activate
 from gemmule.compiler.ir.graph import FamilyName, Graph, Network, listing
 from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.ir.nodes import (
+    RESCALE_BITS,
     Activation,
     Add,
     AnyNode,
@@ -17,6 +18,7 @@ from gemmule.compiler.ir.nodes import (
     Linear,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
@@ -31,8 +33,8 @@ from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
-    "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName", "FloatInterpreter",
-    "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Position", "Product",
-    "Rope", "RopeScaling", "Rows", "Signature", "Softmax", "Tensor", "Type", "activate", "form_of", "layer_part",
-    "listing", "residuals", "signature", "softmax_of",
+    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName",
+    "FloatInterpreter", "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm",
+    "Plane", "Position", "Product", "Rope", "RopeScaling", "Rows", "Signature", "Softmax", "Tensor", "Type",
+    "activate", "form_of", "layer_part", "listing", "residuals", "signature", "softmax_of",
 ]

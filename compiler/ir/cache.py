@@ -39,7 +39,7 @@ class Attended:
 
 
 class Cache:
-    """Cached rows of any number of sequences, in the order in which they came.
+    """Cached rows of any number of sequences, in the order in which they came, behind the graph's constant prefix.
 
     During a pass attention nodes :meth:`attend` through it (those of an encoder keep nothing); :meth:`advance` ends the
     pass. Rejected candidates are then dropped with :meth:`keep` or :meth:`truncate`.
@@ -48,12 +48,14 @@ class Cache:
     def __init__(self, graph: Graph) -> None:
         self.dtype = np.int8 if graph.integer else np.float32
         self.width = {node.name: node.kv_heads * node.head_dim for node in graph.attentions if node.causal}
+        self.prefix = graph.prefix
+        """Rows with which every sequence begins; :meth:`attend` fills them in."""
         self._sequences: dict[int, _Sequence] = {}
 
     def _at(self, sequence: int) -> _Sequence:
         if sequence not in self._sequences:
-            empty = {name: np.zeros((0, width), dtype=self.dtype) for name, width in self.width.items()}
-            self._sequences[sequence] = _Sequence(keys=dict(empty), values=dict(empty))
+            empty = {name: np.zeros((self.prefix, width), dtype=self.dtype) for name, width in self.width.items()}
+            self._sequences[sequence] = _Sequence(np.arange(self.prefix), dict(empty), dict(empty))
         return self._sequences[sequence]
 
     def length(self, sequence: int = 0) -> int:
@@ -76,13 +78,20 @@ class Cache:
         at.values[node] = np.concatenate([at.values[node], values.astype(self.dtype)])
         return at.keys[node], at.values[node]
 
-    def attend(self, node: Attention, rows: Rows, keys: np.ndarray, values: np.ndarray) -> Iterator[Attended]:
-        """What an attention's new rows read, sequence by sequence; their keys and values are cached if it is causal."""
+    def attend(self, node: Attention, rows: Rows, keys: np.ndarray, values: np.ndarray,
+               prefix: tuple[np.ndarray, np.ndarray] | None = None) -> Iterator[Attended]:
+        """What an attention's new rows read, sequence by sequence; their keys and values are cached if it is causal.
+
+        ``prefix``: keys and values of the node's constant rows, which stand before all others  # [prefix, width].
+        """
         for sequence in map(int, np.unique(rows.sequences)):
             own = np.flatnonzero(rows.sequences == sequence)
             if not node.causal:
                 yield Attended(own, keys[own], values[own], np.ones((len(own), len(own)), dtype=bool))
                 continue
+            if prefix and self.length(sequence) == self.prefix:  # no row came yet
+                at = self._at(sequence)
+                at.keys[node.name], at.values[node.name] = (part.astype(self.dtype) for part in prefix)
             found = self.extend(node.name, sequence, keys[own], values[own])
             yield Attended(own, *found, rows.visible(own, self.positions(sequence), node.window))
 

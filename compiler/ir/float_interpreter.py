@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -58,21 +58,34 @@ class FloatInterpreter:
             CompileError: a token or position is beyond the network's, the cache is another network's, a fed value is
                 none of a node's.
         """
+        for node, value in self.steps(rows, cache, feed):
+            if observe is not None:
+                observe(node.name, value)
+        cache.advance(rows)
+        return self._values[self.network.graph.output]
+
+    def steps(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray] = MappingProxyType({}),
+              ) -> Iterator[tuple[Node, np.ndarray]]:
+        """A pass node by node, each with its value; one pass at a time.
+
+        Later nodes read what ``feed`` has of a node when the next one is asked for. Whoever goes to the end ends the
+        pass with :meth:`Cache.advance`.
+
+        Raises:
+            CompileError: as :meth:`forward`.
+        """
         graph = self.network.graph
         self._check(rows, cache, feed)
-        values: dict[str, np.ndarray] = {}
+        values = self._values = dict[str, np.ndarray]()
         left = dict(self._readers_left)
         for node in graph.nodes:
             value = self._compute(node, [values[name] for name in node.inputs], rows, cache)
-            if observe is not None:
-                observe(node.name, value)
+            yield node, value
             values[node.name] = np.asarray(feed[node.name], dtype=np.float32) if node.name in feed else value
             for name in {*node.inputs}:  # long passes over wide networks: nothing is kept for longer than it is read
                 left[name] -= 1
                 if not left[name] and name != graph.output:
                     del values[name]
-        cache.advance(rows)
-        return values[graph.output]
 
     def _check(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray]) -> None:
         graph = self.network.graph
@@ -101,8 +114,7 @@ class FloatInterpreter:
             case Product():
                 return inputs[0] * inputs[1]
             case Linear():
-                value = inputs[0] @ tensor(node, "weight").T
-                return value + tensor(node, "bias") if node.bias else value
+                return self.linear(node, inputs[0])
             case Norm():
                 return self._norm(node, inputs[0])
             case Rope():
@@ -110,8 +122,14 @@ class FloatInterpreter:
             case Activation():
                 return activate(node.function, inputs[0])
             case Attention():
-                return _attend(node, inputs, rows, cache)
+                prefix = (tensor(node, "prefix_key"), tensor(node, "prefix_value")) if node.prefix else None
+                return _attend(node, inputs, rows, cache, prefix)
         raise TypeError(f"no float rule for {type(node).__name__}")
+
+    def linear(self, node: Linear, x: np.ndarray) -> np.ndarray:
+        """A linear's value of any rows of its input."""
+        value: np.ndarray = x @ self.network.tensor(node, "weight").T
+        return value + self.network.tensor(node, "bias") if node.bias else value
 
     def _norm(self, node: Norm, x: np.ndarray) -> np.ndarray:
         gamma = self.network.tensor(node, "gamma")
@@ -133,12 +151,13 @@ def _rotate(node: Rope, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return np.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).reshape(x.shape)
 
 
-def _attend(node: Attention, inputs: list[np.ndarray], rows: Rows, cache: Cache) -> np.ndarray:
+def _attend(node: Attention, inputs: list[np.ndarray], rows: Rows, cache: Cache,
+            prefix: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
     """Each sequence by itself, one KV head after the other."""
     query, key, value = inputs
     out = np.empty_like(query)
     group = node.heads // node.kv_heads
-    for part in cache.attend(node, rows, key, value):
+    for part in cache.attend(node, rows, key, value, prefix):
         heads = query[part.own].reshape(len(part.own), node.kv_heads, group, node.head_dim)
         context = np.empty_like(heads)
         for at in range(node.kv_heads):

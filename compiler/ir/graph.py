@@ -76,6 +76,11 @@ class Graph(BaseModel):
         return tuple(node for node in self.nodes if isinstance(node, Attention))
 
     @property
+    def prefix(self) -> int:
+        """Constant rows with which the cache of every sequence begins; its tokens stand behind them."""
+        return next((node.prefix for node in self.attentions), 0)
+
+    @property
     def encoder(self) -> bool:
         """Whether its rows see all rows of their sequence and nothing is cached."""
         return any(not node.causal for node in self.attentions)
@@ -154,6 +159,8 @@ class Graph(BaseModel):
             known[node.name] = node
         if len({node.causal for node in self.attentions}) > 1:
             raise ValueError("attentions must all be causal, or none")
+        if len({node.prefix for node in self.attentions}) > 1 or not self.prefix < self.positions:
+            raise ValueError(f"attentions must have one prefix of less than positions = {self.positions} rows")
         if self.output not in known:
             raise ValueError(f"output {self.output!r} must be a node")
         return self
@@ -179,6 +186,8 @@ def _wanted_columns(node: Node, values: list[Node]) -> tuple[int, ...]:
                 raise ValueError(f"{node.name!r} must have heads * head_dim columns, not {node.columns}")
             if node.window is not None and not node.causal:
                 raise ValueError(f"{node.name!r} must be causal to have a window, not {node.window}")
+            if node.prefix and (node.window is not None or not node.causal):
+                raise ValueError(f"{node.name!r} must be causal and without a window to have a prefix, not {node.prefix}")
             return node.columns, node.kv_heads * node.head_dim, node.kv_heads * node.head_dim
         case Norm():
             if node.columns % node.width or node.head_dim and node.mean:
@@ -240,8 +249,8 @@ class Network:
 
 
 def _fields(node: Node) -> Iterator[str]:
-    shared = {*Node.model_fields, *node.INPUTS}
-    for name in type(node).model_fields:
+    shared, told = {*Node.model_fields, *node.INPUTS}, node.model_dump()
+    for name in told:
         value = getattr(node, name)
         if name not in shared and value is not None and value is not False:
             yield name if value is True else f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import singledispatchmethod
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from gemmule.compiler.ir.cache import Attended, Cache, check_rows
 from gemmule.compiler.ir.float_interpreter import Observer
 from gemmule.compiler.ir.graph import Network
 from gemmule.compiler.ir.nodes import (
+    RESCALE_BITS,
     Activation,
     Add,
     Attention,
@@ -23,6 +24,7 @@ from gemmule.compiler.ir.nodes import (
     Linear,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
@@ -35,25 +37,43 @@ __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
 ROPE_SHIFT = 21
 """Fraction bits of an angle (14), and those that q and k carry before the rotation rounds them away (7)."""
-MOST_KEPT = 1 << 20
-"""Numbers of a linear's weights that are kept as float32."""
-MOST_SCORES = 1 << 20
+MOST_KEPT = 1 << 28
+"""Numbers of weights that are kept as float32, which later passes need not convert."""
+MOST_SCORES = 1 << 18
 """Scores that are held at a time."""
+MOST_PRODUCTS = 1 << 21
+"""Results of a linear that are requantised at a time."""
+EXACT = 1 << 24
+"""Integers below this are exact as float32."""
+LEAST_PIECE = 256
+"""Depth of a piece of a product that pays in float32."""
+NUMPY = {DType.INT8: np.int8, DType.INT16: np.int16, DType.INT32: np.int32}
+BITS = {DType.INT8: 8, DType.INT16: 16, DType.INT32: 32}
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a @ b`` of 8-bit operands through BLAS, int64: sums stay below 2**24 in float32, else below 2**53."""
+    """``a @ b`` of integers through BLAS, int64; sums must stay below 2**53."""
     return _matmul(a, b, _largest(b))
 
 
 def _largest(x: np.ndarray) -> float:
-    return float(np.abs(x).max(initial=0))
+    return max(float(x.max(initial=0)), -float(x.min(initial=0)))
 
 
 def _matmul(a: np.ndarray, b: np.ndarray, largest: float) -> np.ndarray:
-    """:func:`exact_matmul` with ``b`` of any type, whose largest number is known."""
-    kind = np.float32 if _largest(a) * largest * a.shape[-1] < 1 << 24 else np.float64
-    return np.rint(a.astype(kind) @ b.astype(kind, copy=False)).astype(np.int64)
+    """:func:`exact_matmul` with ``b`` of any type, whose largest number is known.
+
+    In pieces of the depth whose sums are exact in float32; where such pieces are short, in float64.
+    """
+    depth, most = a.shape[-1], max(1.0, _largest(a) * largest)
+    piece = int((EXACT - 1) / most)
+    if piece < min(depth, LEAST_PIECE):
+        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    a, b = a.astype(np.float32), b.astype(np.float32, copy=False)
+    found = (a[..., :piece] @ b[..., :piece, :]).astype(np.int64)
+    for at in range(piece, depth, piece):
+        found += (a[..., at:at + piece] @ b[..., at:at + piece, :]).astype(np.int64)
+    return found
 
 
 def int4_weights(packed: np.ndarray, depth: int) -> np.ndarray:
@@ -62,14 +82,44 @@ def int4_weights(packed: np.ndarray, depth: int) -> np.ndarray:
     return np.where(codes > 7, codes - 16, codes).astype(np.int8)
 
 
+class _Values:
+    """Values of a pass by node: kept in their types until their last reader, read as int64."""
+
+    def __init__(self, left: Mapping[str, int], kept: str) -> None:
+        self._left, self._kept = dict(left), kept
+        self._found: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._found[name].astype(np.int64)
+
+    def put(self, node: Node, value: np.ndarray) -> None:
+        """Keep a node's value, and no longer what it was the last to read."""
+        self._found[node.name] = value
+        for name in {*node.inputs}:
+            self._left[name] -= 1
+            if not self._left[name] and name != self._kept:
+                del self._found[name]
+
+
+def _typed(node: Node, value: np.ndarray) -> np.ndarray:
+    """A value in its node's type. An int32 one may be beyond it: what adds int16 to it and saturates sees no change."""
+    kind = NUMPY[node.type.dtype]
+    if value.dtype == kind:
+        return value
+    return (numerics.saturate(value, 32) if kind is np.int32 else value).astype(kind)
+
+
 class IntegerInterpreter:
     """Runs a network in integers on the host."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, keep: int = MOST_KEPT) -> None:
+        """``keep``: numbers of weights that it may keep converted; 0 for few passes over a large network."""
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
         self.network = network
         self._kept: dict[str, tuple[np.ndarray, float]] = {}
+        self._room = keep
+        self._readers_left = {node.name: len(network.graph.readers(node.name)) for node in network.graph.nodes}
 
     def forward(self, rows: Rows, cache: Cache, observe: Observer | None = None,
                 feed: Mapping[str, np.ndarray] = MappingProxyType({})) -> np.ndarray:
@@ -80,24 +130,37 @@ class IntegerInterpreter:
         Raises:
             CompileError: a token, position or token type that the network does not have.
         """
-        graph, values = self.network.graph, dict[str, np.ndarray]()
+        for node, value in self.steps(rows, cache, feed):
+            if observe:
+                observe(node.name, value.astype(np.int64))
+        cache.advance(rows)
+        return self._values[self.network.graph.output]
+
+    def steps(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray] = MappingProxyType({}),
+              ) -> Iterator[tuple[Node, np.ndarray]]:
+        """A pass node by node, each with its value in its type; one pass at a time.
+
+        Later nodes read what ``feed`` has of a node when the next one is asked for. Whoever goes to the end ends the
+        pass with :meth:`Cache.advance`.
+
+        Raises:
+            CompileError: as :meth:`forward`.
+        """
+        graph = self.network.graph
         if rows.hidden is not None and not feed:
             raise CompileError("hidden rows are in a device's memory: feed them")
         check_rows(rows, graph)
-        self._rows, self._cache, self._values = rows, cache, values
+        self._rows, self._cache, self._values = rows, cache, _Values(self._readers_left, graph.output)
         for node in graph.nodes:
-            value = self._value(node)
-            if observe:
-                observe(node.name, value)
-            values[node.name] = np.asarray(feed[node.name], dtype=np.int64) if node.name in feed else value
-        cache.advance(rows)
-        return values[graph.output]
+            value = _typed(node, self._value(node))
+            yield node, value
+            self._values.put(node, _typed(node, np.asarray(feed[node.name])) if node.name in feed else value)
 
     def _tensor(self, node: Node, role: str) -> np.ndarray:
         return self.network.tensor(node, role).astype(np.int64)
 
     def _weights(self, node: Linear) -> tuple[np.ndarray, float]:
-        """A linear's weights [depth, columns] and the largest of them; small ones are kept as the product wants them.
+        """A linear's weights [depth, columns] and the largest of them; the first ones are kept converted.
 
         Those of a group times its scale still are 8 bits, so that the groups' sums are one product.
         """
@@ -108,9 +171,11 @@ class IntegerInterpreter:
         if node.group:
             scales = self.network.tensor(node, "scales").astype(np.int8)
             weight = weight * np.repeat(scales, node.group, axis=0)[:node.depth]
-        if weight.size > MOST_KEPT:
-            return weight, _largest(weight)
-        return self._kept.setdefault(node.name, (weight.astype(np.float32), _largest(weight)))
+        largest = _largest(weight)
+        if weight.size > self._room:
+            return weight, largest
+        self._room -= weight.size
+        return self._kept.setdefault(node.name, (weight.astype(np.float32), largest))
 
     @singledispatchmethod
     def _value(self, node: Node) -> np.ndarray:
@@ -130,7 +195,10 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Add) -> np.ndarray:
-        return numerics.saturate(self._values[node.a] + self._values[node.b], 16)
+        a = self._values[node.a]
+        if node.rescale:
+            a = numerics.requant(a, 1 << RESCALE_BITS, RESCALE_BITS - node.rescale)
+        return numerics.saturate(a + self._values[node.b], 16)
 
     @_value.register
     def _(self, node: Norm) -> np.ndarray:
@@ -142,28 +210,38 @@ class IntegerInterpreter:
 
     @_value.register
     def _(self, node: Linear) -> np.ndarray:
-        x, (weight, largest) = self._values[node.x], self._weights(node)
-        acc = _matmul(x, weight, largest)
-        if node.bias:
-            acc = acc + self._tensor(node, "bias")
-        acc = acc.astype(np.int32)  # wraps
-        found = numerics.requant(acc, self._tensor(node, "mult"), self._tensor(node, "shift"))
-        bits = {DType.INT8: 8, DType.INT16: 16}.get(node.type.dtype)
-        return found if bits is None else numerics.saturate(found, bits)
+        return self.linear(node, self._values[node.x])
+
+    def linear(self, node: Linear, x: np.ndarray) -> np.ndarray:
+        """A linear's value of any rows of its input, in its type."""
+        if node.plane:
+            x = x >> 8 if node.plane is Plane.HIGH else x & 255
+        weight, largest = self._weights(node)
+        weight = weight.astype(np.float32, copy=False)
+        mult, shift = (self._tensor(node, role) for role in ("mult", "shift"))
+        bias = self._tensor(node, "bias") if node.bias else 0
+        found = np.empty((len(x), node.columns), dtype=NUMPY[node.type.dtype])
+        step = max(1, MOST_PRODUCTS // node.columns)
+        for some in (slice(first, first + step) for first in range(0, len(x), step)):
+            acc = (_matmul(x[some], weight, largest) + bias).astype(np.int32)  # wraps
+            found[some] = numerics.saturate(numerics.requant(acc, mult, shift), BITS[node.type.dtype])
+        return found
 
     @_value.register
     def _(self, node: Rope) -> np.ndarray:
         heads = node.columns // node.head_dim
-        cosine, sine = (np.tile(np.repeat(self._tensor(node, role)[self._rows.positions], 2, axis=1), (1, heads))
-                        for role in ("cosine", "sine"))
+        cosine, sine = (
+            np.tile(np.repeat(self.network.tensor(node, role)[self._rows.positions], 2, axis=1), (1, heads)).astype(
+                np.int64) for role in ("cosine", "sine"))
         return numerics.rope(self._values[node.x], cosine, sine, ROPE_SHIFT)
 
     @_value.register
     def _(self, node: Activation) -> np.ndarray:
         x = self._values[node.x]
         match node.form:
-            case Form.WORD:  # the high plane
-                return numerics.interpolate(x, self.network.tensor(node, "words")) >> 8
+            case Form.WORD:
+                found = numerics.interpolate(x, self.network.tensor(node, "words"))
+                return found if node.type.dtype is DType.INT16 else found >> 8  # the high plane
             case Form.IBERT:
                 return i_gelu_unit(x, int(self._tensor(node, "shift")[0]))
         return numerics.lookup(x, self.network.tensor(node, "table"))
@@ -171,13 +249,17 @@ class IntegerInterpreter:
     @_value.register
     def _(self, node: Product) -> np.ndarray:
         mult, shift = (int(v) for v in self._tensor(node, "scale"))
-        return numerics.product(self._values[node.a], self._values[node.b], mult, shift)
+        bits = 16 if node.type.dtype is DType.INT16 else 8
+        return numerics.product(self._values[node.a], self._values[node.b], mult, shift, bits=bits)
 
     @_value.register
     def _(self, node: Attention) -> np.ndarray:
         query, key, value = (self._values[name] for name in node.inputs)
         found = np.zeros((len(query), node.columns), dtype=np.int64)
-        for part in self._cache.attend(node, self._rows, key, value):
+        prefix = None
+        if node.prefix:
+            prefix = self.network.tensor(node, "prefix_key"), self.network.tensor(node, "prefix_value")
+        for part in self._cache.attend(node, self._rows, key, value, prefix):
             found[part.own] = self._attend(node, query[part.own], part)
         return found
 

@@ -16,8 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
-    "GELUS", "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Form", "Function", "Linear", "Node",
-    "Norm", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type", "form_of", "softmax_of",
+    "GELUS", "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Form", "Function",
+    "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type", "form_of",
+    "softmax_of",
 ]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -57,6 +58,10 @@ class Type(BaseModel):
     def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without a zero of 0, which files of before do not tell."""
         return {name: value for name, value in whole(self).items() if name != "zero" or value}
+
+
+RESCALE_BITS = 12
+"""A residual's step may shrink by two to this power from one sum to the next."""
 
 
 class Node(BaseModel):
@@ -104,12 +109,22 @@ class Position(Node):
 
 
 class Add(Node):
-    """Sum of two values on one scale: ``sat16(a + b)``, a int16, b int16 or int32 (requantised, not saturated)."""
+    """Sum of two values on one scale: ``sat16(a + b)``, a int16, b int16 or int32 (requantised, not saturated).
+
+    In integers the step of a may be ``2 ** rescale`` times that of the sum, so that each layer's residual has a step of
+    its own: ``sat16(rshr(a * 2**12, 12 - rescale) + b)``.
+    """
 
     op: Literal["add"] = "add"
     INPUTS: ClassVar[tuple[str, ...]] = ("a", "b")
     a: Name
     b: Name
+    rescale: int = Field(default=0, ge=RESCALE_BITS - 47, le=RESCALE_BITS)
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a change of steps where there is none, which earlier files do not have."""
+        return {name: value for name, value in whole(self).items() if name != "rescale" or value}
 
 
 class Norm(Node):
@@ -143,6 +158,13 @@ class Norm(Node):
         return {name: value for name, value in whole(self).items() if name != "head_dim" or value}
 
 
+class Plane(StrEnum):
+    """A byte of int16 numbers: ``x = 256 * high + low``, high signed, low unsigned."""
+
+    HIGH = "high"
+    LOW = "low"
+
+
 class Linear(Node):
     """``x @ weight.T + bias``.
 
@@ -150,6 +172,9 @@ class Linear(Node):
     [columns, depth], or for ``bits`` 4 uint8 [columns, ceil(depth / 2)] with the even column in the low nibble, and
     with a ``group`` also ``scales`` uint8 [ceil(depth / group), columns] of 1 .. 15; ``bias`` int32; ``mult`` uint16
     and ``shift`` uint8 [columns]: ``requant(sum over groups of scale * (x @ weight.T) + bias, mult, shift)``.
+
+    An int16 x takes two linears with the same weights, one for each ``plane``. Both results are added to the residual
+    stream, the high plane's first; its scaling is 256 times the other's.
     """
 
     op: Literal["linear"] = "linear"
@@ -160,6 +185,13 @@ class Linear(Node):
     bits: Literal[4, 8] = 8
     group: int = Field(default=0, ge=0, le=1 << 16)
     """Rows of depth that share an int4 scale; 0: none."""
+    plane: Plane | None = None
+    """In integers, of an int16 x."""
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a plane where x is int8, as in earlier files."""
+        return {name: value for name, value in whole(self).items() if name != "plane" or value}
 
 
 class RopeScaling(BaseModel):
@@ -252,6 +284,9 @@ class Attention(Node):
     ``h // (heads / kv_heads)``.
     Integers: int8 q, k, v with a scale a head; ``score`` and ``context`` int32 [heads, 2]: mult and shift of a head's
     scores (to base-2 exponent units, Q13.10) and of its context rows.
+
+    With a ``prefix`` every sequence begins with that many constant cached rows, whose keys and values are tensors:
+    ``prefix_key`` and ``prefix_value`` [prefix, KV heads * head_dim], float32 or int8 (PrefixQuant, Chen et al. 2024).
     """
 
     op: Literal["attention"] = "attention"
@@ -271,6 +306,8 @@ class Attention(Node):
     block: int | None = Field(default=None, ge=1, le=1 << 15)
     """In integers, online: keys are seen in blocks of so many, the maximum in whole octaves so far
     (:func:`gemmule.numerics.online.online_softmax`); None: the row's maximum comes first."""
+    prefix: int = Field(default=0, ge=0, le=64)
+    """Constant rows at positions 0 .. prefix - 1; tokens stand behind them."""
 
     @property
     def kind(self) -> int:
@@ -280,7 +317,8 @@ class Attention(Node):
     @model_serializer(mode="wrap")
     def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without a softmax of the device's own, which files of before do not tell."""
-        return {name: value for name, value in whole(self).items() if name not in ("softmax", "block") or value}
+        return {name: value for name, value in whole(self).items()
+                if name not in ("softmax", "block", "prefix") or value}
 
 
 class Function(StrEnum):
@@ -314,7 +352,8 @@ class Activation(Node):
     """A function of each number.
 
     Integers, by ``form``: ``table`` uint8 [256] of int8 numbers to int8; ``words`` int16 [513] of int16 numbers, with
-    lines between them, to Q8.8 of which the high byte is taken (rounding is in the words); or int16 numbers on the
+    lines between them, to int16, or to Q8.8 of which the high byte is taken (rounding is in the words); or int16
+    numbers on the
     scale of :func:`gemmule.numerics.ibert.i_gelu_unit`, whose result is shifted by ``shift`` uint8 [1].
     """
 
@@ -332,7 +371,7 @@ class Activation(Node):
 
 
 class Product(Node):
-    """Elementwise ``a * b``; in integers of int8 numbers with ``scale`` int32 [2]: mult and shift."""
+    """Elementwise ``a * b``; in integers int8 or int16, all three, with ``scale`` int32 [2]: mult and shift."""
 
     op: Literal["product"] = "product"
     INPUTS: ClassVar[tuple[str, ...]] = ("a", "b")

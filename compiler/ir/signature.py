@@ -65,7 +65,15 @@ def _float(node: Node) -> Signature:
             tensors["weight"] = Tensor((node.columns, node.depth))
             if node.bias:
                 tensors["bias"] = Tensor((node.columns,))
+        case Attention():
+            tensors |= _prefix(node, F32)
     return Signature(((F32,),) * len(node.INPUTS), (F32,), tensors)
+
+
+def _prefix(node: Attention, dtype: DType) -> dict[str, Tensor]:
+    """Constant rows that every sequence begins with."""
+    shape = (node.prefix, node.kv_heads * node.head_dim)
+    return {role: Tensor(shape, dtype) for role in ("prefix_key", "prefix_value")} if node.prefix else {}
 
 
 @singledispatch
@@ -107,7 +115,7 @@ def _(node: Linear) -> Signature:
     if node.bias:
         tensors["bias"] = Tensor((node.columns,), I32)
     tensors |= {"mult": Tensor((node.columns,), U16), "shift": Tensor((node.columns,), U8)}
-    return Signature(((I8,),), (I8, I16, I32), tensors)
+    return Signature(((I16,),), (I32,), tensors) if node.plane else Signature(((I8,),), (I8, I16, I32), tensors)
 
 
 @_integer.register
@@ -119,14 +127,14 @@ def _(node: Rope) -> Signature:
 @_integer.register
 def _(node: Attention) -> Signature:
     pairs = Tensor((node.heads, 2), I32)
-    return Signature(((I8,), (I8,), (I8,)), (I8,), {"score": pairs, "context": pairs})
+    return Signature(((I8,), (I8,), (I8,)), (I8,), {"score": pairs, "context": pairs} | _prefix(node, I8))
 
 
 @_integer.register
 def _(node: Activation) -> Signature:
     match node.form:
         case Form.WORD:
-            return Signature(((I16,),), (I8,), {"words": Tensor((WORD_TABLE_ENTRIES,), I16)})
+            return Signature(((I16,),), (I8, I16), {"words": Tensor((WORD_TABLE_ENTRIES,), I16)})
         case Form.IBERT:
             return Signature(((I16,),), (I8,), {"shift": Tensor((1,), U8)})
     return Signature(((I8,),), (I8,), {"table": Tensor((BYTE_TABLE_ENTRIES,), U8)})
@@ -134,4 +142,5 @@ def _(node: Activation) -> Signature:
 
 @_integer.register
 def _(node: Product) -> Signature:
-    return Signature(((I8,), (I8,)), (I8,), {"scale": Tensor((2,), I32)})
+    kind = I16 if node.type.dtype is I16 else I8
+    return Signature(((kind,), (kind,)), (I8, I16), {"scale": Tensor((2,), I32)})

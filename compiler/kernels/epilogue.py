@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gemmule.compiler.ir import Linear, Rope
+from gemmule.compiler.ir import RESCALE_BITS, Linear, Rope
 from gemmule.compiler.kernels.constants import ColumnRows
 from gemmule.compiler.kernels.linear import Tile
 from gemmule.compiler.kernels.spill import spill
@@ -36,12 +36,12 @@ def _spill_sums(b: Builder, node: Linear, tile: Tile, m: Length | None = None) -
 
 
 def store(b: Builder, node: Linear, tile: Tile, to: At, stride: int, *flags: RequantFlag, m: Length | None = None,
-          note: str = "") -> None:
+          note: str = "", **fields: int) -> None:
     """int8 rows (WIDE: int16 planes) of a tile at ``to``, the row of the value's group 0, ``stride`` rows a group."""
     _spill_sums(b, node, tile, m)
     b.add(Unit.VECTOR, note or f"{node.name}: store", op=VOp.REQUANT, flags=_biased(node) | set(flags), src0=tile.acc,
           src0_stride=tile.stride, src1=tile.parameters, dst=to + tile.first * stride, dst_stride=stride,
-          m=b.m if m is None else m, n=_columns(b, node, tile))
+          m=b.m if m is None else m, n=_columns(b, node, tile), **fields)
 
 
 def store_gelu(b: Builder, node: Linear, tile: Tile, to: At, stride: int, shift: int) -> None:
@@ -53,9 +53,14 @@ def store_gelu(b: Builder, node: Linear, tile: Tile, to: At, stride: int, shift:
           shift2=shift)
 
 
-def add_to_residual(b: Builder, node: Linear, tile: Tile, residual: At) -> None:
-    """The tile added to the int16 planes at ``residual``."""
-    store(b, node, tile, residual, 2 * b.rows, RequantFlag.RESIDUAL, note=f"{node.name}: to the residual")
+def add_to_residual(b: Builder, node: Linear, tile: Tile, residual: At, rescale: int | None) -> None:
+    """The tile added to the int16 planes at ``residual``, whose step is ``2 ** rescale`` times what it becomes.
+
+    ``rescale`` None: the step stays, in all layers.
+    """
+    flags = {RequantFlag.RESIDUAL} | ({RequantFlag.RESCALE} if rescale is not None else set())
+    scaling = {} if rescale is None else {"aux": 1 << RESCALE_BITS, "shift2": RESCALE_BITS - rescale}
+    store(b, node, tile, residual, 2 * b.rows, *flags, note=f"{node.name}: to the residual", **scaling)
 
 
 @dataclass(frozen=True)

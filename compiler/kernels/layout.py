@@ -17,7 +17,10 @@ PAD = -1
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Column groups of an int8 value, as one product reads them as A: ``groups`` blocks of rows, ``stride`` apart."""
+    """Column groups of an int8 value, as one product reads them as A: ``groups`` blocks of rows, ``stride`` apart.
+
+    Of an int16 value the low planes; the high ones stand half a stride behind them.
+    """
 
     at: At
     stride: int
@@ -25,6 +28,8 @@ class Span:
     """The value's column by lane of the span, int64 [groups * dim]; ``PAD`` where a lane holds none."""
     pitch: int | None = None
     """Rows from a sequence of the batch to the next where others stand between them."""
+    wide: bool = False
+    """int16: two planes."""
 
     def groups(self, dim: int) -> int:
         """Column groups."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -72,6 +73,8 @@ class Tile:
     groups: int
     parameters: At
     """Column parameters of the first group."""
+    high: tuple[At, At] | None = None
+    """Of an int16 input: sums of the high plane, and their column parameters; ``acc`` has those of the low one."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,13 @@ class _Piece:
 
 
 def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], lanes: np.ndarray, *,
-                 m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN, last: bool = False) -> Iterator[Tile]:
+                 m: Length | None = None, dyn: tuple[Dyn, int, int] = NO_DYN, last: bool = False,
+                 high: Linear | None = None) -> Iterator[Tile]:
     """Write the product of ``spans`` with all columns of ``lanes``, tile by tile; the caller takes each tile's sums.
 
     ``m`` and ``dyn``: rows of A, and which are the first. ``last``: nothing follows, so the last chunks become smaller
-    and smaller: a pass ends soon after its last weights.
+    and smaller: a pass ends soon after its last weights. ``high``: the product of the high planes of an int16 value,
+    with the same weights, which each tile then has too.
 
     Raises:
         CompileError: not one column group at the smallest depth fits a ring slot.
@@ -97,7 +102,8 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
     form = WeightFormat(bits=node.bits, group=_device_group(node, spans, dim))
     form.check(config)
     whole = sum(form.rows(config, span.groups(dim)) for span in spans)
-    total, most = len(lanes) // dim, max(1, ring.acc_rows // b.rows)
+    stride = (2 if high else 1) * b.rows  # accumulator rows of a column group: those of the high plane behind
+    total, most = len(lanes) // dim, max(1, ring.acc_rows // stride)
     groups = min(most, ring.rows // whole) or 1
     pieces = _pieces(spans, form, b, ring.rows) if whole > ring.rows else [
         [_Piece(span, 0, span.groups(dim)) for span in spans]]
@@ -105,21 +111,25 @@ def linear_tiles(b: Builder, ring: Ring, node: Linear, spans: Sequence[Span], la
         raise CompileError(
             f"{node.name}: a ring slot of {ring.rows} rows must hold one tile of weights, {form.rows(config, 1)} rows: "
             "use a larger scratchpad (spm_kib)")
-    rows, tile = ColumnRows.rows(node), most if ring.wide else groups
-    for block_first, block in _blocks(total, tile, max(tile, ring.parameter_rows // rows)):
-        parameters = Buffer(f"{node.name} parameters", rows * block, Bank.STATE)
-        b.load_constants(STATIC, [ColumnRows.of(node, lanes[block_first * dim:(block_first + block) * dim])],
-                         At(parameters), f"{node.name}: parameters")
+    scaled = [node, *([high] if high else [])]
+    rows, tile = [ColumnRows.rows(part) for part in scaled], most if ring.wide else groups
+    for block_first, block in _blocks(total, tile, max(tile, ring.parameter_rows // sum(rows))):
+        parameters = Buffer(f"{node.name} parameters", sum(rows) * block, Bank.STATE)
+        columns = lanes[block_first * dim:(block_first + block) * dim]
+        b.load_constants(STATIC, [ColumnRows.of(part, columns) for part in scaled], At(parameters),
+                         f"{node.name}: parameters")
         ends = last and block_first + block == total
         for at, count in _tapered(block, tile) if ends else cut_evenly(block, ceil_div(block, tile)):
             first = block_first + at
-            acc = At(Buffer(f"{node.name} sums", count * b.rows, Bank.ACCUMULATOR))
+            acc = At(Buffer(f"{node.name} sums", count * stride, Bank.ACCUMULATOR))
             for begin in range(0, count, groups):
                 columns = lanes[(first + begin) * dim:(first + min(begin + groups, count)) * dim]
                 for number, piece in enumerate(pieces):
-                    _multiply(b, ring, node, form, piece, columns, acc + begin * b.rows, number > 0,
+                    _multiply(b, ring, node, form, piece, columns, acc + begin * stride, stride, number > 0,
                               b.m if m is None else m, dyn)
-            yield Tile(acc, b.rows, first, count, At(parameters, at * rows))
+            behind = At(parameters, block * rows[0] + at * rows[-1])
+            yield Tile(acc, stride, first, count, At(parameters, at * rows[0]),
+                       (acc + b.rows, behind) if high else None)
 
 
 def between(tiles: Iterable[Tile], columns: int, writes: Sequence[Callable[[], None]]) -> Iterator[Tile]:
@@ -179,8 +189,8 @@ def _pieces(spans: Sequence[Span], form: WeightFormat, b: Builder, rows: int) ->
 
 
 def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: Sequence[_Piece], columns: np.ndarray,
-              acc: At, more: bool, m: Length, dyn: tuple[Dyn, int, int]) -> None:
-    """Load the weights of some depth of a chunk and multiply."""
+              acc: At, stride: int, more: bool, m: Length, dyn: tuple[Dyn, int, int]) -> None:
+    """Load the weights of some depth of a chunk and multiply; ``stride``: accumulator rows of a column group."""
     config, dim = b.config, b.config.dim
     slot, groups = ring.take(), len(columns) // dim
     tiles = [Weights(node, columns, piece.span.columns[piece.first * dim:(piece.first + piece.tiles) * dim], form,
@@ -193,10 +203,11 @@ def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: 
         rows, span = form.rows(config, piece.tiles), piece.span
         parts = [(0, 0, m)] if span.pitch is None else [
             (i * span.pitch, i * b.each, b.m_each) for i in range(b.batch)]
-        for from_row, to_row, part in parts:
+        planes = [(0, 0, {MatrixFlag.A_UNSIGNED}), (span.stride // 2, b.rows, set())] if span.wide else [(0, 0, set())]
+        for (from_plane, to_plane, sign), (from_row, to_row, part) in product(planes, parts):
             b.add(Unit.MATRIX, f"{node.name}: {groups} groups",
-                  flags=shared | ({MatrixFlag.ACCUMULATE} if more or at else set()), dyn=dyn,
-                  a_row=span.at + piece.first * span.stride + from_row, a_stride=span.stride, b_row=At(slot, at),
-                  b_stride=rows, c_row=acc + to_row, c_stride=b.rows, m=part, n=groups * dim, k=len(tile.depth),
-                  group=form.tiles(config).bit_length() - 1 if form.group else 0)
+                  flags=shared | sign | ({MatrixFlag.ACCUMULATE} if more or at else set()), dyn=dyn,
+                  a_row=span.at + piece.first * span.stride + from_plane + from_row, a_stride=span.stride,
+                  b_row=At(slot, at), b_stride=rows, c_row=acc + to_plane + to_row, c_stride=stride, m=part,
+                  n=groups * dim, k=len(tile.depth), group=form.tiles(config).bit_length() - 1 if form.group else 0)
         at += rows * groups

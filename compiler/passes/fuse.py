@@ -16,6 +16,7 @@ from gemmule.compiler.ir import (
     Linear,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
@@ -75,10 +76,12 @@ class Inner:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A linear whose result is added to the residual stream."""
+    """A linear whose result is added to the residual stream; of an int16 input the high plane's product goes first."""
 
     linear: Linear
     add: Add
+    high: Linear | None = None
+    high_add: Add | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +161,24 @@ def _operators(graph: Graph) -> Iterator[Operator]:
             if node.name == graph.output:
                 yield Head(linear=node)
                 continue
-            adds = [reader for reader in graph.readers(node.name) if isinstance(reader, Add)]
-            if len(adds) == 1 and adds[0].b == node.name and node.type.dtype is DType.INT32:
-                yield Project(linear=node, add=adds[0])
+            if node.plane is not Plane.HIGH and (add := _sum(graph, node)):
+                high_add = graph.by_name[add.a] if node.plane else None
+                high = graph.by_name[high_add.b] if isinstance(high_add, Add) else None
+                if node.plane is None or isinstance(high, Linear) and _halves(high, node):
+                    yield Project(linear=node, add=add, high=high if isinstance(high, Linear) else None,
+                                  high_add=high_add if isinstance(high_add, Add) else None)
+
+
+def _sum(graph: Graph, node: Linear) -> Add | None:
+    """The sum with the residual stream that alone reads a linear."""
+    adds = [reader for reader in graph.readers(node.name) if isinstance(reader, Add)]
+    return adds[0] if len(adds) == 1 and adds[0].b == node.name and node.type.dtype is DType.INT32 else None
+
+
+def _halves(high: Linear, low: Linear) -> bool:
+    """Whether these are a product's two planes."""
+    weights = [[node.tensors[role] for role in ("weight", "scales") if role in node.tensors] for node in (high, low)]
+    return high.plane is Plane.HIGH and high.x == low.x and weights[0] == weights[1] and not high.bias
 
 
 def _linear(graph: Graph, name: str) -> Linear:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Attention, Linear, Network, Rope
+from gemmule.compiler.ir import Add, Attention, Linear, Network, Rope
 from gemmule.compiler.kernels import embed, head, mlp
 from gemmule.compiler.kernels.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
@@ -259,6 +259,13 @@ class _Lowering:
     def _project(self, operator: Project) -> None:
         b, linear, dim = self.b, operator.linear, self.config.dim
         lanes = in_order(linear.columns, dim)
-        for tile in linear_tiles(b, self.ring, linear, self.values[linear.x], lanes):
-            add_to_residual(b, linear, tile, self._residual())
+        every = any(isinstance(node, Add) and node.rescale for node in b.network.graph.nodes)
+        for tile in linear_tiles(b, self.ring, linear, self.values[linear.x], lanes, high=operator.high):
+            if operator.high and operator.high_add and tile.high:
+                acc, parameters = tile.high
+                add_to_residual(b, operator.high, replace(tile, acc=acc, parameters=parameters), self._residual(),
+                                operator.high_add.rescale if every else None)
+                add_to_residual(b, linear, tile, self._residual(), None)
+            else:
+                add_to_residual(b, linear, tile, self._residual(), operator.add.rescale if every else None)
         self._spill_residual(operator.add.name)

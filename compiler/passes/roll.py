@@ -15,7 +15,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, Registers, SetDisplacement, Step, leaves
 from gemmule.config import Config
 from gemmule.control import params, set_length
-from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, Source, Unit
+from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, RequantFlag, Source, Unit, VOp
 
 __all__ = ["LAYER_REGION", "LayerStrides", "roll", "roll_ranges"]
 
@@ -104,8 +104,8 @@ class _Roller:
         if len({len(items) for items in walked}) != 1:
             raise _UnequalError
         self.strides: dict[str, int] = {}
-        self.scalings: dict[int, Halves] = {}
-        """Of the steps (by identity) whose scalings differ."""
+        self.scalings: dict[int, tuple[Halves, ...]] = {}
+        """Of the steps (by identity) whose scalings differ; of a rescaled residual its multiplier in a pair behind."""
         numbers = [_Numbers() for _ in layers]
         for same in zip(*walked, strict=True):
             self._compare(same, numbers)
@@ -132,8 +132,11 @@ class _Roller:
         if len(steps) != len(same) or any(part != kept[0] for part in kept):
             raise _UnequalError
         if differ:
-            self.scalings[id(first)] = tuple(
+            pairs = tuple(
                 (int(mult), int(shift) | int(shift2) << 6) for mult, shift, shift2 in scaled)  # type: ignore[arg-type]
+            rescaled = first.op == VOp.REQUANT and {RequantFlag.RESIDUAL, RequantFlag.RESCALE} <= first.flags
+            behind = ((int(first.fields["aux"]), 0),) * len(pairs) if rescaled else ()  # type: ignore[arg-type]
+            self.scalings[id(first)] = (pairs, behind) if rescaled else (pairs,)
         if first.region is not None:
             offsets = [int(step.fields.get("offset", 0)) for step in steps]  # type: ignore[arg-type]
             moved = {b - a for a, b in zip(offsets, offsets[1:])} or {0}
@@ -186,23 +189,32 @@ class _Roller:
                 if not inside:
                     yield from self._bring(self.scalings[id(item)])
                 fields = {name: value for name, value in item.fields.items() if name not in SCALING}
-                yield replace(item, fields={**fields, "scale_reg": self.slots[self.scalings[id(item)]]})
+                yield replace(item, fields={**fields, "scale_reg": self.slots[self.scalings[id(item)][0]]})
             elif isinstance(item, SetDisplacement) and not item.further and self.strides.get(item.region):
                 yield replace(item, origin=item.region + LAYER_REGION)
             else:
                 yield item
 
-    def _bring(self, scaling: Halves) -> Iterator[Command]:
-        """SET the registers of a scaling if they do not hold it yet."""
-        if scaling in self.slots:
-            self.slots.move_to_end(scaling)
+    def _bring(self, scalings: tuple[Halves, ...]) -> Iterator[Command]:
+        """SET the registers of a scaling, and of one that must stand behind it, if they do not hold them yet."""
+        places = [self.slots.get(scaling) for scaling in scalings]
+        first = places[0]
+        if first is not None and places == [first + 2 * i for i in range(len(scalings))]:
+            for scaling in scalings:
+                self.slots.move_to_end(scaling)
             return
-        pairs = Registers.SCALINGS
-        if len(self.slots) < len(pairs):
-            register = pairs[len(self.slots)]
-        else:
-            _, register = self.slots.popitem(last=False)
-        self.slots[scaling] = register
-        at = self.places.setdefault(scaling, 2 * len(self.places))
-        for i in range(2):
-            yield set_length(register + i, Source.HALF, Registers.POINTER, index=at + i)
+        for scaling, register in zip(scalings, self._freed(len(scalings)), strict=True):
+            self.slots.pop(scaling, None)
+            self.slots[scaling] = register
+            at = self.places.setdefault(scaling, 2 * len(self.places))
+            for i in range(2):
+                yield set_length(register + i, Source.HALF, Registers.POINTER, index=at + i)
+
+    def _freed(self, count: int) -> tuple[int, ...]:
+        """First registers of ``count`` neighbouring pairs: free ones, else those that were used longest ago."""
+        pairs, used = Registers.SCALINGS, {register: age for age, register in enumerate(self.slots.values())}
+        groups = [pairs[at:at + count] for at in range(0, len(pairs), count)]
+        chosen = min(groups, key=lambda group: max(used.get(register, -1) for register in group))
+        for scaling in [scaling for scaling, register in self.slots.items() if register in chosen]:
+            del self.slots[scaling]
+        return chosen

@@ -106,7 +106,7 @@ def measure_errors(quantized: Quantized, windows: np.ndarray) -> Errors:
         raise CompileError("errors need at least one window of tokens")
     integer, real = IntegerInterpreter(network), FloatInterpreter(reference)
     ends, nodes, layers, output = layer_outputs(network), _Sums(), _Sums(), _Sums()
-    for rows in passes(windows):
+    for rows in passes(windows, graph.prefix):
         wanted: dict[str, np.ndarray] = {}
         real.forward(rows, Cache(reference.graph), wanted.__setitem__)
         codes = {node.name: _codes(node, wanted[node.name]) for node in graph.nodes}
@@ -127,7 +127,7 @@ def cosines(quantized: Quantized, windows: np.ndarray) -> np.ndarray:
     """Of the angles between an encoder's output rows in float and in integers  # float64 [rows that count]."""
     graph, parts = quantized.network.graph, []
     node = graph.by_name[graph.output]
-    for rows in passes(windows):
+    for rows in passes(windows, graph.prefix):
         pair: list[np.ndarray] = []
         for interpreter in (FloatInterpreter(quantized.reference), IntegerInterpreter(quantized.network)):
             found: dict[str, np.ndarray] = {}
@@ -148,7 +148,7 @@ def predictor(network: Network) -> Callable[[np.ndarray], np.ndarray]:
     scale = _scale(node, node.type) if integer else 1.0
 
     def predict(tokens: np.ndarray) -> np.ndarray:
-        rows = [interpreter.forward(Rows.chain(window.tolist()), Cache(graph)) for window in tokens]
+        rows = [interpreter.forward(Rows.chain(window.tolist(), graph.prefix), Cache(graph)) for window in tokens]
         return np.stack(rows).astype(np.float64) * scale
 
     return predict
@@ -161,7 +161,7 @@ def perplexity(network: Network, windows: np.ndarray) -> float:
     interpreter = IntegerInterpreter(network) if integer else FloatInterpreter(network)
     node = graph.by_name[graph.output]
     scale = _scale(node, node.type) if integer else 1.0
-    for part in passes(windows):
+    for part in passes(windows, graph.prefix):
         values = interpreter.forward(part, Cache(graph)).astype(np.float64) * scale
         following = np.roll(part.tokens, -1)
         kept = np.roll(part.sequences, -1) == part.sequences

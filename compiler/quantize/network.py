@@ -1,7 +1,7 @@
 """A float network in integers: every constant that the device uses is fixed here.
 
 Scales are static: activations by calibration, weights by column or group, keys, values and queries by KV head, the
-residual stream one for all that sums join.
+residual stream one for all that sums join, or one a layer.
 
 Where norms stand in that stream (post-norm) what linears read of them has factors of its own if ranges were evened out;
 else a power of two of the stream's step, and both widths come from one set of factors. Ranges around an activation
@@ -19,6 +19,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import (
+    RESCALE_BITS,
     Activation,
     Add,
     Attention,
@@ -30,12 +31,15 @@ from gemmule.compiler.ir import (
     Network,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
     Type,
 )
 from gemmule.compiler.quantize.activation import POLYNOMIAL_STEP, activation_form, with_activation
+from gemmule.compiler.quantize.prefix import with_prefix
+from gemmule.compiler.quantize.rotate import can_rotate, rotated
 from gemmule.compiler.quantize.scale import MULT_MAX, pair, to_mult_shift
 from gemmule.compiler.quantize.smooth import smooth
 from gemmule.compiler.quantize.steps import (
@@ -45,6 +49,7 @@ from gemmule.compiler.quantize.steps import (
     int8_step,
     lopsided_activation,
     lopsided_step,
+    word_step,
 )
 from gemmule.compiler.quantize.taps import Taps, observe
 from gemmule.compiler.quantize.weights import codes, packed
@@ -55,7 +60,7 @@ __all__ = ["Options", "Quantized", "quantize_network"]
 INT16_MAX, INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
 ROPE_BITS = 7
 """Fraction bits that a rotation rounds away."""
-RESIDUAL_ROOM, LOGIT_ROOM = 1.25, 1.5
+RESIDUAL_ROOM, INNER_ROOM, LOGIT_ROOM = 1.25, 1.25, 1.5
 """Room beyond the largest value seen."""
 Progress = Callable[[str], None]
 
@@ -70,6 +75,16 @@ class Options:
     method: Literal["nearest", "second-order"] = "nearest"
     smooth: bool = True
     seed: int = 0
+    prefix: tuple[int, ...] = ()
+    """Tokens whose keys and values stand in front of every sequence, as constants."""
+    rotate: bool = False
+    """Turn the residual stream, where the network allows it, so that no channel stands out."""
+    residual: Literal["one", "layer"] = "one"
+    """Steps of the residual stream: one, or one a layer, a power of two apart."""
+    inner: Literal[8, 16] = 8
+    """Bits of an MLP's inner values: before and behind its function, of its product, and of what the last linear reads."""
+    down: Literal[4, 8] | None = None
+    """Bits of the weights behind an MLP's inner values; None: ``bits``."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +105,26 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
     Raises:
         CompileError: tokens that the network does not have; scales that the device cannot express.
     """
+    if options.inner == 16 and (form := activation_form(network.graph)):
+        raise CompileError(f"16 bits within the MLP have a table of words as their activation, not {form}: use table")
     windows = np.atleast_2d(np.asarray(windows, dtype=np.int64))
     if windows.size == 0 or windows.min() < 0 or windows.max() >= network.graph.vocab:
         raise CompileError(f"calibration tokens must be from 0 to {network.graph.vocab - 1} and not empty")
-    windows = windows[:, :network.graph.positions]
+    windows = windows[:, :network.graph.positions - len(options.prefix)]
+    if options.prefix:
+        progress("prefix")
+        network = with_prefix(network, options.prefix)
+    if options.rotate and can_rotate(network.graph):
+        progress("rotation")
+        network = rotated(network, options.seed)
     if options.smooth:
         progress("ranges of norms")
         network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed))
     progress("activations")
     taps = observe(network, windows, options.seed, grams=options.method == "second-order")
     made = _Quantizer(network, taps, options, progress).run()
+    if options.inner == 16:
+        return Quantized(made, network)
     shifts = {node.name: doublings(taps.sample(node.name), taps.peak(node.name), POLYNOMIAL_STEP)
               for node in network.graph.nodes if isinstance(node, Activation) and node.form is Form.IBERT}
     return Quantized(with_activation(made, activation_form(network.graph), shifts), network)
@@ -116,8 +141,12 @@ class _Quantizer:
         """Byte tables by activation."""
         self.angles: dict[Hashable, str] = {}
         """The first rotation by its base, positions and columns of a head."""
+        self.words: dict[str, np.ndarray] = {}
+        """Word tables by activation."""
         self.doubled: dict[str, int] = {}
         """Norms that share their factors with a wide twin: their step is the twin's, doubled so often."""
+        self.partial: dict[str, str] = {}
+        """Sums of which a high plane's product is already part: what they then go on from."""
         self.types = self._types()
 
     def run(self) -> Network:
@@ -138,6 +167,8 @@ class _Quantizer:
         for node in self.graph.nodes:
             if node.name in self.stream:
                 found[node.name] = Type(dtype=DType.INT16, scale=self.stream[node.name])
+            elif isinstance(node, Product | Activation) and self.options.inner == 16:
+                found[node.name] = self._int16(node.name)
             elif isinstance(node, Activation) and self._lopsided(node):
                 step, zero = lopsided_step(self.taps.sample(node.name), *self.taps.ranges[node.name])
                 found[node.name] = Type(dtype=DType.INT8, scale=step, zero=zero)
@@ -146,7 +177,9 @@ class _Quantizer:
         for wide, narrow in self.graph.wide_norms.items():
             found[narrow] = Type(dtype=DType.INT8, scale=self._narrow_step(wide, narrow))
         for node in self.graph.nodes:
-            if isinstance(node, Activation):
+            if isinstance(node, Activation) and self.options.inner == 16:
+                found[node.x] = self._before_words(node, found[node.name])
+            elif isinstance(node, Activation):
                 found[node.x] = self._before(node, found[node.name])
             elif isinstance(node, Attention):
                 share = node.heads // node.kv_heads
@@ -164,6 +197,8 @@ class _Quantizer:
                         dtype=DType.INT16, scale=LOGIT_ROOM * (self.taps.peak(node.name) or 1.0) / INT16_MAX)
                 elif all(isinstance(reader, Add) for reader in readers):
                     found[node.name] = Type(dtype=DType.INT32, scale=self.stream[readers[0].name])
+                elif self.options.inner == 16 and any(isinstance(reader, Product) for reader in readers):
+                    found[node.name] = self._int16(node.name)
                 else:
                     found[node.name] = self._int8(node.name)
         return found
@@ -171,8 +206,11 @@ class _Quantizer:
     def _stream(self) -> dict[str, float]:
         """The step of each value of the residual stream: one for all that sums join, so of a decoder's the whole.
 
-        A norm begins another one, on the scale of the sum that reads it: it divides by whatever its input's is.
+        A norm begins another one, on the scale of the sum that reads it: it divides by whatever its input's is. With a
+        step a layer, a decoder's are powers of two times that of its embeddings.
         """
+        if self.options.residual == "layer" and not self.graph.encoder and not self.graph.wide_norms:
+            return self._layered_stream()
         joined: dict[str, set[str]] = {}
         peaks: dict[str, float] = {}
         for node in self.graph.nodes:
@@ -186,6 +224,26 @@ class _Quantizer:
                 joined |= dict.fromkeys(joined[node.name], joined[node.name])
         return {name: RESIDUAL_ROOM * max(peaks[other] for other in group) / INT16_MAX
                 for name, group in joined.items()}
+
+    def _layered_stream(self) -> dict[str, float]:
+        """The residual's step by value: of each layer as large as its sums need."""
+        layer_of: dict[str, int | None] = {}
+        peaks: dict[int | None, float] = {}
+        for node in self.graph.nodes:
+            if isinstance(node, Embedding | Position | Add):
+                layer_of[node.name] = node.layer
+                peak = self.taps.peak(node.name)
+                if not isinstance(node, Add):
+                    peak = max(peak, float(np.abs(self.network.tensor(node, "table")).max()))
+                peaks[node.layer] = max(peaks.get(node.layer, 0.0), peak)
+        first = RESIDUAL_ROOM * (peaks[None] or 1.0) / INT16_MAX
+        powers: dict[int | None, int] = {}
+        before = 0
+        for layer in (None, *range(self.graph.layers)):
+            needed = RESIDUAL_ROOM * peaks.get(layer, 0.0) / INT16_MAX
+            power = int(np.ceil(np.log2(needed / first))) if needed else before
+            powers[layer] = before = 0 if layer is None else max(power, before - RESCALE_BITS)
+        return {name: first * 2.0 ** powers[layer] for name, layer in layer_of.items()}
 
     def _narrow_step(self, wide: str, narrow: str) -> float:
         """The int8 step of a norm that linears read, whose twin stands in the residual stream."""
@@ -217,6 +275,15 @@ class _Quantizer:
         self.tables[node.name] = table
         return Type(dtype=DType.INT8, scale=step, zero=zero)
 
+    def _before_words(self, node: Activation, after: Type) -> Type:
+        """The type of an activation function's int16 input; keeps its table."""
+        step, self.words[node.name] = word_step(
+            node.function, self.taps.sample(node.x).reshape(-1), self.taps.peak(node.x), _one(after))
+        return Type(dtype=DType.INT16, scale=step)
+
+    def _int16(self, name: str) -> Type:
+        return Type(dtype=DType.INT16, scale=INNER_ROOM * (self.taps.peak(name) or 1.0) / INT16_MAX)
+
     def _int8(self, name: str) -> Type:
         return Type(dtype=DType.INT8, scale=int8_step(self.taps.sample(name).reshape(-1), self.taps.peak(name)))
 
@@ -239,7 +306,10 @@ class _Quantizer:
                 table = self.network.tensor(node, "table") / self.stream[node.name]
                 self._put(node, {"table": saturate(np.rint(table).astype(np.int64), 16).astype(np.int16)})
             case Add():
-                self._put(node, {})
+                if (before := self.partial.get(node.name)) is not None:
+                    self._put(node, {}, a=before)
+                else:
+                    self._put(node, {}, rescale=round(math.log2(self.stream[node.a] / self.stream[node.name])))
             case Norm():
                 self._norm(node)
             case Linear():
@@ -248,6 +318,8 @@ class _Quantizer:
                 self._rope(node)
             case Attention():
                 self._attention(node)
+            case Activation() if node.name in self.words:
+                self._put(node, {"words": self.words[node.name]}, form=Form.WORD)
             case Activation():
                 self._put(node, {"table": self.tables[node.name]}, form=None)
             case Product():
@@ -301,7 +373,10 @@ class _Quantizer:
 
     def _linear(self, node: Linear) -> None:
         options, head = self.options, node.name == self.graph.output
-        bits, group = (8, 0) if head or options.bits == 8 else (4, options.group)
+        wide = self.types[node.x].dtype is DType.INT16
+        wanted = options.down or options.bits if isinstance(self.graph.by_name[node.x], Product | Activation) \
+            else options.bits
+        bits, group = (8, 0) if head or wanted == 8 else (4, options.group)
         if head and self.tied:
             name, found = self.tied
             tensors: dict[str, Any] = {"weight": name}
@@ -324,7 +399,27 @@ class _Quantizer:
                 raise CompileError(f"{node.name}: a bias must be below {INT32_MAX // 2} steps of its products, not "
                                    f"{np.abs(bias).max():.3g}")
             tensors["bias"] = bias.astype(np.int32)
-        self._put(node, tensors, bits=bits, group=group)
+        if wide:
+            self._high(node, tensors, bits, group)
+        self._put(node, tensors, bits=bits, group=group, plane=Plane.LOW if wide else None)
+
+    def _high(self, node: Linear, tensors: dict[str, Any], bits: int, group: int) -> None:
+        """The product of the high plane of an int16 input, and its sum with the residual stream, before the low one's."""
+        (add,) = self.graph.readers(node.name)
+        assert isinstance(add, Add)
+        if (least := int(tensors["shift"].min())) < 8:
+            raise CompileError(f"{node.name}: a scaling must have a shift of at least 8, not {least}: take 8 bits for "
+                               "the MLP's inner values")
+        weights = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
+        high, total = f"{node.name}.high", f"{add.name}.high"
+        self.types |= {high: self.types[node.name], total: self.types[add.name]}
+        self._put(node.model_copy(update={"name": high, "bias": False}), {
+            **weights, "mult": tensors["mult"], "shift": tensors["shift"] - 8}, bits=bits, group=group,
+            plane=Plane.HIGH)
+        steps = self.stream[add.a] / self.stream[add.name]
+        self._put(add.model_copy(update={"name": total, "b": high}), {}, rescale=round(math.log2(steps)))
+        self.partial[add.name] = total
+
 
     def _attention(self, node: Attention) -> None:
         share = node.heads // node.kv_heads
@@ -332,8 +427,12 @@ class _Quantizer:
         to_log2 = node.scale * math.log2(math.e) * 1024
         score = query * np.repeat(key, share) * to_log2
         context = np.repeat(value, share) / _one(self.types[node.name])
-        self._put(node, {role: np.stack(to_mult_shift(ratio), axis=1).astype(np.int32)
-                         for role, ratio in (("score", score), ("context", context))})
+        tensors = {role: np.stack(to_mult_shift(ratio), axis=1).astype(np.int32)
+                   for role, ratio in (("score", score), ("context", context))}
+        for role, steps in (("prefix_key", key), ("prefix_value", value)) if node.prefix else ():
+            rows = self.network.tensor(node, role) / np.repeat(steps, node.head_dim)
+            tensors[role] = np.clip(np.rint(rows), -128, 127).astype(np.int8)
+        self._put(node, tensors)
 
 
 def _one(type_: Type) -> float:

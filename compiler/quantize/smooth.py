@@ -11,35 +11,18 @@ the least error of the products, the roundings of inputs and weights taken as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from gemmule.compiler.ir import Attention, Linear, Network, Node, Norm
+from gemmule.compiler.quantize.overlay import Change, Overlay
 from gemmule.compiler.quantize.taps import Taps
 
-__all__ = ["Overlay", "smooth"]
+__all__ = ["smooth"]
 
 STRENGTH = 0.5
 STRENGTHS = np.linspace(0.3, 1.0, 15)
-Change = Callable[[np.ndarray], np.ndarray]
-
-
-class Overlay(Mapping[str, np.ndarray]):
-    """Tensors of which some are computed from others when they are asked for."""
-
-    def __init__(self, base: Mapping[str, np.ndarray], changed: Mapping[str, Change]) -> None:
-        self.base, self.changed = base, changed
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        found = self.base[name]
-        return self.changed[name](found) if name in self.changed else found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.base)
-
-    def __len__(self) -> int:
-        return len(self.base)
 
 
 def smooth(network: Network, taps: Taps) -> Network:
@@ -61,7 +44,7 @@ class _Smoother:
             if isinstance(node, Norm | Attention) and linears and len(linears) == len(readers):
                 self._even(node, linears)
         return Network(self.graph, Overlay(self.network.weights, {
-            name: _chain(changes) for name, changes in self.changed.items()}))
+            name: (name, _chain(changes)) for name, changes in self.changed.items()}))
 
     def _even(self, node: Norm | Attention, linears: Sequence[Linear]) -> None:
         """Divide the columns of a value, multiply those of the weights of ``linears``."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from gemmule.compiler.ir import Function, activate
+from gemmule.numerics.table import interpolate, word_table
 
-__all__ = ["activation_step", "doublings", "head_steps", "int8_step", "lopsided_activation", "lopsided_step"]
+__all__ = [
+    "activation_step", "doublings", "head_steps", "int8_step", "lopsided_activation", "lopsided_step",
+    "word_step",
+]
 
 CLIPS = np.linspace(0.3, 1.0, 36)
 SIDES = np.geomspace(0.1, 1.0, 20)
+WORD_CLIPS = np.geomspace(0.05, 1.25, 12)
 BINS = 1 << 13
 CODES = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
 """int8 numbers in the order of a byte table."""
@@ -77,6 +82,22 @@ def activation_step(function: Function, before: np.ndarray, peak: float, out_ste
 
     step = peak * float(min(CLIPS, key=error)) / 127 if peak else 1.0
     return step, (_table(function, step, 0, out_step, 0).astype(np.int64) & 255).astype(np.uint8)
+
+
+def word_step(function: Function, before: np.ndarray, peak: float, out_step: float) -> tuple[float, np.ndarray]:
+    """(step of a word table's int16 input with the least error behind it, the table int16 [513])."""
+    wanted = activate(function, before.astype(np.float32)).astype(np.float64)
+
+    def table(step: float) -> np.ndarray:
+        return word_table(lambda x: activate(function, x.astype(np.float32)).astype(np.float64), step, out_step)
+
+    def error(step: float) -> float:
+        code = np.clip(np.rint(before / step), -(1 << 15), (1 << 15) - 1).astype(np.int64)
+        return float(((interpolate(code, table(step)) * out_step - wanted) ** 2).sum())
+
+    most = peak / ((1 << 15) - 1) or 1.0
+    step = min((most * clip for clip in WORD_CLIPS), key=error)
+    return step, table(step)
 
 
 def _table(function: Function, step: float, zero: int, out_step: float, out_zero: int) -> np.ndarray:

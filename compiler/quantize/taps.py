@@ -15,6 +15,8 @@ SAMPLES = 1 << 18
 """Numbers kept of a value."""
 ROWS = 1024
 """Tokens of a pass."""
+CONSTANT = 16
+"""Rows of a prefix count as one of so many of a sample."""
 
 
 class Taps:
@@ -54,6 +56,12 @@ class Taps:
             if self.grams:
                 self.gram[name] = self.gram.get(name, 0) + wide.T @ wide
 
+    def constant(self, name: str, value: np.ndarray) -> None:
+        """Take note of rows that every sequence has, and all of whose tokens read: keys and values of a prefix."""
+        self.largest[name] = np.maximum(self.largest[name], np.abs(value).max(axis=0))
+        count = max(1, len(self.sample(name)) // CONSTANT // len(value))
+        self._samples[name].append(np.tile(value.astype(np.float32), (count, 1)))
+
     def sample(self, name: str) -> np.ndarray:
         """Some rows of a value  # float32 [rows, columns]."""
         return np.concatenate(self._samples[name])
@@ -63,12 +71,12 @@ class Taps:
         return float(self.largest[name].max())
 
 
-def passes(windows: np.ndarray) -> Iterator[Rows]:
-    """Windows of tokens [windows, length], some at a time, each a sequence of its own from position 0."""
+def passes(windows: np.ndarray, first: int) -> Iterator[Rows]:
+    """Windows of tokens [windows, length], some at a time, each a sequence of its own from position ``first``."""
     count = max(1, ROWS // windows.shape[1])
     for at in range(0, len(windows), count):
         part = windows[at:at + count]
-        yield Rows.ragged([window.tolist() for window in part], [0] * len(part))
+        yield Rows.ragged([window.tolist() for window in part], [first] * len(part))
 
 
 def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
@@ -83,9 +91,12 @@ def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
 
 def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False) -> Taps:
     """Statistics of a float network over windows of tokens [windows, length]."""
-    parts = list(passes(windows))
+    parts = list(passes(windows, network.graph.prefix))
     taps, interpreter = Taps(network, seed, passes=len(parts), grams=grams), FloatInterpreter(network)
     for rows in parts:
         interpreter.forward(rows, Cache(network.graph), counting(network.graph, rows, taps))
         taps.rows += len(rows)
+    for node in network.graph.attentions if network.graph.prefix else ():
+        for name, role in ((node.key, "prefix_key"), (node.value, "prefix_value")):
+            taps.constant(name, network.tensor(node, role))
     return taps

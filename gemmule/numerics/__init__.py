@@ -22,12 +22,25 @@ from .softmax import (
     visible,
 )
 from .table import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, interpolate
-from .vector import add, join_planes, lookup, product, requant_store, split_planes
+from .vector import (
+    BALANCE,
+    BALANCED_MAX,
+    BALANCED_MIN,
+    add,
+    balanced_planes,
+    join_balanced,
+    join_planes,
+    lookup,
+    product,
+    requant_store,
+    split_planes,
+)
 
 __all__ = [
-    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT",
-    "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows", "exp2", "interpolate", "join_planes",
-    "lookup", "norm_statistic", "normalize", "octave_max", "own_scale", "product", "requant", "requant_row",
-    "requant_store", "rope", "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr",
-    "saturate", "scores", "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",
+    "BALANCE", "BALANCED_MAX", "BALANCED_MIN", "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
+    "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows",
+    "balanced_planes", "exp2", "interpolate", "join_balanced", "join_planes", "lookup", "norm_statistic",
+    "normalize", "octave_max", "own_scale", "product", "requant", "requant_row", "requant_store", "rope",
+    "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores",
+    "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",
 ]

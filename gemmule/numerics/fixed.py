@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["MAX_SHIFT", "requant", "requant_row", "row_multiplier", "rshr", "saturate"]
+__all__ = ["MAX_SHIFT", "bit_length", "requant", "requant_row", "row_multiplier", "rshr", "saturate"]
 
 MAX_SHIFT = 47
 """Requantisation shifts are taken modulo 64 and then limited to this."""
@@ -20,6 +20,13 @@ def rshr(x: np.ndarray | int, s: np.ndarray | int) -> np.ndarray:
         return (x + (1 << s >> 1)) >> s
     s = np.asarray(s, dtype=np.int64)
     return (x + ((np.int64(1) << s) >> 1)) >> s
+
+
+def bit_length(x: np.ndarray) -> np.ndarray:
+    """Bits of each number of 0 .. 2**63 - 1, int64; 0 has none."""
+    x = np.asarray(x, dtype=np.int64)
+    high = x >> 32  # both halves are exact as float64
+    return np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(x & 0xFFFFFFFF)[1]).astype(np.int64)
 
 
 def saturate(x: np.ndarray, bits: int) -> np.ndarray:

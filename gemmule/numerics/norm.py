@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from math import isqrt
-
 import numpy as np
 
-from .fixed import MAX_SHIFT, rshr, saturate
+from .fixed import MAX_SHIFT, bit_length, rshr, saturate
 
 __all__ = ["normalize", "norm_statistic"]
 
@@ -34,14 +32,11 @@ def norm_statistic(x: np.ndarray, mult: int, shift: int, *,
     if round_mean:
         centres = n * saturate(rshr(sums * mult, min(shift, MAX_SHIFT)), 16)
         more = saturate(centres - sums, 18) ** 2
-    r, h = [], []
-    for q, s, extra in zip((wide ** 2).sum(axis=1), sums, more):
-        v = max(1, n * int(q) - int(s) ** 2 + int(extra))
-        half = (v.bit_length() + 1) // 2 - 16
-        mantissa = v >> 2 * half if half >= 0 else v << -2 * half
-        r.append((1 << 32) // isqrt(mantissa))
-        h.append(half)
-    return centres, np.array(r, dtype=np.int64), np.array(h, dtype=np.int64)
+    v = np.maximum(n * (wide ** 2).sum(axis=1) - sums ** 2 + more, 1)
+    half = (bit_length(v) + 1) // 2 - 16
+    mantissa = v >> np.maximum(2 * half, 0) << np.maximum(-2 * half, 0)
+    root = np.sqrt(mantissa.astype(np.float64)).astype(np.int64)  # exact: below 2**52 no root rounds up to the next
+    return centres, (1 << 32) // root, half
 
 
 def normalize(x: np.ndarray, s: np.ndarray, r: np.ndarray, h: np.ndarray, gamma: np.ndarray, shift: int, *,

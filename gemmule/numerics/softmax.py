@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .exponential import EXPONENTIAL
-from .fixed import requant, rshr, saturate
+from .fixed import bit_length, requant, rshr, saturate
 
 __all__ = [
     "EMPTY", "octave_max", "own_scale", "row_absmax", "row_max", "row_normalized", "row_probabilities", "scores",
@@ -110,10 +110,9 @@ def row_normalized(t: np.ndarray, maximum: np.ndarray, count: np.ndarray, recipr
 
 def softmax_reciprocal(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """R = floor(2**(15 + L) / S) and L = bit length of S; both 0 for S = 0. 2**15 <= R <= 2**16."""
-    values = [int(s) for s in np.asarray(total)]
-    lengths = [s.bit_length() for s in values]
-    ratios = [(1 << (15 + n)) // s if s else 0 for s, n in zip(values, lengths)]
-    return np.array(ratios, dtype=np.int64), np.array(lengths, dtype=np.int64)
+    total = np.asarray(total, dtype=np.int64)
+    length = bit_length(total)
+    return np.where(total > 0, (1 << 15 + length) // np.maximum(total, 1), 0), length
 
 
 def row_absmax(acc: np.ndarray) -> np.ndarray:

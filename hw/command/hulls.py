@@ -40,8 +40,8 @@ class Hulls(wiring.Component):
     spans: In(spans_layout)
     move: In(1)
         The command is a load or store: one row of it is as long as its blocks are apart.
-    plane0, plane2: In
-        Rows from the first plane of operand 0 and 2 to the second, or 0.
+    plane0, plane1, plane2: In
+        Rows from the first plane of an operand to the second, or 0.
     angles: In
         First row of angles.
     result: Out(hulls_layout)
@@ -51,7 +51,8 @@ class Hulls(wiring.Component):
         self.config = config
         super().__init__({
             "spans": In(spans_layout()), "move": In(1),
-            "plane0": In(_STRIDE), "plane2": In(_STRIDE), "angles": In(field_bits(Unit.VECTOR, "aux")),
+            "plane0": In(_STRIDE), "plane1": In(field_bits(Unit.VECTOR, "aux")), "plane2": In(_STRIDE),
+            "angles": In(field_bits(Unit.VECTOR, "aux")),
             "result": Out(hulls_layout(config)),
         })
 
@@ -68,7 +69,7 @@ class Hulls(wiring.Component):
             ]
 
         total(0, spans.first[0], spans.span0, Mux(self.move, spans.span1, spans.inner0), self.plane0)
-        total(1, spans.first[1], spans.span1, spans.inner1)
+        total(1, spans.first[1], spans.span1, spans.inner1, self.plane1)
         total(2, spans.first[2], spans.span2, spans.inner2, self.plane2)
         total(3, self.angles, spans.angle)
         return m

@@ -23,6 +23,7 @@ from gemmule.isa import (
     MatrixFlag,
     MoveFlag,
     NormFlag,
+    ProductFlag,
     RequantFlag,
     SoftmaxFlag,
     SOp,
@@ -40,7 +41,7 @@ def meaning_layout() -> data.StructLayout:
 
     Of a move: ``sums`` the accumulator, ``wide_dram`` int32 in DRAM, ``fill``, ``broadcast``, ``indexed``; of a product
     ``transposed_a``, ``transposed_b``, ``reuse``, ``stationary``, ``int4``, ``scales``; of the vector unit ``pair`` two
-    operands, ``product``, ``table``, ``tree``, ``planes`` of int16, ``rope``, ``rescales``, ``residual``;
+    operands, ``product``, ``table``, ``tree``, ``planes`` of int16 at src0, ``rope``, ``rescales``, ``residual``;
     of the select unit ``lists``, ``list_store``, ``maxima``, ``words``. ``wide``: the result has two planes.
     ``in_spm0``: operand 0 is in the scratchpad; ``uses0``, ``uses1``, ``writes``: the operand exists;
     ``moves``: operand i moves by the dynamic row; ``has_rows``, ``has_depth``: these lengths count.
@@ -91,7 +92,8 @@ class Meaning(wiring.Component):
         tree = softmax & flag(SoftmaxFlag.TREE)
         maxima = sop(SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE)
         sums = kind.move & flag(MoveFlag.ACCUMULATOR)
-        planes, table = vop(VOp.NORM_STAT, VOp.NORM_APPLY), vop(VOp.TABLE, VOp.WORD_TABLE)
+        table, word_product = vop(VOp.TABLE, VOp.WORD_TABLE), vop(VOp.PRODUCT) & flag(ProductFlag.WIDE)
+        planes = vop(VOp.NORM_STAT, VOp.NORM_APPLY) | word_product
         which = header.dyn_which
         m.d.comb += [
             result.load.eq(is_load), result.move.eq(kind.move), result.matrix.eq(kind.matrix),
@@ -112,7 +114,7 @@ class Meaning(wiring.Component):
             result.words.eq(sop(SOp.ARGMAX, SOp.KEYS) | sop(SOp.IMPORTANCE, SOp.COMPARE) & flag(
                 ImportanceFlag.WIDE, CompareFlag.WIDE)),
             result.wide.eq(residual | kind.vector & flag(
-                RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)),
+                RequantFlag.WIDE, ProductFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)),
             result.in_spm0.eq(Cat(kind.move & ~sums, kind.matrix, pair | planes | table, kind.select).any()),
             result.uses0.eq(~kind.select | maxima | sop(SOp.LIST_LOAD)
                             | sop(SOp.KEYS) & ~flag(KeysFlag.FROM_IMPORTANCE)),

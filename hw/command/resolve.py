@@ -213,6 +213,7 @@ class Resolve(wiring.Component):
         m.d.comb += [
             hulls.spans.eq(spread.spans), hulls.move.eq(means.move), hulls.angles.eq(vector.aux),
             hulls.plane0.eq(Mux(means.planes | means.words, vector.src0_stride >> 1, 0)),
+            hulls.plane1.eq(Mux(means.planes & means.pair, vector.aux >> 1, 0)),
             hulls.plane2.eq(Mux(means.wide, vector.dst_stride >> 1, 0)),
             entries.word.eq(spread.word), entries.m.eq(spread.rows), entries.n.eq(spread.columns),
             entries.results.eq(spread.spans.results), entries.first.eq(spread.spans.first[1]),

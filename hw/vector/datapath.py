@@ -139,9 +139,10 @@ class VectorDatapath(wiring.Component):
         stored = is_op(command, VOp.REQUANT, VOp.PRODUCT, VOp.ADD) & ~traits.interpolate
         lower, upper = command.aux[:8].as_signed(), command.aux[8:].as_signed()
         m.d.comb += [getattr(op, name).eq(getattr(traits, name)) for name in (
-            "planes", "pair", "rotate", "residual", "by_row", "relu", "wide", "lookup", "interpolate", "weigh", "late")]
+            "planes", "rotate", "residual", "by_row", "relu", "wide", "lookup", "interpolate", "weigh", "late",
+            "balanced")]
         m.d.comb += [
-            op.product.eq(is_op(command, VOp.PRODUCT)),
+            op.product.eq(is_op(command, VOp.PRODUCT)), op.pair.eq(traits.pair & ~traits.planes),
             op.add.eq(add),
             op.square.eq(is_op(command, VOp.NORM_STAT)),
             op.norm.eq(norm), op.by_n.eq(norm | add), op.n.eq(Mux(add, command.mult, command.n)),

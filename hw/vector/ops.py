@@ -15,7 +15,7 @@ from amaranth.utils import bits_for, exact_log2
 
 from gemmule.config import Config
 from gemmule.hw.interfaces import LENGTH_BITS, ROW_BITS, shared_bit
-from gemmule.isa import AddFlag, ColumnFlag, NormFlag, RequantFlag, SoftmaxFlag, VOp
+from gemmule.isa import AddFlag, ColumnFlag, NormFlag, ProductFlag, RequantFlag, SoftmaxFlag, VOp
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from gemmule.operations import SOFTMAX_OPS
 
@@ -64,12 +64,12 @@ def lane_control_layout() -> data.StructLayout:
     """The command, decoded once for all lanes. Shifts are limited already, and ``low <= high``.
 
     ``by_n`` multiplies by ``n`` in stage 2 (ADD: its multiplier), ``store`` takes a result past the second rounding,
-    ``full`` gives scores 32 bits; ``aux`` is 0 where no operand is multiplied by it.
+    ``full`` gives scores 32 bits, ``pair`` is of int8 operands; ``aux`` is 0 where no operand is multiplied by it.
     """
     return data.StructLayout({
         "product": 1, "add": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "absmax": 1, "by_n": 1,
         "planes": 1, "pair": 1, "relu": 1, "residual": 1, "wide": 1, "lookup": 1, "by_row": 1, "store": 1, "full": 1,
-        "interpolate": 1, "weigh": 1, "late": 1, "gelu": 1, "kind": 2,
+        "interpolate": 1, "weigh": 1, "late": 1, "gelu": 1, "balanced": 1, "kind": 2,
         "mult": 16, "aux": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS, "low": signed(8), "high": signed(8),
     })
 
@@ -96,9 +96,9 @@ class Traits:
     accumulator: Value
     """First operand: int32 of the accumulator."""
     planes: Value
-    """First operand: int16 in two planes of the scratchpad, read in two cycles."""
+    """First operand, and of a pair the second: int16 in two planes of the scratchpad, read in two cycles."""
     pair: Value
-    """Operands: int8 at src0 and src1."""
+    """Operands: at src0 and src1, int8 or with ``planes`` int16."""
     table: Value
     """Fills the byte table."""
     words: Value
@@ -149,6 +149,8 @@ class Traits:
     """Softmax weights of 16 bits, or normalised: p times a multiplier of the row."""
     wide: Value
     """Result of 16 bits in two planes, written in two cycles."""
+    balanced: Value
+    """Both planes of the result are signed."""
     late: Value
     """Rows are written ``vector_stat`` cycles after their last read, not ``vector_write``."""
     writes: Value
@@ -172,10 +174,10 @@ def traits_of(command: data.View) -> Traits:
 
     requant, stored, gelu = op(VOp.REQUANT), op(VOp.REQUANT, VOp.ADD), op(VOp.I_GELU)
     scaled, rescales = op(VOp.REQUANT, VOp.ROPE, VOp.I_GELU), op(VOp.RESCALE)
-    norm, softmax = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(*SOFTMAX_OPS)
+    norm, softmax, product = op(VOp.NORM_STAT, VOp.NORM_APPLY), op(*SOFTMAX_OPS), op(VOp.PRODUCT)
     residual = requant & flag(RequantFlag.RESIDUAL)
-    widened = op(VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(
-        RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)
+    widened = op(VOp.REQUANT, VOp.PRODUCT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM) & flag(
+        RequantFlag.WIDE, ProductFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE)
     wide = residual | widened
     more = op(VOp.SOFTMAX_EXP) & flag(SoftmaxFlag.MORE)
     interpolate = requant & widened & ~residual & flag(RequantFlag.LOOKUP)
@@ -187,7 +189,7 @@ def traits_of(command: data.View) -> Traits:
         norm_stat=op(VOp.NORM_STAT), norm_apply=op(VOp.NORM_APPLY),
         softmax_max=op(VOp.SOFTMAX_MAX), softmax_exp=op(VOp.SOFTMAX_EXP), absmax=op(VOp.ABSMAX),
         accumulator=scaled | softmax | op(VOp.ABSMAX, VOp.RESCALE),
-        planes=norm,
+        planes=norm | (product & widened),
         pair=op(VOp.PRODUCT, VOp.ADD),
         table=op(VOp.TABLE),
         words=op(VOp.WORD_TABLE),
@@ -216,6 +218,7 @@ def traits_of(command: data.View) -> Traits:
         interpolate=interpolate,
         weigh=weigh,
         wide=wide,
+        balanced=product & flag(ProductFlag.BALANCED),
         late=interpolate | weigh | gelu,
         writes=scaled | op(VOp.PRODUCT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM),
     )

@@ -80,7 +80,8 @@ class VectorSequencer(wiring.Component):
         busy, params = Signal(), Signal()
         phase, phases, param_phases = Signal(3), Signal(2), Signal(3)  # counts are written as last index
         m.d.comb += [
-            phases.eq(Mux(rotate, 3, traits.planes | traits.wide | (traits.pair & held.apart))),
+            phases.eq(Mux(rotate, 3, Cat(
+                traits.planes | traits.wide | (traits.pair & held.apart), traits.planes & traits.pair & held.apart))),
             param_phases.eq(Mux(
                 traits.gamma, Mux(traits.bias, GAMMA_ROWS + BIAS_ROWS - 1, GAMMA_ROWS - 1),
                 Mux(traits.bias, Mux(traits.column, COLUMN_ROWS + BIAS_ROWS - 1, BIAS_ROWS - 1), COLUMN_ROWS - 1))),
@@ -197,7 +198,8 @@ class VectorSequencer(wiring.Component):
         with m.Elif(traits.residual):
             m.d.comb += [row1.eq(at2), offset1.eq(Mux(phase_0, 0, held.dst_stride >> 1))]
         with m.Else():
-            m.d.comb += [row1.eq(at1), offset1.eq(Mux(rotate, Cat(phase[:2], group), 0))]
+            high1 = traits.planes & phase[0]  # of a pair
+            m.d.comb += [row1.eq(at1), offset1.eq(Mux(rotate, Cat(phase[:2], group), Mux(high1, held.aux >> 1, 0)))]
         m.d.comb += self.r1_row.eq(row1 + offset1)
         with m.If(busy):
             with m.If(params):
@@ -234,20 +236,22 @@ class VectorSequencer(wiring.Component):
         """Reads in cycle ``phase`` of a row and group, and what their data are."""
         capture = self.capture
         first, second = phase == 0, phase == 1
-        words = traits.residual | traits.rotate  # int16 on r1
-        bytes1 = traits.pair & (phase == self.held.apart)
+        pair, planes, apart = traits.pair, traits.planes, self.held.apart
+        # int16 on r1; of a pair in the cycles of r0's planes, or apart in the two after them
+        words = traits.residual | traits.rotate | (pair & planes & (phase[1] == apart))
+        bytes1 = pair & ~planes & (phase == apart)
         bitmap = traits.tree & first & first_group
         m.d.comb += [
             self.acc_en.eq(traits.accumulator & first),
-            self.r0_en.eq(traits.planes | traits.table | traits.words | (traits.pair & first)),
+            self.r0_en.eq((planes & ~phase[1]) | traits.table | traits.words | (pair & first)),
             self.r1_en.eq(words | bytes1 | bitmap),
             capture.table.eq(traits.table),
             capture.words_low.eq(traits.words & ~last_pass),
             capture.words_high.eq(traits.words & last_pass),
             capture.bitmap.eq(bitmap),
-            capture.low0.eq(traits.planes & first),
-            capture.main.eq(Mux(traits.planes, second, first & ~traits.table & ~traits.words)),
+            capture.low0.eq(planes & first),
+            capture.main.eq(Mux(planes, second, first & ~traits.table & ~traits.words)),
             capture.low1.eq(words & ~phase[0]),
-            capture.aux.eq(bytes1 | (words & second)),
+            capture.aux.eq(bytes1 | (words & Mux(pair, phase[0], second))),
             capture.sine.eq(traits.rotate & (phase == 3)),
         ]

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from gemmule import numerics
-from gemmule.isa import TABLE_FIELDS, AddFlag, NormFlag, RequantFlag, SoftmaxFlag, VOp
+from gemmule.isa import TABLE_FIELDS, AddFlag, NormFlag, ProductFlag, RequantFlag, SoftmaxFlag, VOp
 from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import rescale
 from gemmule.numerics.softmax import EMPTY
@@ -70,14 +70,15 @@ class _Operands:
             return numerics.requant(acc, planes[0] | planes[1] << 8, planes[2])
         return numerics.requant(acc, mult, shift)
 
-    def store(self, values: np.ndarray, wide: bool = False) -> None:
-        """Write ``values[rows, n or more]`` as whole rows, int16 results in two planes; lanes beyond n hold 0."""
+    def store(self, values: np.ndarray, wide: bool = False, balanced: bool = False) -> None:
+        """Write ``values[rows, n or more]`` as whole rows, wide results in two planes; lanes beyond n hold 0."""
         if self.n != self.width:
             whole = np.zeros((self.m, self.width), dtype=values.dtype)
             whole[:, :self.n] = values[:, :self.n]
             values = whole
         stride = self.raw[_DST_STRIDE]
-        planes = numerics.split_planes(values) if wide else (values,)
+        split = numerics.balanced_planes if balanced else numerics.split_planes
+        planes: tuple[np.ndarray, ...] = split(values) if wide else (values,)
         for i, plane in enumerate(planes):
             view = self.memory.spm_view(self.row[_DST] + i * (stride // 2), stride, self.m, self.groups, mode="w")
             view[...] = plane.reshape(view.shape)
@@ -108,9 +109,11 @@ def _signed(byte: int) -> int:
 
 
 def _product(x: _Operands) -> None:
-    a = x.bytes(x.row[_SRC0], x.raw[_SRC0_STRIDE])
-    b = x.bytes(x.row[_SRC1], x.row[_AUX])
-    x.store(numerics.product(a, b, x.row[_MULT], x.row[_SHIFT]))
+    wide, balanced = x.flag(ProductFlag.WIDE), x.flag(ProductFlag.BALANCED)
+    read = x.words if wide else x.bytes
+    a, b = read(x.row[_SRC0], x.raw[_SRC0_STRIDE]), read(x.row[_SRC1], x.row[_AUX])
+    x.store(numerics.product(a, b, x.row[_MULT], x.row[_SHIFT], bits=16 if wide else 8, balanced=balanced),
+            wide, balanced)
 
 
 def _add(x: _Operands) -> None:

@@ -103,7 +103,9 @@ def _vector_reads(p, op, flags, m, n, apart):  # type: ignore[no-untyped-def]
     wide, parameters = flags >> _WIDE & 1, _PARAMETER_ROWS[op, flags]
     if op == _REQUANT:
         return groups * (parameters + m * (2 if wide or flags >> _RESIDUAL & 1 else 1))
-    if op in (_PRODUCT, _ADD):
+    if op == _PRODUCT:  # planes of both operands
+        return groups * m * (1 + apart) * (1 + wide)
+    if op == _ADD:
         return groups * m * (2 if apart or wide else 1)
     if op == _ROPE:
         return groups * (parameters + m * 4)

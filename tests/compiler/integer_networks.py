@@ -13,12 +13,14 @@ from gemmule.compiler.ir import (
     Attention,
     DType,
     Embedding,
+    Form,
     Function,
     Graph,
     Linear,
     Network,
     Node,
     Norm,
+    Plane,
     Position,
     Product,
     Rope,
@@ -46,6 +48,12 @@ class Sizes:
     positions: int = 64
     bits: int = 8
     group: int = 0
+    wide: bool = False
+    """16 bits within the MLP."""
+    prefix: int = 0
+    """Constant rows in front of every sequence."""
+    steps: bool = False
+    """The residual's step changes from sum to sum."""
 
     @property
     def parallel(self) -> bool:
@@ -102,7 +110,8 @@ class Maker:
         four = sizes.bits == 4
         weight = self.ints(-8, 7, columns, depth) if four else self.ints(-127, 127, columns, depth)
         deviation = (5 if four else 73) * 40 * depth ** 0.5 * (8 if four and sizes.group else 1)
-        ratio = spread / deviation * np.exp(self.random.standard_normal(columns) / 4)
+        plane = fields.get("plane")
+        ratio = spread / deviation * (1 if plane is None else 0.4 if plane is Plane.HIGH else 0.6 / 256) * np.exp(self.random.standard_normal(columns) / 4)
         exponent = np.floor(np.log2(ratio)).astype(np.int64)
         shift = 15 - exponent
         tensors = {"mult": np.minimum(np.rint(ratio * 2.0 ** shift), 65535), "shift": shift}
@@ -117,6 +126,24 @@ class Maker:
             tensors["bias"] = self.ints(-int(deviation), int(deviation), columns)
         return self.add(Linear, name, tensors=tensors, columns=columns, depth=depth, type=type_, x=x, bias=bias,
                         bits=sizes.bits, group=sizes.group if four else 0, **fields)
+
+    def project(self, name: str, sum_name: str, x: str, inner: str, bias: bool, layer: int) -> str:
+        """The MLP's last linear and its sum with the residual stream ``x``."""
+        sizes, rescale = self.sizes, (layer % 3 - 1) if self.sizes.steps else 0
+        adds = {"tensors": {}, "columns": sizes.hidden, "type": INT16, "layer": layer}
+        if not sizes.wide:
+            down = self.linear(name, inner, sizes.inner, sizes.hidden, INT32, 3000, bias, layer=layer)
+            return self.add(Add, sum_name, a=x, b=down, rescale=rescale, **adds)
+        high = self.linear(name + ".high", inner, sizes.inner, sizes.hidden, INT32, 3000, False, layer=layer,
+                           plane=Plane.HIGH)
+        x = self.add(Add, sum_name + ".high", a=x, b=high, rescale=rescale, **adds)
+        shared = {role: self.nodes[-2].tensors[role] for role in ("weight", "scales") if role in self.nodes[-2].tensors}
+        low = self.linear(name, inner, sizes.inner, sizes.hidden, INT32, 3000, bias, layer=layer, plane=Plane.LOW)
+        node = self.nodes[-1]
+        for role, tensor in shared.items():
+            del self.weights[node.tensors[role]]
+            node.tensors[role] = tensor
+        return self.add(Add, sum_name, a=x, b=low, **adds)
 
     def norm(self, name: str, x: str, mean: bool, layer: int | None) -> str:
         n = self.sizes.hidden
@@ -135,6 +162,10 @@ class Maker:
         return self.add(Rope, name, tensors=tensors, **fields)
 
     def table(self, name: str, x: str, columns: int, layer: int | None, function: Function = Function.GELU) -> str:
+        if self.sizes.wide:
+            words = np.cumsum(self.ints(-120, 130, 513))
+            return self.add(Activation, name, tensors={"words": words}, columns=columns, type=INT16, x=x,
+                            function=function, layer=layer, form=Form.WORD)
         return self.add(Activation, name, tensors={"table": self.ints(0, 255, 256)}, columns=columns, type=INT8, x=x,
                         function=function, layer=layer)
 
@@ -146,6 +177,7 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
     """
     make, rope = Maker(sizes, seed, weights), sizes.family not in ("gpt2", "opt")
     bias = mean = not sizes.gated
+    within = (INT16, 9000.0) if sizes.wide else (INT8, 40.0)
     x = make.add(Embedding, "embedding", tensors={
         "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),
         "shift": make.ints(8, 9, sizes.vocab)}, columns=sizes.hidden, type=INT16, vocab=sizes.vocab)
@@ -168,24 +200,26 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
         scalings = {name: np.repeat(np.stack([make.ints(30000, 65535, sizes.kv_heads), shift], 1), share, 0)
                     for name, shift in (("score", make.ints(17, 18, sizes.kv_heads)),
                                         ("context", np.full(sizes.kv_heads, 15)))}
-        a = make.add(Attention, at + "attention", tensors=scalings, columns=width, type=INT8, query=parts[0],
+        if sizes.prefix:
+            scalings |= {role: make.ints(-127, 127, sizes.prefix, kv_width) for role in ("prefix_key", "prefix_value")}
+        a = make.add(Attention, at + "attention", tensors=scalings, prefix=sizes.prefix, columns=width, type=INT8, query=parts[0],
                      key=parts[1], value=parts[2], heads=sizes.heads, kv_heads=sizes.kv_heads,
                      head_dim=sizes.head_dim, scale=sizes.head_dim ** -0.5, layer=i)
         o = make.linear(at + "output", a, width, sizes.hidden, INT32, 3000, bias, layer=i)
-        x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i)
+        x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i,
+                     rescale=(2 - i % 4) if sizes.steps else 0)
         if not sizes.parallel:
             y = z or make.norm(at + "norm2", x, mean, i)
         if sizes.gated:
-            gate = make.linear(at + "gate", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
+            gate = make.linear(at + "gate", y, sizes.hidden, sizes.inner, *within, bias, layer=i)
             gate = make.table(at + "activation", gate, sizes.inner, i)
-            up = make.linear(at + "up", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
-            inner = make.add(Product, at + "product", tensors={"scale": np.array([40000, 21])}, columns=sizes.inner,
-                             type=INT8, a=gate, b=up, layer=i)
+            up = make.linear(at + "up", y, sizes.hidden, sizes.inner, *within, bias, layer=i)
+            inner = make.add(Product, at + "product", tensors={"scale": np.array([40000, 29 if sizes.wide else 21])},
+                             columns=sizes.inner, type=within[0], a=gate, b=up, layer=i)
         else:
-            up = make.linear(at + "up", y, sizes.hidden, sizes.inner, INT8, 40, bias, layer=i)
+            up = make.linear(at + "up", y, sizes.hidden, sizes.inner, *within, bias, layer=i)
             inner = make.table(at + "activation", up, sizes.inner, i)
-        down = make.linear(at + "down", inner, sizes.inner, sizes.hidden, INT32, 3000, bias, layer=i)
-        x = make.add(Add, at + "out", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=down, layer=i)
+        x = make.project(at + "down", at + "out", x, inner, bias, i)
     y = make.norm("norm", x, mean, None)
     logits = make.linear("logits", y, sizes.hidden, sizes.vocab, INT16, 6000, sizes.parallel)
     graph = Graph.model_validate({"family": sizes.family, "vocab": sizes.vocab, "positions": sizes.positions,

@@ -1,5 +1,7 @@
 """Integer arithmetic against float references with stated bounds, and exact identities."""
 
+from math import isqrt
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -121,3 +123,35 @@ def test_store_stage() -> None:
     assert nm.requant_store(v, table=table).tolist() == [127, 4, -1, -6, -128]
     low, high = nm.split_planes(np.array([-2, 300, -32768]))
     assert nm.join_planes(low, high).tolist() == [-2, 300, -32768]
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_bit_length(number: int) -> None:
+    """Of any 63 bits, those that a float64 would round up to the next power among them."""
+    near = [number, *(value for bits in range(64) for value in ((1 << bits) - 1, 1 << bits) if value < 1 << 63)]
+    assert nm.fixed.bit_length(np.array(near)).tolist() == [value.bit_length() for value in near]
+
+
+@given(st.integers(1, 400), st.integers(1, 32768), st.integers(0, 65535), st.integers(0, 44), st.booleans(),
+       st.integers(0, 2**32))
+def test_norm_statistic_is_that_of_exact_integers(columns: int, most: int, mult: int, shift: int, mean: bool,
+                                                  seed: int) -> None:
+    """Row by row as the docstring defines it, with integers of any length."""
+    x = np.random.default_rng(seed).integers(-most, most, (5, columns))
+    x[0] = 0
+    x[1] = -most
+    found = nm.norm_statistic(x, mult, shift, mean=mean)
+    for row, *seen in zip(x.tolist(), *(part.tolist() for part in found), strict=True):
+        s = sum(row) if mean else 0
+        v = max(1, columns * sum(value * value for value in row) - s * s + (mult << min(shift, 40)))
+        half = (v.bit_length() + 1) // 2 - 16
+        assert seen == [s, (1 << 32) // isqrt(v * 4 ** 16 >> 2 * (half + 16)), half]
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_roots_of_all_mantissas_beside_squares(offset: int) -> None:
+    """A row of one number x with epsilon v - x * x: V is v, a square or beside one."""
+    root = np.arange((1 << 15) + 1, 1 << 16, 37)
+    for value in (root * root + offset).tolist():
+        _, r, half = nm.norm_statistic(np.zeros((1, 1), dtype=np.int64), value, 0, mean=False)
+        assert (r[0], half[0]) == ((1 << 32) // isqrt(value), 0)

@@ -10,7 +10,7 @@ import numpy as np
 from gemmule.config import Config
 from gemmule.hw.interfaces import vector_layout
 from gemmule.hw.vector.vector import Vector
-from gemmule.isa import NormFlag, Unit, VOp, legal_flags
+from gemmule.isa import NormFlag, ProductFlag, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS
 from gemmule.timing import Timing
 
@@ -54,27 +54,28 @@ def legal(device: Device, op: VOp) -> list[int]:
 
 def make(device: Device, op: VOp, flags: Iterable[int] = (), *, m: int, n: int) -> Command:
     """A random command of this shape: sources in the lower half of the scratchpad, dst above."""
-    rng, dim = device.rng, device.dim
+    rng, dim, flags = device.rng, device.dim, {int(f) for f in flags}
     half, groups = len(device.spm) // 2, -(-n // dim)
     c = {name: int(rng.integers(0, 1 << width)) for name, width in (
         ("mult", 16), ("shift", 6), ("shift2", 6), ("aux", 16))}
     if rng.random() < 0.8:  # near the result's width, so that few values saturate or vanish
-        low, high = {VOp.PRODUCT: (14, 26), VOp.ADD: (8, 20)}.get(op, (18, 42))
+        low, high = {VOp.PRODUCT: (22, 38) if ProductFlag.WIDE in flags else (14, 26),
+                     VOp.ADD: (8, 20)}.get(op, (18, 42))
         c["shift"] = int(rng.integers(low, high))
         c["shift2"] = int(rng.integers(14, 24))
     c |= {f"{name}_stride": 2 * m + 2 * int(rng.integers(0, 3)) for name in ("src0", "dst")}
-    c |= {"op": int(op), "flags": sum(1 << f for f in {int(f) for f in flags}), "m": m, "n": n, "zero": 0, "after": 0,
+    c |= {"op": int(op), "flags": sum(1 << f for f in flags), "m": m, "n": n, "zero": 0, "after": 0,
           "context": int(rng.integers(0, 2)), "period": int(rng.integers(0, 3)),
           "apart": int(op in (VOp.PRODUCT, VOp.ADD) and rng.random() < 0.5)}
     if op is VOp.ROPE:
         c["aux"] = int(rng.integers(0, half - (m * 4 << c["period"]) + 1))
     elif op is VOp.PRODUCT:
-        c["aux"] = m + int(rng.integers(0, 3))
+        c["aux"] = (2 if ProductFlag.WIDE in flags else 1) * m + int(rng.integers(0, 3))
     span1 = parameter_rows(c) * groups
     if has_tree(c):
         span1 = m
     if op in (VOp.PRODUCT, VOp.ADD):
-        span1 = (groups - 1) * stride1(c) + m
+        span1 = (groups - 1) * stride1(c) + m + (stride1(c) // 2) * (op is VOp.PRODUCT and ProductFlag.WIDE in flags)
     c["src1"] = int(rng.integers(0, half - span1 + 1))
     c["dst"] = half + int(rng.integers(0, half - groups * c["dst_stride"] + 1))
     limit = half if op in FROM_SCRATCHPAD else len(device.acc)

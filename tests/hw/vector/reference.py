@@ -10,6 +10,7 @@ import numpy as np
 from gemmule import numerics
 from gemmule.config import Config
 from gemmule.isa import NormFlag as N
+from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
@@ -121,6 +122,8 @@ class Device:
                 return self.store(c, numerics.requant_row(
                     acc, self.R[context], self.L[context], c["mult"], c["shift"]))
             return self.store(c, numerics.requant(acc, mult, shift))
+        if op is VOp.PRODUCT and P.WIDE in flags_of(c):
+            return self.word_product(c)
         if op in (VOp.PRODUCT, VOp.ADD):
             a = self.matrix(self.spm, c["src0"], c["src0_stride"], m, n).view(np.int8)
             b = self.matrix(self.spm, c["src1"], stride1(c), m, n).view(np.int8)
@@ -152,6 +155,17 @@ class Device:
             self.R[following], self.L[following] = softmax.own_scale(largest)
             return {}
         return self.softmax(c, context, numerics.scores(acc, c["mult"], c["shift"]))
+
+    def word_product(self, c: Command) -> dict[int, np.ndarray]:
+        """PRODUCT with WIDE: limited to what the two planes hold."""
+        a = self.int16(c["src0"], c["src0_stride"], c["m"], c["n"])
+        b = self.int16(c["src1"], c["aux"], c["m"], c["n"])
+        found = numerics.requant(a * b, c["mult"], c["shift"])
+        if P.BALANCED not in flags_of(c):
+            return self.wide_rows(c, numerics.saturate(found, 16))
+        x = np.clip(found, -(128 * 256 + 128), 127 * 256 + 127)
+        low = (x + 128) % 256 - 128
+        return self.rows(c, low) | self.rows(c, (x - low) // 256, c["dst_stride"] // 2)
 
     def norm(self, c: Command, context: tuple[int, slice]) -> dict[int, np.ndarray]:
         """NORM_STAT and NORM_APPLY."""

@@ -13,6 +13,7 @@ from gemmule.hw.vector.vector import Vector
 from gemmule.isa import AddFlag as A
 from gemmule.isa import ColumnFlag as C
 from gemmule.isa import NormFlag as N
+from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
@@ -39,6 +40,10 @@ CASES = [
     (VOp.ROPE, [C.COLUMN, C.BIAS], 0, 3 * (7 + 24)),
     (VOp.PRODUCT, [], 0, 3 * 6),
     (VOp.PRODUCT, [], 1, 3 * 12),
+    (VOp.PRODUCT, [P.WIDE], 0, 3 * 12),
+    (VOp.PRODUCT, [P.WIDE, P.BALANCED], 0, 3 * 12),
+    (VOp.PRODUCT, [P.WIDE], 1, 3 * 24),
+    (VOp.PRODUCT, [P.WIDE, P.BALANCED], 1, 3 * 24),
     (VOp.ADD, [], 0, 3 * 6),
     (VOp.ADD, [], 1, 3 * 12),
     (VOp.ADD, [A.RELU, A.LOOKUP], 1, 3 * 12),

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Vector unit: bias, limits, rescaled residual and the sum of two operands, with the extremes of each."""
+"""Vector unit: bias, limits, rescaled residual, sum and product of two operands, with the extremes of each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gemmule.isa import AddFlag as A
+from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import Unit, VOp, legal_flags
 
@@ -27,11 +28,11 @@ def plane_rows(device: Device, row: int, values: np.ndarray, planes: int, step: 
 
 
 def test_every_legal_combination() -> None:
-    """REQUANT, ROPE and ADD with all sets of flags that the instruction set allows."""
-    cases = [(op, flags) for op in (VOp.REQUANT, VOp.ROPE, VOp.ADD)
+    """REQUANT, PRODUCT, ROPE and ADD with all sets of flags that the instruction set allows."""
+    cases = [(op, flags) for op in (VOp.REQUANT, VOp.PRODUCT, VOp.ROPE, VOp.ADD)
              for size in range(9) for flags in combinations(range(8), size)
              if legal_flags(Unit.VECTOR, op, sum(1 << f for f in flags))]
-    assert len(cases) == 256 - 32 + 4 + 8  # REQUANT lacks CLAMP with WIDE and without RESIDUAL
+    assert len(cases) == 256 - 32 + 3 + 4 + 8  # REQUANT lacks CLAMP with WIDE and without RESIDUAL
 
     def commands(device: Device) -> Iterator[Command]:
         device.rng.shuffle(cases)
@@ -42,7 +43,7 @@ def test_every_legal_combination() -> None:
                     yield scale(device, make(device, VOp.SOFTMAX_EXP, m=3, n=5)) | {"context": context}
             m, n = int(device.rng.integers(1, 3)), int(device.rng.integers(1, device.dim + 2))
             c = make(device, op, flags, m=m, n=n)
-            yield c if op is VOp.ADD else scale(device, c)
+            yield c if op in (VOp.ADD, VOp.PRODUCT) else scale(device, c)
 
     play(small(4, 2), 71, commands)
 
@@ -136,12 +137,43 @@ def test_sum_of_two_operands() -> None:
     play(small(4, 1), 89, commands)
 
 
-@pytest.mark.parametrize("op", [VOp.PRODUCT, VOp.ADD])
-def test_same_rows_twice(op: VOp) -> None:
+@pytest.mark.parametrize("flags", [[P.WIDE], [P.WIDE, P.BALANCED]])
+def test_product_of_words(flags: list[P]) -> None:
+    """Extremes of operands, multipliers and shifts, results on both sides of every limit, odd strides, in place."""
+    edges = np.array([-32768, 32767, -32767, 0, 1, -1, 128, -128, 127, -129, 255, 256])
+    near = np.array([*range(-33000, -32760, 3), *range(32630, 32650), *range(32760, 32775), 127, 128, 129, -128, -129])
+
+    def commands(device: Device) -> Iterator[Command]:
+        for i in range(36):
+            m, n = shape(device.rng, device.dim)
+            c = make(device, VOp.PRODUCT, flags, m=m, n=n) | {"apart": i % 2}
+            c |= {"src0_stride": c["src0_stride"] + i % 3 % 2, "aux": c["aux"] + i % 5 % 2}
+            by_one = i % 4 < 2  # a number next to a limit, by 1
+            if by_one:
+                c |= {"mult": 1 << i % 4, "shift": i % 4}
+            elif i > 30:
+                c |= {"mult": 65535, "shift": [0, 15, 47, 63][i % 4]}
+            for name, stride in (("src0", c["src0_stride"]), ("src1", c["aux"])):
+                for g in range(-(-n // device.dim)):
+                    for row in range(m):
+                        values = device.rng.choice(edges, device.dim)
+                        if by_one:
+                            halves = device.rng.choice(near, device.dim) // 2
+                            values = np.full(device.dim, 2) if name == "src1" else halves
+                        plane_rows(device, c[name] + g * stride + row, values, 2, stride // 2)
+            if i % 9 == 8:
+                c |= {"dst": c["src0"], "dst_stride": c["src0_stride"]}
+            yield c
+
+    play(small(4, 1), 101, commands)
+
+
+@pytest.mark.parametrize(("op", "flags"), [(VOp.PRODUCT, []), (VOp.PRODUCT, [P.WIDE]), (VOp.ADD, [])])
+def test_same_rows_twice(op: VOp, flags: list[P]) -> None:
     """Both operands in the same rows, which must be apart: a square, and a doubling."""
     def commands(device: Device) -> Iterator[Command]:
         for n in (1, 4, 9):
-            c = make(device, op, m=5, n=n) | {"apart": 1}
+            c = make(device, op, flags, m=5, n=n) | {"apart": 1}
             yield c | {"src1": c["src0"], "aux": c["src0_stride"] if op is VOp.PRODUCT else c["mult"]}
 
     play(small(4, 1), 97, commands)

@@ -12,6 +12,7 @@ from gemmule.hw.vector.vector import Vector
 from gemmule.isa import AddFlag as A
 from gemmule.isa import ColumnFlag as C
 from gemmule.isa import NormFlag as N
+from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
@@ -90,7 +91,7 @@ def test_rope_product_table() -> None:
             m, n = shape(device.rng, device.dim)
             yield scale(device, make(device, VOp.ROPE, [C.COLUMN] if i % 2 else [], m=m, n=n))
             m, n = shape(device.rng, device.dim)
-            yield make(device, VOp.PRODUCT, m=m, n=n)
+            yield make(device, VOp.PRODUCT, [P.WIDE] if i % 4 == 3 else [], m=m, n=n)
             if i % 3 == 0:
                 yield make(device, VOp.TABLE, range(8), m=7, n=3)
 
@@ -127,6 +128,7 @@ def test_large_dim(dim: int, m: int, comparison_modes: bool) -> None:
                       [R.BIAS, R.RESIDUAL, R.RESCALE]):
             yield scale(device, make(device, VOp.REQUANT, flags, m=m, n=n))
         yield make(device, VOp.ADD, [A.WIDE], m=m, n=n)
+        yield make(device, VOp.PRODUCT, [P.WIDE, P.BALANCED], m=m, n=n)
         yield scale(device, make(device, VOp.ROPE, [C.COLUMN, C.BIAS], m=m, n=n))
 
     play(small(dim, 4, comparison_modes=comparison_modes), 61, commands)

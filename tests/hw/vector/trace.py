@@ -18,7 +18,7 @@ SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 BY_ROWS = (*SOFTMAX_OPS, VOp.NORM_STAT, VOp.ABSMAX)
 SILENT = (VOp.SOFTMAX_MAX, VOp.NORM_STAT, VOp.ABSMAX)
 SCALED, NORM_OPS = (VOp.REQUANT, VOp.ROPE, VOp.I_GELU), (VOp.NORM_STAT, VOp.NORM_APPLY)
-WIDENED = (VOp.REQUANT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
+WIDENED = (VOp.REQUANT, VOp.PRODUCT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 
 
 def flags_of(c: Command) -> set[int]:
@@ -79,6 +79,8 @@ def reads_of(c: Command, dim: int, passes: int) -> int:
         return m * groups * (2 if op is VOp.NORM_STAT or is_wide(c) else 1)
     apart = c["apart"] and op in (VOp.PRODUCT, VOp.ADD)
     each = 4 if op is VOp.ROPE else 2 if op is VOp.NORM_APPLY or is_wide(c) or apart else 1
+    if op is VOp.PRODUCT and is_wide(c) and apart:
+        each = 4
     return groups * (parameter_rows(c) + m * each)
 
 
@@ -102,6 +104,10 @@ def trace(c: Command, dim: int, passes: int, dividers: int) -> tuple[
         at2 = c["dst"] + g * c["dst_stride"] + i
         if op in (VOp.PRODUCT, VOp.ADD):
             at1 = c["src1"] + g * stride1(c) + i
+        if op is VOp.PRODUCT and is_wide(c):
+            planes = [{"r0": at0}, {"r0": at0 + c["src0_stride"] // 2}], [{"r1": at1}, {"r1": at1 + c["aux"] // 2}]
+            reads += [*planes[0], *planes[1]] if c["apart"] else [a | b for a, b in zip(*planes, strict=True)]
+        elif op in (VOp.PRODUCT, VOp.ADD):
             both = [{"r0": at0}, {"r1": at1}] if c["apart"] else [{"r0": at0, "r1": at1}, {}]
             reads += both if c["apart"] or is_wide(c) else both[:1]
         elif op in NORM_OPS:

@@ -18,6 +18,7 @@ from gemmule.isa import (
     ColumnFlag,
     Command,
     MoveFlag,
+    ProductFlag,
     RequantFlag,
     Unit,
     VOp,
@@ -29,7 +30,7 @@ from gemmule.resolve import OUT, resolve
 from gemmule.sim.functional.execute import execute
 from gemmule.sim.functional.memory import Memory
 
-RQ, CF, AD = RequantFlag, ColumnFlag, AddFlag
+RQ, CF, AD, PR = RequantFlag, ColumnFlag, AddFlag, ProductFlag
 
 TINY = load_config("tiny")
 SMALL = Config(name="small", dim=8, bus_bytes=8, spm_kib=16, spm_banks=4, acc_kib=8, acc_banks=2, dividers=2)
@@ -266,6 +267,32 @@ def test_product(memory: Memory, config: Config) -> None:
 
     vector(memory, config, VOp.PRODUCT, change, m=4, n=11, src0=10, src0_stride=5, src1=50, aux=8, dst=300,
            dst_stride=6, mult=900, shift=14)
+
+
+@pytest.mark.parametrize("shift", [22, 12, 40], ids=["spread", "saturated", "small"])
+@pytest.mark.parametrize(("src0_stride", "aux", "dst_stride"), [(10, 12, 14), (9, 13, 11)], ids=["even", "odd"])
+@pytest.mark.parametrize("flags", [(PR.WIDE,), (PR.WIDE, PR.BALANCED)], ids=str)
+def test_product_of_words(memory: Memory, config: Config, flags: tuple[int, ...], src0_stride: int, aux: int,
+                          dst_stride: int, shift: int) -> None:
+    """Planes half of each operand's own stride apart, rounded down; balanced ones are signed digits to base 256."""
+    m, n = 4, 11
+
+    def change(new: dict[str, np.ndarray]) -> None:
+        spm = new["spm"]
+        a, b = words(spm, 10, src0_stride, m, n), words(spm, 60, aux, m, n)
+        y = a * b * 900 + (1 << shift - 1) >> shift
+        if PR.BALANCED in flags:
+            y = np.clip(y, -128 * 256 - 128, 127 * 256 + 127)
+            low = np.array([[(int(v) + 128) % 256 - 128 for v in row] for row in y])
+            put(spm, 300, dst_stride, low)
+            put(spm, 300 + dst_stride // 2, dst_stride, (y - low) // 256)
+        else:
+            y = np.clip(y, -32768, 32767)
+            put(spm, 300, dst_stride, y)
+            put(spm, 300 + dst_stride // 2, dst_stride, y >> 8)
+
+    vector(memory, config, VOp.PRODUCT, change, flags=flags, m=m, n=n, src0=10, src0_stride=src0_stride, src1=60,
+           aux=aux, dst=300, dst_stride=dst_stride, mult=900, shift=shift)
 
 
 @pytest.mark.parametrize("flags", [(), (CF.COLUMN,), (CF.BIAS,), (CF.COLUMN, CF.BIAS)], ids=str)

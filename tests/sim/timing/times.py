@@ -44,11 +44,12 @@ def vector(c: Config, x: Timing, t: int, v: dict) -> int:
     g, wide = ceil(v["n"], c.dim), RequantFlag.WIDE in has
     bias = 4 if RequantFlag.BIAS in has else 0
     p = (3 if RequantFlag.COLUMN in has else 0) + bias
-    pair = g * m * (2 if v["apart"] or wide else 1)
-    rows = m * g * (2 if wide else 1)
+    planes, apart = 2 if wide else 1, 2 if v["apart"] else 1
+    rows = m * g * planes
     reads = {
         VOp.REQUANT: g * (p + m * (2 if has & {RequantFlag.WIDE, RequantFlag.RESIDUAL} else 1)),
-        VOp.PRODUCT: pair, VOp.ADD: pair, VOp.ROPE: g * (p + 4 * m), VOp.NORM_APPLY: g * (2 + bias + 2 * m),
+        VOp.PRODUCT: g * m * planes * apart, VOp.ADD: g * m * max(planes, apart),
+        VOp.ROPE: g * (p + 4 * m), VOp.NORM_APPLY: g * (2 + bias + 2 * m),
         VOp.I_GELU: g * (p + m), VOp.RESCALE: g * m,
         VOp.NORM_STAT: m * g * 2, VOp.SOFTMAX_MAX: m * g, VOp.SOFTMAX_EXP: rows, VOp.SOFTMAX_NORM: rows,
         VOp.ABSMAX: m * g, VOp.TABLE: max(1, 256 // c.dim), VOp.WORD_TABLE: 2 * ceil(513, c.dim),

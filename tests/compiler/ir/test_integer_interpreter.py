@@ -1,0 +1,59 @@
+"""The integer interpreter: exact products by pieces, values in their types, passes node by node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
+from gemmule.compiler.ir import integer_interpreter as interpreter
+from tests.compiler.integer_networks import Sizes, random_network
+
+
+@given(st.integers(1, 3000), st.sampled_from([(1, 1), (127, 127), (128, 128), (255, 128), (32768, 128)]),
+       st.integers(0, 2**32))
+def test_products_are_exact(depth: int, most: tuple[int, int], seed: int) -> None:
+    """Of every depth and width, extremes among them: in one piece, in several, and in float64."""
+    random = np.random.default_rng(seed)
+    a, b = (random.integers(-peak, peak + 1, shape) for peak, shape in zip(most, ((3, depth), (depth, 4)), strict=True))
+    a[0], b[:, 0] = -most[0], -most[1]
+    np.testing.assert_array_equal(interpreter.exact_matmul(a, b), a @ b)
+    stacked = np.stack([b, b[::-1]])
+    np.testing.assert_array_equal(interpreter.exact_matmul(np.stack([a, a]), stacked), a @ stacked)
+
+
+@pytest.mark.parametrize("sizes", [Sizes(family="gpt2"), Sizes(family="llama", bits=4, group=8), Sizes(family="phi")])
+def test_blocks_and_kept_weights_change_nothing(monkeypatch: pytest.MonkeyPatch, sizes: Sizes) -> None:
+    """Linears a row at a time, scores a head at a time, weights converted in every pass."""
+    network = random_network(sizes, 1)
+    rows = Rows.ragged([list(range(9)), list(range(20, 31))], [0, 0])
+    found = []
+    for keep, most in ((1 << 28, 1 << 21), (0, 1)):
+        monkeypatch.setattr(interpreter, "MOST_PRODUCTS", most)
+        monkeypatch.setattr(interpreter, "MOST_SCORES", most)
+        seen: dict[str, np.ndarray] = {}
+        one = IntegerInterpreter(network, keep=keep)
+        one.forward(rows, Cache(network.graph))
+        one.forward(rows, Cache(network.graph), seen.__setitem__)
+        found.append(seen)
+    for name, value in found[0].items():
+        assert value.dtype == np.int64
+        np.testing.assert_array_equal(found[1][name], value)
+
+
+def test_steps_are_fed_as_they_go() -> None:
+    """What is fed of a node after it was computed is what the next ones read; values have their node's type."""
+    network = random_network(Sizes(family="gpt2"), 2)
+    graph, rows = network.graph, Rows.chain([1, 2, 3, 4])
+    one, feed, last = IntegerInterpreter(network), dict[str, np.ndarray](), np.zeros(0)
+    first = graph.nodes[0].name
+    for node, value in one.steps(rows, Cache(graph), feed):
+        assert value.dtype == node.type.dtype.value
+        if node.name == first:
+            feed[first] = value + 100
+        last = value
+    wanted = IntegerInterpreter(network).forward(rows, Cache(graph), feed={first: feed[first]})
+    np.testing.assert_array_equal(last, wanted)
+    assert not np.array_equal(last, IntegerInterpreter(network).forward(rows, Cache(graph)))

@@ -1,0 +1,52 @@
+"""What published networks need of a program: 16 bits within the MLP, a prefix in the cache, a residual step a layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.ir import Rows
+from gemmule.config import Config, load_config
+from tests.compiler.integer_networks import Sizes, random_network
+from tests.compiler.passes_bench import Bench
+
+TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
+LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=3, vocab=61, positions=96)
+SEED = 20261126
+KINDS = {
+    "wide": replace(LLAMA, wide=True), "prefix": replace(LLAMA, prefix=2), "steps": replace(LLAMA, steps=True),
+    "all": replace(LLAMA, wide=True, prefix=1, steps=True),
+    "all, gpt2": replace(LLAMA, family="gpt2", heads=3, wide=True, prefix=1, steps=True),
+    "all, phi": replace(LLAMA, family="phi", heads=3, wide=True, prefix=1, steps=True),
+    "all, int4": replace(LLAMA, wide=True, prefix=1, steps=True, bits=4, group=8),
+    "all, many layers": replace(LLAMA, wide=True, prefix=1, steps=True, layers=18, vocab=40),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("config", "rows"), [(TINY, 2), (EDGE, 5), (BASE, 16)], ids=["tiny", "edge", "base"])
+def test_equals_the_interpreter(config: Config, rows: int, kind: str) -> None:
+    """Chains of every size, and a tree, behind the prefix."""
+    random, sizes = np.random.default_rng(SEED), KINDS[kind]
+    if sizes.group and config is TINY:
+        sizes = replace(sizes, group=4)
+    network = random_network(sizes, SEED)
+    bench = Bench(compile_network(network, config, rows=rows), network)
+    assert bench.cache.length() == sizes.prefix
+    for count in (rows, 1, rows - 1 or 1, rows):
+        bench.chain(random.integers(0, sizes.vocab, count).tolist())
+    first = bench.cache.length()
+    bench.forward(Rows.tree([1, 2], [-1, -1], first))
+    bench.cache.truncate(first)
+    bench.chain([3])
+
+
+def test_sequences_of_a_batch() -> None:
+    """Each has the prefix in a cache of its own."""
+    network = random_network(KINDS["all"], SEED)
+    bench = Bench(compile_network(network, EDGE, rows=2, batch=3), network)
+    for tokens in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [1], [1]]):
+        bench.ragged(tokens)
