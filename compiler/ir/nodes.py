@@ -131,7 +131,8 @@ class Norm(Node):
     """LayerNorm with ``mean``, else RMSNorm: ``(x - mean) / sqrt(var + eps) * gamma + beta``.
 
     float: ``gamma`` [columns], ``beta`` [columns] (LayerNorm only). Integers: int16 x; ``gamma`` int16, ``beta`` int32,
-    ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``.
+    ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``. With
+    ``head_dim`` gamma is [head_dim] in float, and in integers [columns], as heads have scales of their own.
 
     Behind a sum (post-norm, BERT) a norm is read at two widths: as int8 by linears and as int16, on the residual's
     scale, by the next sum. Those are two nodes of one input, ``NAME`` and ``NAME.wide``. In integers they name the same

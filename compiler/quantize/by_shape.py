@@ -18,6 +18,7 @@ from gemmule.compiler.ir import (
     Linear,
     Network,
     Node,
+    Norm,
     Position,
     Rope,
     Type,
@@ -85,6 +86,8 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
 
 def _dtype(node: Node, graph: Graph, readers: list[Node]) -> DType:
     """What the quantiser makes of a value."""
+    if any(isinstance(other, Norm) and other.head_dim for other in (node, *readers)):
+        return DType.INT16
     if isinstance(node, Embedding | Position | Add) or node.name in graph.wide_norms:
         return DType.INT16
     if isinstance(node, Linear):

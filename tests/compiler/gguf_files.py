@@ -45,6 +45,7 @@ def _llama(config: dict[str, Any], tensors: Tensors) -> tuple[str, dict[str, Any
         found = {name: _halves_to_pairs(value, heads[match[1]]) if (match := re.search(r"attn_([qk])\.", name))
                  else value for name, value in found.items()}
     architecture = "llama" if config["model_type"] == "mistral" else config["model_type"]
+    windowed = config.get("sliding_window") and config.get("use_sliding_window", True)
     return architecture, {
         "block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
@@ -54,7 +55,7 @@ def _llama(config: dict[str, Any], tensors: Tensors) -> tuple[str, dict[str, Any
         "rope.freq_base": config.get("rope_theta") or 10000.0, "vocab_size": config["vocab_size"]} | (
             {"rope.dimension_count": config["head_dim"], "attention.key_length": config["head_dim"],
              "attention.value_length": config["head_dim"]} if config.get("head_dim") else {}) | (
-            {"attention.sliding_window": config["sliding_window"]} if config.get("sliding_window") else {}), found
+            {"attention.sliding_window": config["sliding_window"]} if windowed else {}), found
 
 
 def _gpt2(config: dict[str, Any], tensors: Tensors) -> tuple[str, dict[str, Any], Tensors]:

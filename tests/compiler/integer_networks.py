@@ -152,6 +152,12 @@ class Maker:
             tensors["beta"] = self.ints(-1 << 20, 1 << 20, n)
         return self.add(Norm, name, tensors=tensors, columns=n, type=INT8, x=x, mean=mean, eps=1e-5, layer=layer)
 
+    def head_norm(self, name: str, x: str, columns: int, layer: int) -> str:
+        """Of each head, to int16 numbers of a deviation of about 40 * 128."""
+        tensors = {"gamma": self.ints(3000, 9000, columns), "scalars": np.array([10, 9, 3])}
+        return self.add(Norm, name, tensors=tensors, columns=columns, type=INT16, x=x, mean=False, eps=1e-5,
+                        layer=layer, head_dim=self.sizes.head_dim)
+
     def rope(self, name: str, x: str, columns: int, layer: int) -> str:
         sizes = self.sizes
         fields: dict[str, Any] = {
@@ -195,6 +201,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
             turned = rope and name != "value"
             part = make.linear(at + name, y, sizes.hidden, columns, INT16 if turned else INT8,
                                40 * 128 if turned else 40, bias or sizes.family == "qwen2", layer=i)
+            if turned and sizes.family == "qwen3":
+                part = make.head_norm(f"{at}{name}_norm", part, columns, i)
             parts.append(make.rope(f"{at}{name}_rope", part, columns, i) if turned else part)
         share = sizes.heads // sizes.kv_heads
         scalings = {name: np.repeat(np.stack([make.ints(30000, 65535, sizes.kv_heads), shift], 1), share, 0)

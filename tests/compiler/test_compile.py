@@ -30,6 +30,8 @@ CASES = {
     "phi, half of a head rotated": replace(GPT2, family="phi", layers=3),
     "gpt-neox, two norms of one input": replace(GPT2, family="gpt_neox", kv_heads=6, layers=3),
     "qwen2, biases of q, k and v": replace(LLAMA, family="qwen2", layers=2),
+    "qwen3, norms of heads": replace(LLAMA, family="qwen3", layers=2),
+    "qwen3, 80 columns a head": replace(LLAMA, family="qwen3", head_dim=80, layers=1),
     "one head, one layer, odd sizes": Sizes(family="llama", hidden=17, inner=19, heads=1, kv_heads=1, head_dim=2,
                                             layers=1, vocab=5),
     "int4": replace(LLAMA, bits=4, kv_heads=6),
@@ -89,7 +91,8 @@ def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
 
 @pytest.mark.parametrize("preset", ["tiny", "base"])
 @pytest.mark.parametrize("name", ["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
-                                  "gpt-neox, two norms of one input", "int4 in groups, padded and shared heads"])
+                                  "gpt-neox, two norms of one input", "qwen3, norms of heads",
+                                  "int4 in groups, padded and shared heads"])
 def test_without_fusion_the_same_bytes(name: str, preset: str) -> None:
     """Every result goes out and comes back, whatever the layers' form; the device gives what it gave."""
     network, config = random_network(replace(CASES[name], layers=2), SEED), load_config(preset)
