@@ -131,8 +131,8 @@ def config_of(architecture: str, keys: Metadata, vocab: int, tied: bool, biased:
     if keys.window is not None and architecture != "llama":
         raise CompileError(f"{architecture}.attention.sliding_window must be absent, not {keys.window:,}: only files "
                            "of Llama's architecture may have a window")
-    if architecture == "qwen2":  # whose config has no such keys: always biases of q, k, v, and heads that divide
-        return config
+    if architecture == "qwen2":  # which always has biases of q, k and v, and no key for them
+        return config | {"head_dim": keys.head_dim}
     if biased:
         config["attention_bias"] = True
     if keys.window is not None:

@@ -107,7 +107,7 @@ class LlamaKeys(LlamaKind):
 
     attention_bias: bool = False
     mlp_bias: bool = False
-    sliding_window: None = Field(default=None, description="only Mistral and Qwen have a window")
+    sliding_window: None = Field(default=None, description="only Mistral and Qwen have one")
 
     @property
     def biases(self) -> tuple[bool, bool, bool]:

@@ -236,7 +236,7 @@ def test_rtl_equals_interpreter(preset: str) -> None:
     """The same bytes in the same cycles on the RTL, for each family, and for three ragged sequences."""
     config = load_config(preset)
     with RtlDevice(config) as rtl:
-        for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2)):
+        for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2), replace(LLAMA, family="qwen3", layers=1)):
             network = random_network(sizes, SEED)
             bench = Bench(compile_network(network, config, rows=2), network, rtl)
             for tokens in ([1, 2], [3], [4, 5], [6]):
@@ -244,6 +244,16 @@ def test_rtl_equals_interpreter(preset: str) -> None:
             bench.forward(Rows.tree([7, 8], [-1, -1], bench.cache.length()))
         network = random_network(replace(LLAMA, hidden=24, head_dim=8, layers=2, vocab=61), SEED)
         bench = Bench(compile_network(network, config, rows=2, batch=3), network, rtl)
+        for batch in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [2], [3]]):
+            bench.ragged(batch)
+
+
+@pytest.mark.parametrize("preset", ["edge", "base"])
+def test_norms_of_heads_in_a_batch(preset: str) -> None:
+    """Heads of each sequence go to rows of their own."""
+    network, config = random_network(replace(LLAMA, family="qwen3", layers=2), SEED), load_config(preset)
+    for fused in (True, False):
+        bench = Bench(compile_network(network, config, rows=2, batch=3, fused=fused), network)
         for batch in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [2], [3]]):
             bench.ragged(batch)
 
