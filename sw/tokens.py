@@ -7,10 +7,19 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from gemmule.io.reading import brief, named
+from gemmule.io.reading import ReadError, brief, named, read_regular
+from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.errors import InputError
 
-__all__ = ["load_tokenizer", "parse_tokenizer", "sentence_windows", "token_windows"]
+__all__ = [
+    "detokenizer", "encode_behind", "load_tokenizer", "parse_tokenizer", "sentence_windows", "token_windows",
+]
+
+LINE_END = "\n"
+"""Behind which text is encoded as in the middle of a text."""
+
+MOST_BYTES = 1 << 27
+"""Of a tokenizer.json; those of the largest vocabularies have 35 million."""
 
 
 def parse_tokenizer(text: str, source: str, vocab: int) -> Tokenizer:
@@ -43,10 +52,36 @@ def load_tokenizer(folder: Path, vocab: int) -> tuple[Tokenizer, str]:
         raise InputError(f"{named(folder)} must hold a tokenizer.json: save the tokenizer of the model there "
                          "(`save_pretrained` of a fast tokenizer writes it)")
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{named(path)} cannot be read: {brief(str(error), 120)}") from None
+        text = read_regular(path, MOST_BYTES).decode()
+    except ReadError as error:
+        raise InputError(f"{named(path)} {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{named(path)} is not UTF-8 text at byte {error.start}") from None
     return parse_tokenizer(text, named(path), vocab), text
+
+
+def detokenizer(tokenizer: Tokenizer) -> Detokenizer:
+    """What makes text of the tokenizer's ids."""
+    added = tokenizer.get_added_tokens_decoder()
+    return Detokenizer(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)),
+                       {number: token.content for number, token in added.items() if token.special})
+
+
+def encode_behind(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Token ids of text that comes behind other text: without a token or a space that begins a text.
+
+    SentencePiece-like tokenizers put a space before whatever they are given; behind a line end they do not.
+    """
+    def ids(words: str) -> list[int]:
+        return list(tokenizer.encode(words, add_special_tokens=False).ids)
+
+    def behind(words: str) -> list[int]:
+        """Without the line end; as if alone where it became one token with what follows."""
+        ahead, both = ids(LINE_END), ids(LINE_END + words)
+        return both[len(ahead):] if both[:len(ahead)] == ahead else ids(words)
+
+    begins_otherwise = behind("a") != ids("a")
+    return behind(text) if begins_otherwise else ids(text)
 
 
 def sentence_windows(tokenizer: Tokenizer, text: str, length: int, option: str) -> np.ndarray:

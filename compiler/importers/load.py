@@ -104,6 +104,8 @@ def load_network(source: str | Path) -> Network:
         config, shards = open_checkpoint(path)
         return assemble(config, shards, path)
     at = path / "config.json"
+    if (path / "adapter_config.json").exists():
+        raise CompileError(f"{named(path)} holds an adapter (adapter_config.json): merge it into its model first")
     if not at.exists():
         raise CompileError(_without_config(path))
     return assemble(read_config(at), open_shards(path), at)
@@ -111,8 +113,6 @@ def load_network(source: str | Path) -> Network:
 
 def _without_config(folder: Path) -> str:
     """Why a folder is none of a model, and what may have been meant."""
-    if (folder / "adapter_config.json").exists():
-        return f"{named(folder)} holds an adapter (adapter_config.json) and no model: merge it into its model first"
     other = next(iter(sorted(folder.glob("*.gguf"))), None) if folder.is_dir() else None
     fix = f"name its file {other.name}" if other else "give a directory in the Hugging Face layout, or a .gguf file"
     return f"{named(folder)} has no config.json: {fix}"

@@ -113,6 +113,11 @@ class Graph(BaseModel):
         return min([self.positions, *(node.window for node in self.attentions if node.window)])
 
     @property
+    def text_positions(self) -> int:
+        """Tokens of a text at most: :attr:`whole_positions` without the prefix."""
+        return self.whole_positions - self.prefix
+
+    @property
     def parameters(self) -> int:
         """Weights, biases and numbers of norms and tables that a checkpoint has of it.
 
@@ -131,7 +136,15 @@ class Graph(BaseModel):
 
     def readers(self, name: str) -> tuple[Node, ...]:
         """Nodes that read a value."""
-        return tuple(node for node in self.nodes if name in node.inputs)
+        return self._readers.get(name, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[Node, ...]]:
+        found: dict[str, tuple[Node, ...]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name] = (*found.get(name, ()), node)
+        return found
 
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
@@ -189,7 +202,7 @@ def _wanted_columns(node: Node, values: list[Node]) -> tuple[int, ...]:
             if node.window is not None and not node.causal:
                 raise ValueError(f"{node.name!r} must be causal to have a window, not {node.window}")
             if node.prefix and (node.window is not None or not node.causal):
-                raise ValueError(f"{node.name!r} must be causal and without a window to have a prefix, not {node.prefix}")
+                raise ValueError(f"{node.name!r} must be causal without a window to have a prefix, not {node.prefix}")
             return node.columns, node.kv_heads * node.head_dim, node.kv_heads * node.head_dim
         case Norm():
             if node.columns % node.width or node.head_dim and node.mean:

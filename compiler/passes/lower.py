@@ -276,7 +276,7 @@ class _Lowering:
                 acc, parameters = tile.high
                 add_to_residual(b, operator.high, replace(tile, acc=acc, parameters=parameters), self._residual(),
                                 operator.high_add.rescale if every else None)
-                add_to_residual(b, linear, tile, self._residual(), None)
+                add_to_residual(b, linear, tile, self._residual())
             else:
                 add_to_residual(b, linear, tile, self._residual(), operator.add.rescale if every else None)
         self._spill_residual(operator.add.name)

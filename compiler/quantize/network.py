@@ -11,7 +11,7 @@ function are lopsided: they have zeros, which its table and the biases around it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,6 +53,7 @@ from gemmule.compiler.quantize.steps import (
 )
 from gemmule.compiler.quantize.taps import Taps, observe
 from gemmule.compiler.quantize.weights import codes, packed
+from gemmule.compiler.quantize.work import Progress, rounding_work, silent
 from gemmule.numerics import saturate
 
 __all__ = ["Options", "Quantized", "quantize_network"]
@@ -62,7 +63,6 @@ ROPE_BITS = 7
 """Fraction bits that a rotation rounds away."""
 RESIDUAL_ROOM, INNER_ROOM, LOGIT_ROOM = 1.25, 1.25, 1.5
 """Room beyond the largest value seen."""
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Options:
     residual: Literal["one", "layer"] = "one"
     """Steps of the residual stream: one, or one a layer, a power of two apart."""
     inner: Literal[8, 16] = 8
-    """Bits of an MLP's inner values: before and behind its function, of its product, and of what the last linear reads."""
+    """Bits of an MLP's inner values: before and behind its function, and of its product."""
     down: Literal[4, 8] | None = None
     """Bits of the weights behind an MLP's inner values; None: ``bits``."""
 
@@ -96,7 +96,7 @@ class Quantized:
 
 
 def quantize_network(network: Network, windows: np.ndarray, options: Options,
-                     progress: Progress = lambda step: None) -> Quantized:
+                     progress: Progress = silent) -> Quantized:
     """Quantise with calibration tokens [windows, length].
 
     The logits' linear stays int8 with ``bits`` 4: it is a small share of a decoder's weights and decides its tokens.
@@ -107,21 +107,20 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
     """
     if options.inner == 16 and (form := activation_form(network.graph)):
         raise CompileError(f"16 bits within the MLP have a table of words as their activation, not {form}: use table")
+    if options.inner == 16 and network.graph.encoder:
+        raise CompileError("16 bits within the MLP are for decoders, not for an encoder: take 8")
     windows = np.atleast_2d(np.asarray(windows, dtype=np.int64))
     if windows.size == 0 or windows.min() < 0 or windows.max() >= network.graph.vocab:
         raise CompileError(f"calibration tokens must be from 0 to {network.graph.vocab - 1} and not empty")
     windows = windows[:, :network.graph.positions - len(options.prefix)]
     if options.prefix:
-        progress("prefix")
         network = with_prefix(network, options.prefix)
     if options.rotate and can_rotate(network.graph):
-        progress("rotation")
         network = rotated(network, options.seed)
     if options.smooth:
-        progress("ranges of norms")
-        network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed))
-    progress("activations")
-    taps = observe(network, windows, options.seed, grams=options.method == "second-order")
+        network = smooth(network, observe(network, windows[:max(1, len(windows) // 2)], options.seed,
+                                          progress=progress))
+    taps = observe(network, windows, options.seed, grams=options.method == "second-order", progress=progress)
     made = _Quantizer(network, taps, options, progress).run()
     if options.inner == 16:
         return Quantized(made, network)
@@ -152,8 +151,9 @@ class _Quantizer:
     def run(self) -> Network:
         """The network in integers."""
         for node in self.graph.nodes:
-            self.progress(node.name)
             self._node(node)
+            self.progress(f"rounding {node.name}", rounding_work(
+                node, second_order=self.options.method == "second-order"))
         graph = Graph.model_validate({
             "family": self.graph.family, "vocab": self.graph.vocab, "positions": self.graph.positions,
             "nodes": tuple(self.nodes), "output": self.graph.output})
@@ -190,7 +190,8 @@ class _Quantizer:
             if isinstance(node, Rope):
                 scales = _all(found[node.name])
                 found[node.x] = Type(dtype=DType.INT16, scale=tuple(step * 2.0 ** -ROPE_BITS for step in scales))
-            elif isinstance(node, Linear) and node.name not in found:
+        for node in self.graph.nodes:
+            if isinstance(node, Linear) and node.name not in found:
                 readers = self.graph.readers(node.name)
                 if node.name == self.graph.output:
                     found[node.name] = Type(
@@ -407,13 +408,13 @@ class _Quantizer:
         self._put(node, tensors, bits=bits, group=group, plane=Plane.LOW if wide else None)
 
     def _high(self, node: Linear, tensors: dict[str, Any], bits: int, group: int) -> None:
-        """The product of the high plane of an int16 input, and its sum with the residual stream, before the low one's."""
+        """The product of an int16 input's high plane, and its sum with the residual stream, before the low one's."""
         (add,) = self.graph.readers(node.name)
         assert isinstance(add, Add)
         if (least := int(tensors["shift"].min())) < 8:
             raise CompileError(f"{node.name}: a scaling must have a shift of at least 8, not {least}: take 8 bits for "
                                "the MLP's inner values")
-        weights = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
+        weights: dict[str, Any] = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
         high, total = f"{node.name}.high", f"{add.name}.high"
         self.types |= {high: self.types[node.name], total: self.types[add.name]}
         self._put(node.model_copy(update={"name": high, "bias": False}), {
@@ -422,7 +423,6 @@ class _Quantizer:
         steps = self.stream[add.a] / self.stream[add.name]
         self._put(add.model_copy(update={"name": total, "b": high}), {}, rescale=round(math.log2(steps)))
         self.partial[add.name] = total
-
 
     def _attention(self, node: Attention) -> None:
         share = node.heads // node.kv_heads

@@ -1,10 +1,10 @@
-"""A rotation of the residual stream, folded into the weights (QuaRot, Ashkboos et al. 2024; SpinQuant, Liu et al. 2024).
+"""A rotation of the residual stream, folded into the weights (QuaRot, Ashkboos et al., SpinQuant, Liu et al., 2024).
 
 Published networks keep a few channels of the residual stream hundreds of times as large as the others. An orthogonal
 matrix R spreads them over all columns and the network computes the same function: what is added to the stream is
 multiplied by R, what reads it by its transpose. RMS norms commute with R once their factors are in the weights behind
-them. R = signs, then a Hadamard matrix on blocks, then a cosine transform across them: exact to compute, quick to apply,
-the same on every machine.
+them. R = signs, then a Hadamard matrix on blocks, then a cosine transform across them: exact to compute, quick to
+apply, the same on every machine.
 """
 
 from __future__ import annotations

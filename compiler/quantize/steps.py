@@ -27,12 +27,14 @@ def int8_step(values: np.ndarray, peak: float, weights: np.ndarray | float = 1.0
     """
     if peak == 0:
         return 1.0
+    if np.ndim(weights) == 0:
+        values, weights = _counted(np.abs(values))
     return float(peak * min(CLIPS, key=lambda clip: _error(values, peak * clip / 127, 0, weights)) / 127)
 
 
 def _error(values: np.ndarray, step: float, zero: int = 0, weights: np.ndarray | float = 1.0) -> float:
     """Squared error of a sample as int8 numbers."""
-    code = np.clip(np.rint(values / step) - zero, -128, 127) + zero
+    code = np.minimum(np.maximum(np.rint(values / step) - zero, -128), 127) + zero
     return float(((code * step - values) ** 2 * weights).sum())
 
 

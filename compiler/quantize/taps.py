@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
-from gemmule.compiler.ir import Cache, FloatInterpreter, Graph, Linear, Network, Rows
+from gemmule.compiler.ir import (
+    Add,
+    Cache,
+    Embedding,
+    FloatInterpreter,
+    Graph,
+    Linear,
+    Network,
+    Node,
+    Position,
+    Rope,
+    Rows,
+)
 from gemmule.compiler.ir.float_interpreter import Observer
+from gemmule.compiler.quantize.work import Progress, calibration_work, silent
 
 __all__ = ["Taps", "counting", "observe", "passes"]
 
@@ -15,6 +29,8 @@ SAMPLES = 1 << 18
 """Numbers kept of a value."""
 ROWS = 1024
 """Tokens of a pass."""
+MOST_LOGITS = 1 << 22
+"""Logits that are made at a time."""
 CONSTANT = 16
 """Rows of a prefix count as one of so many of a sample."""
 
@@ -28,6 +44,7 @@ class Taps:
         self.random = np.random.default_rng(seed)
         self.heads = {name: node.head_dim for node in graph.attentions for name in node.inputs}
         self.inputs = {node.x for node in graph.nodes if isinstance(node, Linear)}
+        self.sampled = {node.name for node in graph.nodes if _sampled(graph, node)}
         self.grams = grams
         self.kept = SAMPLES // passes
         """Numbers kept of a value of a pass."""
@@ -40,21 +57,21 @@ class Taps:
         self.squares: dict[str, np.ndarray] = {}
         """Sums of squares of each column of a linear's input."""
         self.gram: dict[str, np.ndarray] = {}
-        """``x.T @ x`` of a linear's input  # float64 [columns, columns]."""
+        """``x.T @ x`` of a linear's input  # float32 [columns, columns]."""
 
     def __call__(self, name: str, value: np.ndarray) -> None:
-        """Take note of a node's value of a pass."""
-        peak = np.abs(value).max(axis=0)
-        self.largest[name] = np.maximum(self.largest.get(name, 0), peak)
-        self._samples.setdefault(name, []).append(value[self.random.permutation(len(value))[
-            :max(1, self.kept // value.shape[1])]].astype(np.float32))
-        low, high = self.ranges.get(name, (0.0, 0.0))
-        self.ranges[name] = min(low, float(value.min())), max(high, float(value.max()))
+        """Take note of a node's value of a pass, or of some rows of it."""
+        low, high = value.min(axis=0), value.max(axis=0)
+        self.largest[name] = np.maximum(self.largest.get(name, 0), np.maximum(-low, high))
+        before = self.ranges.get(name, (0.0, 0.0))
+        self.ranges[name] = min(before[0], float(low.min())), max(before[1], float(high.max()))
+        if name in self.sampled:
+            self._samples.setdefault(name, []).append(value[self.random.permutation(len(value))[
+                :max(1, self.kept // value.shape[1])]].astype(np.float32))
         if name in self.inputs:
-            wide = value.astype(np.float64)
-            self.squares[name] = self.squares.get(name, 0) + (wide ** 2).sum(axis=0)
+            self.squares[name] = self.squares.get(name, 0) + np.einsum("rc,rc->c", value, value, dtype=np.float64)
             if self.grams:
-                self.gram[name] = self.gram.get(name, 0) + wide.T @ wide
+                self.gram[name] = self.gram.get(name, 0) + value.T @ value
 
     def constant(self, name: str, value: np.ndarray) -> None:
         """Take note of rows that every sequence has, and all of whose tokens read: keys and values of a prefix."""
@@ -69,6 +86,15 @@ class Taps:
     def peak(self, name: str) -> float:
         """Largest magnitude of a value."""
         return float(self.largest[name].max())
+
+
+def _sampled(graph: Graph, node: Node) -> bool:
+    """Whether a value's step is searched on a sample; those of sums, of what joins them and of logits come from peaks,
+    those before rotations from what is behind."""
+    if isinstance(node, Embedding | Position | Add) or node.name == graph.output and not graph.encoder:
+        return False
+    readers = graph.readers(node.name)
+    return not (isinstance(node, Linear) and readers and all(isinstance(reader, Add | Rope) for reader in readers))
 
 
 def passes(windows: np.ndarray, first: int) -> Iterator[Rows]:
@@ -89,13 +115,23 @@ def counting(graph: Graph, rows: Rows, observer: Observer) -> Observer:
     return observe
 
 
-def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False) -> Taps:
+def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = False,
+            progress: Progress = silent) -> Taps:
     """Statistics of a float network over windows of tokens [windows, length]."""
-    parts = list(passes(windows, network.graph.prefix))
+    parts, graph = list(passes(windows, network.graph.prefix)), network.graph
     taps, interpreter = Taps(network, seed, passes=len(parts), grams=grams), FloatInterpreter(network)
-    for rows in parts:
-        interpreter.forward(rows, Cache(network.graph), counting(network.graph, rows, taps))
+    last = graph.nodes[-1]
+    head = last if isinstance(last, Linear) and last.name == graph.output and not graph.encoder else None
+    for done, rows in enumerate(parts):
+        see, steps = counting(graph, rows, taps), interpreter.steps(rows, Cache(graph))
+        for node, value in islice(steps, len(graph.nodes) - (head is not None)):
+            see(node.name, value)
+            if head is not None and node.name == head.x:
+                step = max(1, MOST_LOGITS // head.columns)
+                for at in range(0, len(rows), step):
+                    see(head.name, interpreter.linear(head, value[at:at + step]))
         taps.rows += len(rows)
+        progress(f"calibrating, pass {done + 1} of {len(parts)}", calibration_work(graph, len(rows)))
     for node in network.graph.attentions if network.graph.prefix else ():
         for name, role in ((node.key, "prefix_key"), (node.value, "prefix_value")):
             taps.constant(name, network.tensor(node, role))

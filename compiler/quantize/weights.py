@@ -17,6 +17,10 @@ CLIPS4 = np.linspace(0.5, 1.0, 21)
 MOST_SCALE = 15
 DAMPING = 0.01
 BLOCK = 128
+MOST_WEIGHTS = 1 << 15
+"""Weights whose steps are searched at a time: they stay in the processor's cache."""
+MOST_ROUNDED = 1 << 22
+"""Weights that are rounded at a time otherwise."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,17 @@ def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, b
     With ``gram``, the inputs' sums of products, rounding is second-order. ``bits``: 8, 4, or 3, which the device does
     not take.
     """
-    weight = weight.astype(np.float64)
+    upper = None if gram is None else _updates(gram)
+    step = max(1, (MOST_WEIGHTS if bits == 8 and upper is None else MOST_ROUNDED) // weight.shape[1])
+    parts = [_codes(weight[at:at + step].astype(np.float64), squares, upper, bits, group)
+             for at in range(0, len(weight), step)]
+    scales = [part.scales for part in parts if part.scales is not None]
+    return Codes(np.concatenate([part.codes for part in parts]), np.concatenate([part.step for part in parts]),
+                 np.concatenate(scales, axis=1) if scales else None)
+
+
+def _codes(weight: np.ndarray, squares: np.ndarray, upper: np.ndarray | None, bits: int, group: int) -> Codes:
+    """:func:`codes` of some columns."""
     if bits == 8:
         step, scales = _steps8(weight, squares), None
         full = np.broadcast_to(step[:, None], weight.shape)
@@ -53,7 +67,7 @@ def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, b
         most = (1 << bits - 1) - 1
         step, scales = _steps4(weight, squares, group or weight.shape[1], most)
         full = step[:, None] * np.repeat(scales.T, group or weight.shape[1], axis=1)[:, :weight.shape[1]]
-    found = _nearest(weight, full, most) if gram is None else _second_order(weight, full, most, gram)
+    found = _nearest(weight, full, most) if upper is None else _second_order(weight, full, most, upper)
     return Codes(found.astype(np.int8), step, scales.astype(np.uint8) if scales is not None and group else None)
 
 
@@ -64,12 +78,20 @@ def packed(found: np.ndarray) -> np.ndarray:
 
 
 def _nearest(weight: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:
-    return np.clip(np.rint(weight / step), -most - (most < 127), most)
+    found = weight / step
+    np.rint(found, out=found)
+    np.maximum(found, -most - (most < 127), out=found)  # np.clip's checks take longer
+    return np.minimum(found, most, out=found)
 
 
 def _error(weight: np.ndarray, step: np.ndarray, most: int, squares: np.ndarray) -> np.ndarray:
     """Squared error of each column's outputs, inputs independent."""
-    return ((_nearest(weight, step, most) * step - weight) ** 2 * squares).sum(axis=1)
+    error = _nearest(weight, step, most)
+    error *= step
+    error -= weight
+    error *= error
+    error *= squares
+    return np.asarray(error.sum(axis=1))
 
 
 def _steps8(weight: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -111,15 +133,18 @@ def _steps4(weight: np.ndarray, squares: np.ndarray, group: int, most: int) -> t
     return base, scales
 
 
-def _second_order(weight: np.ndarray, step: np.ndarray, most: int, gram: np.ndarray) -> np.ndarray:
-    work, found = weight.copy(), np.zeros_like(weight)
-    hessian = gram.copy()
+def _updates(gram: np.ndarray) -> np.ndarray:
+    """The upper Cholesky factor of the inverse of damped products: its rows are the updates of algorithm 1."""
+    hessian = gram.astype(np.float64)
     dead = np.diag(hessian) == 0
     hessian[dead, dead] = 1.0
-    hessian += DAMPING * np.diag(hessian).mean() * np.eye(len(hessian))
-    # Upper Cholesky factor of the inverse: its rows are the updates of algorithm 1.
+    hessian[np.diag_indices(len(hessian))] += DAMPING * np.diag(hessian).mean()
     inverse = np.linalg.inv(hessian)
-    upper = np.linalg.cholesky((inverse + inverse.T) / 2).T
+    return np.linalg.cholesky((inverse + inverse.T) / 2).T
+
+
+def _second_order(weight: np.ndarray, step: np.ndarray, most: int, upper: np.ndarray) -> np.ndarray:
+    work, found = weight.copy(), np.zeros_like(weight)
     for first in range(0, weight.shape[1], BLOCK):
         last = min(first + BLOCK, weight.shape[1])
         errors = np.zeros((len(weight), last - first))

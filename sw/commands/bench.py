@@ -14,10 +14,12 @@ import typer
 
 from gemmule.sw.commands.common import (
     ConfigOption,
+    HtmlOption,
     JsonOption,
     Output,
     SeedOption,
     WeightsOption,
+    check_writable,
     choice,
     conditions,
     read_config,
@@ -35,6 +37,7 @@ from gemmule.sw.commands.sampling import (
     make_rule,
     rule_name,
 )
+from gemmule.sw.commands.texts import read_parts
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
@@ -115,7 +118,7 @@ def bench(
     )] = None,
     prompt_file: Annotated[Path | None, typer.Option(
         "--prompt-file", metavar="FILE", show_default=False,
-        help="Instead: prompts from this file (UTF-8), between lines that are '---'.")] = None,
+        help="Instead: prompts from this file (UTF-8), between lines that are '---'; '-': standard input.")] = None,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="For each prompt.")] = 64,
     batch: Annotated[int, typer.Option(
         "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
@@ -130,10 +133,9 @@ def bench(
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Also write the table as a page with figures.")] = None,
+    html: HtmlOption = None,
     trace: Annotated[Path | None, typer.Option(
-        "--trace", metavar="FILE", show_default=False,
+        "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
         help="Also decode the first prompt once more by each case, alone, and write every command of every unit as a "
              "trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
     seed: SeedOption = 0,
@@ -219,20 +221,20 @@ def bench(
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(results, drafting, device.host)
     best = best_of(rows)
-    out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
-    print_bench(out.console, rows, best)
-    out.print(resident_line(stays))
-    print_caches(out.console, stays)
     record = {
         "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p,
         "rows": rows, "best": best, "resident": stays,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
-    out.write("bench", device, record)
     if html:
         write_file(html, html_page(complete("bench", device, record)), "--html")
     write_trace(trace, timeline, device)
+    out.write("bench", device, record)
+    out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
+    print_bench(out.console, rows, best)
+    out.print(resident_line(stays))
+    print_caches(out.console, stays)
     if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in results):
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
@@ -281,13 +283,8 @@ def _prompts(names: Sequence[str], most: int | None, file: Path | None, pair: Pa
     from gemmule.sw.prompts.choose import Prompt
 
     if file is not None:
-        try:
-            texts = file.read_text(encoding="utf-8").split("\n---\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--prompt-file {file} must name a UTF-8 text file that can be read: {error}") from None
-        chosen = [Prompt(f"{file.name}:{i}", "file", text) for i, text in enumerate(texts, 1) if text.strip()]
-        if not chosen:
-            raise InputError(f"--prompt-file {file} must hold at least one prompt, not none; give some text")
+        texts = read_parts(file, "--prompt-file")
+        chosen = [Prompt(f"{file.name}:{i}", "file", text) for i, text in enumerate(texts, 1)]
     else:
         known = load_categories()
         # A kind says more of a completion; here it is the category.

@@ -12,9 +12,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from gemmule.io.progress import counting, say
+from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.generation import Generation, beside, joined
 from gemmule.sw.decoding.methods import HUGGING_FACE, Lookup
+from gemmule.sw.decoding.script import Script
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.stream import TextStream
 from gemmule.sw.decoding.verify import Rule
@@ -25,8 +27,6 @@ from gemmule.sw.session import Session
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gemmule.sw.pair import Pair
-
 __all__ = ["Job", "Live", "halting", "shown_progress", "turns"]
 
 Progress = Callable[[Sequence[int]], None]
@@ -36,14 +36,25 @@ Progress = Callable[[Sequence[int]], None]
 class Live:
     """Shows a conversation as it comes: given text dim, new text bold."""
 
-    def __init__(self, console: Console, pair: Pair, texts: Sequence[str], stops: Sequence[str]) -> None:
-        """``texts``: what each turn is given."""
-        self.console, self.pair, self.texts, self.stops = console, pair, texts, stops
+    def __init__(self, console: Console, words: Detokenizer, texts: Sequence[str], stops: Sequence[str], *,
+                 chat: bool = False, files: bool = False) -> None:
+        """``texts``: what each turn is given; of a ``chat``: questions and answers, each from a line of its own.
 
-    def turn(self, number: int) -> TextStream:
-        """Show what the turn is given; its new text goes to the stream."""
-        self._show(self.texts[number], "dim")
-        return TextStream(self.pair.decode, lambda text: self._show(text, "bold"), self.stops)
+        ``files``: also go on where nobody reads what is shown, since files are to be written.
+        """
+        self.console, self.words, self.texts, self.stops = console, words, texts, stops
+        self.chat, self.files = chat, files
+
+    def turn(self, number: int, before: Sequence[int]) -> TextStream:
+        """Show what the turn is given; its new text, behind the tokens ``before`` it, goes to the stream."""
+        text = self.texts[number]
+        self._show("\n" * (self.chat and number > 0) + text + "\n" * self.chat, "dim")
+        return TextStream(self.words.behind(before), lambda text: self._show(text, "bold"), self.stops)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is for nobody that decoding goes on."""
+        return not self.files and isinstance(getattr(self.console.file, "error", None), BrokenPipeError)
 
     def _show(self, text: str, style: str) -> None:
         from rich.text import Text
@@ -98,10 +109,12 @@ class Job:
     """What is to be decoded, whatever the method: turns of a conversation, or texts of a batch.
 
     Attributes:
-        ids: tokens of each turn or text.
-        batch: texts at a time; 1: ``ids`` are turns of one text.
+        script: gives the turns of a conversation, anew for each run.
+        ids: tokens of each text of a batch.
+        batch: texts at a time; 1: turns of one text.
     """
 
+    script: Callable[[], Script]
     ids: Sequence[list[int]]
     max_new_tokens: int
     stops: Stops
@@ -117,7 +130,9 @@ class Job:
         Raises:
             InputError: a text, or the first turn, does not fit the context.
         """
-        with shown_progress(label, self.max_new_tokens * len(self.ids), live is None) as (count, halted):
+        script = self.script()
+        total = self.max_new_tokens * (len(self.ids) if self.batch > 1 else len(script))
+        with shown_progress(label, total, live is None) as (count, halted):
             if self.batch > 1:
                 return beside(session.generate_batch(
                     method, self.ids, self.max_new_tokens, num_tokens, self.stops, count, rule=self.rule,
@@ -126,11 +141,10 @@ class Job:
             talk = session.converse(
                 method, num_tokens, self.stops, rule=self.rule, lengths=lengths, lookup=lookup, kv_cache=kv_cache,
                 context_overflow=self.context_overflow, ledger=ledger)
-            return joined(turns(talk, self.ids, self.max_new_tokens, count, halted, live))
+            return joined(turns(talk, script, self.max_new_tokens, count, halted, live))
 
 
-def turns(talk: Conversation, texts: Sequence[list[int]], max_new_tokens: int,
-          progress: Progress, halted: Callable[[], bool],
+def turns(talk: Conversation, script: Script, max_new_tokens: int, progress: Progress, halted: Callable[[], bool],
           live: Live | None = None) -> list[Generation]:
     """What each turn gave; fewer turns where the context is full or an end is asked for.
 
@@ -138,13 +152,16 @@ def turns(talk: Conversation, texts: Sequence[list[int]], max_new_tokens: int,
         InputError: the first turn does not fit the context.
     """
     runs: list[Generation] = []
-    for number, text in enumerate(texts):
-        if runs and not talk.takes(text):
+    for number in range(len(script)):
+        given = script.turn(number, runs[-1] if runs else None)
+        talk.retract(given.back)
+        if runs and not talk.takes(given.tokens):
             runs[-1].finish_reason = "context"
             break
-        stream = live.turn(number) if live else None
+        stream = live.turn(number, [*talk.window, *given.tokens]) if live else None
+        ended = _any(halted, live)
         try:
-            runs.append(talk.turn(text, max_new_tokens, stream.advance if stream else progress, halted))
+            runs.append(talk.turn(given.tokens, max_new_tokens, stream.advance if stream else progress, ended))
         except ValueError as error:
             raise InputError(str(error)) from None
         if stream is not None:
@@ -154,3 +171,7 @@ def turns(talk: Conversation, texts: Sequence[list[int]], max_new_tokens: int,
     if live is not None:
         live.console.print()
     return runs
+
+
+def _any(halted: Callable[[], bool], live: Live | None) -> Callable[[], bool]:
+    return halted if live is None else lambda: halted() or live.closed

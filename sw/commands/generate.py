@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gemmule.io.reading import shown
 from gemmule.sw.commands.common import (
     ConfigOption,
+    HtmlOption,
     JsonOption,
     Output,
     SeedOption,
@@ -34,7 +37,7 @@ from gemmule.sw.commands.sampling import (
     make_rule,
     rule_name,
 )
-from gemmule.sw.commands.texts import read_parts, read_prompt
+from gemmule.sw.commands.texts import QUESTION, read_parts, read_prompt
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     ADAPTIVE_MOST,
@@ -60,6 +63,7 @@ from gemmule.sw.limits import (
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generation import Generation
+    from gemmule.sw.decoding.script import Chatted
     from gemmule.sw.pair import Pair
     from gemmule.sw.reports.trace import Timeline
 
@@ -81,7 +85,7 @@ def generate(
     prompt: Annotated[str | None, typer.Option(
         "--prompt", metavar="TEXT",
         help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
-             "Default: the head of a function.")] = None,
+             "Default: the head of a function, or with --chat a question.")] = None,
     prompt_file: Annotated[Path | None, typer.Option(
         "--prompt-file", metavar="FILE",
         help=f"The text to continue is in this file (UTF-8, at most {PROMPT_BYTES:,} bytes); '-': standard input. "
@@ -95,6 +99,12 @@ def generate(
         "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
         help=f"Texts that share the passes, {BATCH}; above 1 --prompt-file has prompts between lines that are '---', "
              "and where a text is done the next one takes its place.")] = 1,
+    chat: Annotated[bool, typer.Option(
+        "--chat", help="Ask by the model's chat template: the prompt is what the user says, and so is each turn of "
+                       "--turns and each text of a --batch.")] = False,
+    system: Annotated[str | None, typer.Option(
+        "--system", metavar="TEXT", show_default=False,
+        help="What the system says before; only with --chat. Default: what the template says.")] = None,
     method: Annotated[str | None, typer.Option(
         "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
         callback=lambda name: name if name is None else check_choice("--method", name, METHODS),
@@ -132,7 +142,7 @@ def generate(
         "go on with its newest half context (crop), behind its first 4 tokens (sinks).")] = "stop",
     stop: Annotated[list[str] | None, typer.Option(
         "--stop", metavar="TEXT", show_default=False,
-        help="End the text before TEXT; may be given several times.")] = None,
+        help="End the text before TEXT, which may hold special tokens; may be given several times.")] = None,
     temperature: TemperatureOption = 0.0,
     top_k: TopKOption = None,
     top_p: TopPOption = None,
@@ -153,8 +163,7 @@ def generate(
         help="Show the text as it is accepted; Ctrl-C ends it there. Default: on a terminal.")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
+    html: HtmlOption = None,
     trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
@@ -172,6 +181,7 @@ def generate(
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
       gemmule generate --prompt "def area(" --stop " class" --stop "import"
       gemmule generate --turns turns.txt --stream
+      gemmule generate --model build/chat.safetensors --chat --system "Be brief." --prompt "Hello"
       gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
@@ -188,6 +198,8 @@ def generate(
     check_launch(launch, temperature > 0, draft_lengths, kv_cache)
     if not all(strings := stop or []):
         raise InputError("--stop must hold at least one character, not ''; leave it out")
+    if system is not None and not chat:
+        raise InputError(f"--system {shown(system)} needs --chat: give it, or leave out --system")
     name = rule_name(method, temperature, verify)
     rule = make_rule(name, temperature, top_k, top_p, seed)
     out = Output(json)
@@ -196,10 +208,12 @@ def generate(
         _check_batch(batch, {f"--launch {launch}": launch != "pass", "--kv-cache none": kv_cache == "none",
                              f"--prefill-rows {prefill_rows}": bool(prefill_rows),
                              "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
-    texts, source = _texts(prompt, prompt_file, turns, batch)
+    texts, source = _texts(QUESTION if chat and prompt is prompt_file is turns is None else prompt, prompt_file, turns,
+                           batch)
 
     from gemmule.sw.commands.decode import Job, Live
     from gemmule.sw.decoding.methods import Lookup
+    from gemmule.sw.decoding.script import Plain, Script
     from gemmule.sw.decoding.stops import Stops
     from gemmule.sw.estimate import announce_tokens
     from gemmule.sw.ledger import Ledger
@@ -211,33 +225,43 @@ def generate(
     from gemmule.sw.session import Session, rows_of
 
     pair = open_pair(model, draft_model, weights)
-    ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
+    script: Callable[[], Script]
+    if chat:
+        chatted = _chatted(pair, system)
+        script = partial(chatted, texts)
+        ids = [chatted([text]).turn(0, None).tokens for text in (texts if batch > 1 else texts[:1])]
+    else:
+        ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
+        script = partial(Plain, ids)
     if context_overflow == "stop":
         _check_context(ids if batch > 1 else ids[:1], max_new_tokens, pair.positions, source)
     elif max_new_tokens < 1:
         raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
     drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
         None if draft_lengths == "constant" else ADAPTIVE_MOST)
-    stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.decode)
-    announce_tokens(max_new_tokens * len(ids), backend)
+    stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.words)
+    announce_tokens(max_new_tokens * len(texts), backend)
     timeline: Timeline | None = [] if trace else None
     lookup = Lookup(prompt_lookup_form or Lookup.form, prompt_lookup_max or Lookup.most_ngram)
-    sampled, shown = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)
-    title = f"{pair.name} model, {method} on {backend}: {sum(map(len, ids))} prompt tokens"
-    out.print(f"{conditions(device_config)}; seed {seed}", style="dim")
-    if shown:
+    sampled, streamed = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)
+    head, title = f"{conditions(device_config)}; seed {seed}", f"{pair.name} model, {method} on {backend}"
+    live = None
+    if streamed:
+        live = Live(out.console, pair.words, texts, strings, chat=chat, files=bool(json or html or trace))
+        out.print(head, style="dim")
         out.print(title)
-    job = Job(ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule, context_overflow=context_overflow,
-              batch=batch)
+    job = Job(script=script, ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule,
+              context_overflow=context_overflow, batch=batch)
     rows = rows_of(batch, method, drafts) if batch > 1 else None
     with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
                  launch=launch if method == "draft" else "pass", batch=batch, rows=rows,
                  prefill=prefill_rows) as session:
         begin = time.perf_counter()
         run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
-                      num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache,
-                      live=Live(out.console, pair, texts, strings) if shown else None)
+                      num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache, live=live)
         seconds, stays = time.perf_counter() - begin, resident(session)
+    if live and live.closed:
+        raise typer.Exit(1)
     interrupted = run.finish_reason == "interrupted"
     if interrupted and not run.tokens:
         raise KeyboardInterrupt
@@ -248,13 +272,10 @@ def generate(
             reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
     label = method if kv_cache == "full" else f"{method}, no KV cache"
     extra = session.extra_parameters(method)
-    print_generation(out.console, texts, run, reference, label, f"{title}, {len(run.tokens)} new tokens", pair,
-                     same_text=rule.same_text, shown=shown, by_positions=kv_cache == "none", batch=batch,
-                     extra_parameters=extra)
-    out.print(resident_line(stays))
-    parts = _parts(texts, ids, run.turns or (run,), pair)
+    parts = _parts(texts, run.turns or (run,), pair)
     record = generation_json(run, reference, pair, same_text=rule.same_text, extra_parameters=extra) | {
-        "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": sum(map(len, ids)),
+        "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": run.given,
+        "chat": chat, "system": system,
         "method": method, "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
         "launch": launch, "prefill_rows": prefill_rows, "stop": strings,
@@ -262,10 +283,17 @@ def generate(
         "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,
         "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3), "resident": stays,
     }
-    out.write("generate", device_config, record)
     if html:
         write_file(html, html_page(complete("generate", device_config, record)), "--html")
     write_trace(trace, timeline, device_config)
+    out.write("generate", device_config, record)
+    if not live:
+        out.print(head, style="dim")
+    print_generation(out.console, texts, run, reference, label,
+                     f"{title}: {run.given} prompt tokens, {len(run.tokens)} new tokens", pair,
+                     same_text=rule.same_text, shown=streamed, by_positions=kv_cache == "none", batch=batch,
+                     extra_parameters=extra, chat=chat)
+    out.print(resident_line(stays))
     if interrupted:
         raise KeyboardInterrupt
     if record["same_tokens_as_ar"] is False:
@@ -317,6 +345,31 @@ def _texts(prompt: str | None, prompt_file: Path | None, turns: Path | None, bat
     return read_parts(turns, "--turns"), f"--turns {turns}"
 
 
+def _chatted(pair: Pair, system: str | None) -> Callable[[Sequence[str]], Chatted]:
+    """A conversation by what the user says, through the model's chat template.
+
+    Raises:
+        InputError: the model has no template, or one that is none.
+    """
+    from gemmule.sw.chat import Template
+    from gemmule.sw.decoding.script import Chatted
+    from gemmule.sw.text import check_utf8
+
+    if pair.chat is None:
+        raise InputError(f"--chat: model {pair.name} has no chat template; leave out --chat, or import it from a "
+                         "folder with chat_template.jinja, or chat_template in tokenizer_config.json")
+    if system is not None:
+        check_utf8("--system", system)
+    template = Template(pair.chat, pair.name)
+
+    def chatted(texts: Sequence[str]) -> Chatted:
+        if not all(texts):
+            raise InputError("--prompt must hold at least one character, not ''; give some text")
+        return Chatted(template.render, pair.plain, pair.words, texts, system)
+
+    return chatted
+
+
 def _check_batch(batch: int, others: dict[str, bool]) -> None:
     """Refuse options that are about one text.
 
@@ -328,10 +381,10 @@ def _check_batch(batch: int, others: dict[str, bool]) -> None:
             raise InputError(f"--batch {batch} does not go with {option}, which is of one text: drop one of the two")
 
 
-def _parts(texts: list[str], ids: list[list[int]], runs: Sequence[Generation], pair: Pair) -> list[dict[str, Any]]:
+def _parts(texts: list[str], runs: Sequence[Generation], pair: Pair) -> list[dict[str, Any]]:
     """Turns of a conversation, or texts of a batch."""
     from gemmule.sw.reports.terminal import text_of
 
-    return [{"prompt": text, "prompt_tokens": len(tokens), "tokens": run.tokens, "text": text_of(run, pair),
+    return [{"prompt": text, "prompt_tokens": run.given, "tokens": run.tokens, "text": text_of(run, pair),
              "finish_reason": run.finish_reason, "cached_tokens": run.cached, "prefill_cycles": run.prefill.cycles,
-             "cycles": run.ledger.cycles} for text, tokens, run in zip(texts, ids, runs)]
+             "cycles": run.ledger.cycles} for text, run in zip(texts, runs)]

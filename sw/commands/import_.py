@@ -83,7 +83,6 @@ def import_(
     from gemmule import __version__
     from gemmule.compiler.importers import end_tokens, label_names, load_network
     from gemmule.compiler.model_file import Made, model_bytes
-    from gemmule.compiler.quantize.accuracy import cosines, measure_errors, perplexity
     from gemmule.compiler.quantize.network import Options, quantize_network
     from gemmule.io.progress import say, stderr
     from gemmule.sw.choices import choose

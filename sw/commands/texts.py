@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import PROMPT_BYTES
+from gemmule.sw.limits import PROMPT_BYTES, PROMPTS_BYTES
 
-__all__ = ["PROMPT", "read_parts", "read_prompt", "read_text"]
+__all__ = ["PROMPT", "QUESTION", "read_parts", "read_prompt", "read_text"]
 
 PROMPT = '''def read_lines(path):
     """Return the lines of a file."""
     with open(path) as file:
 '''
-BETWEEN = "\n---\n"
-"""Texts of a file."""
+QUESTION = "Why is the sky blue?"
+BETWEEN = re.compile(r"(?:\A|(?<=\n)|\r?\n)---(?:\r?\n|\Z)")
+"""A line that is ``---``, the first and last of a file too, with the line end before it; lines end in LF or CRLF."""
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
@@ -33,38 +35,41 @@ def read_prompt(prompt: str | None, file: Path | None) -> tuple[str, str]:
 
 
 def read_parts(file: Path, option: str) -> list[str]:
-    """The texts of a file between lines that are ``---``, those without a word left out.
+    """The texts of a file, ``-`` the standard input, between lines that are ``---``, those without a word left out.
+
+    Of all commands that read several texts.
 
     Raises:
         InputError: there is none, or as of :func:`read_prompt`.
     """
-    found = [text for text in read_text(file, f"{option} {file}").split(BETWEEN) if text.strip()]
+    words = read_text(file, f"{option} {file}", PROMPTS_BYTES)
+    found = [text for text in BETWEEN.split(words) if text.strip()]
     if not found:
         raise InputError(f"{option} {file} must hold at least one text between lines that are '---', not none")
     return found
 
 
-def read_text(file: Path, source: str) -> str:
-    """The text of a file, ``-`` the standard input; ``source`` names it in messages.
+def read_text(file: Path, source: str, most: int = PROMPT_BYTES) -> str:
+    """The text of a file, ``-`` the standard input, of at most so many bytes; ``source`` names it in messages.
 
     Raises:
         InputError: as of :func:`read_prompt`.
     """
     try:
         if str(file) == "-":
-            data = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+            data = sys.stdin.buffer.read(most + 1)
         else:
             with file.open("rb") as opened:
-                data = opened.read(PROMPT_BYTES + 1)
+                data = opened.read(most + 1)
         words = data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{source} must name a file that can be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        if len(data) <= PROMPT_BYTES:
+        if len(data) <= most:
             raise InputError(f"{source} must be UTF-8 text, not with byte {data[error.start]:#04x} at {error.start}: "
                              "convert it") from None
-    if len(data) > PROMPT_BYTES:
-        raise InputError(f"{source} must hold at most {PROMPT_BYTES} bytes, not more: shorten it")
+    if len(data) > most:
+        raise InputError(f"{source} must hold at most {most} bytes, not more: shorten it")
     if not words:
         raise InputError(f"{source} must hold at least one character, not none; give some text")
     return words

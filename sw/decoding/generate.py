@@ -37,7 +37,7 @@ class Conversation:
         """
         self.target, self.drafter, self.ledger = target.charging(ledger), drafter, ledger
         self.stops, self.rule, self.overflow, self.shared = stops, rule, overflow, shared
-        self.context = target.program.max_positions
+        self.context = target.room
         self.cached = Prefix(self.target, kept)
         self.window: list[int] = []
         self.dropped = 0
@@ -65,8 +65,8 @@ class Conversation:
                 f"the prompt must hold at most {self.context - 1 - len(self.window)} tokens, not {len(text)}; "
                 "shorten it")
         self.window += text
-        start = self.ledger.so_far()
-        run = Generation([], self.ledger, cached=len(self.cached))
+        start, watch = self.ledger.so_far(), self.stops.behind(self.window)
+        run = Generation([], self.ledger, before=[*self.window], given=len(text), cached=self.cached.fit(self.window))
         yield from self._enter()
         prefill, cut = self.ledger.so_far(), Cut([])
         while len(run.tokens) < max_new_tokens and not cut.stopped:
@@ -85,7 +85,7 @@ class Conversation:
             out = yield from self.cached.tree(self.window, tree, self.rule.want())
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
             yield from self.cached.commit(tree, path)
-            cut = self.stops.cut(run.tokens, new)
+            cut = watch.cut(new)
             self.window += cut.new
             run.tokens += cut.new
             self.cached.truncate(len(self.window) - 1)
@@ -100,6 +100,13 @@ class Conversation:
         run.dropped = self.dropped
         run.ledger, run.prefill = self.ledger.since(start), prefill.since(start)
         return run
+
+    def retract(self, count: int | None = None) -> None:
+        """Take back the last ``count`` tokens of the text, or all; rows of what the next turn says again stay."""
+        if count is None:
+            self.window, self.dropped = [], 0
+        elif count:
+            del self.window[-count:]
 
     def takes(self, text: list[int]) -> bool:
         """Whether a turn with ``text`` fits, or something may be dropped for it."""

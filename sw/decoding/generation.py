@@ -21,7 +21,9 @@ class Generation:
         ledger: cycles of everything, prefill included.
         steps: per decoding step (drafted, accepted) counts.
         curve: per decoding step (tokens of the text before it, its cycles with the host's).
-        cached: tokens whose rows were in the cache already when the run began.
+        before: tokens in front of the new ones that the models saw when the run began.
+        given: of them, those that were given for this run.
+        cached: of them, those whose rows were in the cache already.
         dropped: tokens of the text that the models saw no more when it ended.
         prefill: the ledger as it was before the first decoding step.
         finish_reason: why the text ended: ``length`` (``max_new_tokens``), ``stop`` (a stop token or string),
@@ -35,6 +37,8 @@ class Generation:
     ledger: Ledger
     steps: list[tuple[int, int]] = field(default_factory=list)
     curve: list[tuple[int, int]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+    given: int = 0
     cached: int = 0
     dropped: int = 0
     finish_reason: Literal["length", "stop", "context", "interrupted"] = "length"
@@ -70,7 +74,8 @@ def joined(turns: Sequence[Generation]) -> Generation:
     found = Generation(
         [token for turn in turns for token in turn.tokens], reduce(Ledger.plus, (turn.ledger for turn in turns)),
         [step for turn in turns for step in turn.steps], [point for turn in turns for point in turn.curve],
-        turns[0].cached, last.dropped, last.finish_reason, last.stop_string, turns=turns)
+        given=sum(turn.given for turn in turns), cached=turns[0].cached, dropped=last.dropped,
+        finish_reason=last.finish_reason, stop_string=last.stop_string, turns=turns)
     found.prefill = reduce(Ledger.plus, (turn.prefill for turn in turns))
     return found
 
@@ -79,7 +84,8 @@ def beside(texts: Sequence[Generation], ledger: Ledger) -> Generation:
     """Texts of a batch as one run: their tokens one behind the other, and the cycles of all, which they shared."""
     found = Generation(
         [token for text in texts for token in text.tokens], ledger, [step for text in texts for step in text.steps],
-        [point for text in texts for point in text.curve], dropped=sum(text.dropped for text in texts), turns=texts)
+        [point for text in texts for point in text.curve], given=sum(text.given for text in texts),
+        dropped=sum(text.dropped for text in texts), turns=texts)
     found.prefill = texts[0].prefill
     reasons = {text.finish_reason for text in texts}
     found.finish_reason = "interrupted" if "interrupted" in reasons else texts[-1].finish_reason

@@ -29,6 +29,11 @@ class Prefix:
         """Forget all rows behind the first ``length``."""
         del self.ids[length:]
 
+    def fit(self, ids: list[int]) -> int:
+        """Forget what a text does not share; how many of its tokens are cached."""
+        self._missing(ids)
+        return len(self)
+
     def lacking(self, ids: list[int]) -> list[int]:
         """Of a text but its last token, what is not cached."""
         return self._missing(ids)[:-1]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.verify import cut_at_stop
 
-__all__ = ["NO_STOPS", "Cut", "Stops"]
+__all__ = ["NO_STOPS", "Cut", "Stops", "Watch"]
 
 
 @dataclass(frozen=True)
@@ -34,30 +35,44 @@ class Stops:
     Attributes:
         tokens: each ends the text, and is its last one.
         strings: each ends the text before it, even where it begins or ends inside a token; of several that a token
-            completes the one that begins first, of these the longest.
-        decode: text of token ids; not needed without strings.
+            completes the one that begins first, of these the longest. They may hold special tokens, which the text
+            itself leaves out.
+        words: text of token ids; not needed without strings.
 
     Raises:
-        ValueError: a string is empty, or cannot be found without ``decode``.
+        ValueError: a string is empty, or cannot be found without ``words``.
     """
 
     tokens: frozenset[int] = frozenset()
     strings: Sequence[str] = ()
-    decode: Callable[[list[int]], str] | None = None
+    words: Detokenizer | None = None
 
     def __post_init__(self) -> None:
         if not all(self.strings):
             raise ValueError("a stop string must hold at least one character, not none")
-        if self.strings and self.decode is None:
-            raise ValueError("stop strings need the tokenizer's decode")
+        if self.strings and self.words is None:
+            raise ValueError("stop strings need a detokenizer")
 
-    def cut(self, before: list[int], new: list[int]) -> Cut:
-        """Of the ``new`` tokens of a step behind those ``before`` it in the same reply."""
-        kept, ended = cut_at_stop(new, self.tokens)
-        if self.strings and self.decode:
-            for count in range(1, len(kept) + 1):
-                text = self.decode([*before, *kept[:count]])
-                found = [(text.index(string), -len(string), string) for string in self.strings if string in text]
+    def behind(self, before: Sequence[int]) -> Watch:
+        """For the reply behind these tokens."""
+        return Watch(self, before)
+
+
+class Watch:
+    """Looks through one reply as it grows."""
+
+    def __init__(self, stops: Stops, before: Sequence[int]) -> None:
+        self.stops = stops
+        self.reply = stops.words.behind(before) if stops.words and stops.strings else None
+
+    def cut(self, new: list[int]) -> Cut:
+        """Of the ``new`` tokens of a step, behind those of the steps before."""
+        kept, ended = cut_at_stop(new, self.stops.tokens)
+        if self.reply is not None:
+            for count, token in enumerate(kept, 1):
+                self.reply.add(token)
+                found = [(place, -len(string), string) for string in self.stops.strings
+                         if (place := self.reply.find(string)) is not None]
                 if found:
                     end, _, string = min(found)
                     return Cut(kept[:count], True, string, end)

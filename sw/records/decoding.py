@@ -30,7 +30,7 @@ class Turn(BaseModel):
     """What a turn of a conversation, or a text of a batch, was given and gave."""
 
     prompt: str
-    prompt_tokens: int
+    prompt_tokens: int = Field(description="that it gave the models; of a chat template's where prompts go through one")
     tokens: list[int]
     text: str
     finish_reason: Literal["length", "stop", "context", "interrupted"]
@@ -78,6 +78,8 @@ class Generate(Record):
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
     weights: Literal["int8", "int4"] | None = Field(description="of target and draft; null: as the models have them")
     prompt: str = Field(description="of the first turn or text")
+    chat: bool = Field(default=False, description="whether prompts went through the model's chat template")
+    system: str | None = Field(default=None, description="what the system says in it")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
     seed: int

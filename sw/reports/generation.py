@@ -51,11 +51,12 @@ def generation_page(record: dict[str, Any]) -> str:
     same = {True: "The text is identical to that of autoregressive decoding.",
             False: "The text DIFFERS from that of autoregressive decoding.",
             None: "The text is drawn by the law of autoregressive decoding." if ar else ""}
+    asked = "\n" * record.get("chat", False)
     parts = record["turns"] or record["texts"] or [record]
     sections = [
         ("", paragraph(f"{record['model']} model, {method} on {record['backend']}, configuration {record['config']} at "
                        f"{record['clock_mhz']} MHz, seed {record['seed']}. {same[record['same_tokens_as_ar']]}", True)),
-        ("Text", "".join(preformatted(part["prompt"], part["text"]) for part in parts)),
+        ("Text", "".join(preformatted(part["prompt"] + asked, part["text"]) for part in parts)),
         ("Numbers", _numbers(record)),
         ("Cycles per token", stacked(runs, ("target", "draft", "host"))),
         ("Busy cycles per token by unit (they overlap)", bars(units, 2)),

@@ -93,7 +93,7 @@ def _baseline(run: Generation) -> dict[str, Any]:
 
 def text_of(run: Generation, pair: Pair) -> str:
     """Text of a run's tokens up to its stop string, of several turns one behind the other."""
-    return "".join(pair.decode(turn.tokens)[:turn.text_end] for turn in run.turns or (run,))
+    return "".join(pair.decode(turn.tokens, turn.before)[:turn.text_end] for turn in run.turns or (run,))
 
 
 def _speedup(run: Generation, reference: Generation) -> float:
@@ -122,18 +122,19 @@ def distinct(tokens: list[int], n: int) -> float:
 
 def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,
                      method: str, title: str, pair: Pair, *, same_text: bool = True, shown: bool = False,
-                     by_positions: bool = False, batch: int = 1, extra_parameters: int = 0) -> None:
+                     by_positions: bool = False, batch: int = 1, extra_parameters: int = 0,
+                     chat: bool = False) -> None:
     """Print the text and the table.
 
     ``prompts``: of each turn, or each text of a batch. ``shown``: the text is there already. ``by_positions``: also
-    cycles a step as the text grows.
+    cycles a step as the text grows. ``chat``: questions and answers, each from a line of its own.
     """
     record = generation_json(run, reference, pair, same_text=same_text)
     if not shown:
         body = Text()
         for prompt, turn in zip(prompts, run.turns or (run,)):
-            body.append(printable(prompt), style="dim")
-            body.append(printable(text_of(turn, pair)) + "\n" * (batch > 1), style="bold")
+            body.append(printable(prompt) + "\n" * chat, style="dim")
+            body.append(printable(text_of(turn, pair)) + "\n" * (batch > 1 or chat), style="bold")
         console.print(Panel(body, title=title))
     ended = f"{len(run.turns)} texts, {batch} at a time" if batch > 1 else _ended(run)
     console.print(f"{ended}: {len(run.tokens)} new tokens in {record['milliseconds']:.3g} ms at "

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemmule.compiler.chat import Chat
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.model_file import Made, load_model, model_bytes, save_model
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
@@ -39,6 +40,22 @@ def test_labels(tmp_path: Path) -> None:
     assert b"labels" not in model_bytes(network, MADE, None)
     with pytest.raises(ValueError, match="labels must be as many as the output's columns, 3, not 2"):
         save_model(path, network, MADE, None, labels=("a", "b"))
+
+
+def test_chat(tmp_path: Path) -> None:
+    """A file without a template has the bytes that it had before there were any."""
+    network, path = random_network(Sizes(family="llama", heads=4), 1), tmp_path / "model.safetensors"
+    chat = Chat(template="{{ bos_token }}{{ messages }}", tokens={"bos_token": "<s>"})
+    save_model(path, network, MADE, "{}", (1,), chat=chat)
+    assert load_model(path).chat == chat
+    assert b"chat" not in model_bytes(network, MADE, "{}", (1,))
+    plain = tmp_path / "plain.safetensors"
+    save_model(plain, network, MADE, "{}", (1,))
+    assert load_model(plain).chat is None
+    assert load_model(plain).sha256 != load_model(path).sha256
+    path.write_bytes(path.read_bytes().replace(b"{{ messages }}", b"{{ massages }}"))
+    with pytest.raises(CompileError, match="must have the SHA-256 that it tells, and is damaged"):
+        load_model(path)
 
 
 @settings(max_examples=60, deadline=None)

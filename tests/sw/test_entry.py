@@ -167,3 +167,57 @@ def test_an_interrupt_while_a_class_is_made_is_one(monkeypatch, cause):
     with pytest.raises(type(cause)) as found:
         cli._guarded([], cli._Watched(sys.stdout))
     assert found.value is cause
+
+
+@pytest.mark.parametrize("arguments", [
+    ["generate", "--model", "small", "--max-new-tokens", "4", "--method", "pld"],
+    ["generate", "--model", "small", "--max-new-tokens", "4", "--method", "pld", "--stream"],
+    ["run", "gemm", "--shape", "4x4x4", "--config", "tiny"], ["info"],
+])
+@pytest.mark.parametrize("closed", ["stdout", "both", "full"])
+def test_files_are_written_where_nobody_reads_the_words(arguments: list[str], closed: str, tmp_path: Path) -> None:
+    """As in `gemmule .. | head -1`, with 2>&1 too, or onto a full disk."""
+    files = {"--json": tmp_path / "a.json"}
+    files |= {"--trace": tmp_path / "a.trace"} if arguments[0] != "info" else {}
+    files |= {"--html": tmp_path / "a.html"} if arguments[0] == "generate" else {}
+    options = [word for option, path in files.items() for word in (option, str(path))]
+    if closed == "full":
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*GEMMULE, *arguments, *options], stdout=full, stderr=subprocess.PIPE, text=True)
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = subprocess.run([*GEMMULE, *arguments, *options], stdout=writer, text=True,
+                                  stderr=writer if closed == "both" else subprocess.PIPE)
+        finally:
+            os.close(writer)
+    assert done.returncode == (2 if closed == "full" else CLOSED_PIPE)
+    assert "Traceback" not in (done.stderr or "")
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files.values()}
+    json.loads(files["--json"].read_text())
+
+
+def test_a_stream_that_nobody_reads_ends() -> None:
+    """Where no files are wanted: it would go on for minutes."""
+    process = subprocess.Popen([*GEMMULE, "generate", "--model", "small", "--method", "ar", "--max-new-tokens", "200",
+                                "--stream"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == CLOSED_PIPE
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_what_the_output_cannot_encode_is_escaped(encoding: str, stream: str) -> None:
+    done = subprocess.run([*GEMMULE, "generate", "--model", "small", "--method", "ar", "--max-new-tokens", "2", stream,
+                           "--prompt", "# \u20ac\U0001f642"], capture_output=True,
+                          env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "COLUMNS": "120"})
+    words = done.stdout.decode(encoding)
+    assert done.returncode == 0
+    assert ("# \u20ac\U0001f642" if encoding == "utf-8" else r"# \u20ac\U0001f642") in words
+    assert b"Traceback" not in done.stderr

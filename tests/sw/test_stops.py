@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmule.config import load_config
+from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.stops import Cut, Stops
@@ -24,6 +25,7 @@ def decode(ids: list[int]) -> str:
     return b"".join(PIECES[token] for token in ids).decode("utf-8", errors="replace")
 
 
+WORDS = Detokenizer(decode)
 tokens = st.lists(st.integers(0, len(PIECES) - 1), max_size=24)
 strings = st.lists(st.text("ab\n€", min_size=1, max_size=4), min_size=1, max_size=3)
 
@@ -47,10 +49,11 @@ def test_the_cut_does_not_depend_on_steps(text: list[int], ends: frozenset[int],
                                           sizes: list[int]) -> None:
     expected, found, at = slow_cut(text, ends, stops), Cut([]), 0
     before: list[int] = []
+    watch = Stops(ends, stops, WORDS).behind([])
     for size in sizes:
         if found.stopped or at >= len(text):
             break
-        found = Stops(ends, stops, decode).cut(before, text[at:at + size])
+        found = watch.cut(text[at:at + size])
         before, at = before + found.new, at + size
     assert before == expected.new
     assert (found.stopped, found.string, found.end) == (expected.stopped, expected.string, expected.end)
@@ -60,8 +63,8 @@ def test_the_cut_does_not_depend_on_steps(text: list[int], ends: frozenset[int],
 @settings(max_examples=300, deadline=None)
 def test_shown_text_is_the_text(text: list[int], stops: list[str], sizes: list[int]) -> None:
     """Whatever comes in a piece, nothing is taken back; a stop string is never begun."""
-    cut, pieces, at = Stops(strings=stops, decode=decode).cut([], text), list[str](), 0
-    stream = TextStream(decode, pieces.append, stops)
+    cut, pieces, at = Stops(strings=stops, words=WORDS).behind([]).cut(text), list[str](), 0
+    stream = TextStream(WORDS.behind([]), pieces.append, stops)
     whole = decode(cut.new)[:cut.end]
     for size in sizes:
         stream.advance(cut.new[at:at + size])
@@ -74,16 +77,18 @@ def test_shown_text_is_the_text(text: list[int], stops: list[str], sizes: list[i
 
 def test_text_is_shown_as_soon_as_it_is_settled() -> None:
     pieces: list[str] = []
-    stream = TextStream(decode, pieces.append, ["ba"])
+    stream = TextStream(WORDS.behind([]), pieces.append, ["ba"])
     for token in (0, 8, 9, 1, 5):  # a, a euro sign in two tokens, b, which may begin ba, a new line
         stream.advance([token])
     assert pieces == ["a", "€", "b\n"]
 
 
 def test_of_several_the_first_then_the_longest() -> None:
-    assert Stops(strings=("b", "aab", "ab"), decode=decode).cut([12], [4]) == Cut([4], True, "aab", 1)
-    assert Stops(strings=("a", "aa"), decode=decode).cut([], [12, 4]) == Cut([12, 4], True, "aa", 1)
-    assert Stops(frozenset({4}), ("zz",), decode).cut([], [12, 4, 1]) == Cut([12, 4], True)
+    watch = Stops(strings=("b", "aab", "ab"), words=WORDS).behind([])
+    assert watch.cut([12]) == Cut([12])
+    assert watch.cut([4]) == Cut([4], True, "aab", 1)
+    assert Stops(strings=("a", "aa"), words=WORDS).behind([]).cut([12, 4]) == Cut([12, 4], True, "aa", 1)
+    assert Stops(frozenset({4}), ("zz",), WORDS).behind([]).cut([12, 4, 1]) == Cut([12, 4], True)
 
 
 @pytest.mark.parametrize("name", [*DRAFTERS, "trees"])
@@ -96,7 +101,7 @@ def test_strings_end_every_method_at_the_same_place(name: str) -> None:
     random, spanned = np.random.default_rng(4), 0
     for _ in range(40):
         at, size = int(random.integers(len(whole) - 1)), int(random.integers(1, 6))
-        stops = Stops(strings=[whole[at:at + size]], decode=decode)
+        stops = Stops(strings=[whole[at:at + size]], words=WORDS)
         expected = run(Autoregressive(), stops)
         drafter = TreeDrafter(bushy) if name == "trees" else FixedDrafter(DRAFTERS[name])
         seen = run(drafter, stops)
@@ -110,6 +115,6 @@ def test_strings_end_every_method_at_the_same_place(name: str) -> None:
 
 def test_what_is_no_stop() -> None:
     with pytest.raises(ValueError, match="at least one character"):
-        Stops(strings=("a", ""), decode=decode)
-    with pytest.raises(ValueError, match="decode"):
+        Stops(strings=("a", ""), words=WORDS)
+    with pytest.raises(ValueError, match="detokenizer"):
         Stops(strings=("a",))

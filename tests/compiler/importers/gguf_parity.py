@@ -39,11 +39,14 @@ def test_smollm2() -> None:
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
 @pytest.mark.parametrize("family", ["llama", "llama-tied", "gpt2"])
 def test_small_files(family: str, dtype: str, tmp_path: Path) -> None:
-    """Their reader wants a tokenizer's list of tokens to know the vocabulary by."""
+    """Their reader wants a tokenizer's list of tokens to know the vocabulary by, and takes GPT-2's inner columns and
+    positions to be those of all its networks."""
     made = make(family, layers=2, vocab=40, head_dim=32)
-    made.tensors = {name: np.resize(value, tuple(96 if size in (72, 100) else size for size in value.shape))
+    sizes = {72: 96, 100: 384} | ({64: 1024} if family == "gpt2" else {})
+    made.tensors = {name: np.resize(value, tuple(sizes.get(size, size) for size in value.shape))
                     for name, value in made.tensors.items()}
-    made.config |= {"n_inner": 96} if family == "gpt2" else {"intermediate_size": 96, "hidden_size": 96}
+    made.config |= ({"n_inner": 384, "n_positions": 1024} if family == "gpt2"
+                    else {"intermediate_size": 384, "hidden_size": 96})
     path = write_gguf(tmp_path / "model.gguf", made, dtype=dtype,
                       metadata={"tokenizer.ggml.tokens": [str(number) for number in range(40)]})
     assert differences(path, [3, 1, 4, 1, 5, 9, 2, 6]) <= MOST_ERROR

@@ -11,6 +11,9 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import FAMILIES, load_network
 from gemmule.compiler.importers.config import Keys
+from gemmule.compiler.importers.gguf_file import BLOCKS
+from gemmule.compiler.importers.gguf_names import ARCHITECTURES
+from gemmule.sw.gguf_tokenizer import SPLITS
 
 from ..families import make, write
 from .test_config import RECORDS
@@ -30,6 +33,13 @@ def test_every_family_and_class_is_named() -> None:
     for family in FAMILIES:
         for name in (*family.model_types, *family.architectures):
             assert f"`{name}`" in PAGE
+
+
+def test_all_of_gguf_is_named() -> None:
+    for name in (*ARCHITECTURES, *SPLITS):
+        assert f"`{name}`" in PAGE
+    for name in BLOCKS:
+        assert re.search(rf"\b{name}\b", PAGE)
 
 
 def test_the_listing_is_a_real_one() -> None:

@@ -23,7 +23,7 @@ from gemmule.compiler.ir import (
     signature,
 )
 from gemmule.compiler.ir.nodes import Function
-from gemmule.compiler.quantize.accuracy import cosines, layer_outputs, measure_errors
+from gemmule.compiler.quantize.accuracy import compare, layer_outputs, measure_errors
 from gemmule.compiler.quantize.network import Options, Quantized, quantize_network
 from gemmule.compiler.quantize.smooth import smooth
 from gemmule.compiler.quantize.steps import lopsided_activation, lopsided_step
@@ -69,7 +69,8 @@ def test_errors(networks: dict[str, Network], name: str, options: Options, layer
                 cosine: float) -> None:
     """On tokens that calibration did not see."""
     made = quantize_network(networks[name], _windows(1), options)
-    errors, angles = measure_errors(made, _windows(2, 3)), cosines(made, _windows(2, 3))
+    found = compare(made, {"text": _windows(2, 3)}, detailed=3)
+    errors, angles = found.errors, found.cosines
     assert len(errors.layers) == 2
     assert max(errors.layers) < layer
     assert max(errors.nodes.values()) < node, max(errors.nodes, key=lambda at: errors.nodes[at])
