@@ -128,7 +128,7 @@ class Graph(BaseModel):
             for role, name in node.tensors.items():
                 if isinstance(node, Linear) and role == "weight":
                     found[name] = node.depth * node.columns  # int4 codes stand by twos
-                elif isinstance(node, Norm):
+                elif isinstance(node, Norm) and role in LEARNT:
                     found[name] = node.width
                 elif role in LEARNT or role == "table" and isinstance(node, Embedding | Position):
                     found[name] = prod(self.tensors[name].shape)
