@@ -11,6 +11,7 @@ function are lopsided: they have zeros, which its table and the biases around it
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -137,7 +138,7 @@ class _Quantizer:
         self.stream = self._stream()
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
-        self.angles: dict[tuple[float, int, int, int | None], str] = {}
+        self.angles: dict[Hashable, str] = {}
         """The first rotation by its base, positions and columns of a head."""
         self.words: dict[str, np.ndarray] = {}
         """Word tables by activation."""
@@ -171,7 +172,7 @@ class _Quantizer:
             elif isinstance(node, Activation) and self._lopsided(node):
                 step, zero = lopsided_step(self.taps.sample(node.name), *self.taps.ranges[node.name])
                 found[node.name] = Type(dtype=DType.INT8, scale=step, zero=zero)
-            elif isinstance(node, Norm | Attention | Product | Activation):
+            elif isinstance(node, Norm | Attention | Product | Activation) and not _of_heads(node):
                 found[node.name] = self._int8(node.name)
         for wide, narrow in self.graph.wide_norms.items():
             found[narrow] = Type(dtype=DType.INT8, scale=self._narrow_step(wide, narrow))
@@ -197,7 +198,8 @@ class _Quantizer:
                         dtype=DType.INT16, scale=LOGIT_ROOM * (self.taps.peak(node.name) or 1.0) / INT16_MAX)
                 elif all(isinstance(reader, Add) for reader in readers):
                     found[node.name] = Type(dtype=DType.INT32, scale=self.stream[readers[0].name])
-                elif self.options.inner == 16 and any(isinstance(reader, Product) for reader in readers):
+                elif self.options.inner == 16 and any(isinstance(reader, Product) for reader in readers) or any(
+                        _of_heads(reader) for reader in readers):
                     found[node.name] = self._int16(node.name)
                 else:
                     found[node.name] = self._int8(node.name)
@@ -349,18 +351,20 @@ class _Quantizer:
 
     def _norm(self, node: Norm) -> None:
         doubled = self.doubled.get(node.name, 0)
-        step = _one(self.types[node.name]) / 2 ** doubled
-        gamma = self.network.tensor(node, "gamma").astype(np.float64) / step
+        steps = np.array(_all(self.types[node.name])) / 2 ** doubled
+        step = np.repeat(steps, node.columns // len(steps)) if node.head_dim else steps[0]
+        given = _one(self.types[node.x])
+        gamma = np.tile(self.network.tensor(node, "gamma").astype(np.float64), node.columns // node.width) / step
         beta = self.network.tensor(node, "beta").astype(np.float64) / step if node.mean else np.zeros(1)
         # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes ten more of.
         most = min(np.log2(INT16_MAX / (np.abs(gamma).max() or 1.0)),
                    np.log2(INT32_MAX / (np.abs(beta).max() or 1.0)) - 10)
         bits = int(np.clip(np.floor(most), -10, 30))
-        wanted = node.eps * node.columns ** 2 / self.stream[node.x] ** 2  # epsilon in units of n * sum(x^2)
+        wanted = node.eps * node.width ** 2 / given ** 2  # epsilon in units of n * sum(x^2)
         eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / MULT_MAX))))
         if eps_shift > 40:
-            raise CompileError(f"{node.name}: eps must be small beside the residual's scale {self.stream[node.x]:.3g}, "
-                               f"not {node.eps}")
+            raise CompileError(f"{node.name}: eps must be small beside the scale {given:.3g} of what is normed, not "
+                               f"{node.eps}")
         tensors: dict[str, Any] = {"scalars": np.array(
             [10 + bits + doubled, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
         if (twin := self.graph.wide_norms.get(node.name, "")) in self.doubled:
@@ -432,6 +436,11 @@ class _Quantizer:
             rows = self.network.tensor(node, role) / np.repeat(steps, node.head_dim)
             tensors[role] = np.clip(np.rint(rows), -128, 127).astype(np.int8)
         self._put(node, tensors)
+
+
+def _of_heads(node: Node) -> bool:
+    """Whether it is a norm of heads, from int16 to int16."""
+    return isinstance(node, Norm) and node.head_dim is not None
 
 
 def _one(type_: Type) -> float:

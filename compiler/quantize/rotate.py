@@ -49,7 +49,7 @@ def can_rotate(graph: Graph) -> bool:
 
     LayerNorm subtracts a mean, which a rotation does not keep.
     """
-    norms = [node for node in graph.nodes if isinstance(node, Norm)]
+    norms = [node for node in graph.nodes if isinstance(node, Norm) and not node.head_dim]
     written = [node for node in graph.nodes if isinstance(node, Linear) and _writes(graph, node)]
     read = [reader for norm in norms for reader in graph.readers(norm.name)]
     names = [reader.tensors["weight"] for reader in (*read, *written) if isinstance(reader, Linear)]
@@ -76,7 +76,7 @@ def rotated(network: Network, seed: int) -> Network:
     for node in graph.nodes:
         if isinstance(node, Embedding | Position):
             change(node.tensors["table"], turn)
-        elif isinstance(node, Norm):
+        elif isinstance(node, Norm) and not node.head_dim:
             change(node.tensors["gamma"], np.ones_like)
         elif isinstance(node, Linear) and isinstance(norm := graph.by_name[node.x], Norm):
             made = _reading(turn, network.tensor(norm, "gamma"))
