@@ -193,7 +193,10 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
             made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows,
                                                before=before if bank is Bank.STATE else ()))
             if isinstance(made, Lifetime):
-                break
+                packed = None if slack else _closely(classes[bank], [], at, last)
+                if packed is None:
+                    break
+                made = packed  # one long buffer among short ones: rather all of them close than smaller rings
             parts.update(made)
             at += size
         else:
@@ -241,20 +244,32 @@ def _packed(classes: Mapping[Bank, Sequence[Lifetime]], config: Config, unit: in
                 for low, high in (*recent, *((first, first + other.buffer.rows) for first, other in placed)))]
             if free:
                 placed.append((free[0], life))
-        fixed = {life.buffer for _, life in placed}
-        for life in sorted((life for life in lives if life.buffer not in fixed), key=lambda life: -life.buffer.rows):
-            beside = sorted((start, other.buffer.rows) for start, other in placed
-                            if other.begin <= life.end and life.begin <= other.end)
-            align = life.buffer.align
-            start = ceil_div(at, align) * align
-            for other_start, rows in beside:
-                if start + life.buffer.rows <= other_start:
-                    break
-                start = max(start, ceil_div(other_start + rows, align) * align)
-            placed.append((start, life))
-        at = ceil_div(max((start + life.buffer.rows for start, life in placed), default=at), unit) * unit
-        found |= {life.buffer: start for start, life in placed}
+        close = _closely(lives, placed, at, config.spm_rows)
+        if close is None:
+            return None
+        at = ceil_div(max((start + buffer.rows for buffer, start in close.items()), default=at), unit) * unit
+        found |= close
     return found if at <= config.spm_rows else None
+
+
+def _closely(lives: Sequence[Lifetime], given: Sequence[tuple[int, Lifetime]], first: int,
+             last: int) -> dict[Buffer, int] | None:
+    """Rows ``first .. last - 1`` for all, the largest buffers first, beside ``given`` ones; None if they do not fit."""
+    placed = list(given)
+    fixed = {life.buffer for _, life in placed}
+    for life in sorted((life for life in lives if life.buffer not in fixed), key=lambda life: -life.buffer.rows):
+        beside = sorted((start, other.buffer.rows) for start, other in placed
+                        if other.begin <= life.end and life.begin <= other.end)
+        align = life.buffer.align
+        start = ceil_div(first, align) * align
+        for other_start, rows in beside:
+            if start + life.buffer.rows <= other_start:
+                break
+            start = max(start, ceil_div(other_start + rows, align) * align)
+        if start + life.buffer.rows > last:
+            return None
+        placed.append((start, life))
+    return {life.buffer: start for start, life in placed}
 
 
 def _does_not_fit(life: Lifetime, rows: int, memory: str) -> str:
