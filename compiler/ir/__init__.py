@@ -32,8 +32,8 @@ from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
-    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter", "Form", "Function",
-    "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Plane", "Position", "Product", "Rope",
-    "Rows", "Signature", "Softmax", "Tensor", "Type", "activate", "form_of", "layer_part", "listing", "residuals",
-    "signature", "softmax_of",
+    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter",
+    "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Plane", "Position",
+    "Product", "Rope", "Rows", "Signature", "Softmax", "Tensor", "Type", "activate", "form_of", "layer_part", "listing",
+    "residuals", "signature", "softmax_of",
 ]

@@ -192,7 +192,8 @@ def _wanted_columns(node: Node, values: list[Node]) -> tuple[int, ...]:
             if node.window is not None and not node.causal:
                 raise ValueError(f"{node.name!r} must be causal to have a window, not {node.window}")
             if node.prefix and (node.window is not None or not node.causal):
-                raise ValueError(f"{node.name!r} must be causal and without a window to have a prefix, not {node.prefix}")
+                raise ValueError(
+                    f"{node.name!r} must be causal and without a window to have a prefix, not {node.prefix}")
             return node.columns, node.kv_heads * node.head_dim, node.kv_heads * node.head_dim
         case Rope():
             if node.columns % node.head_dim:

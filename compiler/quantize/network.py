@@ -87,7 +87,7 @@ class Options:
     residual: Literal["one", "layer"] = "one"
     """Steps of the residual stream: one, or one a layer, a power of two apart."""
     inner: Literal[8, 16] = 8
-    """Bits of an MLP's inner values: before and behind its function, of its product, and of what the last linear reads."""
+    """Bits of an MLP's inner values: around its function, of its product, and of what the last linear reads."""
     down: Literal[4, 8] | None = None
     """Bits of the weights behind an MLP's inner values; None: ``bits``."""
 
@@ -416,7 +416,7 @@ class _Quantizer:
         self._put(node, tensors, bits=bits, group=group, plane=Plane.LOW if wide else None)
 
     def _high(self, node: Linear, tensors: dict[str, Any], bits: int, group: int) -> None:
-        """The product of the high plane of an int16 input, and its sum with the residual stream, before the low one's."""
+        """The product of the high plane of an int16 input and its sum with the residual, before those of the low one."""
         (add,) = self.graph.readers(node.name)
         assert isinstance(add, Add)
         if (least := int(tensors["shift"].min())) < 8:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gemmule.compiler.quantize.accuracy import Comparison
-    from gemmule.compiler.quantize.network import Options, Quantized
+    from gemmule.compiler.quantize.network import Quantized
     from gemmule.sw.sources import Source
 
 __all__ = ["import_"]
@@ -98,7 +98,7 @@ def import_(
     Examples:
       gemmule import smollm2 --out build/smollm2.safetensors
       gemmule import gpt2 --calibrate text.txt --out build/gpt2.safetensors
-      gemmule import llama.gguf --bits int4 --evaluate code=code.txt --evaluate chat=chat.txt --out build/llama.safetensors
+      gemmule import llama.gguf --bits int4 --evaluate code=code.txt --evaluate chat=chat.txt --out llama.safetensors
     """
     if group < 0 or group & (group - 1) or group > 1 << 15:
         raise InputError(f"--group must be 0 or a power of two up to {1 << 15}, not {group}")
@@ -272,7 +272,7 @@ def _print(out: Output, r: dict[str, Any]) -> None:
     out.console.print(table)
     worst = max(r["node_error"], key=r["node_error"].get)
     out.print(f"relative root mean square, each layer from the float values before it, and the median row with "
-              f"everything in integers; largest of a single operation: {worst} {r['node_error'][worst]:.2%}; output with "
-              f"everything in integers: {r['logits_error']:.2%}")
+              f"everything in integers; largest of a single operation: {worst} {r['node_error'][worst]:.2%}; output "
+              f"with everything in integers: {r['logits_error']:.2%}")
     memory = f", {r['peak_memory'] / 2 ** 30:.2f} GiB at the peak" if r["peak_memory"] else ""
     out.print(f"{r['seconds']:.0f} s{memory}")
