@@ -2,7 +2,7 @@
 
 Without files of the user's: the Python reference that every Python brings (``pydoc_data.topics``, PSF licence) as
 prose, modules of its standard library as code, and, for models with a chat template, the same prose as conversations.
-Topics and modules of calibration are others than those of measurement.
+Paragraphs and modules of measurement are others than those of calibration.
 """
 
 from __future__ import annotations
@@ -84,8 +84,11 @@ def default_texts(part: str) -> dict[str, str]:
     except (ImportError, OSError):
         raise InputError("--calibrate must name a text file where Python is installed without its standard library's "
                          "sources and documentation") from None
-    names = sorted(topics)[part == "evaluation"::2]
-    return {"prose": "\n\n".join(topics[name] for name in names), "code": "\n\n".join(code)}
+    names = sorted(topics)
+    used, measured = (dict.fromkeys(paragraph for name in names[first::2] for paragraph in topics[name].split("\n\n"))
+                      for first in (0, 1))  # some topics stand within others
+    prose = used if part == "calibration" else [paragraph for paragraph in measured if paragraph not in used]
+    return {"prose": "\n\n".join(prose), "code": "\n\n".join(code)}
 
 
 def _source(name: str) -> str:
