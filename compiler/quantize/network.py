@@ -416,7 +416,7 @@ class _Quantizer:
         self._put(node, tensors, bits=bits, group=group, plane=Plane.LOW if wide else None)
 
     def _high(self, node: Linear, tensors: dict[str, Any], bits: int, group: int) -> None:
-        """The product of the high plane of an int16 input and its sum with the residual, before those of the low one."""
+        """The product of the high plane of an int16 input and its sum with the residual, before the low one's."""
         (add,) = self.graph.readers(node.name)
         assert isinstance(add, Add)
         if (least := int(tensors["shift"].min())) < 8:

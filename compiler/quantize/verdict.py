@@ -24,8 +24,8 @@ def verdict(found: Comparison) -> str | None:
     why = None
     for kind, text in found.kinds.items():
         if not math.isfinite(text.perplexity_int) or text.ratio > MOST_RATIO:
-            why = (f"perplexity of {kind} is {text.perplexity_int:,.4g} in integers and {text.perplexity_float:,.4g} in "
-                   f"float, more than {MOST_RATIO} times")
+            why = (f"perplexity of {kind} is {text.perplexity_int:,.4g} in integers and "
+                   f"{text.perplexity_float:,.4g} in float, more than {MOST_RATIO} times")
         elif text.kl_mean > MOST_DIVERGENCE:
             why = (f"its predictions of {kind} are {text.kl_mean:.2f} nats from the float ones, more than "
                    f"{MOST_DIVERGENCE}")

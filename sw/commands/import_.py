@@ -98,7 +98,7 @@ def import_(
     Examples:
       gemmule import smollm2 --out build/smollm2.safetensors
       gemmule import gpt2 --calibrate text.txt --out build/gpt2.safetensors
-      gemmule import llama.gguf --bits int4 --evaluate code=code.txt --evaluate chat=chat.txt --out llama.safetensors
+      gemmule import llama.gguf --bits int4 --evaluate code=code.txt --out build/llama.safetensors
     """
     if group < 0 or group & (group - 1) or group > 1 << 15:
         raise InputError(f"--group must be 0 or a power of two up to {1 << 15}, not {group}")

@@ -243,7 +243,8 @@ def test_an_interrupted_import_leaves_nothing(monkeypatch: pytest.MonkeyPatch, c
         assert not out.parent.exists()
 
 
-def test_scales_of_a_written_file_are_checked(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_scales_of_a_written_file_are_checked(monkeypatch: pytest.MonkeyPatch, checkpoint: Path,
+                                              tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     assert _import(monkeypatch, checkpoint, out) == 0
     network = load_model(out).network

@@ -1,4 +1,4 @@
-"""Windows of calibration and measurement: what the tokenizer puts in front, conversations, texts that do not overlap."""
+"""Windows of calibration and measurement: what a tokenizer puts in front, conversations, texts that are apart."""
 
 from __future__ import annotations
 
