@@ -63,6 +63,9 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     if any(one.batch > 1 or one.max_rows < 2 or not one.tokens or one.pool for one in (single, target)):
         raise CompileError("a draft and a target in one launch must give tokens of 2 rows or more of a sequence whose "
                            "cache stands in order")
+    if single.graph.prefix != target.graph.prefix:
+        raise CompileError(f"a draft and a target in one launch must have equal prefixes, not "
+                           f"{single.graph.prefix} and {target.graph.prefix} rows")
     own, before = firsts
     catching_up = [*_keep(own), *(_moved(command, before) for command in single.commands), *_loop_lengths(own)]
     drafting = [*_keep(own), *_behind_all(loop.commands)]

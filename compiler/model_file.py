@@ -7,10 +7,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from safetensors.numpy import save
 
 from gemmule.compiler.chat import Chat
@@ -43,6 +51,20 @@ class Made(BaseModel):
     seed: int
     calibration_sha256: str
     """Of the calibration tokens, int64 little-endian."""
+    prefix: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Tokens whose keys and values stand in front of every text; as of the following, see
+    :class:`gemmule.compiler.quantize.network.Options`."""
+    rotate: bool = False
+    residual: Literal["one", "layer"] = "one"
+    inner: Literal[8, 16] = 8
+    down: Literal[4, 8] | None = None
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what is as earlier files, which do not tell it, have it."""
+        fields = type(self).model_fields
+        return {name: value for name, value in whole(self).items()
+                if fields[name].is_required() or getattr(self, name) != fields[name].default}
 
 
 class _Header(BaseModel):
@@ -64,6 +86,9 @@ class _Header(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if len(self.made.prefix) != self.graph.prefix or max(self.made.prefix, default=0) >= self.graph.vocab:
+            raise ValueError(f"prefix must be {self.graph.prefix} tokens below {self.graph.vocab}, not "
+                             f"{list(self.made.prefix)}")
         if self.labels and len(self.labels) != (columns := self.graph.by_name[self.graph.output].columns):
             raise ValueError(f"labels must be as many as the output's columns, {columns}, not {len(self.labels)}")
         return self

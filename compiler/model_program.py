@@ -248,8 +248,8 @@ class ModelProgram(Program):
             begin = self.symbols[region][0] - self.base_address
             for offset, content in contents:
                 dram[begin + offset:begin + offset + content.size] = content.pack(network, self.config)
-        for address, content in self._prefix(network):
-            dram[address - self.base_address:][:len(content)] = content
+        for address, rows in self._prefix(network):
+            dram[address - self.base_address:][:len(rows)] = rows
         return dram
 
     def _prefix(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:

@@ -38,12 +38,16 @@ class Runner(Protocol):
     slots: HiddenSlots | None
     prefill: PrefillProgram | None
 
+    @property
+    def first(self) -> int: ...
+
     def run(self, program: ModelProgram | Program, step: Step) -> Result: ...
 
 
 def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
                  layers: Sequence[LayerRange] | None) -> Forward:
     """:meth:`gemmule.sw.runtime.LoadedModel.forward`, but that caches do not know of the new rows yet."""
+    rows = rows.behind(model.first)
     cached, answered = _cached(model, rows, kv), answered_rows(rows, want)
     places = _places_of(model, kv, len(rows)) if kv is not None else None
     if want.plain and layers is None and rows.hidden is None:
@@ -72,7 +76,7 @@ def _cached(model: Runner, rows: Rows, kv: Caches | None) -> list[int]:
         if [cache.sequence for cache in caches] != list(range(batch)):
             raise ValueError(f"a pass takes a cache for each of {batch} sequences in their order, not of "
                              f"{[cache.sequence for cache in caches]}")
-        cached = [cache.length for cache in caches]
+        cached = [model.first + cache.length for cache in caches]
     for sequence, (first, count) in enumerate(zip(cached, np.bincount(rows.sequences, minlength=batch))):
         if count and first + count > most:
             raise ValueError(
@@ -111,7 +115,7 @@ def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
     if pool is not isinstance(cache, PagedKV):
         raise ValueError(f"{model.name}: a {'paged' if pool else 'contiguous'} program takes caches of its own kind: "
                          "make them with the model's kv()")
-    return cache.places(new) if isinstance(cache, PagedKV) else None
+    return np.concatenate([np.arange(model.first), cache.places(new)]) if isinstance(cache, PagedKV) else None
 
 
 def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,

@@ -54,6 +54,7 @@ class InterpretedModel(LoadedModel):
         if kv is not None or layers or not simple:
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
                              "for other answers")
+        rows = rows.behind(self.first)
         cached = [self._truncated(rows, sequence) for sequence in range(self.program.batch)]
         logits = self.interpreter.forward(rows, self.cache)
         answered = answered_rows(rows, want)
@@ -69,7 +70,8 @@ class InterpretedModel(LoadedModel):
         """
         if self.timer is not None and path != list(range(len(path))):
             raise ValueError(f"{self.name}: the interpreter keeps paths that are in place; run the device for trees")
-        self.cache.keep([*range(position), *(position + node for node in path)], sequence)
+        first = self.first + position
+        self.cache.keep([*range(first), *(first + node for node in path)], sequence)
         return 0
 
     def _truncated(self, rows: Rows, sequence: int) -> int:

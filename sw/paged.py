@@ -24,8 +24,11 @@ class PagePool:
         ValueError: no whole page fits; a row is wanted and no page is free.
     """
 
-    def __init__(self, rows: int, page: int) -> None:
-        """``rows`` of the pool, ``page`` rows a page; rows beyond the last whole page are not used."""
+    def __init__(self, rows: int, page: int, constant: int = 0) -> None:
+        """``rows`` of the pool, ``page`` rows a page; rows beyond the last whole page are not used.
+
+        ``constant``: first rows, and the pages that they stand in, which are never handed out.
+        """
         if not 1 <= page <= rows:
             raise ValueError(f"a page must have 1 to {rows} rows (the pool), not {page}")
         self.page = page
@@ -33,6 +36,8 @@ class PagePool:
         """Entries of all lists by page."""
         self.filled = np.zeros(rows // page, dtype=np.int64)
         """Rows by page that have been handed out since it was free."""
+        self.share(range(constant))
+        self.filled[self.named > 0] = page
 
     @property
     def free_pages(self) -> int:

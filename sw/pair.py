@@ -109,7 +109,7 @@ def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
                      for role, model in models.items())
     encode = partial(text.encode, pair=pair)
     return Pair(
-        name=pair, positions=models["target"].network.graph.whole_positions, ends=frozenset(models["target"].ends),
+        name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
         digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
 
@@ -155,21 +155,27 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         other, words = _read(draft, "--draft-model", weights)
         if words.get_vocab() != tokenizer.get_vocab() or other.network.graph.vocab != graph.vocab:
             raise InputError(f"--draft-model {draft} must have the tokens of {target}: its vocabulary differs")
-        if other.network.graph.whole_positions < graph.whole_positions:
-            raise InputError(f"--draft-model {draft} must see the {graph.whole_positions:,} positions of {target}, not "
-                             f"{other.network.graph.whole_positions:,}")
+        if other.network.graph.text_positions < graph.text_positions:
+            raise InputError(f"--draft-model {draft} must see the {graph.text_positions:,} positions of {target}, not "
+                             f"{other.network.graph.text_positions:,}")
 
     def encode(prompt: str, *, begins: bool = True) -> list[int]:
-        return text.token_ids(tokenizer, prompt, add_special_tokens=begins)
+        return _behind(file.made.prefix, text.token_ids(tokenizer, prompt, add_special_tokens=begins))
 
     def go_on(said: str) -> list[int]:
         return encode_behind(tokenizer, text.check_utf8("--turns", said))
 
     return Pair(
-        name=target.name, positions=graph.whole_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
+        name=target.name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
         plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat,
         digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
         draft=_Imported(draft, other) if draft else None)
+
+
+def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
+    """Tokens of a text without those that stand in every cache already, unless nothing is left."""
+    count = len(prefix)
+    return ids[count:] if tuple(ids[:count]) == prefix and len(ids) > count else ids
 
 
 class _Imported:

@@ -138,21 +138,21 @@ class Passes(Runs):
 
     def __init__(self, program: ModelProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
         super().__init__(program, network, backend, seed, timing_only)
-        self.program, self.cache, self.cached = program, Cache(network.graph), 0
+        self.program, self.cache, self.cached = program, Cache(network.graph), network.graph.prefix
 
     def fill_cache(self, length: int) -> None:
         """Random keys and values, as if ``length`` tokens of each sequence had been passed."""
-        self.cached = length
+        program, prefix = self.program, self.network.graph.prefix
+        self.cached = prefix + length
         if self.timing_only or not length:
             return
-        program = self.program
         for sequence, (number, node) in product(range(program.batch), enumerate(self.network.graph.attentions)):
             parts = self.random.integers(-128, 128, (2, length, node.kv_heads, node.head_dim)).astype(np.int8)
             self.cache.extend(node.name, sequence, *(part.reshape(length, -1) for part in parts))
-            begin = program.symbols[CACHE][0] + sequence * program.layout.size
+            begin = program.symbols[CACHE][0] + sequence * program.layout.size + prefix * program.layout.row
             for at, content in program.layout.contents(number, *parts):
                 self.device.write_dram(begin + at, content.tobytes())
-        self.cache.advance(Rows.ragged([[0] * length] * program.batch, [0] * program.batch))
+        self.cache.advance(Rows.ragged([[0] * length] * program.batch, [prefix] * program.batch))
 
     def run(self, rows: int, wanted: int) -> None:
         """One pass of random tokens of each sequence; of the last ``wanted`` rows of each the logits are compared.

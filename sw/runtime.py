@@ -57,7 +57,7 @@ class LoadedModel:
         self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
         """Shared by all copies."""
         pool = program.pool
-        self.pages = PagePool(pool, min(PAGE, pool)) if pool else None
+        self.pages = PagePool(pool, min(PAGE, pool), self.first) if pool else None
         """Shared by all copies, and by all sequences."""
         device.write_dram(program.base_address, dram.tobytes())
         if step:
@@ -71,9 +71,18 @@ class LoadedModel:
 
     def kv(self, sequence: int = 0) -> ContiguousKV | PagedKV:
         """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted."""
-        if self.pages:
-            return PagedKV(self.pages, self.program.max_positions)
-        return ContiguousKV(self, self.program.max_positions, sequence)
+        return PagedKV(self.pages, self.room) if self.pages else ContiguousKV(self, self.room, sequence)
+
+    @property
+    def first(self) -> int:
+        """Constant rows with which every sequence's cache begins. Positions here count tokens, which stand behind them;
+        those of programs and of the interpreter count both."""
+        return self.program.graph.prefix
+
+    @property
+    def room(self) -> int:
+        """Tokens of a sequence at most."""
+        return self.program.max_positions - self.first
 
     @property
     def logit_scale(self) -> float:
@@ -123,7 +132,7 @@ class LoadedModel:
         """
         if self.loop is None:
             raise ValueError(f"{self.name} takes one greedy step a launch: make the session with launch='draft'")
-        result = self._launched(self.loop, self.loop.step(token, position, steps))
+        result = self._launched(self.loop, self.loop.step(token, self.first + position, steps))
         self._charge(self.name, self.loop, result, passes=steps)
         return Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
 
@@ -140,7 +149,7 @@ class LoadedModel:
         if self.step is None:
             raise ValueError(f"{self.name} drafts in a launch without the target: make the session with launch='step'")
         program = self.step.caught_up if before is None else self.step
-        result = self._launched(program, program.step(token, position, steps, before))
+        result = self._launched(program, program.step(token, self.first + position, steps, before))
         drafting = program.draft_cycles(result)
         self._charge(TARGET, program, result, earlier=Earlier(self.name, drafting, steps))
         drafted, verified = program.read_tokens(self.device.read_dram, steps)
@@ -161,18 +170,21 @@ class LoadedModel:
         if program is None and path != list(range(len(path))):
             raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
                              "cache's commit, or propose one path a step")
-        step = program.step(position, path, sequence) if program else None
+        step = program.step(self.first + position, path, sequence) if program else None
         return self._cost(self.run(program, step)) if program and step else 0
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """``rows`` rows from one (sequence, first row) to another, in all layers."""
         copies = self._moves().copy
+        source, target = ((sequence, self.first + row) for sequence, row in (source, target))
         return self._cost(self.run(copies, copies.step(source, target, rows)))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
         """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
         gather = self._moves().gather
-        return self._cost(self.run(gather, gather.step(sequence, slots)))
+        constant = np.broadcast_to(np.arange(self.first), (*slots.shape[:-1], self.first))
+        kept = np.concatenate([constant, slots + self.first], axis=-1)
+        return self._cost(self.run(gather, gather.step(sequence, kept)))
 
     def _moves(self) -> Moves:
         moves = self.program.moves

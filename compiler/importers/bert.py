@@ -118,7 +118,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
         y = build.activation("pooled", linear("pooler", narrow, f"{prefix}pooler.dense", width, width), Function.TANH)
         output = linear("classifier", y, "classifier", width, keys.labels)
     return Blueprint(graph=build.graph("bert", keys.max_position_embeddings, output), sources=build.sources,
-                     copies={}, architecture=CLASSIFIER if classified else MODEL)
+                     copies={}, notes=keys.notes, architecture=CLASSIFIER if classified else MODEL)
 
 
 BERT = Family(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from gemmule.compiler.importers.weights import Source
 from gemmule.compiler.ir import (
     Activation,
@@ -11,6 +9,7 @@ from gemmule.compiler.ir import (
     AnyNode,
     Attention,
     Embedding,
+    FamilyName,
     Function,
     Graph,
     Linear,
@@ -18,6 +17,7 @@ from gemmule.compiler.ir import (
     Position,
     Product,
     Rope,
+    RopeScaling,
 )
 
 __all__ = ["Builder"]
@@ -82,6 +82,13 @@ class Builder:
             name=name, columns=gamma.shape[0], layer=self.layer, x=x, mean=beta is not None, eps=eps,
             tensors=self._tensors(name, {"gamma": gamma, "beta": beta})))
 
+    def head_norm(self, name: str, x: str, gamma: Source, eps: float) -> str:
+        """RMSNorm of each head by itself."""
+        name = self._named(name)
+        return self._add(Norm(
+            name=name, columns=self._columns(x), layer=self.layer, x=x, mean=False, eps=eps, head_dim=gamma.shape[0],
+            tensors=self._tensors(name, {"gamma": gamma})))
+
     def norms(self, name: str, x: str, gamma: Source, beta: Source, eps: float) -> tuple[str, str]:
         """LayerNorm that is read at two widths: (``name`` by linears, ``name.wide`` by the next sum).
 
@@ -100,11 +107,12 @@ class Builder:
             name=name, columns=weight.shape[0], depth=weight.shape[1], layer=self.layer, x=x, bias=bias is not None,
             tensors=self._tensors(name, {"weight": weight, "bias": bias})))
 
-    def rope(self, name: str, x: str, head_dim: int, theta: float, positions: int, turned: int | None = None) -> str:
+    def rope(self, name: str, x: str, head_dim: int, theta: float, positions: int, *, turned: int | None = None,
+             scaling: RopeScaling | None = None) -> str:
         """Rotary positions, of the first ``turned`` columns of each head or of all."""
         return self._add(Rope(
             name=self._named(name), columns=self._columns(x), layer=self.layer, x=x, head_dim=head_dim, theta=theta,
-            positions=positions, turned=turned))
+            positions=positions, turned=turned, scaling=scaling))
 
     def attention(self, name: str, query: str, key: str, value: str, *, head_dim: int, scale: float,
                   window: int | None = None, causal: bool = True) -> str:
@@ -123,7 +131,7 @@ class Builder:
         """a * b."""
         return self._add(Product(name=self._named(name), columns=self._columns(a), layer=self.layer, a=a, b=b))
 
-    def graph(self, family: Literal["gpt2", "opt", "llama", "bert", "phi"], positions: int, output: str) -> Graph:
+    def graph(self, family: FamilyName, positions: int, output: str) -> Graph:
         """The whole."""
         vocab = next(node.vocab for node in self.nodes if isinstance(node, Embedding))
         return Graph(family=family, vocab=vocab, positions=positions, nodes=tuple(self.nodes), output=output)

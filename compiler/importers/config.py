@@ -1,15 +1,16 @@
 """What ``config.json`` may say: keys that are used, keys that must have one value, keys that change nothing.
 
-Every other key is refused by name: it may change what the network computes.
+Those that change nothing are told in a note. Every other key is refused by name: it may change what the network
+computes. Keys that begin with ``_`` are notes of whoever wrote the file; a family may use one all the same.
 """
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Function
@@ -21,13 +22,15 @@ K = TypeVar("K", bound="Keys")
 
 __all__ = [
     "ACTIVATIONS", "HARMLESS", "MOST_COLUMNS", "ActivationName", "Depth", "Eps", "Heads", "Keys", "Layers", "Positions",
-    "RopeParameters", "Theta", "Vocab", "Whole", "check_heads", "parse_keys", "read_config",
+    "Vocab", "check_heads", "parse_keys", "read_config",
 ]
 
 MOST_CONFIG = 1 << 20
 """Bytes of a config.json."""
 MOST_COLUMNS = 8192
 """Columns of a head."""
+MOST_TOLD = 40
+"""Names of keys in a line."""
 MOST_VOCAB = 1 << 16
 """Token ids have 16 bits on the device."""
 
@@ -38,18 +41,6 @@ Heads = Annotated[int, Field(ge=1, le=1024)]
 Positions = Annotated[int, Field(ge=1, le=1 << 16)]
 Vocab = Annotated[int, Field(ge=1, le=MOST_VOCAB, description="token ids have 16 bits on the device")]
 Eps = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Theta = Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)]
-
-
-
-def _whole(value: float) -> float:
-    if value != 1:
-        raise ValueError(f"partial_rotary_factor must be 1, not {shown(value)}: only whole heads can be rotated")
-    return value
-
-
-Whole = Annotated[float, AfterValidator(_whole)]
-"""The share of a head's columns that is rotated."""
 
 ActivationName = Literal[
     "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate", "silu",
@@ -65,11 +56,11 @@ ACTIVATIONS: dict[ActivationName, Function] = {
 
 HARMLESS = frozenset({
     # what made the file
-    "_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "unsloth_fixed", "unsloth_version",
+    "name_or_path", "transformers_version", "unsloth_fixed", "unsloth_version",
     "transformers.js_config", "is_llama_config",
     # how weights are kept or computed with elsewhere; here always float32
-    "torch_dtype", "dtype", "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
-    "use_cache", "torchscript", "use_bfloat16", "chunk_size_feed_forward", "gradient_checkpointing", "pretraining_tp",
+    "torch_dtype", "dtype", "attn_implementation", "use_cache",
+    "torchscript", "use_bfloat16", "chunk_size_feed_forward", "gradient_checkpointing", "pretraining_tp",
     # tokens and generation
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "cls_token_id", "mask_token_id",
     "decoder_start_token_id", "prefix", "tokenizer_class", "task_specific_params", "max_length", "min_length",
@@ -97,6 +88,7 @@ class Keys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     HARMLESS: ClassVar[frozenset[str]] = frozenset()
     """Further keys of the family that change nothing. A field that is a harmless key of other families is used."""
+    _ignored: tuple[str, ...] = PrivateAttr(default=())
 
     is_encoder_decoder: Literal[False] = Field(default=False, description=_ALONE)
     add_cross_attention: Literal[False] = Field(default=False, description=_ALONE)
@@ -107,22 +99,14 @@ class Keys(BaseModel):
         default=None, description="quantised checkpoints are not supported; give the float weights")
     auto_map: None = Field(default=None, description="code that comes with a checkpoint is not run")
 
-
-class RopeParameters(BaseModel):
-    """``rope_parameters`` of transformers 5."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    rope_theta: Theta | None = None
-    rope_type: str = "default"
-    partial_rotary_factor: Whole = 1.0
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.rope_type != "default":
-            raise ValueError(f"rope_parameters.rope_type must be 'default', not {shown(self.rope_type)}: only plain "
-                             "rotary positions are supported")
-        return self
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the file is left out, a line each."""
+        if not self._ignored:
+            return ()
+        names = ", ".join(brief(name) for name in self._ignored[:MOST_TOLD])
+        more = len(self._ignored) - MOST_TOLD
+        return (f"keys that change nothing here: {names}" + (f" and {more} more" if more > 0 else ""),)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -186,11 +170,15 @@ def parse_keys(record: type[K], config: dict[str, Any]) -> K:
     Raises:
         CompileError: a key is missing, unknown, of the wrong type or out of range, or asks for what is not supported.
     """
-    harmless = (HARMLESS | record.HARMLESS) - record.model_fields.keys()
+    used = {field.alias or name for name, field in record.model_fields.items()}
+    harmless = (HARMLESS | record.HARMLESS) - used
+    ignored = tuple(key for key in config if key in harmless or key.startswith("_") and key not in used)
     try:
-        return record.model_validate({key: value for key, value in config.items() if key not in harmless})
+        found = record.model_validate({key: value for key, value in config.items() if key not in ignored})
     except ValidationError as error:
         raise CompileError(_message(error, record)) from None
+    found._ignored = ignored
+    return found
 
 
 def check_heads(key: str, width: int, heads_key: str, heads: int) -> None:

@@ -21,6 +21,8 @@ class Blueprint:
     sources: dict[str, Source]
     copies: dict[str, str]
     """Stored tensors that may stand beside and must then equal another one: a tied head."""
+    notes: tuple[str, ...]
+    """What of the config is left out, a line each."""
     architecture: str | None = None
     """The class that the stored tensors are those of, where they tell: config.json must not name another one."""
 

@@ -19,6 +19,8 @@ __all__ = ["MOST_POSITIONS", "ROPE_FACTORS", "Metadata", "config_of", "parse_met
 MOST_POSITIONS = 1 << 16
 ROPE_FACTORS = "rope_freqs.weight"
 """The tensor of Llama 3's scaling: a factor for each pair of rotated columns."""
+_ORIGINAL = (8192, *(1 << bits for bits in range(4, 21)))
+"""Positions before the scaling that are tried, the usual ones first."""
 _CLOSE = 1e-4
 """Relative difference of factors that are the same: they are kept in float32."""
 
@@ -46,12 +48,15 @@ class Metadata(BaseModel):
     vocab_size: Size | None = None
     parallel: bool = Field(default=True, alias="use_parallel_residual")
     window: Size | None = Field(default=None, alias="attention.sliding_window")
+    scaling: Literal["none", "linear"] = Field(default="linear", alias="rope.scaling.type")
+    factor: Positive = Field(default=1.0, alias="rope.scaling.factor")
     # what must be so, and what says nothing
     causal: Literal[True] = Field(default=True, alias="attention.causal")
     experts: Literal[0] = Field(default=0, alias="expert_count")
     experts_used: Literal[0] = Field(default=0, alias="expert_used_count")
-    scaling: Literal["none"] = Field(default="none", alias="rope.scaling.type")
     tensor_data_layout: str = ""
+    original: Size | None = Field(default=None, alias="rope.scaling.original_context_length")
+    finetuned: bool = Field(default=True, alias="rope.scaling.finetuned")
 
     @property
     def kv_heads(self) -> int:
@@ -114,7 +119,7 @@ def config_of(architecture: str, keys: Metadata, vocab: int, tied: bool, biased:
     common: dict[str, Any] = {
         "vocab_size": vocab, "max_position_embeddings": _positions(keys), "hidden_size": keys.embedding_length,
         "intermediate_size": keys.feed_forward_length, "num_hidden_layers": keys.block_count,
-        "num_attention_heads": keys.head_count, "tie_word_embeddings": tied}
+        "num_attention_heads": keys.head_count, "tie_word_embeddings": tied} | _stretched(keys)
     if architecture in ("phi2", "gptneox"):
         common["layer_norm_eps"] = _eps(architecture, keys, rms=False)
         if architecture == "phi2":
@@ -131,7 +136,8 @@ def config_of(architecture: str, keys: Metadata, vocab: int, tied: bool, biased:
     if keys.window is not None and architecture != "llama":
         raise CompileError(f"{architecture}.attention.sliding_window must be absent, not {keys.window:,}: only files "
                            "of Llama's architecture may have a window")
-    if architecture == "qwen2":  # whose config has no such keys: always biases of q, k, v, and heads that divide
+    config["head_dim"] = keys.head_dim
+    if architecture == "qwen2":  # always biases of q, k and v, and no key for them
         return config
     if biased:
         config["attention_bias"] = True
@@ -139,7 +145,13 @@ def config_of(architecture: str, keys: Metadata, vocab: int, tied: bool, biased:
         config |= {"model_type": "mistral", "sliding_window": keys.window}
     if factors is not None and (scaling := _scaling(factors, keys)):
         config["rope_scaling"] = scaling
-    return config | {"head_dim": keys.head_dim}
+    return config
+
+
+def _stretched(keys: Metadata) -> dict[str, Any]:
+    """Rotary positions that are all divided by a number."""
+    return {"rope_scaling": {"rope_type": "linear", "factor": keys.factor}} if (
+        keys.scaling == "linear" and keys.factor != 1) else {}
 
 
 def _positions(keys: Metadata) -> int:
@@ -165,8 +177,8 @@ def _share(keys: Metadata) -> float:
 def _scaling(factors: np.ndarray, keys: Metadata) -> dict[str, Any] | None:
     """The keys of Llama 3's scaling that give these factors; None where they change nothing.
 
-    Files hold the factors alone. All networks of the family have the same bounds, so one number is left to find: the
-    largest factor.
+    Files hold the factors alone. All networks of the family have the same bounds, and as good as all the same original
+    positions, so the largest factor tells the rest.
 
     Raises:
         CompileError: they are other factors.
@@ -178,12 +190,12 @@ def _scaling(factors: np.ndarray, keys: Metadata) -> dict[str, Any] | None:
                                "pair of a head's columns")
     if largest == 1:
         return None
-    known = {"rope_type": "llama3", "factor": largest, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-             "original_max_position_embeddings": 8192}
-    if not np.allclose(factors, _llama3(keys, known), rtol=_CLOSE, atol=0):
-        raise CompileError(f"{ROPE_FACTORS} must be the factors of Llama 3's scaling (bounds 1 and 4 at 8,192 "
-                           "positions), not others")
-    return known
+    for positions in _ORIGINAL:
+        known = {"rope_type": "llama3", "factor": largest, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                 "original_max_position_embeddings": positions}
+        if np.allclose(factors, _llama3(keys, known), rtol=_CLOSE, atol=0):
+            return known
+    raise CompileError(f"{ROPE_FACTORS} must be the factors of Llama 3's scaling (bounds 1 and 4), not others")
 
 
 def _llama3(keys: Metadata, scaling: dict[str, Any]) -> np.ndarray:

@@ -105,7 +105,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     tied = keys.tie_word_embeddings
     build.linear("logits", norm("norm", x, f"{prefix}ln_f"), table if tied else Source.of(head, *table.shape))
     return Blueprint(graph=build.graph("gpt2", keys.n_positions, "logits"), sources=build.sources,
-                     copies={head: table.name} if tied else {})
+                     copies={head: table.name} if tied else {}, notes=keys.notes)
 
 
 GPT2 = Family(

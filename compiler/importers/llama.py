@@ -1,12 +1,13 @@
 """Llama and what differs from it in little: RMSNorm, rotary positions, grouped-query attention, gated MLP.
 
 Mistral adds a window. ``gemmule`` is what this project trains: it may have no gate, and its rotary pairs are adjacent.
+Qwen stands in a file of its own, which takes :func:`describe_llama`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,30 +19,27 @@ from gemmule.compiler.importers.config import (
     Depth,
     Eps,
     Heads,
-    Keys,
     Layers,
-    Positions,
-    RopeParameters,
-    Theta,
     Vocab,
-    Whole,
     check_heads,
     parse_keys,
 )
 from gemmule.compiler.importers.family import Blueprint, Family, prefix_of
+from gemmule.compiler.importers.rope import RotaryKeys
 from gemmule.compiler.importers.weights import Source
+from gemmule.compiler.ir import FamilyName
 from gemmule.compiler.layout import MOST_DEPTH
-from gemmule.io.reading import shown
 
-__all__ = ["LLAMA", "LlamaKeys", "MistralKeys"]
+__all__ = ["INV_FREQ", "LLAMA", "GemmuleKeys", "LlamaKeys", "LlamaKind", "MistralKeys", "describe_llama"]
+
+INV_FREQ = re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+"""Angles, computed here, which old versions stored."""
 
 
-class LlamaKeys(Keys):
-    """config.json of Llama, defaults as in transformers."""
+class LlamaKind(RotaryKeys):
+    """Keys that Llama and its kind share, defaults as in transformers; no biases, no windows, heads as they are."""
 
     vocab_size: Vocab
-    max_position_embeddings: Positions = Field(
-        description="beyond, lower it in config.json: the first positions stay as they are")
     hidden_size: Depth
     intermediate_size: Depth
     num_hidden_layers: Layers
@@ -51,15 +49,8 @@ class LlamaKeys(Keys):
     hidden_act: ActivationName = "silu"
     rms_norm_eps: Eps = 1e-6
     tie_word_embeddings: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    rope_theta: Theta | None = None
-    rope_parameters: RopeParameters | None = None
-    rope_scaling: None = Field(default=None, description="only plain rotary positions are supported")
-    partial_rotary_factor: Whole = 1.0
-    rope_interleaved: bool = False
-    """Rotary pairs are adjacent in q and k; else column i of a head's first half pairs with i of its second."""
-    sliding_window: None = Field(default=None, description="only Mistral has a window")
+    rope_interleaved: Literal[False] = Field(
+        default=False, description="adjacent rotary pairs are the layout of model_type gemmule")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -75,9 +66,8 @@ class LlamaKeys(Keys):
         if heads * self.columns >= MOST_DEPTH:
             raise ValueError(f"num_attention_heads * head_dim must be less than {MOST_DEPTH:,}, not "
                              f"{heads * self.columns:,}")
-        if self.rope_theta and self.rope_parameters and self.rope_parameters.rope_theta not in (None, self.rope_theta):
-            raise ValueError(f"rope_theta must be that of rope_parameters, {shown(self.rope_parameters.rope_theta)}, "
-                             f"not {shown(self.rope_theta)}: keep one")
+        if self.share != 1:
+            raise ValueError(f"partial_rotary_factor must be 1, not {self.share:g}: only whole heads can be rotated")
         return self
 
     @property
@@ -91,36 +81,79 @@ class LlamaKeys(Keys):
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
-    def theta(self) -> float:
-        """Base of the rotary angles."""
-        return (self.rope_parameters and self.rope_parameters.rope_theta) or self.rope_theta or 10000.0
+    def interleaved(self) -> bool:
+        """Rotary pairs are adjacent in q and k; else column i of a head's first half pairs with i of its second."""
+        return False
 
     @property
-    def window(self) -> int | None:
-        """Positions that a row sees, where these are fewer than all."""
+    def biases(self) -> tuple[bool, bool, bool]:
+        """Whether q, k and v, what follows attention, and the MLP have biases."""
+        return False, False, False
+
+    @property
+    def head_norms(self) -> bool:
+        """Whether each head of q and k is normed before it is rotated."""
+        return False
+
+    def window(self, layer: int) -> int | None:
+        """Positions that a row sees in a layer, where these are fewer than all."""
         return None
 
 
-class MistralKeys(LlamaKeys):
-    """config.json of Mistral, defaults as in transformers: a missing window is one of 4,096, null is none."""
+class LlamaKeys(LlamaKind):
+    """config.json of Llama."""
 
-    num_key_value_heads: Heads | None = 8
-    attention_bias: Literal[False] = Field(default=False, description="Mistral has no biases")
-    mlp_bias: Literal[False] = Field(default=False, description="Mistral has no biases")
-    sliding_window: int | None = Field(default=4096, ge=1)  # type: ignore[assignment]
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"use_sliding_window", "max_window_layers", "max_sequence_length"})
+
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    sliding_window: None = Field(default=None, description="only Mistral and Qwen have one")
 
     @property
-    def window(self) -> int | None:
-        """Positions that a row sees, where these are fewer than all."""
-        return self.sliding_window if (self.sliding_window or 1 << 16) < self.max_position_embeddings else None
+    def biases(self) -> tuple[bool, bool, bool]:
+        """As the file says."""
+        return self.attention_bias, self.attention_bias, self.mlp_bias
+
+
+class MistralKeys(LlamaKind):
+    """config.json of Mistral: a missing window is one of 4,096, null is none."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({
+        "use_sliding_window", "max_window_layers", "max_sequence_length", "attention_bias", "mlp_bias"})
+
+    num_key_value_heads: Heads | None = 8
+    sliding_window: int | None = Field(default=4096, ge=1)
+
+    def window(self, layer: int) -> int | None:
+        """The same in every layer."""
+        return self.sliding_window if (self.sliding_window or self.positions) < self.positions else None
+
+
+class GemmuleKeys(LlamaKeys):
+    """config.json of what this project trains."""
+
+    rope_interleaved: bool = False  # type: ignore[assignment]
+
+    @property
+    def interleaved(self) -> bool:
+        """As the file says."""
+        return self.rope_interleaved
+
+
+_KEYS: dict[str, type[LlamaKind]] = {"llama": LlamaKeys, "mistral": MistralKeys, "gemmule": GemmuleKeys}
 
 
 def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) -> Blueprint:
-    keys: LlamaKeys = parse_keys(MistralKeys if model_type == "mistral" else LlamaKeys, config)
+    return describe_llama("llama", parse_keys(_KEYS[model_type], config), names, ungated=model_type == "gemmule")
+
+
+def describe_llama(family: FamilyName, keys: LlamaKind, names: frozenset[str], *, ungated: bool = False) -> Blueprint:
+    """A network of Llama's kind; ``ungated``: where no gate is stored there is none."""
     prefix = prefix_of(names, "model.", "embed_tokens.weight")
     hidden, inner, head_dim = keys.hidden_size, keys.intermediate_size, keys.columns
     heads = {"query": keys.num_attention_heads, "key": keys.kv_heads, "value": keys.kv_heads}
-    gated = model_type != "gemmule" or f"{prefix}layers.0.mlp.gate_proj.weight" in names
+    gated = not ungated or f"{prefix}layers.0.mlp.gate_proj.weight" in names
+    inward, outward, within = keys.biases
     table = Source.of(f"{prefix}embed_tokens.weight", keys.vocab_size, hidden)
     build = Builder()
 
@@ -131,45 +164,46 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
         return build.linear(name, x, Source.of(f"{stored}.weight", columns, depth),
                             Source.of(f"{stored}.bias", columns) if bias else None)
 
-    def projected(name: str, x: str, stored: str) -> str:
+    def projected(name: str, x: str, at: str) -> str:
         """q, k or v; the rows of q and k in adjacent pairs."""
-        columns = heads[name] * head_dim
+        columns, stored = heads[name] * head_dim, f"{at}.{name[0]}_proj"
         parts = [Source.of(f"{stored}.weight", columns, hidden)]
-        if keys.attention_bias:
+        if inward:
             parts.append(Source.of(f"{stored}.bias", columns))
         if name == "value":
             return build.linear(name, x, *parts)
-        if not keys.rope_interleaved:
+        if not keys.interleaved:
             parts = [part.adjacent_pairs(heads[name]) for part in parts]
-        return build.rope(f"{name}_rope", build.linear(name, x, *parts), head_dim, keys.theta,
-                          keys.max_position_embeddings)
+        made = build.linear(name, x, *parts)
+        if keys.head_norms:
+            gamma = Source.of(f"{at}.{name[0]}_norm.weight", head_dim).adjacent_pairs(1)
+            made = build.head_norm(f"{name}_norm", made, gamma, keys.rms_norm_eps)
+        return build.rope(f"{name}_rope", made, head_dim, keys.theta, keys.positions, scaling=keys.scaling)
 
     x = build.embedding("embedding", table)
     for layer in range(keys.num_hidden_layers):
         build.layer = layer
         at = f"{prefix}layers.{layer}"
         y = norm("norm1", x, f"{at}.input_layernorm")
-        query, key, value = (projected(name, y, f"{at}.self_attn.{name[0]}_proj") for name in heads)
+        query, key, value = (projected(name, y, f"{at}.self_attn") for name in heads)
         y = build.attention("context", query, key, value, head_dim=head_dim, scale=head_dim ** -0.5,
-                            window=keys.window)
-        y = linear("out", y, f"{at}.self_attn.o_proj", heads["query"] * head_dim, hidden, keys.attention_bias)
+                            window=keys.window(layer))
+        y = linear("out", y, f"{at}.self_attn.o_proj", heads["query"] * head_dim, hidden, outward)
         x = build.add("middle", x, y)
         z = norm("norm2", x, f"{at}.post_attention_layernorm")
-        y = linear("gate" if gated else "up", z, f"{at}.mlp.{'gate' if gated else 'up'}_proj", hidden, inner,
-                   keys.mlp_bias)
+        y = linear("gate" if gated else "up", z, f"{at}.mlp.{'gate' if gated else 'up'}_proj", hidden, inner, within)
         y = build.activation("act", y, ACTIVATIONS[keys.hidden_act])
         if gated:
-            y = build.product("product", y, linear("up", z, f"{at}.mlp.up_proj", hidden, inner, keys.mlp_bias))
-        x = build.add("end", x, linear("down", y, f"{at}.mlp.down_proj", inner, hidden, keys.mlp_bias))
+            y = build.product("product", y, linear("up", z, f"{at}.mlp.up_proj", hidden, inner, within))
+        x = build.add("end", x, linear("down", y, f"{at}.mlp.down_proj", inner, hidden, within))
     build.layer = None
     head, tied = "lm_head.weight", keys.tie_word_embeddings
     build.linear("logits", norm("norm", x, f"{prefix}norm"), table if tied else Source.of(head, *table.shape))
-    return Blueprint(graph=build.graph("llama", keys.max_position_embeddings, "logits"), sources=build.sources,
-                     copies={head: table.name} if tied else {})
+    return Blueprint(graph=build.graph(family, keys.positions, "logits"), sources=build.sources,
+                     copies={head: table.name} if tied else {}, notes=keys.notes)
 
 
 LLAMA = Family(
     model_types=("llama", "mistral", "gemmule"),
     architectures=("LlamaForCausalLM", "LlamaModel", "MistralForCausalLM", "MistralModel", "GemmuleForCausalLM"),
-    describe=_describe,
-    harmless=(re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),))  # angles, computed here
+    describe=_describe, harmless=(INV_FREQ,))

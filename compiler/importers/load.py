@@ -11,9 +11,11 @@ from gemmule.compiler.importers.config import read_config
 from gemmule.compiler.importers.family import Blueprint, Family
 from gemmule.compiler.importers.gguf_file import is_gguf
 from gemmule.compiler.importers.gpt2 import GPT2
+from gemmule.compiler.importers.gpt_neox import GPT_NEOX
 from gemmule.compiler.importers.llama import LLAMA
 from gemmule.compiler.importers.opt import OPT
 from gemmule.compiler.importers.phi import PHI
+from gemmule.compiler.importers.qwen import QWEN
 from gemmule.compiler.importers.shards import Shards, open_shards
 from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
@@ -21,7 +23,7 @@ from gemmule.io.reading import named, shown
 
 __all__ = ["FAMILIES", "assemble", "describe", "end_tokens", "label_names", "load_network"]
 
-FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, BERT, PHI)
+FAMILIES: tuple[Family, ...] = (GPT2, OPT, LLAMA, QWEN, GPT_NEOX, PHI, BERT)
 """Every importer; another family is one more file and its name here."""
 
 
@@ -89,7 +91,8 @@ def load_network(source: str | Path) -> Network:
     ``source``: a Hugging Face folder, or a GGUF file.
 
     Half-split rotary columns are permuted to adjacent pairs, GPT-2's matrices transposed and its q, k, v split, all
-    numbers become float32, when a tensor is asked for. A tied head that stands beside is compared here.
+    numbers become float32, when a tensor is asked for. A tied head that stands beside is compared here. The network's
+    ``notes`` tell which keys of the config change nothing here, and what was cut.
 
     Raises:
         CompileError: a file, key or tensor is missing, unknown, or not what it must be; one line that names it.
@@ -134,4 +137,5 @@ def assemble(config: dict[str, Any], shards: Shards, at: Path) -> Network:
     for copy, original in beside.items():
         if not equal(shards, copy, original):
             raise CompileError(f"{shards.where(copy)} must equal {original}, or tie_word_embeddings be false")
-    return Network(graph=plan.graph, weights=Weights(shards, plan.sources))
+    return Network(graph=plan.graph, weights=Weights(shards, plan.sources),
+                   notes=tuple(f"{named(at)}: {note}" for note in plan.notes))

@@ -97,7 +97,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     y = norm("norm", x, f"{prefix}final_layer_norm")
     build.linear("logits", y, table if tied else Source.of(head, *table.shape))
     return Blueprint(graph=build.graph("opt", keys.max_position_embeddings, "logits"), sources=build.sources,
-                     copies={head: table.name} if tied else {})
+                     copies={head: table.name} if tied else {}, notes=keys.notes)
 
 
 OPT = Family(

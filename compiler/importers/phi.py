@@ -6,7 +6,7 @@ Phi-1, Phi-1.5 and Phi-2; what is called Phi-3 is another family.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,39 +17,24 @@ from gemmule.compiler.importers.config import (
     Depth,
     Eps,
     Heads,
-    Keys,
     Layers,
-    Positions,
-    RopeParameters,
-    Theta,
     Vocab,
     check_heads,
     parse_keys,
 )
 from gemmule.compiler.importers.family import Blueprint, Family, prefix_of
+from gemmule.compiler.importers.rope import RotaryKeys
 from gemmule.compiler.importers.weights import Source
-from gemmule.io.reading import shown
 
 __all__ = ["PHI", "PhiKeys"]
 
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-"""Of a head's columns that are rotated."""
-_SHARE, _THETA = 0.5, 10000.0
-
-
-class PhiRopeParameters(RopeParameters):
-    """``rope_parameters`` of transformers 5."""
-
-    partial_rotary_factor: Share | None = None  # type: ignore[assignment]
-
-
-class PhiKeys(Keys):
+class PhiKeys(RotaryKeys):
     """config.json of Phi, defaults as in transformers."""
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"resid_pdrop", "embd_pdrop"})
+    SHARE: ClassVar[float] = 0.5
 
     vocab_size: Vocab
-    max_position_embeddings: Positions
     hidden_size: Depth
     intermediate_size: Depth
     num_hidden_layers: Layers
@@ -58,10 +43,6 @@ class PhiKeys(Keys):
     hidden_act: ActivationName = "gelu_new"
     layer_norm_eps: Eps = 1e-5
     tie_word_embeddings: bool = False
-    rope_theta: Theta | None = None
-    partial_rotary_factor: Share | None = None
-    rope_parameters: PhiRopeParameters | None = None
-    rope_scaling: None = Field(default=None, description="only plain rotary positions are supported")
     qk_layernorm: Literal[False] = Field(default=False, description="norms of q and k are not supported")
 
     @model_validator(mode="after")
@@ -70,13 +51,7 @@ class PhiKeys(Keys):
         if self.num_attention_heads % self.kv_heads:
             raise ValueError(f"num_attention_heads must be a multiple of num_key_value_heads = {self.kv_heads:,}, not "
                              f"{self.num_attention_heads:,}")
-        if self.turned < 2 or self.turned % 2:
-            raise ValueError(f"partial_rotary_factor must rotate an even number of a head's {self.head_dim} columns, "
-                             f"not {self.turned}")
-        for name in ("rope_theta", "partial_rotary_factor"):
-            own, inner = getattr(self, name), getattr(self.rope_parameters, name, None)
-            if own and inner not in (None, own):
-                raise ValueError(f"{name} must be that of rope_parameters, {shown(inner)}, not {shown(own)}: keep one")
+        self.turned(self.head_dim)
         return self
 
     @property
@@ -89,22 +64,12 @@ class PhiKeys(Keys):
         """Columns of a head."""
         return self.hidden_size // self.num_attention_heads
 
-    @property
-    def turned(self) -> int:
-        """Columns of a head that are rotated, the first ones."""
-        share = (self.rope_parameters and self.rope_parameters.partial_rotary_factor) or self.partial_rotary_factor
-        return int(self.head_dim * (share or _SHARE))
-
-    @property
-    def theta(self) -> float:
-        """Base of the rotary angles."""
-        return (self.rope_parameters and self.rope_parameters.rope_theta) or self.rope_theta or _THETA
-
 
 def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) -> Blueprint:
     keys = parse_keys(PhiKeys, config)
     prefix = prefix_of(names, "model.", "embed_tokens.weight")
     hidden, inner, head_dim = keys.hidden_size, keys.intermediate_size, keys.head_dim
+    turned = keys.turned(head_dim)
     heads = {"query": keys.num_attention_heads, "key": keys.kv_heads, "value": keys.kv_heads}
     table = Source.of(f"{prefix}embed_tokens.weight", keys.vocab_size, hidden)
     build = Builder()
@@ -123,9 +88,9 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
         weight, bias = Source.of(f"{stored}.weight", columns, hidden), Source.of(f"{stored}.bias", columns)
         if name == "value":
             return build.linear(name, x, weight, bias)
-        weight, bias = (part.adjacent_pairs(heads[name], keys.turned) for part in (weight, bias))
-        return build.rope(f"{name}_rope", build.linear(name, x, weight, bias), head_dim, keys.theta,
-                          keys.max_position_embeddings, keys.turned if keys.turned < head_dim else None)
+        weight, bias = (part.adjacent_pairs(heads[name], turned) for part in (weight, bias))
+        return build.rope(f"{name}_rope", build.linear(name, x, weight, bias), head_dim, keys.theta, keys.positions,
+                          turned=turned if turned < head_dim else None, scaling=keys.scaling)
 
     x = build.embedding("embedding", table)
     for layer in range(keys.num_hidden_layers):
@@ -143,8 +108,8 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     build.linear("logits", norm("norm", x, f"{prefix}final_layernorm"),
                  table if tied else Source.of(f"{head}.weight", *table.shape),
                  Source.of(f"{head}.bias", keys.vocab_size))
-    return Blueprint(graph=build.graph("phi", keys.max_position_embeddings, "logits"), sources=build.sources,
-                     copies={f"{head}.weight": table.name} if tied else {})
+    return Blueprint(graph=build.graph("phi", keys.positions, "logits"), sources=build.sources,
+                     copies={f"{head}.weight": table.name} if tied else {}, notes=keys.notes)
 
 
 PHI = Family(

@@ -46,6 +46,12 @@ class Source:
         """Rows ``first`` to ``stop`` - 1 of the first axis."""
         return self._then((stop - first, *self.shape[1:]), lambda value: value[first:stop])
 
+    def of_heads(self, heads: int, parts: int, which: int) -> Source:
+        """Of rows [heads, parts, columns of a head] the part ``which`` of every head."""
+        columns, rest = self.shape[0] // (heads * parts), self.shape[1:]
+        return self._then((heads * columns, *rest), lambda value: value.reshape(
+            heads, parts, columns, *rest)[:, which].reshape(heads * columns, *rest))
+
     def adjacent_pairs(self, heads: int, turned: int | None = None) -> Source:
         """Rows of each head from the half-split rotary layout (i, i + d/2) to adjacent pairs (2i, 2i + 1).
 

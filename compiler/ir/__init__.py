@@ -3,7 +3,7 @@
 from gemmule.compiler.ir.cache import Cache
 from gemmule.compiler.ir.float_interpreter import FloatInterpreter
 from gemmule.compiler.ir.functions import activate
-from gemmule.compiler.ir.graph import Graph, Network, listing
+from gemmule.compiler.ir.graph import FamilyName, Graph, Network, listing
 from gemmule.compiler.ir.integer_interpreter import IntegerInterpreter
 from gemmule.compiler.ir.nodes import (
     RESCALE_BITS,
@@ -22,6 +22,7 @@ from gemmule.compiler.ir.nodes import (
     Position,
     Product,
     Rope,
+    RopeScaling,
     Softmax,
     Type,
     form_of,
@@ -32,8 +33,8 @@ from gemmule.compiler.ir.rows import Rows
 from gemmule.compiler.ir.signature import Signature, Tensor, signature
 
 __all__ = [
-    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FloatInterpreter",
-    "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm", "Plane", "Position",
-    "Product", "Rope", "Rows", "Signature", "Softmax", "Tensor", "Type", "activate", "form_of", "layer_part", "listing",
-    "residuals", "signature", "softmax_of",
+    "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName",
+    "FloatInterpreter", "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm",
+    "Plane", "Position", "Product", "Rope", "RopeScaling", "Rows", "Signature", "Softmax", "Tensor", "Type",
+    "activate", "form_of", "layer_part", "listing", "residuals", "signature", "softmax_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,9 +19,11 @@ __all__ = ["Attended", "Cache", "check_rows"]
 class _Sequence:
     """Positions of the cached rows, and per attention node their keys and values."""
 
-    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    keys: dict[str, np.ndarray] = field(default_factory=dict)
-    values: dict[str, np.ndarray] = field(default_factory=dict)
+    positions: np.ndarray
+    keys: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
+    begun: set[str]
+    """Attention nodes of which the prefix is there."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Cache:
     def _at(self, sequence: int) -> _Sequence:
         if sequence not in self._sequences:
             empty = {name: np.zeros((self.prefix, width), dtype=self.dtype) for name, width in self.width.items()}
-            self._sequences[sequence] = _Sequence(np.arange(self.prefix), dict(empty), dict(empty))
+            self._sequences[sequence] = _Sequence(np.arange(self.prefix), dict(empty), dict(empty), set())
         return self._sequences[sequence]
 
     def length(self, sequence: int = 0) -> int:
@@ -89,9 +91,11 @@ class Cache:
             if not node.causal:
                 yield Attended(own, keys[own], values[own], np.ones((len(own), len(own)), dtype=bool))
                 continue
-            if prefix and self.length(sequence) == self.prefix:  # no row came yet
-                at = self._at(sequence)
-                at.keys[node.name], at.values[node.name] = (part.astype(self.dtype) for part in prefix)
+            at = self._at(sequence)
+            if prefix and node.name not in at.begun:
+                at.begun.add(node.name)
+                for of, constant in ((at.keys, prefix[0]), (at.values, prefix[1])):
+                    of[node.name] = np.concatenate([constant.astype(self.dtype), of[node.name][len(constant):]])
             found = self.extend(node.name, sequence, keys[own], values[own])
             yield Attended(own, *found, rows.visible(own, self.positions(sequence), node.window))
 
@@ -128,7 +132,7 @@ class Cache:
     def fork(self, sequence: int, new: int) -> None:
         """Sequence ``new`` begins with what ``sequence`` has."""
         at = self._at(sequence)
-        self._sequences[new] = _Sequence(at.positions, dict(at.keys), dict(at.values))
+        self._sequences[new] = _Sequence(at.positions, dict(at.keys), dict(at.values), set(at.begun))
 
 
 def check_rows(rows: Rows, graph: Graph) -> None:

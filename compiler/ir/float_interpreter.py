@@ -134,7 +134,9 @@ class FloatInterpreter:
     def _norm(self, node: Norm, x: np.ndarray) -> np.ndarray:
         gamma = self.network.tensor(node, "gamma")
         if not node.mean:
-            return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(node.eps)) * gamma
+            x = x.reshape(len(x), -1, node.width)  # [rows, heads, columns], of whole rows one head
+            normed = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(node.eps)) * gamma
+            return normed.reshape(len(x), -1)
         centred = x - x.mean(-1, keepdims=True)
         spread = np.sqrt(np.square(centred).mean(-1, keepdims=True) + np.float32(node.eps))
         return centred / spread * gamma + self.network.tensor(node, "beta")

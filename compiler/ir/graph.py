@@ -28,11 +28,14 @@ from gemmule.compiler.ir.nodes import (
 )
 from gemmule.compiler.ir.signature import Tensor, signature
 
-__all__ = ["Graph", "Network", "listing"]
+__all__ = ["FamilyName", "Graph", "Network", "listing"]
 
 MOST_NODES = 1 << 16
 LEARNT = ("bias", "codes", "gamma", "beta")
 """Roles of tensors, beside a linear's weight, whose numbers a checkpoint has."""
+
+
+FamilyName = Literal["gpt2", "opt", "llama", "qwen2", "qwen3", "gpt_neox", "phi", "bert"]
 
 
 class Graph(BaseModel):
@@ -44,7 +47,7 @@ class Graph(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    family: Literal["gpt2", "opt", "llama", "bert", "phi"]
+    family: FamilyName
     vocab: Size
     positions: int = Field(ge=1, le=1 << 16)
     """Most positions of a sequence."""
@@ -85,9 +88,9 @@ class Graph(BaseModel):
     @cached_property
     def wide_norms(self) -> Mapping[str, str]:
         """Norms that stand in the residual stream, each with its twin before it, which linears read: ``NAME.wide``."""
-        firsts: dict[str, str] = {}
-        norms = [node for node in self.nodes if isinstance(node, Norm)]
-        return {node.name: first for node in norms if (first := firsts.setdefault(node.x, node.name)) != node.name}
+        norms = {node.name: node.x for node in self.nodes if isinstance(node, Norm)}
+        pairs = {name: name.removesuffix(".wide") for name in norms if name.endswith(".wide")}
+        return {name: first for name, first in pairs.items() if norms.get(first) == norms[name]}
 
     @cached_property
     def heads(self) -> frozenset[str]:
@@ -110,6 +113,11 @@ class Graph(BaseModel):
         return min([self.positions, *(node.window for node in self.attentions if node.window)])
 
     @property
+    def text_positions(self) -> int:
+        """Tokens of a text at most: :attr:`whole_positions` without the prefix."""
+        return self.whole_positions - self.prefix
+
+    @property
     def parameters(self) -> int:
         """Weights, biases and numbers of norms and tables that a checkpoint has of it.
 
@@ -120,6 +128,8 @@ class Graph(BaseModel):
             for role, name in node.tensors.items():
                 if isinstance(node, Linear) and role == "weight":
                     found[name] = node.depth * node.columns  # int4 codes stand by twos
+                elif isinstance(node, Norm) and role in LEARNT:
+                    found[name] = node.width
                 elif role in LEARNT or role == "table" and isinstance(node, Embedding | Position):
                     found[name] = prod(self.tensors[name].shape)
         return sum(found.values())
@@ -192,9 +202,12 @@ def _wanted_columns(node: Node, values: list[Node]) -> tuple[int, ...]:
             if node.window is not None and not node.causal:
                 raise ValueError(f"{node.name!r} must be causal to have a window, not {node.window}")
             if node.prefix and (node.window is not None or not node.causal):
-                raise ValueError(
-                    f"{node.name!r} must be causal and without a window to have a prefix, not {node.prefix}")
+                raise ValueError(f"{node.name!r} must be causal without a window to have a prefix, not {node.prefix}")
             return node.columns, node.kv_heads * node.head_dim, node.kv_heads * node.head_dim
+        case Norm():
+            if node.columns % node.width or node.head_dim and node.mean:
+                raise ValueError(f"{node.name!r} must be an RMSNorm of whole heads of {node.width} columns, not of "
+                                 f"{node.columns}")
         case Rope():
             if node.columns % node.head_dim:
                 raise ValueError(f"{node.name!r} must have whole heads of {node.head_dim} columns, not {node.columns}")
@@ -233,6 +246,8 @@ class Network:
     weights: Mapping[str, np.ndarray]
     alike: bool = False
     """Layers have equal numbers in all but their weights' bytes, which are never asked for: a network by shape."""
+    notes: tuple[str, ...] = ()
+    """What of its checkpoint was left out or cut, a line each, for people."""
 
     def tensor(self, node: Node, role: str) -> np.ndarray:
         """The tensor of a role of a node."""

@@ -203,10 +203,12 @@ class IntegerInterpreter:
     @_value.register
     def _(self, node: Norm) -> np.ndarray:
         x, (shift, mult, eps_shift) = self._values[node.x], (int(v) for v in self._tensor(node, "scalars"))
+        gamma, beta = self._tensor(node, "gamma"), self._tensor(node, "beta") if node.mean else None
+        rows, bits = len(x), 8 if node.type.dtype is DType.INT8 else 16
+        if node.head_dim:  # each head is a row
+            x, gamma = x.reshape(-1, node.head_dim), np.tile(gamma.reshape(-1, node.head_dim), (rows, 1))
         statistic = numerics.norm_statistic(x, mult, eps_shift, mean=node.mean)
-        beta = self._tensor(node, "beta") if node.mean else None
-        bits = 8 if node.type.dtype is DType.INT8 else 16
-        return numerics.normalize(x, *statistic, self._tensor(node, "gamma"), shift, beta=beta, bits=bits)
+        return numerics.normalize(x, *statistic, gamma, shift, beta=beta, bits=bits).reshape(rows, -1)
 
     @_value.register
     def _(self, node: Linear) -> np.ndarray:

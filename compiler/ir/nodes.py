@@ -8,7 +8,7 @@ and saturated to it; int32 stands for a requantised sum that what follows satura
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 __all__ = [
     "GELUS", "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "DType", "Embedding", "Form", "Function",
-    "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "Softmax", "Type", "form_of", "softmax_of",
+    "Linear", "Node", "Norm", "Plane", "Position", "Product", "Rope", "RopeScaling", "Softmax", "Type", "form_of",
+    "softmax_of",
 ]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -130,7 +131,8 @@ class Norm(Node):
     """LayerNorm with ``mean``, else RMSNorm: ``(x - mean) / sqrt(var + eps) * gamma + beta``.
 
     float: ``gamma`` [columns], ``beta`` [columns] (LayerNorm only). Integers: int16 x; ``gamma`` int16, ``beta`` int32,
-    ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``.
+    ``scalars`` int32 (shift, eps_mult, eps_shift) of :func:`gemmule.numerics.normalize` and ``norm_statistic``. With
+    ``head_dim`` gamma is [head_dim] in float, and in integers [columns], as heads have scales of their own.
 
     Behind a sum (post-norm, BERT) a norm is read at two widths: as int8 by linears and as int16, on the residual's
     scale, by the next sum. Those are two nodes of one input, ``NAME`` and ``NAME.wide``. In integers they name the same
@@ -143,6 +145,18 @@ class Norm(Node):
     x: Name
     mean: bool
     eps: float = Field(gt=0, lt=1, allow_inf_nan=False)
+    head_dim: Annotated[int, Field(ge=2, le=8192)] | None = None
+    """Each head of so many columns is normed by itself, all by one gamma (q and k of Qwen3); None: whole rows."""
+
+    @property
+    def width(self) -> int:
+        """Columns of what is normed."""
+        return self.head_dim or self.columns
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``head_dim`` where whole rows are normed, as files of before."""
+        return {name: value for name, value in whole(self).items() if name != "head_dim" or value}
 
 
 class Plane(StrEnum):
@@ -181,6 +195,33 @@ class Linear(Node):
         return {name: value for name, value in whole(self).items() if name != "plane" or value}
 
 
+class RopeScaling(BaseModel):
+    """How rotary angles were slowed so that a network takes longer texts than it was first trained on.
+
+    All are divided by ``factor`` (linear). With ``bands`` (Llama 3) only those of slow pairs: a pair that turns fewer
+    than ``slow`` times within ``within`` positions is slowed, one that turns more than ``fast`` times is not, and in
+    between the rate is a mix of both.
+    """
+
+    model_config = _FROZEN
+
+    factor: float = Field(ge=1, le=1e6, allow_inf_nan=False)
+    bands: tuple[float, float, int] | None = None
+    """(slow, fast, within)."""
+
+    def __str__(self) -> str:
+        bands = "" if self.bands is None else "".join(f"/{value:g}" for value in self.bands)
+        return f"{self.factor:g}{bands}"
+
+    def slowed(self, rates: np.ndarray) -> np.ndarray:
+        """The rates that a network with this scaling has."""
+        if self.bands is None:
+            return rates / self.factor
+        slow, fast, within = self.bands
+        kept = np.clip((within * rates / (2 * np.pi) - slow) / (fast - slow), 0, 1)
+        return rates * (kept + (1 - kept) / self.factor)
+
+
 class Rope(Node):
     """Rotary positions on adjacent pairs of each head (RoFormer, equation 34).
 
@@ -196,25 +237,27 @@ class Rope(Node):
     positions: Size
     turned: Annotated[int, Field(ge=2, le=8192, multiple_of=2)] | None = None
     """Columns of a head that are rotated, the first ones (Phi); None: all."""
+    scaling: RopeScaling | None = None
 
     @property
     def rates(self) -> np.ndarray:
-        """Angle of pair i from a position to the next, ``theta ** (-2 i / turned)``, 0 of those that stay
-        # float64 [head_dim / 2]."""
+        """Angle of pair i from a position to the next, ``theta ** (-2 i / turned)`` or what scaling makes of it, 0 of
+        those that stay  # float64 [head_dim / 2]."""
         turned = self.turned or self.head_dim
         found = np.zeros(self.head_dim // 2)
-        found[:turned // 2] = self.theta ** (-np.arange(0, turned, 2) / turned)
+        plain = self.theta ** (-np.arange(0, turned, 2) / turned)
+        found[:turned // 2] = self.scaling.slowed(plain) if self.scaling else plain
         return found
 
     @property
-    def angles(self) -> tuple[float, int, int, int | None]:
+    def angles(self) -> Hashable:
         """Equal of nodes whose angles are."""
-        return self.theta, self.positions, self.head_dim, self.turned
+        return self.theta, self.positions, self.head_dim, self.turned, self.scaling
 
     @model_serializer(mode="wrap")
     def _short(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without ``turned`` where all columns are, which files of before do not tell."""
-        return {name: value for name, value in whole(self).items() if name != "turned" or value}
+        """Without ``turned`` where all columns are, and scaling where there is none, as files of before."""
+        return {name: value for name, value in whole(self).items() if name not in ("turned", "scaling") or value}
 
 
 class Softmax(StrEnum):

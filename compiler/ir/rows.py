@@ -84,6 +84,10 @@ class Rows:
             mask=self.mask[np.ix_(index, index)], types=None if self.types is None else self.types[index],
             hidden=None if self.hidden is None else self.hidden[index])
 
+    def behind(self, count: int) -> Self:
+        """The same rows ``count`` positions further on."""
+        return replace(self, positions=self.positions + count) if count else self
+
     def entering(self, hidden: np.ndarray) -> Self:
         """The same rows, each with the hidden row of a slot in the place of its token; -1: by its token."""
         return replace(self, hidden=np.asarray(hidden, dtype=np.int64))

@@ -60,7 +60,7 @@ def _float(node: Node) -> Signature:
         case Position():
             tensors["table"] = Tensor((node.positions, node.columns))
         case Norm():
-            tensors |= {role: Tensor((node.columns,)) for role in ("gamma", *(("beta",) if node.mean else ()))}
+            tensors |= {role: Tensor((node.width,)) for role in ("gamma", *(("beta",) if node.mean else ()))}
         case Linear():
             tensors["weight"] = Tensor((node.columns, node.depth))
             if node.bias:

@@ -10,7 +10,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Embedding, Linear, Network, Norm, Position, Rope
 from gemmule.compiler.ir.nodes import Activation
-from gemmule.compiler.kernels.layout import PAD
+from gemmule.compiler.kernels.layout import PAD, by_heads
 from gemmule.compiler.layout import WeightFormat, pack_angles, pack_columns, pack_gamma, pack_groups, pack_planes
 from gemmule.config import Config
 from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, rshr, saturate, split_planes
@@ -122,7 +122,8 @@ class GammaRows:
 
     @staticmethod
     def of(node: Norm, dim: int) -> GammaRows:
-        return GammaRows(node, GammaRows.rows(node) * ceil_div(node.columns, dim) * dim)
+        groups = ceil_div(node.width, dim) * (node.columns // node.width)
+        return GammaRows(node, GammaRows.rows(node) * groups * dim)
 
     @staticmethod
     def rows(node: Norm) -> int:
@@ -137,7 +138,11 @@ class GammaRows:
         return (self,)
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
-        parts = [pack_gamma(network.tensor(self.node, "gamma"), config.dim)]
+        gamma = network.tensor(self.node, "gamma")
+        if self.node.head_dim:
+            heads = np.arange(self.node.columns // self.node.head_dim)
+            gamma = _pick(gamma, by_heads(heads, self.node.head_dim, config.dim))
+        parts = [pack_gamma(gamma, config.dim)]
         if self.node.mean:
             parts.append(_words(network.tensor(self.node, "beta"), config.dim))
         return np.concatenate(parts, axis=1).reshape(-1)

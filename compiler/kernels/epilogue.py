@@ -36,12 +36,19 @@ def _spill_sums(b: Builder, node: Linear, tile: Tile, m: Length | None = None) -
 
 
 def store(b: Builder, node: Linear, tile: Tile, to: At, stride: int, *flags: RequantFlag, m: Length | None = None,
-          note: str = "", **fields: int) -> None:
-    """int8 rows (WIDE: int16 planes) of a tile at ``to``, the row of the value's group 0, ``stride`` rows a group."""
+          note: str = "", rescale: int | None = None) -> None:
+    """int8 rows (WIDE: int16 planes) of a tile at ``to``, the row of the value's group 0, ``stride`` rows a group.
+
+    ``rescale``: a residual that is added has ``2 ** rescale`` times the result's step.
+    """
+    scaling: dict[str, Any] = {}
+    if rescale is not None:
+        scaling = {"aux": 1 << RESCALE_BITS, "shift2": RESCALE_BITS - rescale}
+        flags = *flags, RequantFlag.RESCALE
     _spill_sums(b, node, tile, m)
     b.add(Unit.VECTOR, note or f"{node.name}: store", op=VOp.REQUANT, flags=_biased(node) | set(flags), src0=tile.acc,
           src0_stride=tile.stride, src1=tile.parameters, dst=to + tile.first * stride, dst_stride=stride,
-          m=b.m if m is None else m, n=_columns(b, node, tile), **fields)
+          m=b.m if m is None else m, n=_columns(b, node, tile), **scaling)
 
 
 def store_gelu(b: Builder, node: Linear, tile: Tile, to: At, stride: int, shift: int) -> None:
@@ -53,14 +60,13 @@ def store_gelu(b: Builder, node: Linear, tile: Tile, to: At, stride: int, shift:
           shift2=shift)
 
 
-def add_to_residual(b: Builder, node: Linear, tile: Tile, residual: At, rescale: int | None) -> None:
+def add_to_residual(b: Builder, node: Linear, tile: Tile, residual: At, rescale: int | None = None) -> None:
     """The tile added to the int16 planes at ``residual``, whose step is ``2 ** rescale`` times what it becomes.
 
     ``rescale`` None: the step stays, in all layers.
     """
-    flags = {RequantFlag.RESIDUAL} | ({RequantFlag.RESCALE} if rescale is not None else set())
-    scaling = {} if rescale is None else {"aux": 1 << RESCALE_BITS, "shift2": RESCALE_BITS - rescale}
-    store(b, node, tile, residual, 2 * b.rows, *flags, note=f"{node.name}: to the residual", **scaling)
+    store(b, node, tile, residual, 2 * b.rows, RequantFlag.RESIDUAL, note=f"{node.name}: to the residual",
+          rescale=rescale)
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.answers import BACK, FOUND, AnswerLayout
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.widen import diagonals, widen
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, MatrixFlag, MoveFlag, SoftmaxFlag, Source, Unit, VOp
 
 __all__ = ["exponent_sums"]
 
-HIGH = (127, 127, 2)
-"""256 as sums of int8."""
 UNITS = "units"
 
 
 @dataclass(frozen=True)
 class _Units:
-    """Diagonals of 1 and of :data:`HIGH`, then a row of ones  # int8 [4 * dim + 1, dim]."""
+    """Diagonals to widen with, then a row of ones  # int8 [4 * dim + 1, dim]."""
 
     size: int
 
@@ -42,9 +40,8 @@ class _Units:
         return (self,)
 
     def pack(self, network: Network, config: Config) -> np.ndarray:
-        one = np.eye(config.dim, dtype=np.int8)
-        rows = [one, *(one * part for part in HIGH), np.ones((1, config.dim), dtype=np.int8)]
-        return np.concatenate(rows).view(np.uint8).reshape(-1)
+        ones = np.ones((1, config.dim), dtype=np.int8)
+        return np.concatenate([diagonals(config.dim), ones]).view(np.uint8).reshape(-1)
 
 
 class _Exponents:
@@ -71,7 +68,7 @@ class _Exponents:
             b.add(Unit.LOAD, "no weights yet", region=UNITS, bytes=4 * dim, row=sums, row_stride=1, block_stride=1,
                   rows=b.rows, flags={MoveFlag.ZERO, MoveFlag.ACCUMULATOR})
         self._load(1)
-        self._convert(1)
+        widen(b, self.units, self.logits, self.scores, 1, self.m)
         self._softmax(VOp.SOFTMAX_MAX, Length(min(dim, layout.columns)), set())
         with self._chunks("maxima"):
             self._softmax(VOp.SOFTMAX_MAX, self._left, {SoftmaxFlag.CONTINUE})
@@ -94,16 +91,6 @@ class _Exponents:
         b.add(Unit.LOAD, "logits", region=BACK, offset=self.layout.logits, stride=self.layout.pitch,
               bytes=2 * groups * self.dim, row=self.logits, row_stride=1, block_stride=b.rows, rows=self.m)
 
-    def _convert(self, groups: int) -> None:
-        """int16 planes to the accumulator; a diagonal stays in the mesh for all groups."""
-        b, dim = self.b, self.dim
-        for unit, g in product(range(1 + len(HIGH)), range(groups)):
-            flags = {MatrixFlag.ACCUMULATE if unit else MatrixFlag.A_UNSIGNED} | ({MatrixFlag.REUSE} if g else set())
-            b.add(Unit.MATRIX, "high bytes" if unit else "low bytes", flags=flags,
-                  a_row=self.logits + (2 * g + (unit > 0)) * b.rows, a_stride=b.rows, b_row=self.units + unit * dim,
-                  b_stride=dim, c_row=self.scores + b.rows * g, c_stride=b.rows, m=self.m, n=Length(dim),
-                  k=Length(dim))
-
     def _softmax(self, op: VOp, n: Length, flags: set[SoftmaxFlag], dst: At | int = 0) -> None:
         b = self.b
         b.add(Unit.VECTOR, op.name.lower(), op=op, flags=flags, src0=self.scores, src0_stride=b.rows, m=self.m, n=n,
@@ -116,7 +103,7 @@ class _Exponents:
         b.control(set_length(Registers.LEFT, amount=self.layout.columns), SetDisplacement(BACK, 0))
         with b.loop(Length(MAX_LENGTH, Registers.LEFT), chunk.bit_length() - 1, what):
             self._load(chunk // self.dim)
-            self._convert(chunk // self.dim)
+            widen(b, self.units, self.logits, self.scores, chunk // self.dim, self.m)
             yield
             b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-chunk),
                       SetDisplacement(BACK, 2 * chunk, further=True))

@@ -52,6 +52,9 @@ class Attend:
     query_rope: Rope | None
     key_rope: Rope | None
     attention: Attention
+    query_norm: Norm | None = None
+    """Of each head, before the rotation."""
+    key_norm: Norm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class Remember:
     value: Linear
     key_rope: Rope | None
     attention: Attention
+    key_norm: Norm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +128,18 @@ def unanswered(operators: Sequence[Operator]) -> list[Operator]:
     attend = operators[last]
     assert isinstance(attend, Attend)
     return [*operators[:last], Remember(key=attend.key, value=attend.value, key_rope=attend.key_rope,
-                                        attention=attend.attention)]
+                                        attention=attend.attention, key_norm=attend.key_norm)]
 
 
 def _operators(graph: Graph) -> Iterator[Operator]:
     inner: set[str] = set()
     for node in graph.nodes:
         if isinstance(node, Attention):
-            (query, query_rope), (key, key_rope), (value, _) = (
+            (query, query_norm, query_rope), (key, key_norm, key_rope), (value, *_) = (
                 _rotated(graph, name) for name in (node.query, node.key, node.value))
             inner |= {query.name, key.name, value.name}
-            yield Attend(query=query, key=key, value=value, query_rope=query_rope, key_rope=key_rope, attention=node)
+            yield Attend(query=query, key=key, value=value, query_rope=query_rope, key_rope=key_rope, attention=node,
+                         query_norm=query_norm, key_norm=key_norm)
         elif isinstance(node, Activation):
             first = _linear(graph, node.x)
             products = [reader for reader in graph.readers(node.name) if isinstance(reader, Product)]
@@ -146,7 +151,7 @@ def _operators(graph: Graph) -> Iterator[Operator]:
             up = _linear(graph, product.b if product.a == node.name else product.a)
             inner.add(up.name)
             yield Inner(up=up, activation=node, gate=first, product=product)
-        elif isinstance(node, Norm):
+        elif isinstance(node, Norm) and not node.head_dim:
             if node.name not in graph.wide_norms:
                 twins = [name for name, first in graph.wide_norms.items() if first == node.name]
                 wide = graph.by_name[twins[0]] if twins else None
@@ -188,6 +193,12 @@ def _linear(graph: Graph, name: str) -> Linear:
     return node
 
 
-def _rotated(graph: Graph, name: str) -> tuple[Linear, Rope | None]:
+def _rotated(graph: Graph, name: str) -> tuple[Linear, Norm | None, Rope | None]:
+    """A value's linear, the norm of its heads and its rotation."""
     node = graph.by_name[name]
-    return (_linear(graph, node.x), node) if isinstance(node, Rope) else (_linear(graph, name), None)
+    if not isinstance(node, Rope):
+        return _linear(graph, name), None, None
+    before = graph.by_name[node.x]
+    if isinstance(before, Norm) and before.head_dim == node.head_dim:
+        return _linear(graph, before.x), before, node
+    return _linear(graph, node.x), None, node

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Add, Attention, Linear, Network, Rope
+from gemmule.compiler.ir import Add, Attention, Linear, Network, Norm, Rope
 from gemmule.compiler.kernels import embed, head, mlp
 from gemmule.compiler.kernels.answers import AnswerLayout, General, begin_answers, head_answers
 from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
@@ -20,6 +20,7 @@ from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
 from gemmule.compiler.kernels.exponents import exponent_sums
 from gemmule.compiler.kernels.greedy import next_turn
+from gemmule.compiler.kernels.head_norm import HeadNorm
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
@@ -29,6 +30,7 @@ from gemmule.compiler.kernels.standard_attention import StandardAttention, Stand
 from gemmule.compiler.kernels.top import largest
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
 from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
+from gemmule.compiler.kernels.widen import load_diagonals
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
 from gemmule.compiler.passes.map import Mapping
 from gemmule.config import Config
@@ -89,6 +91,8 @@ class _Lowering:
         self.values: dict[str, list[Span]] = {}
         """int8 values by node name."""
         self.angles: At | None = None
+        self.diagonals: At | None = None
+        """Where heads are normed."""
         self.masks: At | None = None
         self.nobody: At | None = None
         self.cached: tuple[Buffer, ...] = ()
@@ -194,6 +198,8 @@ class _Lowering:
             if self.mapping.attention.pool:
                 list_cache_rows(self.b, self.mapping.attention.context)
             self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
+        if any(operator.key_norm for operator in attends):
+            self.diagonals = load_diagonals(self.b)
         if self.b.looped:
             self.once, self.b.items = self.b.items, []
         if ropes:
@@ -215,7 +221,7 @@ class _Lowering:
         kernel.begin()
         # Keys and values first: they leave for the cache while queries are computed.
         self._new_rows(kernel, operator)
-        self._by_heads(operator.query, operator.query_rope, Heads(
+        self._by_heads(operator.query, operator.query_norm, operator.query_rope, Heads(
             range(node.heads), node.head_dim, kernel.place_query, kernel.all, kernel.query_pitch))
         kernel.write()
         self.values[node.name] = kernel.spans()
@@ -226,15 +232,20 @@ class _Lowering:
     def _new_rows(self, kernel: AttentionKernel, operator: Attend | Remember) -> None:
         """Keys and values, to the cache too."""
         node = operator.attention
-        for part, (linear, rope) in enumerate(((operator.key, operator.key_rope), (operator.value, None))):
-            self._by_heads(linear, rope, Heads(
+        for part, (linear, norm, rope) in enumerate((
+                (operator.key, operator.key_norm, operator.key_rope), (operator.value, None, None))):
+            self._by_heads(linear, norm, rope, Heads(
                 range(node.kv_heads), node.head_dim, partial(kernel.place_new, part), kernel.new_stride,
                 kernel.new_pitch, kernel.new_dyn))
         kernel.store_new()
 
-    def _by_heads(self, linear: Linear, rope: Rope | None, heads: Heads) -> None:
+    def _by_heads(self, linear: Linear, norm: Norm | None, rope: Rope | None, heads: Heads) -> None:
         """A product whose columns are heads."""
         lanes = by_heads(np.array(heads.order), heads.head_dim, self.config.dim)
+        if norm and self.angles and self.diagonals:
+            made = HeadNorm(self.b, linear, norm, heads, self.angles, self.diagonals)
+            made.write(linear_tiles(self.b, self.ring, linear, [self._one(linear.x)], lanes))
+            return
         for tile in linear_tiles(self.b, self.ring, linear, [self._one(linear.x)], lanes):
             store_heads(self.b, linear, tile, heads, rope, self.angles if rope else None)
 
@@ -265,7 +276,7 @@ class _Lowering:
                 acc, parameters = tile.high
                 add_to_residual(b, operator.high, replace(tile, acc=acc, parameters=parameters), self._residual(),
                                 operator.high_add.rescale if every else None)
-                add_to_residual(b, linear, tile, self._residual(), None)
+                add_to_residual(b, linear, tile, self._residual())
             else:
                 add_to_residual(b, linear, tile, self._residual(), operator.add.rescale if every else None)
         self._spill_residual(operator.add.name)

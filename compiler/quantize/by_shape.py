@@ -5,7 +5,7 @@ Its commands are those of a quantised network with the same sizes, so its time i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from gemmule.compiler.ir import (
     Linear,
     Network,
     Node,
+    Norm,
     Position,
     Rope,
     Type,
@@ -60,7 +61,7 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
             read_by.setdefault(name, []).append(node)
     nodes: list[Node] = []
     wide = graph.wide_norms
-    angles: dict[tuple[float, int, int, int | None], str] = {}
+    angles: dict[Hashable, str] = {}
     tied = {node.tensors["table"]: node.name for node in graph.nodes if isinstance(node, Embedding)}
     for node in graph.nodes:
         changed: dict[str, object] = {"type": Type(dtype=_dtype(node, graph, read_by.get(node.name, [])))}
@@ -85,6 +86,8 @@ def by_shape(graph: Graph, *, bits: Literal[4, 8] = 8, group: int = 32, head_bit
 
 def _dtype(node: Node, graph: Graph, readers: list[Node]) -> DType:
     """What the quantiser makes of a value."""
+    if any(isinstance(other, Norm) and other.head_dim for other in (node, *readers)):
+        return DType.INT16
     if isinstance(node, Embedding | Position | Add) or node.name in graph.wide_norms:
         return DType.INT16
     if isinstance(node, Linear):

@@ -11,6 +11,7 @@ function are lopsided: they have zeros, which its table and the biases around it
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,7 +88,7 @@ class Options:
     residual: Literal["one", "layer"] = "one"
     """Steps of the residual stream: one, or one a layer, a power of two apart."""
     inner: Literal[8, 16] = 8
-    """Bits of an MLP's inner values: around its function, of its product, and of what the last linear reads."""
+    """Bits of an MLP's inner values: before and behind its function, and of its product."""
     down: Literal[4, 8] | None = None
     """Bits of the weights behind an MLP's inner values; None: ``bits``."""
 
@@ -112,6 +113,8 @@ def quantize_network(network: Network, windows: np.ndarray, options: Options,
     """
     if options.inner == 16 and (form := activation_form(network.graph)):
         raise CompileError(f"16 bits within the MLP have a table of words as their activation, not {form}: use table")
+    if options.inner == 16 and network.graph.encoder:
+        raise CompileError("16 bits within the MLP are for decoders, not for an encoder: take 8")
     windows = np.atleast_2d(np.asarray(windows, dtype=np.int64))
     if windows.size == 0 or windows.min() < 0 or windows.max() >= network.graph.vocab:
         raise CompileError(f"calibration tokens must be from 0 to {network.graph.vocab - 1} and not empty")
@@ -141,7 +144,7 @@ class _Quantizer:
         self.stream = self._stream()
         self.tables: dict[str, np.ndarray] = {}
         """Byte tables by activation."""
-        self.angles: dict[tuple[float, int, int, int | None], str] = {}
+        self.angles: dict[Hashable, str] = {}
         """The first rotation by its base, positions and columns of a head."""
         self.words: dict[str, np.ndarray] = {}
         """Word tables by activation."""
@@ -175,7 +178,7 @@ class _Quantizer:
             elif isinstance(node, Activation) and self._lopsided(node):
                 step, zero = lopsided_step(self.taps.sample(node.name), *self.taps.ranges[node.name])
                 found[node.name] = Type(dtype=DType.INT8, scale=step, zero=zero)
-            elif isinstance(node, Norm | Attention | Product | Activation):
+            elif isinstance(node, Norm | Attention | Product | Activation) and not _of_heads(node):
                 found[node.name] = self._int8(node.name)
         for wide, narrow in self.graph.wide_norms.items():
             found[narrow] = Type(dtype=DType.INT8, scale=self._narrow_step(wide, narrow))
@@ -204,7 +207,8 @@ class _Quantizer:
                         dtype=DType.INT16, scale=LOGIT_ROOM * (self.taps.peak(node.name) or 1.0) / INT16_MAX)
                 elif all(isinstance(reader, Add) for reader in readers):
                     found[node.name] = Type(dtype=DType.INT32, scale=self.stream[readers[0].name])
-                elif self.options.inner == 16 and any(isinstance(reader, Product) for reader in readers):
+                elif self.options.inner == 16 and any(isinstance(reader, Product) for reader in readers) or any(
+                        _of_heads(reader) for reader in readers):
                     found[node.name] = self._int16(node.name)
                 else:
                     found[node.name] = self._int8(node.name)
@@ -356,18 +360,20 @@ class _Quantizer:
 
     def _norm(self, node: Norm) -> None:
         doubled = self.doubled.get(node.name, 0)
-        step = _one(self.types[node.name]) / 2 ** doubled
-        gamma = self.network.tensor(node, "gamma").astype(np.float64) / step
+        steps = np.array(_all(self.types[node.name])) / 2 ** doubled
+        step = np.repeat(steps, node.columns // len(steps)) if node.head_dim else steps[0]
+        given = _one(self.types[node.x])
+        gamma = np.tile(self.network.tensor(node, "gamma").astype(np.float64), node.columns // node.width) / step
         beta = self.network.tensor(node, "beta").astype(np.float64) / step if node.mean else np.zeros(1)
         # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes ten more of.
         most = min(np.log2(INT16_MAX / (np.abs(gamma).max() or 1.0)),
                    np.log2(INT32_MAX / (np.abs(beta).max() or 1.0)) - 10)
         bits = int(np.clip(np.floor(most), -10, 30))
-        wanted = node.eps * node.columns ** 2 / self.stream[node.x] ** 2  # epsilon in units of n * sum(x^2)
+        wanted = node.eps * node.width ** 2 / given ** 2  # epsilon in units of n * sum(x^2)
         eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / MULT_MAX))))
         if eps_shift > 40:
-            raise CompileError(f"{node.name}: eps must be small beside the residual's scale {self.stream[node.x]:.3g}, "
-                               f"not {node.eps}")
+            raise CompileError(f"{node.name}: eps must be small beside the scale {given:.3g} of what is normed, not "
+                               f"{node.eps}")
         tensors: dict[str, Any] = {"scalars": np.array(
             [10 + bits + doubled, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
         if (twin := self.graph.wide_norms.get(node.name, "")) in self.doubled:
@@ -416,13 +422,13 @@ class _Quantizer:
         self._put(node, tensors, bits=bits, group=group, plane=Plane.LOW if wide else None)
 
     def _high(self, node: Linear, tensors: dict[str, Any], bits: int, group: int) -> None:
-        """The product of the high plane of an int16 input and its sum with the residual, before the low one's."""
+        """The product of an int16 input's high plane, and its sum with the residual stream, before the low one's."""
         (add,) = self.graph.readers(node.name)
         assert isinstance(add, Add)
         if (least := int(tensors["shift"].min())) < 8:
             raise CompileError(f"{node.name}: a scaling must have a shift of at least 8, not {least}: take 8 bits for "
                                "the MLP's inner values")
-        weights = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
+        weights: dict[str, Any] = {role: f"{node.name}.{role}" for role in ("weight", "scales") if role in tensors}
         high, total = f"{node.name}.high", f"{add.name}.high"
         self.types |= {high: self.types[node.name], total: self.types[add.name]}
         self._put(node.model_copy(update={"name": high, "bias": False}), {
@@ -444,6 +450,11 @@ class _Quantizer:
             rows = self.network.tensor(node, role) / np.repeat(steps, node.head_dim)
             tensors[role] = np.clip(np.rint(rows), -128, 127).astype(np.int8)
         self._put(node, tensors)
+
+
+def _of_heads(node: Node) -> bool:
+    """Whether it is a norm of heads, from int16 to int16."""
+    return isinstance(node, Norm) and node.head_dim is not None
 
 
 def _one(type_: Type) -> float:

@@ -63,9 +63,10 @@ def _tensors(network: Network, node: Node) -> dict[str, np.ndarray]:
         case Position():
             return {"table": of("table") * _one(node.type)}
         case Norm():
-            step = _one(node.type) * 2.0 ** (NORM_BITS - of("scalars")[0])
+            scale = node.type.scale if isinstance(node.type.scale, float) else node.type.scale[0]
+            step = scale * 2.0 ** (NORM_BITS - of("scalars")[0])
             beta = {"beta": of("beta") * step * 2.0 ** -NORM_BITS} if node.mean else {}
-            return {"gamma": of("gamma") * step} | beta
+            return {"gamma": of("gamma")[:node.width] * step} | beta  # all heads have that of the first
         case Linear():
             return _linear(network, node, scaling())
         case Attention() if not node.causal:

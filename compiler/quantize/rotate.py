@@ -1,10 +1,10 @@
-"""A rotation of the residual stream, folded into the weights (QuaRot, Ashkboos et al. 2024; SpinQuant, Liu et al. 2024).
+"""A rotation of the residual stream, folded into the weights (QuaRot, Ashkboos et al., SpinQuant, Liu et al., 2024).
 
 Published networks keep a few channels of the residual stream hundreds of times as large as the others. An orthogonal
 matrix R spreads them over all columns and the network computes the same function: what is added to the stream is
 multiplied by R, what reads it by its transpose. RMS norms commute with R once their factors are in the weights behind
-them. R = signs, then a Hadamard matrix on blocks, then a cosine transform across them: exact to compute, quick to apply,
-the same on every machine.
+them. R = signs, then a Hadamard matrix on blocks, then a cosine transform across them: exact to compute, quick to
+apply, the same on every machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def can_rotate(graph: Graph) -> bool:
 
     LayerNorm subtracts a mean, which a rotation does not keep.
     """
-    norms = [node for node in graph.nodes if isinstance(node, Norm)]
+    norms = [node for node in graph.nodes if isinstance(node, Norm) and not node.head_dim]
     written = [node for node in graph.nodes if isinstance(node, Linear) and _writes(graph, node)]
     read = [reader for norm in norms for reader in graph.readers(norm.name)]
     names = [reader.tensors["weight"] for reader in (*read, *written) if isinstance(reader, Linear)]
@@ -76,7 +76,7 @@ def rotated(network: Network, seed: int) -> Network:
     for node in graph.nodes:
         if isinstance(node, Embedding | Position):
             change(node.tensors["table"], turn)
-        elif isinstance(node, Norm):
+        elif isinstance(node, Norm) and not node.head_dim:
             change(node.tensors["gamma"], np.ones_like)
         elif isinstance(node, Linear) and isinstance(norm := graph.by_name[node.x], Norm):
             made = _reading(turn, network.tensor(norm, "gamma"))

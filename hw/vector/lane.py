@@ -32,16 +32,16 @@ class VectorLane(wiring.Component):
     | 2 | ``factor``: main plus bias; main * main or aux; ``mean`` - n * main; ADD: main * mult and aux * command.aux |
     | 3 | product with the multiplier (command, column or row); ADD: the sum |
     | 4 | ``score``: rounded, ReLU, saturated to 24 (32) bits; ABSMAX: magnitude - 1; the residual rounded |
-    | 5 | sum with the residual (balanced planes: 128), saturated; or times cosine, sine, gamma; or distance to the maximum |
-    | 6 | limits, or the low byte's sign flipped; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
+    | 5 | sum with the residual or 128, saturated; or times cosine, sine, gamma; or distance to the maximum |
+    | 6 | limits; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
     | 7 | second rounding; or ``power``; or byte of the table |
     | 8 | ``result``; or ``second``: power times the row's multiplier, or I_GELU's product |
     | 9 | ``value``: that rounded; or ``second``: rise times weight of the word table |
     | 10 | ``late``: value delayed; or value: the interpolated word |
     | 11 | ``result`` |
 
-    Registers that only some operations load are 0 from ``begin`` on (the addend of stage 5 is 128 for balanced
-    planes), so that results are combined by OR.
+    Registers that only some operations load are 0 from ``begin`` on, so that results are combined by OR. For balanced
+    planes stage 5 adds 128, and stage 6 flips the top bit of the low byte.
 
     Members
     -------

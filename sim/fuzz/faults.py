@@ -26,6 +26,7 @@ from gemmule.isa import (
     MatrixFlag,
     MoveFlag,
     NormFlag,
+    ProductFlag,
     RequantFlag,
     SoftmaxFlag,
     SOp,
@@ -123,6 +124,8 @@ def _rows(config: Config) -> list[Command]:
         {"op": VOp.REQUANT, "flags": [RequantFlag.RESIDUAL], "dst_stride": 2, "dst": spm - 1},
         {"op": VOp.ADD, "src1": spm}, {"op": VOp.PRODUCT, "src0": spm}, {"op": VOp.TABLE, "src0": spm - 1},
         {"op": VOp.ADD, "flags": [AddFlag.WIDE], "dst_stride": 2, "dst": spm - 1},
+        *({"op": VOp.PRODUCT, "flags": [ProductFlag.WIDE], stride: 2, row: spm - 1}  # the high plane
+          for stride, row in (("src0_stride", "src0"), ("aux", "src1"), ("dst_stride", "dst"))),
         {"op": VOp.ROPE, "aux": spm - 3}, {"op": VOp.NORM_APPLY, "src1": spm - 1},
         {"op": VOp.NORM_STAT, "m": config.stat_rows + 1}, {"op": VOp.SOFTMAX_MAX, "m": config.stat_rows + 1},
         {"op": VOp.NORM_APPLY, "flags": [bias], "src1": spm - 5}, {"op": VOp.WORD_TABLE, "src0": spm - 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gemmule.isa import MAX_LENGTH, Command, Dyn, NormFlag, RequantFlag, SoftmaxFlag, Unit, VOp
+from gemmule.isa import MAX_LENGTH, Command, Dyn, NormFlag, ProductFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.numerics import WORD_TABLE_ENTRIES
 from gemmule.operands import Memory, operands_of
 from gemmule.operations import EXPONENTIALS, SOFTMAX_OPS
@@ -136,6 +136,8 @@ def _scales(draw: Draw, op: VOp, flags: frozenset[int], n: int) -> dict[str, int
     if op in SOFTMAX_OPS or op is VOp.I_GELU:  # a few octaves, from sums of products or from any int32
         values["mult"], values["shift"] = draw.integer(1 << 14, 65535), draw.integer(11, 17) + draw.choice([0, 18])
         values["shift2"] = draw.integer(8, 18)
+    elif op is VOp.PRODUCT and ProductFlag.WIDE in flags:  # from any words to about 16 bits, now and then beyond
+        values["mult"], values["shift"] = draw.integer(1 << 14, 65535), draw.integer(27, 34)
     elif op is VOp.NORM_STAT and _N.ROUND in flags and n:  # nearly 1 / n
         values["shift"] = 14 + n.bit_length()
         values["mult"] = (1 << values["shift"]) // n
@@ -183,7 +185,7 @@ def _operands(draw: Draw, op: VOp, flags: frozenset[int], m: int) -> dict[str, A
     if draw.chance(in_place):
         dst, stride = src1 if pair and draw.chance(0.3) else src0, max(stride, dst_stride)
         dst_stride = stride if draw.chance(0.9) else dst_stride
-    aux = draw.stride(m)
+    aux = draw.stride(m, planes=2 if pair and found["src1"].planes is Term.TWO else 1)
     if op is VOp.ROPE:
         aux = draw.choice([draw.row(), draw.integer(0, draw.config.spm_rows - 1)])
     elif op in SOFTMAX_OPS:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import NUM_LENGTHS, Dyn, MatrixFlag, SOp, Unit, VOp, field_bits
+from gemmule.isa import NUM_LENGTHS, Dyn, MatrixFlag, ProductFlag, SOp, Unit, VOp, field_bits
 from gemmule.operations import OPERATIONS
 from gemmule.sim.mutants.recorded import Check
 from gemmule.sim.mutants.setup import Setup
@@ -21,6 +21,7 @@ HIGHEST = 36
 DYNAMIC = 25
 """Bits of a dynamic offset."""
 _MATRIX, _PRODUCT = (Unit.MATRIX, 0, 0), (Unit.VECTOR, VOp.PRODUCT, 0)
+_WORDS = (Unit.VECTOR, VOp.PRODUCT, 1 << ProductFlag.WIDE)
 PRODUCTS: tuple[tuple[tuple[Unit, int, int], str, str], ...] = (
     ((Unit.LOAD, 0, 0), "bytes", "block_stride"), ((Unit.STORE, 0, 0), "bytes", "block_stride"),
     ((Unit.LOAD, 0, 0), "rows_cap", "row_stride"), ((Unit.STORE, 0, 0), "rows_cap", "row_stride"),
@@ -28,6 +29,7 @@ PRODUCTS: tuple[tuple[tuple[Unit, int, int], str, str], ...] = (
     ((Unit.MATRIX, 0, 1 << MatrixFlag.A_TRANSPOSED), "m_cap", "a_stride"),
     ((Unit.MATRIX, 0, 1 << MatrixFlag.B_TRANSPOSED), "k_cap", "b_stride"),
     (_PRODUCT, "n_cap", "src0_stride"), (_PRODUCT, "n_cap", "aux"), (_PRODUCT, "n_cap", "dst_stride"),
+    (_WORDS, "n_cap", "src0_stride"), (_WORDS, "n_cap", "aux"), (_WORDS, "n_cap", "dst_stride"),
     ((Unit.SELECT, SOp.COMPARE, 0), "n_cap", "src0_stride"), ((Unit.SELECT, SOp.ARGMAX, 0), "n_cap", "src0_stride"),
 )
 """An operation, with a length and the stride that it is multiplied by."""

@@ -14,10 +14,12 @@ import typer
 
 from gemmule.sw.commands.common import (
     ConfigOption,
+    HtmlOption,
     JsonOption,
     Output,
     SeedOption,
     WeightsOption,
+    check_writable,
     choice,
     conditions,
     read_config,
@@ -131,10 +133,9 @@ def bench(
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Also write the table as a page with figures.")] = None,
+    html: HtmlOption = None,
     trace: Annotated[Path | None, typer.Option(
-        "--trace", metavar="FILE", show_default=False,
+        "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
         help="Also decode the first prompt once more by each case, alone, and write every command of every unit as a "
              "trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
     seed: SeedOption = 0,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gemmule.sw.reports.trace import Timeline
 
 __all__ = [
-    "ActivationOption", "AttentionOption", "ConfigOption", "FigureOption", "FusionOption", "JsonOption", "Output",
-    "SeedOption", "ShapeOption", "SoftmaxOption", "TraceOption", "WeightsOption", "choice", "conditions",
-    "parse_shape", "read_config", "write_file", "write_trace",
+    "ActivationOption", "AttentionOption", "ConfigOption", "FigureOption", "FusionOption", "HtmlOption", "JsonOption",
+    "Output", "SeedOption", "ShapeOption", "SoftmaxOption", "TraceOption", "WeightsOption", "check_writable",
+    "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
 ]
 
 STDOUT = Path("-")
@@ -41,14 +41,17 @@ ConfigOption = Annotated[str, typer.Option(
     "--config", metavar="NAME|FILE", help=f"Device configuration: a preset ({', '.join(PRESETS)}) or a YAML file.",
     autocompletion=lambda: list(PRESETS))]
 JsonOption = Annotated[Path | None, typer.Option(
-    "--json", metavar="FILE", callback=lambda path: _check_json(path),
+    "--json", metavar="FILE", callback=lambda path: check_writable("--json", path),
     help="Also write the numbers to this file (docs/schemas), folders included; '-': to standard output, and the "
          "words to standard error.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", help=f"Seed of random data, {SEED}.", callback=lambda seed: SEED.check("--seed", seed))]
 TraceOption = Annotated[Path | None, typer.Option(
-    "--trace", metavar="FILE", show_default=False,
+    "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
     help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
+HtmlOption = Annotated[Path | None, typer.Option(
+    "--html", metavar="FILE", show_default=False, callback=lambda path: check_writable("--html", path),
+    help="Also write the report as a page with figures.")]
 FigureOption = Annotated[Path | None, typer.Option(
     "--figure", metavar="FILE", show_default=False,
     help="Also draw when each unit works, and what its other cycles wait for (SVG, PNG or PDF; extra figures).")]
@@ -107,19 +110,19 @@ def conditions(config: Config) -> str:
     )
 
 
-def _check_json(path: Path | None) -> Path | None:
+def check_writable(option: str, path: Path | None) -> Path | None:
     """Refuse a path that could not be written, before any work is done; nothing is made.
 
     Raises:
         InputError: it is a folder, or its folder cannot be made or written.
     """
-    if path is None or path == STDOUT:
+    if path is None or (path == STDOUT and option == "--json"):
         return path
     target = path.resolve()
     there = next(folder for folder in (target.parent, *target.parents) if folder.exists())
     device = target.exists() and not target.is_file()
     if target.is_dir() or not os.access(target if device else there, os.W_OK) or not there.is_dir():
-        raise InputError(f"--json must name a writable file, not {str(path)!r}")
+        raise InputError(f"{option} must name a writable file, not {str(path)!r}")
     return path
 
 

@@ -13,6 +13,7 @@ import typer
 from gemmule.io.reading import shown
 from gemmule.sw.commands.common import (
     ConfigOption,
+    HtmlOption,
     JsonOption,
     Output,
     SeedOption,
@@ -162,8 +163,7 @@ def generate(
         help="Show the text as it is accepted; Ctrl-C ends it there. Default: on a terminal.")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    html: Annotated[Path | None, typer.Option(
-        "--html", metavar="FILE", show_default=False, help="Also write the report as a page with figures.")] = None,
+    html: HtmlOption = None,
     trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
@@ -181,7 +181,7 @@ def generate(
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
       gemmule generate --prompt "def area(" --stop " class" --stop "import"
       gemmule generate --turns turns.txt --stream
-      gemmule generate --model chat.safetensors --chat --system "Answer in one sentence." --prompt "What is a cache?"
+      gemmule generate --model build/chat.safetensors --chat --system "Be brief." --prompt "Hello"
       gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge

@@ -148,21 +148,20 @@ def import_(
         down=None if down is None else 8 if down == "int8" else 4)
     measured = {kind: windows[:, :graph.positions - len(front)] for kind, windows in texts.measured.items()}
     detailed = max(1, DETAILED // len(measured))
-    tokens = {True: 0, False: 0}
-    for windows in measured.values():
-        for first in (True, False):
-            tokens[first] += windows[:detailed].size if first else windows[detailed:].size
+    thrice, once = (sum(windows[part].size for windows in measured.values())
+                    for part in (slice(detailed), slice(detailed, None)))
     total = (
         calibration_work(graph, texts.used.size + (texts.used[:max(1, len(texts.used) // 2)].size
                                                    if options.smooth else 0))
         + sum(rounding_work(node, second_order=rounding == "second-order") for node in graph.nodes)
-        + measuring_work(graph, tokens[True], 3) + measuring_work(graph, tokens[False], 1))
+        + measuring_work(graph, thrice, 3) + measuring_work(graph, once, 1))
     with estimating(f"importing {Path(source).name}", total) as tell:
         quantized = quantize_network(network, texts.used, options, tell)
         found = compare(quantized, measured, detailed=detailed, progress=tell)
     why = verdict(found)
     made = Made(version=__version__, bits=options.bits, group=options.group, method=rounding, smooth=options.smooth,
-                seed=seed, calibration_sha256=_sha256(texts.used))
+                seed=seed, calibration_sha256=_sha256(texts.used), prefix=options.prefix, rotate=options.rotate,
+                residual=options.residual, inner=options.inner, down=options.down)
     content = model_bytes(quantized.network, made, read.tokenizer_json, read.ends, read.labels, read.chat)
     if why is None or force:
         tried = next(iter(measured.values()))[0, :CHECKED].tolist()

@@ -37,7 +37,7 @@ class Conversation:
         """
         self.target, self.drafter, self.ledger = target.charging(ledger), drafter, ledger
         self.stops, self.rule, self.overflow, self.shared = stops, rule, overflow, shared
-        self.context = target.program.max_positions
+        self.context = target.room
         self.cached = Prefix(self.target, kept)
         self.window: list[int] = []
         self.dropped = 0

@@ -14,6 +14,7 @@ from gemmule.hw.interfaces import vector_layout
 from gemmule.isa import AddFlag as A
 from gemmule.isa import ColumnFlag as C
 from gemmule.isa import NormFlag as N
+from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import Unit, VOp, legal_flags
@@ -136,6 +137,8 @@ async def latency(dut: Any) -> None:
         ({}, 13), ({"flags": bits(R.WIDE)}, 17), ({"flags": bits(R.RESIDUAL)}, 17), ({"flags": bits(R.COLUMN)}, 16),
         ({"flags": bits(R.BIAS)}, 17), ({"flags": bits(R.COLUMN, R.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
         ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 17), ({"op": VOp.ADD}, 13),
+        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE)}, 17),
+        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE, P.BALANCED), "apart": 1}, 25),
         ({"op": VOp.ADD, "flags": bits(A.WIDE)}, 17),
         ({"op": VOp.ROPE}, 25), ({"op": VOp.NORM_STAT}, 158), ({"op": VOp.NORM_APPLY}, 19),
         ({"op": VOp.SOFTMAX_MAX}, 16),

@@ -96,16 +96,19 @@ def _opt(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Chec
     return made
 
 
-def _llama(seed: int, head_dim: int, layers: int, vocab: int, gated: bool = True, **keys: Any) -> Checkpoint:
-    heads, kv_heads, width, inner, positions = 6, 3, 72, 100, 64
+def _llama(seed: int, head_dim: int, layers: int, vocab: int, gated: bool = True, biased: str = "",
+           head_norms: bool = False, **keys: Any) -> Checkpoint:
+    """``biased``: projections with biases, whatever the config says."""
+    heads, width, inner, positions = 6, 72, 100, 64
     made = Checkpoint({
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocab, "hidden_size": width,
         "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "head_dim": head_dim, "max_position_embeddings": positions,
+        "num_key_value_heads": 3, "head_dim": head_dim, "max_position_embeddings": positions,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None, "hidden_act": "silu",
         "tie_word_embeddings": False} | keys)
     draw = _Draw(seed, made.tensors)
     config = made.config
+    kv_heads = config.get("num_key_value_heads") or heads
     draw.matrix("model.embed_tokens.weight", vocab, width)
     for at in (f"model.layers.{layer}." for layer in range(layers)):
         draw.gamma(f"{at}input_layernorm.weight", width)
@@ -116,8 +119,10 @@ def _llama(seed: int, head_dim: int, layers: int, vocab: int, gated: bool = True
         for part, parts, bias in (("self_attn", attention, "attention_bias"), ("mlp", mlp, "mlp_bias")):
             for name, columns, depth in parts:
                 draw.matrix(f"{at}{part}.{name}_proj.weight", columns, depth)
-                if config.get(bias):
+                if config.get(bias) or name in biased:
                     draw.bias(f"{at}{part}.{name}_proj.bias", columns)
+        for name in "qk" if head_norms else "":
+            draw.gamma(f"{at}self_attn.{name}_norm.weight", head_dim)
     draw.gamma("model.norm.weight", width)
     if not config["tie_word_embeddings"]:
         draw.matrix("lm_head.weight", vocab, width)
@@ -127,6 +132,25 @@ def _llama(seed: int, head_dim: int, layers: int, vocab: int, gated: bool = True
 def _mistral(*args: Any, **keys: Any) -> Checkpoint:
     return _llama(*args, **{"model_type": "mistral", "architectures": ["MistralForCausalLM"],
                             "sliding_window": 7} | keys)
+
+
+def _qwen2(*args: Any, **keys: Any) -> Checkpoint:
+    return _llama(*args, biased="qkv", **{
+        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False,
+        "sliding_window": 32768, "max_window_layers": 21, "tie_word_embeddings": True} | keys)
+
+
+def _qwen3(*args: Any, **keys: Any) -> Checkpoint:
+    return _llama(*args, head_norms=True, **{
+        "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "use_sliding_window": False,
+        "sliding_window": None, "max_window_layers": 28, "rms_norm_eps": 1e-6, "tie_word_embeddings": True} | keys)
+
+
+def _llama3(*args: Any, **keys: Any) -> Checkpoint:
+    """Some pairs of its angles are slowed, some are not, some a little."""
+    return _llama(*args, **{"rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32}, "tie_word_embeddings": True} | keys)
 
 
 def _tied(*args: Any, **keys: Any) -> Checkpoint:
@@ -173,6 +197,36 @@ def _phi(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Chec
     return made
 
 
+def _gpt_neox(seed: int, head_dim: int, layers: int, vocab: int, **keys: Any) -> Checkpoint:
+    """Pythia."""
+    heads = 3
+    width, inner, positions = heads * head_dim, 100, 64
+    made = Checkpoint({
+        "model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "vocab_size": vocab, "hidden_size": width,
+        "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "max_position_embeddings": positions, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_emb_base": 10000,
+        "rotary_pct": 0.25, "use_parallel_residual": True, "tie_word_embeddings": False} | keys)
+    draw, biased = _Draw(seed, made.tensors), made.config.get("attention_bias", True)
+
+    def norm(name: str) -> None:
+        draw.gamma(f"{name}.weight", width)
+        draw.bias(f"{name}.bias", width)
+
+    draw.matrix("gpt_neox.embed_in.weight", vocab, width)
+    for at in (f"gpt_neox.layers.{layer}." for layer in range(layers)):
+        norm(f"{at}input_layernorm")
+        norm(f"{at}post_attention_layernorm")
+        for name, columns, depth in (("attention.query_key_value", 3 * width, width), ("attention.dense", width, width),
+                                     ("mlp.dense_h_to_4h", inner, width), ("mlp.dense_4h_to_h", width, inner)):
+            draw.matrix(f"{at}{name}.weight", columns, depth)
+            if biased or name.startswith("mlp"):
+                draw.bias(f"{at}{name}.bias", columns)
+    norm("gpt_neox.final_layer_norm")
+    if not made.config["tie_word_embeddings"]:
+        draw.matrix("embed_out.weight", vocab, width)
+    return made
+
+
 def _bert(seed: int, head_dim: int, layers: int, vocab: int, labels: int = 0, **keys: Any) -> Checkpoint:
     """An encoder: hidden rows, or with ``labels`` a classifier."""
     heads = 3
@@ -216,8 +270,8 @@ def _classifier(*args: Any, **keys: Any) -> Checkpoint:
 
 
 FAMILIES: dict[str, Callable[..., Checkpoint]] = {
-    "gpt2": _gpt2, "opt": _opt, "llama": _llama, "llama-tied": _tied, "mistral": _mistral, "gemmule": _gemmule,
-    "phi": _phi}
+    "gpt2": _gpt2, "opt": _opt, "llama": _llama, "llama-tied": _tied, "llama3": _llama3, "mistral": _mistral,
+    "gemmule": _gemmule, "qwen2": _qwen2, "qwen3": _qwen3, "phi": _phi, "gpt_neox": _gpt_neox}
 """Decoders."""
 ENCODERS: dict[str, Callable[..., Checkpoint]] = {"bert": _bert, "bert-classifier": _classifier}
 

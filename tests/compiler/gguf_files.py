@@ -54,7 +54,23 @@ def _llama(config: dict[str, Any], tensors: Tensors) -> tuple[str, dict[str, Any
         "rope.freq_base": config.get("rope_theta") or 10000.0, "vocab_size": config["vocab_size"]} | (
             {"rope.dimension_count": config["head_dim"], "attention.key_length": config["head_dim"],
              "attention.value_length": config["head_dim"]} if config.get("head_dim") else {}) | (
-            {"attention.sliding_window": config["sliding_window"]} if config.get("sliding_window") else {}), found
+            {"attention.sliding_window": config["sliding_window"]} if config["model_type"] == "mistral" else {}), (
+                found | _factors(config))
+
+
+def _factors(config: dict[str, Any]) -> Tensors:
+    """Llama 3's scaling: by what each pair's rate is divided."""
+    scaling = config.get("rope_scaling")
+    if not scaling:
+        return {}
+    found = []
+    for pair in range(config["head_dim"] // 2):
+        length = 2 * np.pi * config["rope_theta"] ** (2 * pair / config["head_dim"])
+        turns = scaling["original_max_position_embeddings"] / length
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+        found.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+    return {"rope_freqs.weight": np.array(found, np.float32)}
 
 
 def _gpt2(config: dict[str, Any], tensors: Tensors) -> tuple[str, dict[str, Any], Tensors]:

@@ -57,8 +57,23 @@ class Sizes:
 
     @property
     def parallel(self) -> bool:
-        """Attention and MLP read one norm, part of each head is rotated, logits have a bias."""
+        """Attention and MLP read one norm, logits have a bias."""
         return self.family == "phi"
+
+    @property
+    def side_by_side(self) -> bool:
+        """Attention and MLP each have a norm, both of what the block is given."""
+        return self.family == "gpt_neox"
+
+    @property
+    def partly(self) -> bool:
+        """Half of each head is rotated."""
+        return self.parallel or self.side_by_side
+
+    @property
+    def gated(self) -> bool:
+        """RMSNorm and a gate."""
+        return self.family in ("llama", "qwen2", "qwen3")
 
 
 class Maker:
@@ -137,11 +152,17 @@ class Maker:
             tensors["beta"] = self.ints(-1 << 20, 1 << 20, n)
         return self.add(Norm, name, tensors=tensors, columns=n, type=INT8, x=x, mean=mean, eps=1e-5, layer=layer)
 
+    def head_norm(self, name: str, x: str, columns: int, layer: int) -> str:
+        """Of each head, to int16 numbers of a deviation of about 40 * 128."""
+        tensors = {"gamma": self.ints(3000, 9000, columns), "scalars": np.array([10, 9, 3])}
+        return self.add(Norm, name, tensors=tensors, columns=columns, type=INT16, x=x, mean=False, eps=1e-5,
+                        layer=layer, head_dim=self.sizes.head_dim)
+
     def rope(self, name: str, x: str, columns: int, layer: int) -> str:
         sizes = self.sizes
         fields: dict[str, Any] = {
             "columns": columns, "type": INT8, "x": x, "head_dim": sizes.head_dim, "theta": 10000.0, "layer": layer,
-            "positions": sizes.positions, "turned": (sizes.head_dim // 4 * 2 or None) if sizes.parallel else None}
+            "positions": sizes.positions, "turned": (sizes.head_dim // 4 * 2 or None) if sizes.partly else None}
         angle = np.outer(np.arange(sizes.positions), Rope(name=name, **fields).rates)
         tensors = {"cosine": np.rint(np.cos(angle) * 16384), "sine": np.rint(np.sin(angle) * 16384)}
         return self.add(Rope, name, tensors=tensors, **fields)
@@ -160,8 +181,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
 
     Without ``weights`` large tensors are 0: only its time is wanted.
     """
-    make, rope = Maker(sizes, seed, weights), sizes.family in ("llama", "phi")
-    bias = mean = sizes.family != "llama"
+    make, rope = Maker(sizes, seed, weights), sizes.family not in ("gpt2", "opt")
+    bias = mean = not sizes.gated
     within = (INT16, 9000.0) if sizes.wide else (INT8, 40.0)
     x = make.add(Embedding, "embedding", tensors={
         "codes": make.ints(-127, 127, sizes.vocab, sizes.hidden), "mult": make.ints(40000, 65535, sizes.vocab),
@@ -174,11 +195,14 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
     for i in range(sizes.layers):
         at = f"layers.{i}."
         y = make.norm(at + "norm1", x, mean, i)
+        z = make.norm(at + "norm2", x, mean, i) if sizes.side_by_side else ""
         parts = []
         for name, columns in (("query", width), ("key", kv_width), ("value", kv_width)):
             turned = rope and name != "value"
             part = make.linear(at + name, y, sizes.hidden, columns, INT16 if turned else INT8,
-                               40 * 128 if turned else 40, bias, layer=i)
+                               40 * 128 if turned else 40, bias or sizes.family == "qwen2", layer=i)
+            if turned and sizes.family == "qwen3":
+                part = make.head_norm(f"{at}{name}_norm", part, columns, i)
             parts.append(make.rope(f"{at}{name}_rope", part, columns, i) if turned else part)
         share = sizes.heads // sizes.kv_heads
         scalings = {name: np.repeat(np.stack([make.ints(30000, 65535, sizes.kv_heads), shift], 1), share, 0)
@@ -193,8 +217,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
         x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i,
                      rescale=(2 - i % 4) if sizes.steps else 0)
         if not sizes.parallel:
-            y = make.norm(at + "norm2", x, mean, i)
-        if sizes.family == "llama":
+            y = z or make.norm(at + "norm2", x, mean, i)
+        if sizes.gated:
             gate = make.linear(at + "gate", y, sizes.hidden, sizes.inner, *within, bias, layer=i)
             gate = make.table(at + "activation", gate, sizes.inner, i)
             up = make.linear(at + "up", y, sizes.hidden, sizes.inner, *within, bias, layer=i)

@@ -28,6 +28,10 @@ CASES = {
     "gpt2, 80 columns a head": replace(GPT2, head_dim=80, layers=2),
     "opt, a KV head for each head": replace(GPT2, family="opt", kv_heads=6),
     "phi, half of a head rotated": replace(GPT2, family="phi", layers=3),
+    "gpt-neox, two norms of one input": replace(GPT2, family="gpt_neox", kv_heads=6, layers=3),
+    "qwen2, biases of q, k and v": replace(LLAMA, family="qwen2", layers=2),
+    "qwen3, norms of heads": replace(LLAMA, family="qwen3", layers=2),
+    "qwen3, 80 columns a head": replace(LLAMA, family="qwen3", head_dim=80, layers=1),
     "one head, one layer, odd sizes": Sizes(family="llama", hidden=17, inner=19, heads=1, kv_heads=1, head_dim=2,
                                             layers=1, vocab=5),
     "int4": replace(LLAMA, bits=4, kv_heads=6),
@@ -87,6 +91,7 @@ def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
 
 @pytest.mark.parametrize("preset", ["tiny", "base"])
 @pytest.mark.parametrize("name", ["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
+                                  "gpt-neox, two norms of one input", "qwen3, norms of heads",
                                   "int4 in groups, padded and shared heads"])
 def test_without_fusion_the_same_bytes(name: str, preset: str) -> None:
     """Every result goes out and comes back, whatever the layers' form; the device gives what it gave."""
@@ -231,7 +236,7 @@ def test_rtl_equals_interpreter(preset: str) -> None:
     """The same bytes in the same cycles on the RTL, for each family, and for three ragged sequences."""
     config = load_config(preset)
     with RtlDevice(config) as rtl:
-        for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2)):
+        for sizes in (replace(LLAMA, layers=2), replace(GPT2, layers=2), replace(LLAMA, family="qwen3", layers=1)):
             network = random_network(sizes, SEED)
             bench = Bench(compile_network(network, config, rows=2), network, rtl)
             for tokens in ([1, 2], [3], [4, 5], [6]):
@@ -239,6 +244,16 @@ def test_rtl_equals_interpreter(preset: str) -> None:
             bench.forward(Rows.tree([7, 8], [-1, -1], bench.cache.length()))
         network = random_network(replace(LLAMA, hidden=24, head_dim=8, layers=2, vocab=61), SEED)
         bench = Bench(compile_network(network, config, rows=2, batch=3), network, rtl)
+        for batch in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [2], [3]]):
+            bench.ragged(batch)
+
+
+@pytest.mark.parametrize("preset", ["edge", "base"])
+def test_norms_of_heads_in_a_batch(preset: str) -> None:
+    """Heads of each sequence go to rows of their own."""
+    network, config = random_network(replace(LLAMA, family="qwen3", layers=2), SEED), load_config(preset)
+    for fused in (True, False):
+        bench = Bench(compile_network(network, config, rows=2, batch=3, fused=fused), network)
         for batch in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [2], [3]]):
             bench.ragged(batch)
 

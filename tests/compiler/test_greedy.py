@@ -73,7 +73,7 @@ def test_eight_steps_of_the_bundled_draft(config: Config) -> None:
         assert together <= apart
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "phi"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "phi", "gpt_neox", "qwen3"])
 @pytest.mark.parametrize("config", [BASE, EDGE], ids=lambda config: config.name)
 def test_other_networks(name: str, config: Config) -> None:
     """Every number of steps up to the whole context, from an address that is not 0."""

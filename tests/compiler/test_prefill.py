@@ -33,6 +33,8 @@ CASES = {
     "llama, shared heads": LLAMA,
     "gpt2": replace(LLAMA, family="gpt2", kv_heads=4, layers=2),
     "phi, one layer": replace(LLAMA, family="phi", layers=1),
+    "qwen3, two layers": replace(LLAMA, family="qwen3", layers=2),
+    "gpt-neox, two layers": replace(LLAMA, family="gpt_neox", kv_heads=4, layers=2),
     "int4 by groups": replace(LLAMA, bits=4, group=32, hidden=64, head_dim=16),
     "many heads": replace(LLAMA, heads=12, kv_heads=12, head_dim=16, hidden=64, positions=200),
     "a long context": replace(LLAMA, positions=4000, layers=2),

@@ -16,6 +16,7 @@ from gemmule.isa import (
     Dyn,
     MatrixFlag,
     MoveFlag,
+    ProductFlag,
     RequantFlag,
     SOp,
     Unit,
@@ -24,7 +25,7 @@ from gemmule.isa import (
 )
 from gemmule.sim.launch import Launch
 
-RQ, CF, AD = RequantFlag, ColumnFlag, AddFlag
+RQ, CF, AD, PR = RequantFlag, ColumnFlag, AddFlag, ProductFlag
 
 __all__ = [
     "DEEP", "DUMP", "LINE", "ONES", "RESULTS", "SMALL", "case_of", "crowd", "directed", "dump", "fill", "in_turn",
@@ -129,6 +130,11 @@ def _contended(config: Config) -> list[Launch]:
             store(row=0, flags=[F.ACCUMULATOR])),
         "vector.r0": (scaled(src0=acc), store(row=acc, flags=[F.ACCUMULATOR])),
         "vector.r1": (scaled(src0=acc, src1=3 * bank, flags=[RQ.COLUMN]), store(row=3 * bank)),
+        "vector.r1, high plane": (
+            scaled(op=VOp.PRODUCT, flags=[PR.WIDE], src0=0, src1=3 * bank - 20, aux=48, n=dim), store(row=3 * bank)),
+        "vector.r0, high plane": (
+            scaled(op=VOp.PRODUCT, flags=[PR.WIDE], src0=bank - 20, src0_stride=48, src1=3 * bank, aux=32, n=dim),
+            store(row=bank)),
         "vector.w": (scaled(src0=acc), load),
         "vector.w, accumulator": (
             make(Unit.VECTOR, op=VOp.RESCALE, src0=0, src0_stride=16, dst=acc, dst_stride=16, m=16, n=3 * dim),
@@ -207,6 +213,13 @@ def directed(config: Config) -> list[Launch]:
     ]
     lanes = [make(Unit.VECTOR, op=op, flags=flags, dst=2 * bank + 28 * i, **(vector | change))
              for i, (op, flags, change) in enumerate(scaled)]
+    pairs: list[tuple[list[int], dict[str, int]]] = [
+        ([], {"aux": 9, "shift": 8}), ([PR.WIDE], {"aux": 13}), ([PR.WIDE, PR.BALANCED], {"aux": 12}),
+        ([PR.WIDE], {"aux": 16, "src1": 60}), ([PR.WIDE, PR.BALANCED], {"aux": 10, "shift": 9}),
+        ([PR.WIDE, PR.BALANCED], {"aux": 11, "src1": 60, "scale_reg": 5}),
+    ]
+    words = [make(Unit.VECTOR, op=VOp.PRODUCT, flags=flags, dst=2 * bank + 28 * i, **(
+        vector | {"src0_stride": 12, "shift": 17} | change)) for i, (flags, change) in enumerate(pairs)]
     registers = [  # register i holds 3 i
         *(make(Unit.VECTOR, op=op, flags=flags, scale_reg=register, dst=2 * bank + 28 * i, **vector)
           for i, (op, flags, register) in enumerate((
@@ -223,6 +236,7 @@ def directed(config: Config) -> list[Launch]:
         case_of("moves", in_turn([*fill(config), *moves, *stored, results])),
         case_of("joined rows", in_turn([*fill(config), *joined, *stored, results])),
         case_of("vector modes", in_turn([*fill(config), *lanes, *stored])),
+        case_of("products of words", in_turn([*fill(config), *words, *stored])),
         case_of("by register", in_turn([*fill(config), *registers, *stored, results])),
         case_of("overlap", overlap), case_of("addition", addition), *_contended(config),
     ]

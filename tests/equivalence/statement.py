@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, RequantFlag, SOp, Unit, VOp
+from gemmule.isa import Command, MatrixFlag, MoveFlag, ProductFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.numerics.fixed import requant, requant_row, rshr, saturate
 from gemmule.numerics.rope import rope
 from gemmule.numerics.select import top_k
@@ -118,6 +118,9 @@ class Statement:
             if op is VOp.ADD or {RequantFlag.RESIDUAL, RequantFlag.RESCALE} <= command.flags:
                 f["aux"] = self._register((register + 2) % 16)
         src, mult, shift = (f["src0"], f["src0_stride"], m, n), f["mult"], f["shift"]
+        if op is VOp.PRODUCT and ProductFlag.WIDE in command.flags:
+            self._word_product(command, f, m, n)
+            return
         if op in (VOp.ADD, VOp.PRODUCT):
             a = self._bytes(*src)
             other = f["src0_stride"] if op is VOp.ADD else f["aux"]
@@ -144,6 +147,17 @@ class Statement:
             found = (requant_row(x, *self.contexts[f["context"]], mult, shift) if RequantFlag.ROW in command.flags
                      else requant(x, mult, shift))
             self._put(f["dst"], f["dst_stride"], saturate(found, 8))
+
+    def _word_product(self, command: Command, f: _Fields, m: int, n: int) -> None:
+        """PRODUCT of int16 planes; balanced: the nearest number that two signed bytes hold, in these two."""
+        a = self._planes(f["src0"], f["src0_stride"], m, n)
+        found = requant(a * self._planes(f["src1"], f["aux"], m, n), f["mult"], f["shift"])
+        if ProductFlag.BALANCED not in command.flags:
+            self._put(f["dst"], f["dst_stride"], saturate(found, 16), wide=True)
+            return
+        found = np.clip(found, -129 * 256 + 128, 127 * 256 + 127)
+        low = signed(found, 8)
+        self._put(f["dst"], f["dst_stride"], (found - low) // 256 * 256 + (low & 255), wide=True)
 
     def _select(self, command: Command, f: _Fields) -> None:
         op, (m, n, k) = SOp(command.op), (self._length(f, name) for name in "mnk")

@@ -5,11 +5,11 @@ import pytest
 from gemmule.config import load_config
 from gemmule.hw.command.dispatch import UNIT_LAYOUTS
 from gemmule.hw.interfaces import shared_bit
-from gemmule.isa import AddFlag, NormFlag, RequantFlag, SoftmaxFlag, Unit, field_bits
+from gemmule.isa import AddFlag, NormFlag, ProductFlag, RequantFlag, SoftmaxFlag, Unit, field_bits
 
 
 def test_a_shared_bit_is_one_bit():
-    assert shared_bit(RequantFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE) == 2
+    assert shared_bit(RequantFlag.WIDE, ProductFlag.WIDE, AddFlag.WIDE, NormFlag.WIDE, SoftmaxFlag.WIDE) == 2
     with pytest.raises(ValueError, match=r"flags must share one bit, not <RequantFlag.COLUMN: 0>, <NormFlag.WIDE: 2>"):
         shared_bit(RequantFlag.COLUMN, NormFlag.WIDE)
     with pytest.raises(ValueError, match="flags must share one bit, not none"):

@@ -188,7 +188,7 @@ def test_other_settings_are_not_taken(tmp_path: Path) -> None:
     (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
     (["--batch", "2", "--launch", "step"], "--launch step takes one text a launch, not --batch 2: drop one"),
     (["--category", "poems"], "--category must be one of completion, copy"),
-    (["--prompt-file", "/none"], "--prompt-file /none must name a UTF-8 text file"),
+    (["--prompt-file", "/none"], "--prompt-file /none must name a file that can be read"),
     (["--max-new-tokens", "5000"], "--max-new-tokens must be from 1 to 1023"),
 ])
 def test_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, arguments: list[str],

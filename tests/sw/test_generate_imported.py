@@ -26,6 +26,8 @@ TOKENIZER = next(MODELS.rglob("tokenizer.json")).read_text("utf-8")
 TARGET = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=3, vocab=1024)
 SIZES = {
     "target": TARGET, "one-layer": replace(TARGET, layers=1), "gpt2": replace(TARGET, family="gpt2", layers=2),
+    "published": replace(TARGET, layers=2, wide=True, prefix=1, steps=True),
+    "published-draft": replace(TARGET, layers=1, wide=True, prefix=2, positions=65),
     "short": replace(TARGET, positions=16), "shared": replace(TARGET, heads=40, kv_heads=1, head_dim=8, layers=1),
 }
 
@@ -34,7 +36,8 @@ SIZES = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("imported")
     for name, sizes in SIZES.items():
-        save_model(folder / name, random_network(sizes, SEED), MADE, TOKENIZER, (1,))
+        made = MADE.model_copy(update={"prefix": tuple(range(sizes.prefix))})
+        save_model(folder / name, random_network(sizes, SEED), made, TOKENIZER, (1,))
     save_model(folder / "narrow", random_network(replace(TARGET, bits=4, group=8), SEED),
                MADE.model_copy(update={"bits": 4, "group": 8}), TOKENIZER, (1,))
     save_model(folder / "online", random_network(TARGET, SEED).with_softmax(None, 32), MADE, TOKENIZER, (1,))
@@ -46,7 +49,7 @@ def _greedy(file: Path, ids: list[int], count: int) -> list[int]:
     """By the integer interpreter alone, one token a pass."""
     network = load_model(file).network
     interpreter, cache, found = IntegerInterpreter(network), Cache(network.graph), list[int]()
-    rows = Rows.chain(ids)
+    rows = Rows.chain(ids, network.graph.prefix)
     while len(found) < count:
         found.append(int(np.argmax(interpreter.forward(rows, cache)[-1])))
         rows = Rows.chain(found[-1:], cache.length())
@@ -65,6 +68,32 @@ def test_every_draft_gives_the_targets_tokens(files: dict[str, Path], draft: str
             assert found.tokens == expected
             if draft == "target":
                 assert found.acceptance == 1
+
+
+@pytest.mark.parametrize(("draft", "launch"), [
+    ("one-layer", "pass"), ("published-draft", "pass"), ("published-draft", "draft"), ("published", "step")])
+def test_a_prefix_stands_before_every_text(files: dict[str, Path], draft: str, launch: str) -> None:
+    """Drafts with another prefix or none; alone, in turns, in a batch and on a full context."""
+    pair = imported_pair(files["published"], files[draft])
+    ids = pair.encode("import os\n" * 3)
+    expected = _greedy(files["published"], ids, 24)
+    with Session(load_config("base"), pair=pair, launch=launch) as session:
+        for method, length in (("ar", None), ("draft", 4), ("pld", 7)):
+            assert session.generate(method, ids, 24, length).tokens == expected
+        full = session.generate("draft", ids, 80, 5, context_overflow="sinks")
+        assert full.tokens == session.generate("ar", ids, 80, context_overflow="sinks").tokens
+    if launch == "pass":
+        with Session(load_config("base"), pair=pair, batch=2) as session:
+            assert [found.tokens for found in session.generate_batch("draft", [ids, ids[:9], ids], 12, 4)] == [
+                expected[:12], _greedy(files["published"], ids[:9], 12), expected[:12]]
+        with Session(load_config("base"), pair=pair, interpreted=True) as session:
+            assert session.generate("draft", ids, 24, 4).tokens == expected
+
+
+def test_prefixes_that_differ_take_a_launch_each(files: dict[str, Path]) -> None:
+    pair = imported_pair(files["published"], files["published-draft"])
+    with pytest.raises(InputError, match="equal prefixes, not 2 and 1 rows: use --launch draft"):
+        Session(load_config("base"), pair=pair, launch="step")
 
 
 def test_online_attention_gives_the_interpreters_tokens(files: dict[str, Path]) -> None:

@@ -200,6 +200,8 @@ def test_int4_weights(generated) -> None:
     (["--kv-cache", "none", "--launch", "step"], "--launch step does not go with --kv-cache none"),
     (["--turns", "/none"], "--turns /none must name a file that can be read"),
     (["--turns", "{empty}"], "must hold at least one text between lines that are '---'"),
+    (["--html", "/"], "--html must name a writable file, not '/'"),
+    (["--trace", "/dev/null/a"], "--trace must name a writable file, not '/dev/null/a'"),
     (["--turns", "{empty}", "--prompt", "a"], "--turns and --prompt exclude each other"),
     (["--turns", "{empty}", "--prompt-file", "a"], "--turns and --prompt-file exclude each other"),
     (["--context-overflow", "crop", "--max-new-tokens", "0"], "--max-new-tokens must be at least 1, not 0"),

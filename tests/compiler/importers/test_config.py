@@ -13,14 +13,17 @@ from gemmule.compiler.importers import FAMILIES, load_network
 from gemmule.compiler.importers.bert import BertKeys
 from gemmule.compiler.importers.config import ACTIVATIONS, HARMLESS, ActivationName, Keys
 from gemmule.compiler.importers.gpt2 import Gpt2Keys
-from gemmule.compiler.importers.llama import LlamaKeys, MistralKeys
+from gemmule.compiler.importers.gpt_neox import GptNeoxKeys
+from gemmule.compiler.importers.llama import GemmuleKeys, LlamaKeys, MistralKeys
 from gemmule.compiler.importers.opt import OptKeys
 from gemmule.compiler.importers.phi import PhiKeys
+from gemmule.compiler.importers.qwen import Qwen2Keys, Qwen3Keys
 
 from ..families import make, write
 
 RECORDS: dict[str, type[Keys]] = {"gpt2": Gpt2Keys, "opt": OptKeys, "llama": LlamaKeys, "mistral": MistralKeys,
-                               "bert": BertKeys, "phi": PhiKeys}
+                               "gemmule": GemmuleKeys, "qwen2": Qwen2Keys, "qwen3": Qwen3Keys,
+                               "gpt_neox": GptNeoxKeys, "bert": BertKeys, "phi": PhiKeys}
 ABSENT = object()
 
 
@@ -40,8 +43,8 @@ def refused(folder: Path, family: str, **keys: Any) -> str:
 
 RULES: list[tuple[str, dict[str, Any], str]] = [
     # which family
-    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: bert, gemmule, gpt2, llama, mistral, opt, "
-     "phi"),
+    ("llama", {"model_type": "bloom"}, "model_type is 'bloom'; supported: bert, gemmule, gpt2, gpt_neox, llama, "
+                                        "mistral, opt, phi, qwen2, qwen3"),
     ("llama", {"model_type": ABSENT}, "model_type is missing; supported: bert, gemmule, gpt2"),
     ("llama", {"model_type": ["llama"]}, "model_type is ['llama']"),
     ("llama", {"architectures": ["LlamaForSequenceClassification"]},
@@ -60,27 +63,55 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine must be true, not false"),
     ("opt", {"_remove_final_layer_norm": True}, "_remove_final_layer_norm must be false, not true: the norm"),
     ("opt", {"word_embed_proj_dim": 36}, "word_embed_proj_dim must be hidden_size = 72, not 36: projected"),
-    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling must be null or absent, not {'type':"),
-    ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
-     "rope_parameters.rope_type must be 'default', not 'yarn': only plain rotary"),
-    ("llama", {"rope_parameters": {"factor": 2.0}}, "rope_parameters.factor = 2.0 is not known here and may change"),
+    ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+     "rope_type must be default, linear or llama3, not 'dynamic': other scalings of rotary positions are not su"),
+    ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type must be default, linear or"),
+    ("llama", {"rope_parameters": {"factor": 2.0}}, "factor = 2.0 does not belong to rope_type default: remove it, or"),
+    ("llama", {"rope_scaling": {"type": "linear"}}, "rope_type linear needs factor"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 0.5}}, "rope_scaling.factor must be at least 1.0, not 0.5"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "low_freq_factor": 1.0}},
+     "low_freq_factor = 1.0 does not belong to rope_type linear"),
+    ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
+     "rope_type llama3 needs high_freq_factor"),
+    ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0}},
+     "low_freq_factor must be less than high_freq_factor = 4.0, not 4.0"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}, "rope_scaling.mscale = 1.0 is not k"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_theta": 1e4}},
+     "rope_scaling must be what rope_parameters is, not another one: keep one"),
     ("llama", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "rope_parameters.full_attention"),
     ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1, not 0.5"),
     ("llama", {"rope_parameters": {"rope_theta": 5e5}}, "rope_theta must be that of rope_parameters, 500000.0, not"),
     ("llama", {"partial_rotary_factor": 0.25}, "partial_rotary_factor must be 1, not 0.25: only whole heads"),
-    ("llama", {"sliding_window": 4096}, "sliding_window must be null or absent, not 4096: only Mistral has a window"),
+    ("llama", {"sliding_window": 4096}, "sliding_window must be null or absent, not 4096: only Mistral and Qwen"),
+    ("llama", {"rope_interleaved": True}, "rope_interleaved must be false, not true: adjacent rotary pairs are the la"),
+    ("mistral", {"rope_interleaved": True}, "rope_interleaved must be false, not true"),
+    ("qwen2", {"rope_interleaved": True}, "rope_interleaved must be false, not true"),
+    ("qwen3", {"rope_interleaved": True}, "rope_interleaved must be false, not true"),
+    ("phi", {"rope_interleaved": True}, "rope_interleaved = true is not known here"),
     ("llama", {"hidden_act": "gegelu"}, "hidden_act must be 'gelu', "),
-    ("llama", {"rope_interleaved": "no"}, "rope_interleaved must be true or false, not 'no'"),
+    ("gemmule", {"rope_interleaved": "no"}, "rope_interleaved must be true or false, not 'no'"),
+    ("gemmule", {"sliding_window": 7}, "sliding_window must be null or absent, not 7: only Mistral and Qwen"),
     ("mistral", {"sliding_window": 0}, "sliding_window must be at least 1, not 0"),
-    ("mistral", {"mlp_bias": True}, "mlp_bias must be false, not true"),
-    ("mistral", {"attention_bias": True}, "attention_bias must be false, not true: Mistral has no biases"),
+    ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types must not name sliding_attention where use_sliding_"),
+    ("qwen2", {"layer_types": ["full_attention"] * 2}, "layer_types must name each of num_hidden_layers = 1 layers, n"),
+    ("qwen2", {"layer_types": ["linear_attention"]}, "layer_types.0 must be 'full_attention' or 'sliding_attention', "),
+    ("qwen2", {"use_sliding_window": 1}, "use_sliding_window must be true or false, not 1"),
+    ("qwen3", {"head_dim": None}, "head_dim must be an integer, not None"),
+    ("qwen3", {"head_dim": 25}, "head_dim must be a multiple of 2, not 25"),
+    ("qwen3", {"num_key_value_heads": ABSENT}, "num_attention_heads must be a multiple of num_key_value_heads = 32, n"),
+    ("gpt_neox", {"rotary_pct": 0.05}, "rotary_pct must rotate an even number of a head's 24 columns, not 1"),
+    ("gpt_neox", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be that of rotary_pct, 0.25, not 0.5: ke"),
+    ("gpt_neox", {"rope_theta": 5e5}, "rope_theta must be that of rotary_emb_base, 10000"),
+    ("gpt_neox", {"rope_parameters": {"rope_theta": 5e5}}, "rotary_emb_base must be that of rope_parameters, 500000.0"),
+    ("gpt_neox", {"num_attention_heads": 5}, "hidden_size must be a multiple of num_attention_heads = 5, not 72"),
+    ("gpt_neox", {"num_key_value_heads": 1}, "num_key_value_heads = 1 is not known here"),
     ("phi", {"qk_layernorm": True}, "qk_layernorm must be false, not true: norms of q and k are not supported"),
-    ("phi", {"rope_scaling": {"factor": 2.0}}, "rope_scaling must be null or absent, not {'factor': 2.0}: only plain"),
+    ("phi", {"rope_scaling": {"factor": 2.0}}, "factor = 2.0 does not belong to rope_type default"),
     ("phi", {"partial_rotary_factor": 0.05}, "partial_rotary_factor must rotate an even number of a head's 24 columns"),
     ("phi", {"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1.0, not 1.5"),
     ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor must be that of rope_param"),
     ("phi", {"rope_parameters": {"rope_theta": 5e5}}, "rope_theta must be that of rope_parameters, 500000.0, not"),
-    ("phi", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters.rope_type must be 'default', not 'yarn'"),
+    ("phi", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be default, linear or llama3, not 'yar"),
     ("phi", {"num_key_value_heads": 2}, "num_attention_heads must be a multiple of num_key_value_heads = 2, not 3"),
     ("bert", {"position_embedding_type": "relative_key"},
      "position_embedding_type must be 'absolute', not 'relative_key': only learned positions are supported"),
@@ -112,8 +143,8 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"vocab_size": "40"}, "vocab_size must be an integer, not '40'"),
     ("llama", {"vocab_size": True}, "vocab_size must be an integer, not true"),
     ("llama", {"vocab_size": ABSENT}, "vocab_size is missing"),
-    ("llama", {"max_position_embeddings": 131072},
-     "max_position_embeddings must be at most 65,536, not 131072: beyond, lower it in config.json"),
+    ("gpt2", {"n_positions": 131072}, "n_positions must be at most 65,536, not 131072"),
+    ("llama", {"max_position_embeddings": 1 << 40}, "max_position_embeddings must be at most 2,147,483,648, not 10995"),
     ("llama", {"max_position_embeddings": 0}, "max_position_embeddings must be at least 1, not 0"),
     ("llama", {"num_hidden_layers": 1.0}, "num_hidden_layers must be an integer, not 1.0"),
     ("llama", {"num_hidden_layers": 10**6}, "num_hidden_layers must be at most 1,024, not 1000000"),
@@ -163,8 +194,9 @@ def test_harmless_keys_are_not_used_ones() -> None:
 def test_each_harmless_key_may_hold_anything(tmp_path: Path) -> None:
     for family, record in RECORDS.items():
         harmless = (HARMLESS | record.HARMLESS) - record.model_fields.keys()
-        keys = dict.fromkeys(harmless, ["anything", {"at": None}])
-        assert load_network(write(tmp_path, make(family, layers=1, vocab=40, **keys))).graph.layers == 1
+        made = make(family, layers=1, vocab=40)
+        made.config |= dict.fromkeys(harmless, ["anything", {"at": None}])
+        assert load_network(write(tmp_path, made)).graph.layers == 1
 
 
 def test_each_key_with_one_value_has_a_rule_above() -> None:

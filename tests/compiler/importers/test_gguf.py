@@ -137,6 +137,19 @@ def test_llama_3_scaling(tmp_path: Path) -> None:
     refused(of(tmp_path, extra={"rope_freqs.weight": np.ones(5, np.float32)}, **keys), "must hold 12 numbers")
 
 
+def test_linear_scaling(tmp_path: Path) -> None:
+    """Where no type stands there the factor counts, as in llama.cpp."""
+    wanted = {"rope_type": "linear", "factor": 2.0}
+    path = of(tmp_path, metadata={"llama.rope.scaling.factor": 2.0})
+    assert open_checkpoint(path)[0]["rope_scaling"] == wanted
+    path = of(tmp_path, metadata={"llama.rope.scaling.factor": 2.0, "llama.rope.scaling.type": "linear",
+                                  "llama.rope.scaling.original_context_length": 32})
+    assert open_checkpoint(path)[0]["rope_scaling"] == wanted
+    for changes in ({"llama.rope.scaling.factor": 1.0}, {
+            "llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 2.0}):
+        assert "rope_scaling" not in open_checkpoint(of(tmp_path, metadata=changes))[0]
+
+
 def test_long_contexts_are_cut(tmp_path: Path) -> None:
     path = of(tmp_path, metadata={"llama.context_length": 131072})
     assert load_network(path).graph.positions == 1 << 16
@@ -160,7 +173,7 @@ METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon": ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "must be greater than 0.0, not -1.0"),
     "experts": ({"llama.expert_count": 8}, "llama.expert_count must be 0, not 8"),
     "unknown key": ({"llama.logit_scale": 2.0}, "llama.logit_scale = 2.0 is not known here and may change"),
-    "scaling": ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.type must be 'none', not 'linear'"),
+    "scaling": ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type must be 'none' or 'linear', not 'yarn'"),
     "vocabulary": ({"llama.vocab_size": 41}, "llama.vocab_size must be the rows of token_embd.weight, 40, not 41"),
     "rotated": ({"llama.rope.dimension_count": 12}, "must be the columns of a head, 24, not 12"),
     "values": ({"llama.attention.value_length": 12}, "attention.value_length must be attention.key_length = 24"),

@@ -11,7 +11,18 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.importers.weights import Source
-from gemmule.compiler.ir import Attention, Cache, Embedding, FloatInterpreter, Linear, Network, Norm, Rope, Rows
+from gemmule.compiler.ir import (
+    Attention,
+    Cache,
+    Embedding,
+    FloatInterpreter,
+    Linear,
+    Network,
+    Norm,
+    Rope,
+    RopeScaling,
+    Rows,
+)
 
 from ..families import ENCODERS, FAMILIES, Checkpoint, make, write
 
@@ -61,7 +72,7 @@ def test_values_by_hand(tmp_path: Path) -> None:
 
 def test_pairs_are_permuted_as_the_adjacent_layout_wants(tmp_path: Path) -> None:
     """The half-split checkpoint equals the adjacent one whose q and k were permuted by hand."""
-    made = make("llama")
+    made = make("gemmule", rope_interleaved=False)
     half = load_network(write(tmp_path / "half", made))
     for name, value in made.tensors.items():
         if ".q_proj" in name or ".k_proj" in name:
@@ -272,6 +283,68 @@ def test_keys_that_real_files_have(tmp_path: Path) -> None:
     }
     for family, keys in real.items():
         assert load_network(write(tmp_path, make(family, **keys))).graph.layers == 5
+
+
+def test_notes(tmp_path: Path) -> None:
+    """Keys that nothing reads are told in a line, and so is what is cut; where there is neither there is no line."""
+    def notes(family: str, **keys: object) -> tuple[str, ...]:
+        made = make(family, layers=1, vocab=40)
+        made.config |= keys
+        return load_network(write(tmp_path / "model", made)).notes
+
+    at = f"{tmp_path}/model/config.json: "
+    assert notes("llama") == ()
+    assert notes("llama", use_cache=True, _by="me", _remove_final_layer_norm=True) == (
+        f"{at}keys that change nothing here: use_cache, _by, _remove_final_layer_norm",)
+    assert notes("opt", _by="me", _remove_final_layer_norm=False) == (
+        f"{at}keys that change nothing here: dropout, _by",)
+    assert notes("mistral", attention_bias=True, max_position_embeddings=131072) == (
+        f"{at}keys that change nothing here: attention_bias",
+        f"{at}max_position_embeddings is cut from 131,072 to 65,536: positions have 16 bits on the device")
+    many = {f"_{number}": number for number in range(50)}
+    (line,) = notes("llama", **many)
+    assert line.endswith("_38, _39 and 10 more")
+
+
+def test_cut_positions(tmp_path: Path) -> None:
+    """A rotary network keeps its angles: Llama 3's bands are those of the whole length where none is told."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    made = make("llama", layers=1, vocab=40, max_position_embeddings=131072, rope_scaling=scaling)
+    graph = load_network(write(tmp_path, made)).graph
+    rope = graph.by_name["0.query_rope"]
+    assert isinstance(rope, Rope)
+    assert graph.positions == rope.positions == 65536
+    assert rope.scaling == RopeScaling(factor=8.0, bands=(1.0, 4.0, 131072))
+
+
+def test_windows_of_qwen(tmp_path: Path) -> None:
+    def windows(**keys: object) -> list[int | None]:
+        graph = load_network(write(tmp_path, make("qwen2", layers=3, **keys))).graph
+        return [node.window for node in graph.attentions]
+
+    asked = {"use_sliding_window": True, "sliding_window": 5}
+    assert windows(sliding_window=5, max_window_layers=0) == [None] * 3
+    assert windows(**asked, max_window_layers=1) == [None, 5, 5]
+    assert windows(**asked, max_window_layers=3) == [None] * 3
+    assert windows(**asked, layer_types=["sliding_attention", "full_attention", "sliding_attention"]) == [5, None, 5]
+    assert windows(**asked | {"sliding_window": 64}, max_window_layers=0) == [None] * 3
+    assert windows(**asked | {"sliding_window": None}, max_window_layers=0) == [None] * 3
+
+
+def test_a_head_of_gpt_neox(tmp_path: Path) -> None:
+    """q, k and v of a head lie side by side; the first columns of a head are rotated and so in pairs."""
+    made = make("gpt_neox")
+    network = load_network(write(tmp_path, made))
+    fused = made.tensors["gpt_neox.layers.1.attention.query_key_value.bias"].reshape(3, 3, 24)
+    key, value = (network.weights[f"1.{name}.bias"].reshape(3, 24) for name in ("key", "value"))
+    assert np.array_equal(value, fused[:, 2])
+    assert np.array_equal(key[:, 6:], fused[:, 1, 6:])
+    assert np.array_equal(key[:, 0:6:2], fused[:, 1, :3])
+    assert np.array_equal(key[:, 1:6:2], fused[:, 1, 3:6])
+    order = [node.name for node in network.graph.nodes if node.layer == 1]
+    assert order.index("1.norm2") < order.index("1.middle")
+    assert network.graph.by_name["1.norm2"].inputs == network.graph.by_name["1.norm1"].inputs
+    assert not network.graph.wide_norms
 
 
 def test_the_folder_may_be_text(tmp_path: Path) -> None:

@@ -35,14 +35,27 @@ def test_every_family_of_theirs_has_vectors() -> None:
     ("gpt2", "transformer.h.2.attn.c_attn.weight", lambda value: np.roll(value, 24, 1)),
     ("opt", "model.decoder.embed_positions.weight", lambda value: np.roll(value, 2, 0)),
     ("llama", "model.layers.4.self_attn.k_proj.weight", lambda value: np.roll(value, 1, 0)),
+    ("qwen2", "model.layers.1.self_attn.k_proj.bias", lambda value: np.roll(value, 1, 0)),
+    ("qwen3", "model.layers.3.self_attn.k_norm.weight", lambda value: np.roll(value, 1, 0)),
+    ("gpt_neox", "gpt_neox.layers.2.attention.query_key_value.weight", lambda value: np.roll(value, 24, 0)),
+    ("gpt_neox", "gpt_neox.layers.0.post_attention_layernorm.bias", lambda value: np.roll(value, 1, 0)),
     ("llama", "model.layers.0.mlp.gate_proj.weight", lambda value: value * 1.001),
 ])
 def test_a_small_mistake_shows(family: str, name: str, change, tmp_path: Path) -> None:
     """What an importer could do wrong changes the kept logits by more than is allowed."""
     made = make(family, 3)
     made.tensors[name] = np.ascontiguousarray(change(made.tensors[name]))
-    _, wanted = vectors()[family]
+    _, wanted = vectors()[{"gpt_neox": "pythia"}.get(family, family)]
     assert error(sample(ours(write(tmp_path, made))), wanted) > MOST_ERROR
+
+
+def test_scaled_angles_matter(tmp_path: Path) -> None:
+    """Another factor, other bands and none at all are far from the committed logits."""
+    _, wanted = vectors()["llama 3"]
+    plain = make("llama3").config["rope_scaling"]
+    for scaling in (None, {"type": "linear", "factor": 8.0}, plain | {"factor": 7.5}, plain | {"low_freq_factor": 0.8},
+                    plain | {"high_freq_factor": 5.0}, plain | {"original_max_position_embeddings": 40}):
+        assert error(sample(ours(write(tmp_path, make("llama3", 3, rope_scaling=scaling)))), wanted) > 1e-3, scaling
 
 
 def test_the_window_matters(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gemmule.compiler.ir import (
     Network,
     Norm,
     Rope,
+    RopeScaling,
     Rows,
     Type,
     activate,
@@ -237,6 +238,45 @@ def test_rope_by_hand() -> None:
     turned = (pairs[..., 0] + 1j * pairs[..., 1]) * np.exp(
         1j * np.arange(40)[:, None, None] * 100.0 ** (-np.arange(3) / 3))
     assert np.allclose(found.reshape(40, 2, 3, 2), np.stack([turned.real, turned.imag], -1), atol=1e-5)
+
+
+def test_scaled_rates_by_hand() -> None:
+    """Pair by pair: slow ones by the factor, fast ones not, in between by a straight line."""
+    plain = Rope(name="rope", columns=8, x="x", head_dim=8, theta=10.0, positions=4)
+    assert np.allclose(plain.model_copy(update={"scaling": RopeScaling(factor=4)}).rates, plain.rates / 4)
+    # Turns within 100 positions: 15.9, 8.95, 5.03, 2.83; three of them are between 12 and 3.
+    scaling = RopeScaling(factor=4, bands=(3.0, 12.0, 100))
+    scaled = plain.model_copy(update={"scaling": scaling, "turned": 8})
+    wanted = []
+    for rate in plain.rates:
+        turns = 100 * rate / (2 * np.pi)
+        kept = (turns - 3) / 9
+        wanted.append(rate if turns > 12 else rate / 4 if turns < 3 else (1 - kept) * rate / 4 + kept * rate)
+    assert wanted[0] == plain.rates[0]
+    assert wanted[3] == plain.rates[3] / 4
+    assert np.allclose(scaled.rates, wanted, rtol=1e-12)
+    assert scaled.angles != plain.angles
+    assert Rope.model_validate_json(scaled.model_dump_json()) == scaled
+    assert "scaling" not in plain.model_dump_json()
+
+
+def test_head_norms_by_hand() -> None:
+    """Each head by itself, all by one gamma."""
+    random = np.random.default_rng(19)
+    table, gamma = (random.standard_normal(shape).astype(np.float32) for shape in ((5, 12), (4,)))
+    norm = Norm(name="norm", columns=12, x="embedding", mean=False, eps=1e-3, head_dim=4, tensors={"gamma": "g"})
+    graph = Graph(family="qwen3", vocab=5, positions=5, output="norm", nodes=(
+        Embedding(name="embedding", columns=12, vocab=5, tensors={"table": "t"}), norm))
+    found = whole(Network(graph, {"t": table, "g": gamma}), list(range(5)))
+    for row in range(5):
+        for head in range(3):
+            x = table[row, 4 * head:4 * head + 4].astype(np.float64)
+            normed = x / np.sqrt((x ** 2).mean() + 1e-3) * gamma
+            assert np.allclose(found[row, 4 * head:4 * head + 4], normed, atol=1e-5)
+    for wrong in ({"head_dim": 5}, {"mean": True, "tensors": {"gamma": "g", "beta": "b"}}):
+        with pytest.raises(ValueError, match="'norm' must be an RMSNorm of whole heads of . columns, not of 12"):
+            Graph(family="qwen3", vocab=5, positions=5, output="norm", nodes=(
+                graph.nodes[0], norm.model_copy(update=wrong)))
 
 
 def test_attention_by_hand() -> None:

@@ -25,7 +25,8 @@ def unscaled(graph: Graph) -> Graph:
         node.model_copy(update={"type": Type(dtype=node.type.dtype)}) for node in graph.nodes)})
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt", "llama-tied", "mistral", "phi", "bert"])
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama-tied", "mistral", "llama3", "qwen2", "qwen3", "phi",
+                                    "gpt_neox", "bert"])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_the_graph_is_the_quantisers(tmp_path: Path, family: str, bits: int) -> None:
     families.write(tmp_path, families.make(family, seed=1, head_dim=24, layers=2, vocab=61))

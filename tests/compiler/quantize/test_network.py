@@ -21,7 +21,7 @@ VOCAB = 211
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Network]:
     found = {}
-    for family in ("gpt2", "opt", "llama-tied", "mistral", "phi"):
+    for family in ("gpt2", "opt", "llama-tied", "mistral", "llama3", "qwen2", "qwen3", "phi", "gpt_neox"):
         folder = tmp_path_factory.mktemp(family)
         families.write(folder, families.make(family, seed=SEED, head_dim=24, layers=2, vocab=VOCAB))
         found[family] = load_network(folder)
@@ -34,7 +34,8 @@ def _windows(seed: int, count: int = 6) -> np.ndarray:
 
 @pytest.mark.parametrize(("family", "bits", "method", "layer", "node"), [
     ("gpt2", 8, "nearest", 0.04, 0.04), ("opt", 8, "nearest", 0.04, 0.04), ("mistral", 8, "nearest", 0.055, 0.05),
-    ("phi", 8, "nearest", 0.04, 0.04),
+    ("phi", 8, "nearest", 0.04, 0.04), ("qwen2", 8, "nearest", 0.055, 0.05), ("qwen3", 8, "nearest", 0.055, 0.05),
+    ("gpt_neox", 8, "nearest", 0.04, 0.04),
     ("gpt2", 8, "second-order", 0.04, 0.04), ("gpt2", 4, "nearest", 0.16, 0.09),
     ("gpt2", 4, "second-order", 0.14, 0.09), ("llama-tied", 4, "second-order", 0.22, 0.1)])
 def test_errors(networks: dict[str, Network], family: str, bits: int, method: str, layer: float, node: float) -> None:

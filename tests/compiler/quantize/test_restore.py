@@ -26,7 +26,7 @@ def _logits(network: Network, tokens: np.ndarray) -> np.ndarray:
     return IntegerInterpreter(network).forward(rows, Cache(network.graph)) * scale
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt", "llama-tied", "mistral"])
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama-tied", "llama3", "qwen2", "qwen3", "mistral"])
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_function_stays(tmp_path: Path, family: str, bits: int) -> None:
     """Of the restored network weights are those of the integer one, and its numbers those of the first float one."""

@@ -11,6 +11,7 @@ from gemmule.isa import CommitFlag, CompareFlag, Dyn, ImportanceFlag, KeysFlag, 
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
 from gemmule.isa import NormFlag as N
+from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import SoftmaxFlag as S
 
@@ -61,6 +62,9 @@ HULLS = {
     "product src0": (vector, VOp.PRODUCT, (), {}, "src0", SPM, 21 + 4),
     "product src1": (vector, VOp.PRODUCT, (), {"aux": 9}, "src1", SPM, 9 + 4),
     "product result": (vector, VOp.PRODUCT, (), {}, "dst", SPM, 31 + 4),
+    "product of words src0": (vector, VOp.PRODUCT, (P.WIDE,), {}, "src0", SPM, 21 + 4 + 10),
+    "product of words src1": (vector, VOp.PRODUCT, (P.WIDE,), {"aux": 9}, "src1", SPM, 9 + 4 + 4),
+    "product of words result": (vector, VOp.PRODUCT, (P.WIDE, P.BALANCED), {}, "dst", SPM, 31 + 4 + 15),
     "add src0": (vector, VOp.ADD, (), {}, "src0", SPM, 21 + 4),
     "add src1": (vector, VOp.ADD, (), {"aux": 9}, "src1", SPM, 21 + 4),
     "add result": (vector, VOp.ADD, (), {}, "dst", SPM, 31 + 4),

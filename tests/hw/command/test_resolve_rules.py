@@ -110,9 +110,11 @@ def test_flags_of_every_operation() -> None:
     gelu = 4
     visible = 3  # all, CAUSAL, TREE
     softmax = visible * 4 + visible * 16 + visible * 2
-    plain = 5  # PRODUCT, TABLE, ABSMAX, WORD_TABLE, RESCALE
+    product = 3  # alone, WIDE, WIDE and BALANCED
+    plain = 4  # TABLE, ABSMAX, WORD_TABLE, RESCALE
     selects = 2 + 2 + 1 + 2 + 4 + 4 + 1 + 1
-    assert legal == moves + 4 * 15 + requant + rope + add + norm_stat + norm_apply + gelu + softmax + plain + selects
+    rows = requant + rope + product + add + norm_stat + norm_apply + gelu + softmax + plain
+    assert legal == moves + 4 * 15 + rows + selects
 
 
 def test_comparison_modes() -> None:

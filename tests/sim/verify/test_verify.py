@@ -13,6 +13,7 @@ from gemmule.isa import (
     Length,
     MatrixFlag,
     MoveFlag,
+    ProductFlag,
     RequantFlag,
     SOp,
     Unit,
@@ -337,6 +338,22 @@ def test_operands_of_add():
             check([load(row, rows=1), add])
     for row in (4, 12, BANK + 4, BANK + 12, 2 * BANK + 4, 2 * BANK + 9, 2 * BANK + 19):
         check([load(row, rows=1), add])
+
+
+def test_operands_of_a_product_of_words():
+    """Each operand's high plane is half of its own stride further on: 4, 5 and 6 rows."""
+    fields = {"src0": 0, "src0_stride": 8, "src1": BANK, "aux": 11, "m": 4, "n": 8}
+    product = C(Unit.VECTOR, op=VOp.PRODUCT, dst=2 * BANK, dst_stride=12, flags=[ProductFlag.WIDE], **fields)
+    for row, what in ((4, "src0"), (15, "src0"), (BANK + 8, "src1"), (BANK + 19, "src1"), (2 * BANK + 9, "dst"),
+                      (2 * BANK + 21, "dst")):
+        with pytest.raises(ProgramError, match=what):
+            check([load(row, rows=1), product])
+    for row in (16, BANK + 4, BANK + 9, BANK + 15, BANK + 20, 2 * BANK + 4, 2 * BANK + 10, 2 * BANK + 22):
+        check([load(row, rows=1), product])
+    in_place = {"dst": BANK, "flags": [ProductFlag.WIDE, ProductFlag.BALANCED], **fields}
+    check([C(Unit.VECTOR, op=VOp.PRODUCT, dst_stride=11, **in_place)])
+    with pytest.raises(ProgramError, match="that it also reads as src1"):
+        check([C(Unit.VECTOR, op=VOp.PRODUCT, dst_stride=12, **in_place)])
 
 
 def test_two_thousand_commands_in_a_second():
