@@ -71,6 +71,7 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python benchmarks/short_rows.py --out docs/results
 	$(BIN)/python benchmarks/matrix.py --out docs/results
 	$(BIN)/python benchmarks/gemm.py --out docs/results
+	$(BIN)/python benchmarks/importing.py --out docs/results
 	$(BIN)/python benchmarks/search.py --out docs/results
 	$(BIN)/python -m benchmarks.encoder --out docs/results
 	$(BIN)/python benchmarks/decode.py --out docs/results

@@ -31,7 +31,7 @@ ARCHITECTURES = (
 ENGINES = ("local", "ray", "dask")
 SWEPT = ("seq", "rows", "layers", "hidden")
 """What `gemmule run arch --sweep` can change."""
-METHODS_OF_ROUNDING = ("nearest", "second-order")
+METHODS_OF_ROUNDING = ("auto", "nearest", "second-order")
 LENGTHS = ("constant", "heuristic", "confidence", "cost")
 ADAPTIVE_MOST = 8
 """Tokens of a step at most where a schedule chooses and no option says how many."""

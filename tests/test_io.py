@@ -11,7 +11,8 @@ import pytest
 from gemmule.io.cache import CacheError, cache_folder, cache_root, keep_log
 from gemmule.io.files import write_atomically
 from gemmule.io.locks import acquire
-from gemmule.io.progress import counting, working
+from gemmule.io.memory import peak_memory
+from gemmule.io.progress import counting, estimating, working
 
 
 def test_a_file_appears_whole_with_ordinary_rights(tmp_path: Path) -> None:
@@ -72,6 +73,39 @@ def test_counting_speaks_ten_times(capsys: pytest.CaptureFixture[str]) -> None:
         lines = seen.err.splitlines()
         assert (seen.out, len(lines)) == ("", min(total, 10))
         assert lines[-1] == f"  {total}/{total} programs, {total - 1} before"
+
+
+def test_estimates_come_ten_times(capsys: pytest.CaptureFixture[str]) -> None:
+    """However work is cut up; more work than was told of is no mistake."""
+    with estimating("cups", 40.0) as tell:
+        for number in range(41):
+            tell(f"cup {number}", 1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 10
+    assert lines[0] == "  10 % of cups, cup 3, about 0 s left"
+    assert lines[-1] == "  100 % of cups, cup 39"
+
+
+def test_peak_memory_grows_with_what_is_held() -> None:
+    before = peak_memory()
+    held = bytearray(os.urandom(1 << 20) * 256)
+    after = peak_memory()
+    assert before is not None
+    assert after is not None
+    assert after >= max(before, len(held))
+
+
+def test_what_a_check_refuses_does_not_appear(tmp_path: Path) -> None:
+    def refuse(path: Path) -> None:
+        assert path.read_text() == "new"
+        raise ValueError("no")
+
+    target = tmp_path / "file"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="no"):
+        write_atomically(target, "new", refuse)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_lock_is_one_processs_until_it_ends(tmp_path: Path) -> None:

@@ -172,14 +172,16 @@ class _Comparer:
         self.likeness: dict[str, LikenessSums] = {}
         self.cosines: list[np.ndarray] = []
 
-    def run(self, kind: str, rows: Rows, worlds: list[_World]) -> None:
+    def run(self, kind: str, rows: Rows, worlds: list[_World], progress: Progress) -> None:
         """One pass of float and integers, node by node beside each other; ``whole`` is the last of the worlds."""
+        work = measuring_work(self.graph, len(rows), len(worlds)) / len(self.graph.nodes)
         graph, inputs = self.graph, list[np.ndarray]()
         firsts = np.unique(rows.sequences, return_index=True)[1]
         reals = self.real.steps(rows, Cache(self.real.network.graph))
         steps = zip(*(world.steps(rows) for world in worlds), strict=True)
         for seen in islice(steps, len(graph.nodes) - (self.head is not None)):
             node = seen[0][0]
+            progress(f"measuring {kind}, {node.name}", work)
             if node.name not in self.real.network.graph.by_name:  # a high plane's product, and its sum
                 for world, (_, value) in zip(worlds, seen, strict=True):
                     world.feed.clear()
@@ -239,8 +241,7 @@ def compare(quantized: Quantized, texts: Mapping[str, np.ndarray], *, detailed: 
     for kind, windows in texts.items():
         for part, some in ((windows[:detailed], worlds), (windows[detailed:], worlds[-1:])):
             for rows in passes(part, graph.prefix):
-                comparer.run(kind, rows, some)
-                progress(f"measuring {kind}", measuring_work(graph, len(rows), len(some)))
+                comparer.run(kind, rows, some, progress)
     return comparer.result()
 
 

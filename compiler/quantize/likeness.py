@@ -66,5 +66,5 @@ class LikenessSums:
     def result(self) -> Likeness:
         """Of all rows so far, at least one."""
         with np.errstate(over="ignore"):  # hopeless ones are infinite
-            perplexities = (float(np.exp(sum_ / self.tokens)) for sum_ in (self.real, self.integer))
-            return Likeness(self.tokens, *perplexities, self.divergence / self.tokens, self.alike / self.tokens)
+            real, integer = (float(np.exp(total / self.tokens)) for total in (self.real, self.integer))
+        return Likeness(self.tokens, real, integer, self.divergence / self.tokens, self.alike / self.tokens)

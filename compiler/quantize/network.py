@@ -61,6 +61,12 @@ __all__ = ["Options", "Quantized", "quantize_network"]
 INT16_MAX, INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
 ROPE_BITS = 7
 """Fraction bits that a rotation rounds away."""
+CONTEXT_BITS = 12
+"""A context's step is at most so many bits finer than its values'."""
+IDLE = 0.5
+"""A column of a linear whose products stay below so many steps of its output is 0."""
+IDLE_RATIO = 2.0 ** -8
+"""Step of its bias in steps of the output."""
 RESIDUAL_ROOM, INNER_ROOM, LOGIT_ROOM = 1.25, 1.25, 1.5
 """Room beyond the largest value seen."""
 
@@ -186,6 +192,9 @@ class _Quantizer:
                 for name, heads in zip(node.inputs, (share, 1, 1), strict=True):
                     steps = head_steps(self.taps.sample(name), self.taps.largest[name], node.head_dim, heads)
                     found[name] = Type(dtype=DType.INT8, scale=tuple(map(float, steps)))
+                # Where a sink whose value is 0 takes all attention, nothing is left to resolve.
+                least = max(_all(found[node.value])) * 2.0 ** -CONTEXT_BITS
+                found[node.name] = Type(dtype=DType.INT8, scale=max(_one(found[node.name]), least))
         for node in self.graph.nodes:
             if isinstance(node, Rope):
                 scales = _all(found[node.name])
@@ -393,6 +402,11 @@ class _Quantizer:
         in_step = _one(self.types[node.x])
         out = np.array(_all(self.types[node.name]))
         out = np.repeat(out, node.columns // len(out))
+        most = 127 * (INT16_MAX if wide else 127) * node.depth
+        idle = found.step * in_step / out * most < IDLE
+        if idle.any() and not (head and self.tied):
+            found = found.without(idle, IDLE_RATIO * out / in_step)
+            tensors["weight"] = found.codes if bits == 8 else packed(found.codes)
         mult, shift = to_mult_shift(found.step * in_step / out)
         tensors |= {"mult": mult.astype(np.uint16), "shift": shift.astype(np.uint8)}
         if node.bias:

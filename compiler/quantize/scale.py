@@ -16,7 +16,7 @@ MULT_MAX = (1 << 16) - 1
 def to_mult_shift(ratio: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     """A positive ratio as ``mult * 2**-shift``, mult in [2**15, 2**16), shift 0..47.
 
-    A ratio below 2**-32 loses mantissa bits; one of 65536 or more cannot be expressed.
+    A ratio below 2**-32 loses mantissa bits, one below 2**-48 is 0; one of 65536 or more cannot be expressed.
     """
     ratio = np.atleast_1d(np.asarray(ratio, dtype=np.float64))
     mantissa, exponent = np.frexp(ratio)
@@ -27,8 +27,9 @@ def to_mult_shift(ratio: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     if not np.all(np.isfinite(ratio)) or (ratio < 0).any() or (shift < 0).any():
         raise CompileError(
             f"a requantisation ratio must be from 0 to {MULT_MAX}, not {ratio.max()}: check the model's scales")
-    excess = np.clip(shift - MAX_SHIFT, 0, 63)
-    return mult >> excess, np.where(ratio == 0, 0, shift - excess)
+    excess = np.maximum(shift - MAX_SHIFT, 0)
+    mult = mult >> np.minimum(excess, 63)
+    return mult, np.where(mult == 0, 0, shift - excess)
 
 
 def pair(ratio: float) -> tuple[int, int]:

@@ -27,8 +27,8 @@ __all__ = ["Taps", "counting", "observe", "passes"]
 
 SAMPLES = 1 << 18
 """Numbers kept of a value."""
-ROWS = 1024
-"""Tokens of a pass."""
+ROWS = 4096
+"""Tokens of a pass: weights, which a file may hold in other forms, are made once a pass."""
 MOST_LOGITS = 1 << 22
 """Logits that are made at a time."""
 CONSTANT = 16
@@ -122,16 +122,17 @@ def observe(network: Network, windows: np.ndarray, seed: int, *, grams: bool = F
     taps, interpreter = Taps(network, seed, passes=len(parts), grams=grams), FloatInterpreter(network)
     last = graph.nodes[-1]
     head = last if isinstance(last, Linear) and last.name == graph.output and not graph.encoder else None
-    for done, rows in enumerate(parts):
+    for rows in parts:
+        work = calibration_work(graph, len(rows)) / len(graph.nodes)
         see, steps = counting(graph, rows, taps), interpreter.steps(rows, Cache(graph))
         for node, value in islice(steps, len(graph.nodes) - (head is not None)):
             see(node.name, value)
+            progress(f"calibrating {node.name}", work)
             if head is not None and node.name == head.x:
                 step = max(1, MOST_LOGITS // head.columns)
                 for at in range(0, len(rows), step):
                     see(head.name, interpreter.linear(head, value[at:at + step]))
         taps.rows += len(rows)
-        progress(f"calibrating, pass {done + 1} of {len(parts)}", calibration_work(graph, len(rows)))
     for node in network.graph.attentions if network.graph.prefix else ():
         for name, role in ((node.key, "prefix_key"), (node.value, "prefix_value")):
             taps.constant(name, network.tensor(node, role))

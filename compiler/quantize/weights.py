@@ -6,7 +6,7 @@ and what each rounding loses is made up for by the columns behind it, weighed by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,11 @@ class Codes:
         if self.scales is not None:
             wide = wide * np.repeat(self.scales.T.astype(np.int64), group, axis=1)[:, :wide.shape[1]]
         return np.asarray(wide.sum(axis=1))
+
+    def without(self, columns: np.ndarray, step: np.ndarray) -> Codes:
+        """With codes of 0 in some columns, bool [columns], whose steps are then ``step``'s  # float64 [columns]."""
+        return replace(self, codes=np.where(columns[:, None], np.int8(0), self.codes),
+                       step=np.where(columns, step, self.step))
 
 
 def codes(weight: np.ndarray, squares: np.ndarray, gram: np.ndarray | None, *, bits: int, group: int) -> Codes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["counting", "say", "stderr", "working"]
+__all__ = ["counting", "estimating", "say", "stderr", "working"]
 
 stderr = Console(stderr=True, highlight=False)
 """The console of everything that is not a result. One for all: two live displays would overwrite each other."""
@@ -74,3 +74,47 @@ def counting(text: str, total: int, *, lines: bool = True) -> Iterator[Callable[
             yield lambda done, note: bar.update(task, completed=done, note=note)
     finally:
         _showing = False
+
+
+@contextlib.contextmanager
+def estimating(text: str, total: float) -> Iterator[Callable[[str, float], None]]:
+    """Say how far ``text`` is and how long the rest will take: ``tell(step, work)`` adds work that was done to a total.
+
+    On a terminal a live bar with the last step; elsewhere, and inside another live display, a line a tenth.
+    """
+    global _showing
+    begin, done, told = time.monotonic(), 0.0, 0
+
+    def left() -> str:
+        return _duration((time.monotonic() - begin) * max(total - done, 0.0) / done)
+
+    def line(step: str, work: float) -> None:
+        nonlocal done, told
+        done += work
+        tenth = min(10, int(10 * done / total))
+        if tenth > told:
+            told = tenth
+            say(f"  {10 * tenth} % of {text}, {step}" + (f", about {left()} left" if tenth < 10 else ""))
+
+    if _showing or not stderr.is_terminal:
+        yield line
+        return
+    _showing = True
+    try:
+        what = "{task.percentage:3.0f} % {task.description}{task.fields[note]}"
+        columns = (BarColumn(10), TextColumn(what, markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=stderr, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+            task = bar.add_task(text, total=total, note="")
+
+            def tell(step: str, work: float) -> None:
+                nonlocal done
+                done += work
+                bar.update(task, completed=min(done, total), note=f": {step}, about {left()} left")
+
+            yield tell
+    finally:
+        _showing = False
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,8 +130,9 @@ OPENED = {"--html": "page with figures, for a browser:", "--trace": "trace, for 
 """What people open themselves."""
 
 
-def write_file(path: Path, content: bytes | str, option: str) -> None:
+def write_file(path: Path, content: bytes | str, option: str, check: Callable[[Path], None] | None = None) -> None:
     """Write it whole or not at all; folders that were made for it go again if it fails. Pages and traces are told of.
+    ``check`` as in :func:`gemmule.io.files.write_atomically`.
 
     Raises:
         InputError: the file cannot be written; ``option`` is named.
@@ -141,12 +142,15 @@ def write_file(path: Path, content: bytes | str, option: str) -> None:
 
     made = [folder for folder in path.resolve().parents if not folder.exists()]
     try:
-        write_atomically(path, content)
-    except OSError as error:
+        write_atomically(path, content, check)
+    except BaseException as error:
         for folder in made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-        raise InputError(f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+        if isinstance(error, OSError):
+            raise InputError(
+                f"{option} must name a writable file, not {str(path)!r}: {error.strerror}") from None
+        raise
     if option in OPENED:
         say(f"{OPENED[option]} {path}")
 

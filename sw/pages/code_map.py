@@ -82,7 +82,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("compiler/mapping", ("mapper", "exhaustive", "feedback", "constraint", "search", "cost",
                                 "product_search", "product_space", "product_bound", "product_model",
                                 "product_formula")),
-        Folder("compiler/quantize", ("taps", "smooth", "steps", "weights", "scale", "network", "accuracy")),
+        Folder("compiler/quantize", ("taps", "prefix", "rotate", "smooth", "steps", "weights", "scale", "network",
+                                     "accuracy", "likeness", "verdict")),
     ),
     "Software": (
         Folder("sw", ("cli", "limits", "errors", "session", "pair", "text", "bundled", "device",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gemmule.sw.records.record import Record
 
@@ -318,11 +318,28 @@ class CompileModel(Record):
     tried: list[dict[str, Any]] | None = Field(description="mappings that did not fit, and why; likewise")
 
 
+class TextLikeness(BaseModel):
+    """Both networks on one kind of text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tokens: int = Field(description="predicted ones")
+    perplexity_float: float
+    perplexity_int: float
+    kl_mean: float
+    top1_agreement: float
+
+
 class Import(Record):
     """`gemmule import`: a quantised checkpoint."""
 
-    directory: str
+    source: str
     out: str
+    written: bool = Field(description="false where the file is not usable and --force was not given")
+    usable: bool
+    why_unusable: str | None
+    seconds: float
+    peak_memory: int | None = Field(description="bytes, mapped files included; null where the system does not tell")
     bytes: int = Field(description="of the file")
     family: str
     layers: int
@@ -333,6 +350,11 @@ class Import(Record):
     group: int = Field(description="rows of depth that share an int4 scale; 0: none")
     method: Literal["nearest", "second-order"]
     smooth: bool
+    prefix: list[int] = Field(description="tokens whose keys and values stand in front of every sequence")
+    rotate: bool
+    residual: Literal["one", "layer"]
+    inner: Literal[8, 16] = Field(description="bits of values within the MLP")
+    down: Literal["int8", "int4"] | None = Field(description="weights behind them; null: as bits")
     attention: Literal["exact", "online"]
     softmax: Literal["exact", "softermax", "ibert"]
     activation: Literal["table", "word", "ibert"]
@@ -342,7 +364,12 @@ class Import(Record):
     evaluation_windows: int
     perplexity_float: float | None = Field(description="null for encoders")
     perplexity_int: float | None
+    kl_mean: float | None = Field(description="mean divergence of the integers' predictions from float's, in nats")
+    top1_agreement: float | None = Field(description="share of tokens at which both have the same best token")
+    kinds: dict[str, TextLikeness] = Field(description="the same by kind of text; empty for encoders")
     layer_error: list[float] = Field(description="relative RMS of each layer's output, from float values before it")
+    layer_drift: list[float] = Field(
+        description="relative error of each layer's output, everything in integers: the median of the rows")
     logits_error: float = Field(
         description="relative RMS of the output (logits, an encoder's hidden rows), everything in integers")
     cosine_mean: float | None = Field(

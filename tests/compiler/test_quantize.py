@@ -19,3 +19,11 @@ def test_mult_shift_keeps_sixteen_bits() -> None:
     assert [int(v[0]) for v in to_mult_shift(0.0)] == [0, 0]
     with pytest.raises(CompileError, match="from 0 to 65535"):
         to_mult_shift(70000.0)
+
+
+def test_ratios_that_underflow_are_zero() -> None:
+    """Bits of the multiplier go first, then all of it; a shift stays one that the device has."""
+    mult, shift = to_mult_shift(2.0 ** np.arange(-300.0, -31.0))
+    assert ((shift >= 0) & (shift <= 47)).all()
+    assert mult.tolist() == [0] * (300 - 47) + [1 << bits for bits in range(16)]
+    assert (shift[mult == 0] == 0).all()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from gemmule.compiler import model_check
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.model_file import load_model
+from gemmule.compiler.quantize import accuracy
 from gemmule.sw.text import MODELS
 from tests.compiler import families
 
@@ -37,6 +41,11 @@ def test_import_and_run(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_p
     assert _import(monkeypatch, checkpoint, out, "--method", "nearest", "--json", str(numbers)) == 0
     record = json.loads(numbers.read_text())
     assert record["bytes"] == out.stat().st_size
+    assert (record["usable"], record["written"], record["method"]) == (True, True, "nearest")
+    assert list(record["kinds"]) == ["text"]
+    assert 0 <= record["kl_mean"] < 0.05
+    assert record["top1_agreement"] > 0.8
+    assert record["peak_memory"] > 1 << 20
     assert abs(record["perplexity_int"] / record["perplexity_float"] - 1) < 0.05
     assert len(record["layer_error"]) == 2
     assert (record["cosine_mean"], record["cosine_least"]) == (None, None)
@@ -120,6 +129,9 @@ def test_timing_only_has_the_cycles_of_data(monkeypatch: pytest.MonkeyPatch, che
     (["--group", "3"], "--group must be 0 or a power of two up to 32768, not 3"),
     (["--window", "1"], "--window must be from 2 to 4,096 tokens, not 1"),
     (["--bits", "int2"], "--bits must be one of int8, int4, not 'int2'"),
+    (["--method", "third"], "--method must be one of auto, nearest, second-order, not 'third'"),
+    (["--down", "int2"], "--down must be one of int8, int4, not 'int2'"),
+    (["--evaluate", "a=README.md", "--evaluate", "a=LICENSE"], "--evaluate must name each kind of text once, not 'a'"),
     (["--calibrate", "nothing.txt"], "--calibrate must name a file that can be read, not 'nothing.txt'"),
 ])
 def test_import_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checkpoint: Path,
@@ -137,3 +149,109 @@ def test_run_model_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
                                            ([str(tmp_path / "none")], "none")):
         assert run(monkeypatch, "run", "model", *words) == 2
         assert message in capsys.readouterr().err
+
+
+def test_kinds_of_text_and_the_default_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                            checkpoint: Path, tmp_path: Path) -> None:
+    """Each kind has its numbers; without files Python's own text is used, other parts of it to measure on."""
+    out, numbers = tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    text = checkpoint.parent / "text.txt"
+    assert _import(monkeypatch, checkpoint, out, "--json", str(numbers), "--evaluate", str(text), "--evaluate",
+                   f"again={text}") == 0
+    kinds = json.loads(numbers.read_text())["kinds"]
+    assert list(kinds) == ["text", "again"]
+    assert kinds["text"] == kinds["again"]
+    assert run(monkeypatch, "import", str(checkpoint), "--out", str(out), "--window", "32", "--json",
+               str(numbers)) == 0
+    record = json.loads(numbers.read_text())
+    assert list(record["kinds"]) == ["prose", "code"]
+    assert (record["calibration_windows"], record["evaluation_windows"]) == (16, 8)
+    assert "left" in capsys.readouterr().err
+
+
+def test_what_is_not_usable_is_not_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                           tmp_path: Path) -> None:
+    """Logits that are a hundred times too sharp for their scale: the last line and the exit code say so."""
+    folder, out, numbers = tmp_path / "llama", tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    made = families.make("llama", seed=20261126, head_dim=24, layers=2, vocab=1024)
+    for name in [name for name in made.tensors if name.endswith("embed_tokens.weight")]:
+        made.tensors[name] = made.tensors[name] * 1e-5
+        made.tensors[name][7] = 1e3  # a token that calibration does not see: one step for all loses the others
+    families.write(folder, made)
+    shutil.copy(TOKENIZER, folder / "tokenizer.json")
+    (tmp_path / "text.txt").write_text(Path(json.__file__).read_text())
+    options = "--residual", "one", "--json", str(numbers)
+    assert _import(monkeypatch, folder, out, *options) == 1
+    last = capsys.readouterr().out
+    assert "this file is not usable: " in last
+    assert " ".join(last.split()).endswith("nothing was written, --force keeps it")
+    record = json.loads(numbers.read_text())
+    assert (record["usable"], record["written"], out.exists()) == (False, False, False)
+    assert "behind layer 0" in record["why_unusable"]
+    assert _import(monkeypatch, folder, out, *options, "--force") == 1
+    assert json.loads(numbers.read_text())["written"] is True
+    assert load_model(out).network.graph.layers == 2
+
+
+def test_a_row_that_underflows(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:
+    """One output of a linear at 1e-30, one with a bias: zero rows, and the file can be read."""
+    folder, out, numbers = tmp_path / "tiny", tmp_path / "model.safetensors", tmp_path / "numbers.json"
+    for family, name, options in (("llama", "layers.0.mlp.down_proj.weight", ()),
+                                  ("opt", "layers.0.fc2.weight", ("--bits", "int4"))):
+        made = families.make(family, seed=3, head_dim=24, layers=2, vocab=1024)
+        (full,) = [at for at in made.tensors if at.endswith(name)]
+        made.tensors[full][5] = 1e-30
+        families.write(folder / family, made)
+        shutil.copy(TOKENIZER, folder / family / "tokenizer.json")
+        shutil.copy(checkpoint.parent / "text.txt", folder / "text.txt")
+        assert _import(monkeypatch, folder / family, out, "--json", str(numbers), *options) == 0
+        assert json.loads(numbers.read_text())["usable"] is True
+        network = load_model(out).network
+        down = network.graph.by_name["0.down"]
+        assert not network.tensor(down, "weight")[5].any()
+
+
+def test_a_file_that_reads_back_wrong_is_not_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                                  checkpoint: Path, tmp_path: Path) -> None:
+    """A damaged copy is refused before it takes the target's place; nothing else stays in the folder."""
+    real = load_model
+
+    def damaged(path: Path) -> object:
+        found = real(path)
+        name = next(iter(found.network.weights))
+        found.network.weights[name][...] = 0
+        return found
+
+    monkeypatch.setattr(model_check, "load_model", damaged)
+    out = tmp_path / "new" / "model.safetensors"
+    assert _import(monkeypatch, checkpoint, out) == 2
+    assert "what was written must compute what was quantised" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
+def test_an_interrupted_import_leaves_nothing(monkeypatch: pytest.MonkeyPatch, checkpoint: Path,
+                                              tmp_path: Path) -> None:
+    """While it measures, and while it tries what it wrote: as a signal ends it, with a folder that was made for it."""
+    def stop(*words: object, **more: object) -> None:
+        raise SystemExit(143)
+
+    out = tmp_path / "new" / "model.safetensors"
+    for module, name in ((accuracy, "compare"), (model_check, "check_written")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, stop)
+            assert _import(patch, checkpoint, out) == 143
+        assert not out.parent.exists()
+
+
+def test_scales_of_a_written_file_are_checked(monkeypatch: pytest.MonkeyPatch, checkpoint: Path,
+                                              tmp_path: Path) -> None:
+    out = tmp_path / "model.safetensors"
+    assert _import(monkeypatch, checkpoint, out) == 0
+    network = load_model(out).network
+    nodes = (network.graph.nodes[0].model_copy(update={"type": network.graph.nodes[0].type.model_copy(
+        update={"scale": 0.0})}), *network.graph.nodes[1:])
+    spoilt = dataclasses.replace(load_model(out), network=dataclasses.replace(
+        network, graph=network.graph.model_copy(update={"nodes": nodes})))
+    monkeypatch.setattr(model_check, "load_model", lambda path: spoilt)
+    with pytest.raises(CompileError, match="embedding: scales must be finite and above 0, not 0.0"):
+        model_check.check_written(out, network, [1, 2])
