@@ -16,6 +16,7 @@ from gemmule.compiler.kernels.batch import contexts
 from gemmule.compiler.kernels.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.ids import ABOVE, split
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
@@ -210,7 +211,8 @@ class ModelProgram(Program):
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
-        for region, values in ((TOKENS, tokens), (POSITIONS, positions)):
+        low, high = split(tokens)
+        for region, values in ((TOKENS, low), (TOKENS + ABOVE, high), (POSITIONS, positions)):
             if region in self.symbols:
                 placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype="<u2")
                 placed[slots] = values
@@ -267,7 +269,7 @@ class ModelProgram(Program):
         """Greedy token of each wanted row; ties go to the lowest index."""
         if not self.tokens:
             return [int(i) for i in np.argmax(self.read_logits(read_dram, wanted), axis=1)] if wanted else []
-        return self.read(read_dram, ANSWERS, 0, 2 * wanted).view("<u2").tolist()
+        return self.read_ids(read_dram, ANSWERS, 0, wanted)
 
     def tokens_of(self, read_dram: ReadDram, rows: Rows, wanted: int) -> list[int]:
         """Greedy token of each of the last ``wanted`` rows of the pass over ``rows``."""

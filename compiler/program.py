@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from gemmule.compiler.kernels.ids import ABOVE, HALF_BYTES, joined
 from gemmule.compiler.layout import Region
 from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command, encode_program
@@ -95,6 +96,11 @@ class Program:
         address, length = self.symbols[name]
         found = read_dram(address + first, length - first if size is None else size)
         return found if isinstance(found, np.ndarray) else np.frombuffer(found, dtype=np.uint8)
+
+    def read_ids(self, read_dram: ReadDram, name: str, first: int, count: int) -> list[int]:
+        """``count`` ids from number ``first`` on, of which a region has the lower bits."""
+        return joined(self.read(read_dram, plane, HALF_BYTES * first, HALF_BYTES * count)
+                      for plane in (name, name + ABOVE) if plane in self.symbols).tolist()
 
     def verified(self, *launches: Registers) -> Self:
         """This program, which has no race and no fault with the registers of these launches: the end of a compilation.
