@@ -12,7 +12,6 @@ from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.ir.cache import check_rows
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
-from gemmule.compiler.kernels.ids import ABOVE, split
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.passes.map_encoder import EncoderMapping
@@ -68,11 +67,9 @@ class EncoderProgram(Program):
         if len(np.unique(rows.sequences)) > 1:
             raise CompileError("a pass takes rows of one sequence: launch for each")
         check_rows(rows, self.graph)
-        low, high = split(rows.tokens)
-        positions = rows.table_rows(self.graph.positions)
-        for region, values in ((TOKENS, low), (TOKENS + ABOVE, high), (POSITIONS, positions)):
+        for region, values in ((TOKENS, rows.tokens), (POSITIONS, rows.table_rows(self.graph.positions))):
             if region in self.symbols:
-                yield self.symbols[region][0], values.astype("<u2").view(np.uint8)
+                yield from self.id_inputs(region, values)
 
     def gathered(self, rows: Rows) -> dict[int, np.ndarray]:
         """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats."""

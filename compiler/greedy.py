@@ -18,7 +18,7 @@ from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention import CACHE, NEW
 from gemmule.compiler.kernels.greedy import TURN_REGION
 from gemmule.compiler.kernels.head import ANSWERS
-from gemmule.compiler.kernels.ids import HALF_BYTES, plane_regions
+from gemmule.compiler.kernels.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.virtual import Buffer, Item
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
@@ -134,8 +134,7 @@ def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: i
              for items in orders]
     regions = Regions(config)
     regions.reserve("program", len(encode_program(found[0])))
-    for region in plane_regions(ANSWERS, network.graph.by_name[network.graph.output].columns):
-        regions.reserve(region, HALF_BYTES * most)
+    regions.reserve(ANSWERS, region_bytes(network.graph.by_name[network.graph.output].columns, HALF_BYTES * most))
     aligned = round_up(single.size, config.dram.banks * config.dram.row_bytes)
     names = {register: region for register, region in fixed_bases(bases).items() if not region.endswith(TURN_REGION)}
 

@@ -15,7 +15,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.kernels.embed import TOKENS
-from gemmule.compiler.kernels.ids import ABOVE, HALF_BYTES
+from gemmule.compiler.kernels.ids import HALF_BYTES, halves
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
@@ -63,7 +63,7 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     if any(one.batch > 1 or one.max_rows < 2 or not one.tokens or one.pool for one in (single, target)):
         raise CompileError("a draft and a target in one launch must give tokens of 2 rows or more of a sequence whose "
                            "cache stands in order")
-    if len({TOKENS + ABOVE in one for one in (target.registers_of, single.registers_of)}) > 1:
+    if halves(single.graph.vocab) != halves(target.graph.vocab):
         raise CompileError("a draft and a target in one launch must both have tokens of 16 bits, or both more, not "
                            f"{single.graph.vocab:,} and {target.graph.vocab:,} of them")
     own, before = firsts
@@ -72,9 +72,7 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     behind = [*_verify_lengths(own), *(_moved(command, own) for command in target.commands)]
     regions = Regions(config)
     regions.reserve("program", COMMAND_BYTES * (len(catching_up) + len(drafting) + len(behind)))
-    for region in (TOKENS, TOKENS + ABOVE):
-        if region in target.registers_of:
-            regions.reserve(region, HALF_BYTES + max(target.symbols[region][1], single.symbols[region][1]))
+    regions.reserve(TOKENS, HALF_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
     for region, name in OWN.items():
         if region in single.symbols:
             regions.reserve(name, single.symbols[region][1])

@@ -16,7 +16,6 @@ from gemmule.compiler.kernels.batch import contexts
 from gemmule.compiler.kernels.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
-from gemmule.compiler.kernels.ids import ABOVE, split
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Constant
 from gemmule.compiler.kernels.virtual import Registers as Length
@@ -211,12 +210,11 @@ class ModelProgram(Program):
             raise CompileError(f"tokens must be from 0 to {self.graph.vocab - 1}, not {rows.tokens.max()}")
         if rows.positions.max() >= self.graph.positions:
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
-        low, high = split(tokens)
-        for region, values in ((TOKENS, low), (TOKENS + ABOVE, high), (POSITIONS, positions)):
+        for region, values in ((TOKENS, tokens), (POSITIONS, positions)):
             if region in self.symbols:
-                placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype="<u2")
+                placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype=np.int64)
                 placed[slots] = values
-                yield self.symbols[region][0], placed.view(np.uint8)
+                yield from self.id_inputs(region, placed)
         if MASKS in self.symbols:
             masks = [self._bitmaps(rows.mask[np.ix_(own, own)])
                      for own in (np.flatnonzero(rows.sequences == i) for i in range(self.batch))]

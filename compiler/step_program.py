@@ -19,7 +19,7 @@ from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention import MASKS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head import ANSWERS
-from gemmule.compiler.kernels.ids import ABOVE, HALF_BYTES
+from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
@@ -28,7 +28,7 @@ from gemmule.sim.result import Result
 
 __all__ = ["OWN", "StepProgram"]
 
-OWN = {region: f"{region} before" for region in (TOKENS, TOKENS + ABOVE, POSITIONS, MASKS)}
+OWN = {region: f"{region} before" for region in (TOKENS, POSITIONS, MASKS)}
 """Inputs of the pass over a row that is lacking, which the loop has too."""
 
 
@@ -64,11 +64,6 @@ class StepProgram(Program):
         return min(self.loop.max_positions, self.target.max_positions)
 
     @property
-    def _planes(self) -> list[tuple[str, str]]:
-        """Regions of the tokens, and of answers that go there, by plane of the ids."""
-        return [(TOKENS + plane, ANSWERS + plane) for plane in ("", ABOVE) if TOKENS + plane in self.symbols]
-
-    @property
     def most(self) -> int:
         """Steps of a launch at most: a pass verifies one row more."""
         return min(self.target.max_rows - 1, self.positions - 1 - self.first_position)
@@ -90,18 +85,16 @@ class StepProgram(Program):
         done, single = min(1, self.catching_up), self.loop.single
         made = self.loop.registers(position + done, max(1, steps - done))
         self._stand(made, self.target.registers(steps + 1, position), self.firsts[0])
-        for tokens, answers in self._planes:
-            self._window(made, self.firsts[0] + self.target.registers_of[tokens], tokens)
-            self._window(made, self.loop.registers_of[tokens], tokens, done)
-            self._window(made, self.loop.registers_of[answers], tokens, done + 1)
+        self._window(made, self.firsts[0] + self.target.registers_of[TOKENS], TOKENS)
+        self._window(made, self.loop.registers_of[TOKENS], TOKENS, done)
+        self._window(made, self.loop.registers_of[ANSWERS], TOKENS, done + 1)
         if done:
             before = single.registers(2, position - 1, 1)
             self._stand(made, before, self.firsts[1])
             for region, own in OWN.items():
                 if region in single.registers_of:
                     self._window(made, self.firsts[1] + single.registers_of[region], own)
-            for tokens, answers in self._planes:
-                self._window(made, self.firsts[1] + single.registers_of[answers], tokens, 1)
+            self._window(made, self.firsts[1] + single.registers_of[ANSWERS], TOKENS, 1)
             made.lengths[:] = before.lengths
         made.lengths[Length.POSITION], made.lengths[Length.DRAFTED] = position, steps
         return made
@@ -126,8 +119,7 @@ class StepProgram(Program):
         if (before is None) is (self.catching_up > 0):
             raise CompileError("the token before must be given where its row is passed, and not where it is cached")
         rows = Rows.chain([token] * (steps + 1), position)  # the drafts' places are written by the device
-        tokens = {region: region for region, _ in self._planes}
-        inputs = [*self.loop.step(token, position, steps).inputs, *self._moved(self.target, tokens, rows)]
+        inputs = [*self.loop.step(token, position, steps).inputs, *self._moved(self.target, {TOKENS: TOKENS}, rows)]
         if before is not None:
             inputs += self._moved(self.loop.single, OWN, Rows.chain([before, token], position - 1))
         return Step(self.registers(position, steps), tuple(inputs))
@@ -135,8 +127,8 @@ class StepProgram(Program):
     def _moved(self, program: ModelProgram, regions: Mapping[str, str],
                rows: Rows) -> list[tuple[int, np.ndarray]]:
         """A pass's inputs, those of some regions in regions of this program."""
-        moved = {program.symbols[region][0]: self.symbols[own][0] for region, own in regions.items()
-                 if region in program.symbols}
+        moved = {program.symbols[region][0] + plane: self.symbols[own][0] + plane for region, own in regions.items()
+                 if region in program.symbols for plane in (0, PLANE)}
         return [(moved.get(address, address), content) for address, content in program.inputs(rows)]
 
     def read_tokens(self, read_dram: ReadDram, steps: int) -> tuple[list[int], list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmule.compiler.kernels.attention import CACHE
 from gemmule.compiler.kernels.head import ANSWERS
-from gemmule.compiler.kernels.ids import ABOVE, HALF_BYTES
+from gemmule.compiler.kernels.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.place import round_up
 from gemmule.sw.limits import BATCH
@@ -98,6 +98,6 @@ class _Model:
         if self.loop is None:
             return single
         period, program = self.config.dram.banks * self.config.dram.row_bytes, self.program
-        answers = [size for name, (_, size) in self.loop.symbols.items() if name in (ANSWERS, ANSWERS + ABOVE)]
-        behind = self.loop.size - round_up(program.size, period) - sum(round_up(size, self.align) for size in answers)
-        return round_up(single, period) + behind + len(answers) * round_up(HALF_BYTES * context, self.align)
+        behind = self.loop.size - round_up(program.size, period) - round_up(self.loop.symbols[ANSWERS][1], self.align)
+        answers = region_bytes(program.graph.vocab, HALF_BYTES * context)
+        return round_up(single, period) + behind + round_up(answers, self.align)

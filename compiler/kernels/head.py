@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.epilogue import store
-from gemmule.compiler.kernels.ids import HALF_BYTES, list_flags, plane_regions
+from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE, halves, list_flags, region_bytes
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, Tile, linear_tiles
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
@@ -43,17 +43,15 @@ def tokens(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
     """Store the greedy token of each wanted row, uint16 by plane; ties go to the lowest."""
     dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
     rows = ceil_div(HALF_BYTES * b.rows, dim)
-    regions = plane_regions(ANSWERS, node.columns)
-    for region in regions:
-        b.reserve(region, rows * dim)
+    b.reserve(ANSWERS, region_bytes(node.columns, rows * dim))
     for tile, planes, columns in _tiles(b, ring, node, x):
         b.add(Unit.SELECT, f"{node.name}: best so far", op=SOp.ARGMAX, src0=planes, src0_stride=2 * b.rows,
               first=tile.first * dim, m=wanted, n=columns, flags={ArgmaxFlag.CONTINUE} if tile.first else ())
     most = 1 if b.looped else b.rows  # a turn has one row; what stands behind its token is another turn's
-    for plane, region in enumerate(regions):
+    for plane in range(halves(node.columns)):
         best = At(Buffer("tokens", rows, Bank.STATE))
         b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted, flags=list_flags(plane))
-        b.add(Unit.STORE, "tokens", region=region, bytes=HALF_BYTES * most, row=best, block_stride=1,
-              rows=Length(1, Registers.WANTED))
+        b.add(Unit.STORE, "tokens", region=ANSWERS, offset=plane * PLANE, bytes=HALF_BYTES * most, row=best,
+              block_stride=1, rows=Length(1, Registers.WANTED))
     if b.looped:
-        b.control(*(SetDisplacement(region, HALF_BYTES, further=True) for region in regions))
+        b.control(SetDisplacement(ANSWERS, HALF_BYTES, further=True))

@@ -1,24 +1,25 @@
 """Token ids between host, DRAM and index lists: 16 bits of each, and where ids have more a second plane above them.
 
-The planes are regions of their own, both uint16 by row: programs of smaller vocabularies have the first one alone.
+Planes are uint16 by row, always :data:`PLANE` bytes apart: so one base register reaches both, and what a draft's
+program answers can stand where a target's takes its tokens. Programs of smaller vocabularies have the first one alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.config import Config
-from gemmule.isa import INDEX_BITS, ListFlag
+from gemmule.isa import INDEX_BITS, MAX_LENGTH, ListFlag
 
-__all__ = ["ABOVE", "HALF_BYTES", "check_ids", "halves", "joined", "list_flags", "plane_regions", "split"]
+__all__ = ["HALF_BYTES", "PLANE", "check_ids", "halves", "joined", "list_flags", "planes_in", "region_bytes", "split"]
 
 HALF_BYTES = 2
 """Bytes of an id in each plane."""
-ABOVE = " above 16 bits"
-"""Behind a region's name: the plane of the upper bits."""
+PLANE = HALF_BYTES * (MAX_LENGTH + 1)
+"""Bytes from the first plane to the second: room for an id of each position that there can be."""
 _HALF_BITS = 8 * HALF_BYTES
 
 
@@ -27,9 +28,14 @@ def halves(ids: int) -> int:
     return 1 if ids <= 1 << _HALF_BITS else 2
 
 
-def plane_regions(region: str, ids: int) -> tuple[str, ...]:
-    """The region of each plane, lower bits first."""
-    return (region, region + ABOVE)[:halves(ids)]
+def region_bytes(ids: int, size: int) -> int:
+    """Of a region with planes of ``size`` bytes for ids 0 .. ``ids`` - 1."""
+    return (halves(ids) - 1) * PLANE + size
+
+
+def planes_in(size: int) -> int:
+    """Planes of a region of ``size`` bytes."""
+    return 1 + (size > PLANE)
 
 
 def list_flags(plane: int) -> tuple[ListFlag, ...]:
@@ -42,7 +48,7 @@ def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (values & (1 << _HALF_BITS) - 1).astype("<u2"), (values >> _HALF_BITS).astype("<u2")
 
 
-def joined(planes: Iterator[np.ndarray]) -> np.ndarray:
+def joined(planes: Iterable[np.ndarray]) -> np.ndarray:
     """Ids from the bytes of their planes  # uint8 [.., 2 n] each to int64 [.., n]."""
     found = (np.ascontiguousarray(plane).view("<u2").astype(np.int64) for plane in planes)
     return np.sum([part << _HALF_BITS * i for i, part in enumerate(found)], axis=0)

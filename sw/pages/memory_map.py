@@ -57,7 +57,6 @@ _CONTENT = {
     "embedding": "a row of int16 planes for every token",
     "angles": "cosine and sine for every position",
     "tokens": "new tokens, from the host",
-    "tokens above 16 bits": "the upper bits of theirs",
     "positions": "their positions",
     "masks": "which new rows each one sees",
     "cache": "keys and values",
