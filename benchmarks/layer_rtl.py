@@ -34,8 +34,9 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.tokens import parse_tokenizer
 
-TEXT = """A list of primes begins with 2, 3, 5 and 7. To find more of them, write down all numbers up to a limit, take
-the first one that is not crossed out, and cross out its multiples: def sieve(limit): return [n for n in range(2, limit)]"""
+TEXT = """A list of primes begins with 2, 3, 5 and 7. To find more of them, write down all numbers up to a limit,
+take the first one that is not crossed out, and cross out its multiples:
+def sieve(limit): return [n for n in range(2, limit)]"""
 DRAM_BYTES = 64 << 20
 """Of the testbench, at least."""
 
