@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.commands.common import (
+    ComputeOption,
     ConfigOption,
     HtmlOption,
     JsonOption,
+    ModelOption,
     Output,
     SeedOption,
     WeightsOption,
@@ -43,11 +45,9 @@ from gemmule.sw.limits import (
     BACKENDS,
     BATCH,
     CATEGORIES,
-    COMPUTES,
     DEFAULT,
     DRAFTS,
     METHODS,
-    MODELS,
     TEMPERATURE,
     check_choice,
     new_tokens,
@@ -88,9 +88,7 @@ def _list(option: str, text: str, one: Any) -> list[Any]:
 
 def bench(
     config: ConfigOption = "base",
-    model: Annotated[str, typer.Option(
-        "--model", metavar=f"{'|'.join(MODELS)}|FILE", autocompletion=lambda: list(MODELS),
-        help="A bundled pair, or a file that `gemmule import` wrote.")] = DEFAULT,
+    model: ModelOption = DEFAULT,
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
         help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
@@ -126,10 +124,7 @@ def bench(
              "with --launch draft or step.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    compute: Annotated[str, choice(
-        "--compute", COMPUTES, "Values by the simulated device, or by the integer interpreter with the timing of the "
-        "same launches: the same numbers, several times as fast; not with --backend rtl or --launch draft or step.",
-    )] = "device",
+    compute: ComputeOption = "auto",
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
@@ -168,6 +163,7 @@ def bench(
     from gemmule.sw.bench_batch import groups, rows_for
     from gemmule.sw.bench_rows import best_of, rows_of
     from gemmule.sw.finished import Finished
+    from gemmule.sw.interpreted import interprets
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.bench_table import print_bench
@@ -182,13 +178,14 @@ def bench(
     every = _prompts(names, prompts, prompt_file, pair, max_new_tokens)
     general = any(case.temperature for case in cases)
     check_launch(launch, general, batch=batch)
+    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass")
     begin = time.perf_counter()
     results: list[dict[str, Any]] = []
     with ExitStack() as opened:
         def session_of(rows: int | None) -> Session:
             return opened.enter_context(Session(
                 device, backend, pair, general=general, launch=launch if pair.draft else "pass",
-                interpreted=compute == "interpreter", batch=1 if rows is None else batch, rows=rows,
+                interpreted=quick, batch=1 if rows is None else batch, rows=rows,
                 prefill=prefill_rows if rows is None else 0))
 
         session = session_of(None)
@@ -222,7 +219,8 @@ def bench(
     rows = rows_of(results, drafting, device.host)
     best = best_of(rows)
     record = {
-        "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
+        "model": pair.name, "weights": weights, "backend": backend,
+        "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p,
         "rows": rows, "best": best, "resident": stays,

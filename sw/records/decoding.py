@@ -82,6 +82,8 @@ class Generate(Record):
     system: str | None = Field(default=None, description="what the system says in it")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
+    compute: Literal["device", "interpreter"] = Field(
+        default="device", description="where values come from; the interpreter's are those of the device")
     seed: int
     num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
     temperature: float = Field(description="0: greedy")
