@@ -30,9 +30,9 @@ from gemmule.sw import text
 from gemmule.sw.bundled import FILES
 from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import MODELS, MODELS_FOLDER, SMALL, resolve_pair
-from gemmule.sw.published import PUBLISHED
-from gemmule.sw.quantised import quantised
+from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
+from gemmule.sw.published import PUBLISHED, published_file
+from gemmule.sw.quantised import is_published, quantised
 from gemmule.sw.tokens import detokenizer, encode_behind, parse_tokenizer
 
 __all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
@@ -166,6 +166,10 @@ def published_pair(name: str, draft: Path | None = None, weights: str | None = N
     Raises:
         CacheError, CompileError, InputError: as of that function and of :func:`imported_pair`.
     """
+    try:
+        published_file(name)
+    except InputError as error:
+        raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
     path, file = quantised(name, weights)
     return _pair(path, file, name, draft, weights)
 
@@ -284,7 +288,7 @@ def open_pair(model: str, draft: Path | None = None, weights: str | None = None)
             raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
                              "drop it")
         return bundled_pair(model, weights)
-    if model in PUBLISHED and not Path(model).is_file():
+    if is_published(model):
         return published_pair(model, draft, weights)
     if not model or not Path(model).exists():
         known = ", ".join((*MODELS, *PUBLISHED))

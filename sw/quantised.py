@@ -15,11 +15,10 @@ from gemmule.io.cache import cache_folder, cache_root, writing
 from gemmule.io.files import write_atomically
 from gemmule.io.locks import acquire
 from gemmule.io.progress import say
-from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BITS, DEFAULT
-from gemmule.sw.published import published_digest, published_file
+from gemmule.sw.limits import BITS
+from gemmule.sw.published import PUBLISHED, published_digest, published_file
 
-__all__ = ["FOLDER", "LOCK", "SOURCES", "quantised"]
+__all__ = ["FOLDER", "LOCK", "SOURCES", "is_published", "quantised", "read_model"]
 
 FOLDER = "models"
 """Of the cache."""
@@ -42,10 +41,7 @@ def quantised(name: str, weights: str | None = None) -> tuple[Path, ModelFile]:
         InputError: the package is not installed.
     """
     bits = weights or BITS[0]
-    try:
-        source, digest = published_file(name), published_digest(name)
-    except InputError as error:
-        raise InputError(f"--model {error}; or take --model {DEFAULT}, which needs nothing") from None
+    source, digest = published_file(name), published_digest(name)
     key = repr((digest, bits, platform.python_version())).encode()  # the default text is Python's
     path = cache_root() / FOLDER / f"{name}-{bits}-{sha256(sources(SOURCES) + key).hexdigest()[:16]}.safetensors"
     if (found := _read(path)) is None:
@@ -54,6 +50,20 @@ def quantised(name: str, weights: str | None = None) -> tuple[Path, ModelFile]:
                 _make(source, name, bits, path)
                 found = load_model(path)
     return path, found
+
+
+def is_published(name: str) -> bool:
+    """Whether that is a published model's name, and no file's."""
+    return name in PUBLISHED and not Path(name).is_file()
+
+
+def read_model(file: Path) -> ModelFile:
+    """A file that ``gemmule import`` wrote, or a published model by its name.
+
+    Raises:
+        CacheError, CompileError, InputError: as of :func:`quantised` and :func:`gemmule.compiler.model_file.load_model`.
+    """
+    return quantised(str(file))[1] if is_published(str(file)) else load_model(file)
 
 
 def _read(path: Path) -> ModelFile | None:
