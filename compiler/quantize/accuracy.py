@@ -216,8 +216,9 @@ class _Comparer:
         nodes, layers, whole = (world.sums for world in (self.nodes, self.layers, self.whole))
         kinds = {kind: sums.result() for kind, sums in self.likeness.items()}
         errors = Errors(
-            nodes={node.name: nodes.ratio(node.name) for node in self.real.network.graph.nodes},
-            layers=[layers.ratio(name) for name in self.ends], drift=[whole.median(name) for name in self.ends],
+            nodes={node.name: nodes.ratio(node.name) for node in self.real.network.graph.nodes
+                   if node.name in nodes.error},
+            layers=[layers.ratio(name) for name in self.ends if name in layers.error], drift=[whole.median(name) for name in self.ends],
             output=whole.ratio(self.graph.output))
         return Comparison(
             errors, kinds, sum(self.likeness.values(), LikenessSums()).result() if kinds else None,
@@ -229,7 +230,7 @@ def compare(quantized: Quantized, texts: Mapping[str, np.ndarray], *, detailed: 
     """Float and integers on windows of tokens by kind of text, each [windows, length], in one pass beside each other.
 
     Windows should not be those of calibration. Errors of nodes, and of layers that read float values, are those of the
-    first ``detailed`` windows of each kind: each takes two more passes of the integers.
+    first ``detailed`` windows of each kind: each takes two more passes of the integers; none without any.
 
     Raises:
         CompileError: a kind has no window of two tokens.
