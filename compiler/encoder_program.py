@@ -69,7 +69,7 @@ class EncoderProgram(Program):
         check_rows(rows, self.graph)
         for region, values in ((TOKENS, rows.tokens), (POSITIONS, rows.table_rows(self.graph.positions))):
             if region in self.symbols:
-                yield self.symbols[region][0], values.astype("<u2").view(np.uint8)
+                yield from self.id_inputs(region, values)
 
     def gathered(self, rows: Rows) -> dict[int, np.ndarray]:
         """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats."""

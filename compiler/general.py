@@ -11,6 +11,7 @@ from gemmule.compiler.general_program import GENERAL, GeneralProgram
 from gemmule.compiler.ir import Embedding, Network, Position, Rope
 from gemmule.compiler.kernels.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
 from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.ids import check_ids
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import Builder, Constant, Registers
 from gemmule.compiler.layout import Region
@@ -23,7 +24,7 @@ from gemmule.compiler.passes.roll import LayerStrides
 from gemmule.compiler.passes.schedule import schedule_general
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
+from gemmule.isa import MAX_LENGTH, Command, encode_program
 
 __all__ = ["GeneralParts", "general_parts", "general_program"]
 
@@ -73,9 +74,7 @@ def general_parts(network: Network, config: Config, operators: Sequence[Operator
         raise CompileError("hidden rows must have learned positions or rotary ones, not both: compile without "
                            "general=True")
     general = General(slots=SLOTS * mapping.rows, top=TOP)
-    if graph.vocab + general.slots > 1 << 16:
-        raise CompileError(f"tokens and hidden rows must be at most {1 << 16}, not {graph.vocab} + {general.slots}: "
-                           "compile without general=True")
+    check_ids(graph.vocab + general.slots, config, "tokens and hidden rows", "compile without general=True")
     lowered = lower(network, config, operators, mapping, general)
     items, ranges = schedule_general(lowered, config)
     try:
@@ -83,7 +82,7 @@ def general_parts(network: Network, config: Config, operators: Sequence[Operator
     except CompileError:
         placed = allocate(items, config, apart=False)
     bases = base_registers(items)
-    most = graph.by_name[graph.output].columns
+    most = min(graph.by_name[graph.output].columns, MAX_LENGTH)
     answered = (Registers.LOGIT_ROWS, Registers.TOP_ROWS, Registers.EXPONENT_ROWS, Registers.HIDDEN_ROWS)
     wider = {**bounds, **dict.fromkeys(answered, (0, mapping.rows)), Registers.COLUMN: (0, most),
              Registers.KEYS: (0, most), Registers.LEFT: (0, max(most, bounds[Registers.LEFT][1]))}

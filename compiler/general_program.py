@@ -11,6 +11,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.answers import FOUND, HIDDEN, AnswerLayout
 from gemmule.compiler.kernels.attention import CACHE, new_region
 from gemmule.compiler.kernels.batch import contexts
+from gemmule.compiler.kernels.ids import HALF_BYTES, joined
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.launch_words import launch_commands
 from gemmule.compiler.kernels.virtual import Registers as Length
@@ -133,7 +134,9 @@ class GeneralProgram(Program):
 
     def read_tokens(self, read_dram: ReadDram, rows: int) -> np.ndarray:
         """Greedy tokens, int64 [rows]."""
-        return self.read(read_dram, FOUND, 0, 2 * rows).view("<u2").astype(np.int64)
+        layout = self.answers
+        return joined(self.read(read_dram, FOUND, plane * layout.token_pitch, HALF_BYTES * rows)
+                      for plane in range(layout.planes))
 
     def read_logits(self, read_dram: ReadDram, rows: int) -> np.ndarray:
         """int16 [rows, vocab]"""
@@ -155,8 +158,8 @@ class GeneralProgram(Program):
     def read_top(self, read_dram: ReadDram, rows: int) -> np.ndarray:
         """Tokens of the largest logits, in rising order  # int64 [rows, top]."""
         layout = self.answers
-        raw = self.read(read_dram, FOUND, layout.tops, rows * layout.top_pitch).reshape(rows, -1)
-        return np.ascontiguousarray(raw[:, :2 * layout.top]).view("<u2").astype(np.int64)
+        raw = self.read(read_dram, FOUND, layout.tops, rows * layout.top_pitch).reshape(rows, layout.planes, -1)
+        return joined(raw[:, plane, :HALF_BYTES * layout.top] for plane in range(layout.planes))
 
     def read_totals(self, read_dram: ReadDram, rows: int) -> np.ndarray:
         """Sums of the exponents' weights, int64 [rows]."""

@@ -17,7 +17,8 @@ from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention import CACHE, NEW
 from gemmule.compiler.kernels.greedy import TURN_REGION
-from gemmule.compiler.kernels.head import ANSWERS, TOKEN_BYTES
+from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.virtual import Buffer, Item
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
@@ -89,7 +90,7 @@ class GreedyLoop(Program):
 
     def read_tokens(self, read_dram: ReadDram, steps: int) -> list[int]:
         """The greedy token of each step."""
-        return self.read(read_dram, ANSWERS, 0, TOKEN_BYTES * steps).view("<u2").tolist()
+        return self.read_ids(read_dram, ANSWERS, 0, steps)
 
     def fill(self, network: Network) -> np.ndarray:
         """DRAM content (uint8, from ``base_address`` on) of a network with this graph, for both programs."""
@@ -133,7 +134,7 @@ def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: i
              for items in orders]
     regions = Regions(config)
     regions.reserve("program", len(encode_program(found[0])))
-    regions.reserve(ANSWERS, TOKEN_BYTES * most)
+    regions.reserve(ANSWERS, region_bytes(network.graph.by_name[network.graph.output].columns, HALF_BYTES * most))
     aligned = round_up(single.size, config.dram.banks * config.dram.row_bytes)
     names = {register: region for register, region in fixed_bases(bases).items() if not region.endswith(TURN_REGION)}
 

@@ -15,7 +15,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.kernels.embed import TOKENS
-from gemmule.compiler.kernels.head import TOKEN_BYTES
+from gemmule.compiler.kernels.ids import HALF_BYTES, halves
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
@@ -66,13 +66,16 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     if single.graph.prefix != target.graph.prefix:
         raise CompileError(f"a draft and a target in one launch must have equal prefixes, not "
                            f"{single.graph.prefix} and {target.graph.prefix} rows")
+    if halves(single.graph.vocab) != halves(target.graph.vocab):
+        raise CompileError("a draft and a target in one launch must both have tokens of 16 bits, or both more, not "
+                           f"{single.graph.vocab:,} and {target.graph.vocab:,} of them")
     own, before = firsts
     catching_up = [*_keep(own), *(_moved(command, before) for command in single.commands), *_loop_lengths(own)]
     drafting = [*_keep(own), *_behind_all(loop.commands)]
     behind = [*_verify_lengths(own), *(_moved(command, own) for command in target.commands)]
     regions = Regions(config)
     regions.reserve("program", COMMAND_BYTES * (len(catching_up) + len(drafting) + len(behind)))
-    regions.reserve(TOKENS, TOKEN_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
+    regions.reserve(TOKENS, HALF_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
     for region, name in OWN.items():
         if region in single.symbols:
             regions.reserve(name, single.symbols[region][1])

@@ -27,7 +27,7 @@ def check_written(path: Path, network: Network, tokens: list[int]) -> None:
             raise CompileError(f"{node.name}: scales must be finite and above 0, not {scales.min()}: check the "
                                "checkpoint's weights")
     rows = Rows.chain(tokens, graph.prefix)
-    found, wanted = (IntegerInterpreter(one, keep=0).forward(rows, Cache(graph)) for one in (read, network))
+    found, wanted = (IntegerInterpreter(one).forward(rows, Cache(graph)) for one in (read, network))
     if not np.array_equal(found, wanted):
         raise CompileError("what was written must compute what was quantised, and does not: is the disk full or "
                            "damaged? import again")

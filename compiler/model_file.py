@@ -28,6 +28,7 @@ from gemmule.compiler.tensors import Expected, open_tensors
 from gemmule.io.fields import first_problem
 from gemmule.io.files import write_atomically
 from gemmule.io.reading import ReadError, parse_json
+from gemmule.isa import INDEX_BITS
 
 __all__ = ["Made", "ModelFile", "load_model", "model_bytes", "save_model"]
 
@@ -75,7 +76,7 @@ class _Header(BaseModel):
     made: Made
     tokenizer: str | None
     """tokenizer.json."""
-    ends: tuple[Annotated[int, Field(ge=0, lt=1 << 16)], ...]
+    ends: tuple[Annotated[int, Field(ge=0, lt=1 << max(INDEX_BITS))], ...]
     """Tokens that end a text."""
     labels: tuple[str, ...] = ()
     """Names of a classifier's classes."""

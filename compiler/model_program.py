@@ -212,9 +212,9 @@ class ModelProgram(Program):
             raise CompileError(f"positions must be from 0 to {self.graph.positions - 1}, not {rows.positions.max()}")
         for region, values in ((TOKENS, tokens), (POSITIONS, positions)):
             if region in self.symbols:
-                placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype="<u2")
+                placed = np.zeros(int(slots[-1]) + 1 if self.batch == 1 else self.batch * self.max_rows, dtype=np.int64)
                 placed[slots] = values
-                yield self.symbols[region][0], placed.view(np.uint8)
+                yield from self.id_inputs(region, placed)
         if MASKS in self.symbols:
             masks = [self._bitmaps(rows.mask[np.ix_(own, own)])
                      for own in (np.flatnonzero(rows.sequences == i) for i in range(self.batch))]
@@ -278,7 +278,7 @@ class ModelProgram(Program):
         """Greedy token of each wanted row; ties go to the lowest index."""
         if not self.tokens:
             return [int(i) for i in np.argmax(self.read_logits(read_dram, wanted), axis=1)] if wanted else []
-        return self.read(read_dram, ANSWERS, 0, 2 * wanted).view("<u2").tolist()
+        return self.read_ids(read_dram, ANSWERS, 0, wanted)
 
     def tokens_of(self, read_dram: ReadDram, rows: Rows, wanted: int) -> list[int]:
         """Greedy token of each of the last ``wanted`` rows of the pass over ``rows``."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE, joined, planes_in, split
 from gemmule.compiler.layout import Region
 from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command, encode_program
@@ -95,6 +96,18 @@ class Program:
         address, length = self.symbols[name]
         found = read_dram(address + first, length - first if size is None else size)
         return found if isinstance(found, np.ndarray) else np.frombuffer(found, dtype=np.uint8)
+
+    def read_ids(self, read_dram: ReadDram, name: str, first: int, count: int) -> list[int]:
+        """``count`` ids of a region from number ``first`` on."""
+        found: list[int] = joined(self.read(read_dram, name, plane * PLANE + HALF_BYTES * first, HALF_BYTES * count)
+                                  for plane in range(planes_in(self.symbols[name][1]))).tolist()
+        return found
+
+    def id_inputs(self, name: str, values: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """(address, bytes) that put ids into a region from its begin on."""
+        address, size = self.symbols[name]
+        return [(address + plane * PLANE, part.view(np.uint8))
+                for plane, part in enumerate(split(values)[:planes_in(size)])]
 
     def verified(self, *launches: Registers) -> Self:
         """This program, which has no race and no fault with the registers of these launches: the end of a compilation.

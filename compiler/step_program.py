@@ -18,7 +18,8 @@ from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.kernels.attention import MASKS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
-from gemmule.compiler.kernels.head import ANSWERS, TOKEN_BYTES
+from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE
 from gemmule.compiler.kernels.virtual import Registers as Length
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
@@ -107,7 +108,7 @@ class StepProgram(Program):
     def _window(self, made: Registers, register: int, region: str, tokens: int = 0) -> None:
         """A base register at a region, behind so many tokens."""
         address, size = self.symbols[region]
-        made.bases[register], made.limits[register] = address + TOKEN_BYTES * tokens, size - TOKEN_BYTES * tokens
+        made.bases[register], made.limits[register] = address + HALF_BYTES * tokens, size - HALF_BYTES * tokens
 
     def step(self, token: int, position: int, steps: int, before: int | None = None) -> Step:
         """A launch that begins with ``token`` at ``position``; ``before``: the token whose row the draft's cache lacks.
@@ -126,13 +127,13 @@ class StepProgram(Program):
     def _moved(self, program: ModelProgram, regions: Mapping[str, str],
                rows: Rows) -> list[tuple[int, np.ndarray]]:
         """A pass's inputs, those of some regions in regions of this program."""
-        moved = {program.symbols[region][0]: self.symbols[own][0] for region, own in regions.items()
-                 if region in program.symbols}
+        moved = {program.symbols[region][0] + plane: self.symbols[own][0] + plane for region, own in regions.items()
+                 if region in program.symbols for plane in (0, PLANE)}
         return [(moved.get(address, address), content) for address, content in program.inputs(rows)]
 
     def read_tokens(self, read_dram: ReadDram, steps: int) -> tuple[list[int], list[int]]:
         """The drafted tokens, and the target's greedy token behind the pending one and behind each of them."""
-        drafted = self.read(read_dram, TOKENS, TOKEN_BYTES, TOKEN_BYTES * steps).view("<u2").tolist()
+        drafted = self.read_ids(read_dram, TOKENS, 1, steps)
         return drafted, self.target.read_tokens(read_dram, steps + 1)
 
     def draft_cycles(self, result: Result) -> int:

@@ -45,7 +45,8 @@ def _move(into: str) -> dict[str, str]:
         "block_stride": "rows of the memory from one block of a DRAM row to the next",
         **_length("rows", "DRAM rows"),
         "list": "entry of the list that holds the number of DRAM row 0 (INDEXED)",
-        "last_index": "largest number of a DRAM row (INDEXED); larger ones count as this",
+        "last_index": "largest number of a DRAM row (INDEXED); larger ones count as this; with more than `index_bits` "
+                      "it faults (`illegal`)",
     }
 
 
@@ -87,11 +88,12 @@ BODY_CLAUSES: Mapping[Unit, Mapping[str, str]] = {
         "src0_stride": "rows from one column group of the source to the next",
         "dst": "where the result begins: list entry, key (KEYS), scratchpad row (LIST_STORE)",
         "first": "id of the first column (ARGMAX, KEYS), first position (KEYS FROM_IMPORTANCE, IMPORTANCE, COMMIT) or "
-                 "list entry (LIST_STORE)",
+                 "list entry (LIST_STORE): bits 15:0",
         "aux": "threshold (COMPARE); guarded first and last positions (KEYS FROM_IMPORTANCE)",
         **_M, **_length("n", "columns, keys, positions or entries"), **_length("k", "keys that survive (TOP_K)"),
         "shift": "right shift of importance (KEYS FROM_IMPORTANCE)",
         "number": "predicate that is set (COMPARE), from 1 to 3",
+        "first_high": "bits 17:16 of `first`",
     },
 }
 CONTROL_CLAUSES: Mapping[COp, Mapping[str, str]] = {

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from .io.fields import first_problem
 from .io.reading import ReadError, named, shown
 from .io.yaml_file import read_yaml
-from .isa import COMMAND_BYTES
+from .isa import COMMAND_BYTES, INDEX_BITS
 
 __all__ = ["Config", "ConfigError", "Dram", "Host", "PRESETS", "load_config"]
 
@@ -123,7 +123,9 @@ class Config(_Frozen):
     select_keys: int = 1024
     """Entries of the key memory (top-K) and of each bank of the importance memory."""
     list_entries: int = 2048
-    """Entries of the index list memory, 16 bits each."""
+    """Entries of the index list memory, ``index_bits`` each."""
+    index_bits: int = 18
+    """Bits of an id, a list entry and the number of a DRAM row: vocabularies to 2 ** index_bits."""
     parameter_words: int = 512
     """Words of the parameter memory, 32 bits each, which PARAMS fills and SET reads."""
     comparison_modes: bool = True
@@ -185,6 +187,8 @@ class Config(_Frozen):
         _power_of_two("select_keys", self.select_keys, 64, 8192)
         _power_of_two("list_entries", self.list_entries, 64, 16384)
         _power_of_two("parameter_words", self.parameter_words, 16, 4096)
+        if self.index_bits not in INDEX_BITS:
+            raise ValueError(f"index_bits must be {' or '.join(map(str, INDEX_BITS))}, not {self.index_bits}")
         if not 16 <= self.address_bits <= 48:
             raise ValueError(f"address_bits must be from 16 to 48, not {self.address_bits}")
         if self.burst_bytes // COMMAND_BYTES > self.fetch_queue:

@@ -31,6 +31,7 @@ from .operations import (
     FrontEnd,
     ImportanceFlag,
     KeysFlag,
+    ListFlag,
     MatrixFlag,
     MoveFlag,
     NormFlag,
@@ -48,12 +49,12 @@ from .operations import (
 )
 
 __all__ = [
-    "BODY", "COMMAND_BYTES", "CONTROL", "CONTROL_BODY", "HEADER", "LENGTHS", "MAX_LENGTH", "MAX_WAIT", "NUM_BASES",
-    "NUM_LENGTHS", "NUM_PREDICATES", "PARAMETER_BITS", "PARAMS_WORDS", "TABLE_FIELDS", "AddFlag", "ArgmaxFlag", "COp",
-    "ColumnFlag", "Command", "CommitFlag", "CompareFlag", "Dyn", "FrontEnd", "ImportanceFlag", "IsaError", "KeysFlag",
-    "Length", "MatrixFlag", "MoveFlag", "NormFlag", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag", "Source",
-    "Target", "Unit", "VOp", "body_of", "control_columns", "decode", "decode_table", "disassemble", "encode",
-    "encode_program", "field_bits", "legal_flags", "signed_field", "table_row",
+    "BODY", "COMMAND_BYTES", "CONTROL", "CONTROL_BODY", "HEADER", "INDEX_BITS", "LENGTHS", "MAX_LENGTH", "MAX_WAIT",
+    "NUM_BASES", "NUM_LENGTHS", "NUM_PREDICATES", "PARAMETER_BITS", "PARAMS_WORDS", "TABLE_FIELDS", "AddFlag",
+    "ArgmaxFlag", "COp", "ColumnFlag", "Command", "CommitFlag", "CompareFlag", "Dyn", "FrontEnd", "ImportanceFlag",
+    "IsaError", "KeysFlag", "Length", "ListFlag", "MatrixFlag", "MoveFlag", "NormFlag", "ProductFlag", "RequantFlag",
+    "SOp", "SoftmaxFlag", "Source", "Target", "Unit", "VOp", "body_of", "control_columns", "decode", "decode_table",
+    "disassemble", "encode", "encode_program", "field_bits", "legal_flags", "signed_field", "table_row",
 ]
 
 COMMAND_BYTES = 32
@@ -65,6 +66,8 @@ MAX_LENGTH = (1 << 16) - 1
 """What a length register holds at most, and what register 0 always reads."""
 NUM_PREDICATES = 4
 """Predicates; number 0 is always true."""
+INDEX_BITS = (16, 18)
+"""Bits of an index, by device: an id, an entry of the index lists, the number of a DRAM row."""
 MAX_WAIT = 63
 """Longest wait distance; a longer one is written as 63, which waits for more."""
 
@@ -95,7 +98,8 @@ def _length(name: str) -> tuple[tuple[str, int], ...]:
 
 _MOVE = (
     ("base", 5), ("offset", 32), ("stride", 24), ("bytes", 20),
-    ("row", 16), ("row_stride", 16), ("block_stride", 16), *_length("rows"), ("list", 16), ("last_index", 16),
+    ("row", 16), ("row_stride", 16), ("block_stride", 16), *_length("rows"), ("list", 16),
+    ("last_index", 18),
 )
 BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
     Unit.LOAD: _MOVE,
@@ -112,6 +116,7 @@ BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
     Unit.SELECT: (
         ("src0", 16), ("src0_stride", 16), ("dst", 16), ("first", 16), ("aux", 16),
         *_length("m"), *_length("n"), *_length("k"), ("shift", 6), ("number", 2),
+        ("first_high", 2),
     ),
 }
 PARAMETER_BITS = 32
@@ -186,7 +191,7 @@ class Command:
         flags: Iterable[int] = (), dyn: tuple[Dyn, int, int] = (Dyn.NONE, 0, 0), note: str = "",
         predicate: int = 0, **values: int | Length,
     ) -> Command:
-        """Build a command; a :class:`Length` value expands to its three raw fields."""
+        """Build a command; a :class:`Length` value expands to its three raw fields, ``first`` to its two."""
         raw: dict[str, int] = {}
         for name, value in values.items():
             if isinstance(value, Length):
@@ -194,6 +199,8 @@ class Command:
                         f"{name}_cap": value.cap}
             elif name in LENGTHS.get(unit, ()):
                 raw |= {f"{name}_reg": 0, f"{name}_offset": 0, f"{name}_cap": value}
+            elif unit == Unit.SELECT and name == "first" and MAX_LENGTH < value < 1 << max(INDEX_BITS):
+                raw |= {"first": value & MAX_LENGTH, "first_high": value >> INDEX_BITS[0]}
             else:
                 raw[name] = value
         return Command(unit, raw, int(op), dict(waits or {}), frozenset(map(int, flags)), dyn, note, predicate)
@@ -364,6 +371,8 @@ def disassemble(command: Command) -> str:
     for length in LENGTHS.get(command.unit, ()):
         reg, offset, cap = (values.pop(f"{length}_{part}", 0) for part in ("reg", "offset", "cap"))
         parts.append(f"{length}={cap}" if reg == 0 else f"{length}=len{reg}-{offset}<={cap}")
+    if high := values.pop("first_high", 0):
+        values["first"] = values.get("first", 0) | high << INDEX_BITS[0]
     names = {key: field_name(command.unit, command.op, command.flags, key) for key in values}
     parts = [f"{names[key]}={value}" for key, value in values.items() if value] + parts
     if command.dyn[0]:

@@ -30,6 +30,7 @@ from .operations import (
     CompareFlag,
     ImportanceFlag,
     KeysFlag,
+    ListFlag,
     MatrixFlag,
     MoveFlag,
     NormFlag,
@@ -263,6 +264,7 @@ def _scan(run: Term, planes: bool, when: tuple[IntEnum, ...] = (), unless: tuple
 
 
 _K, _W, _CW, _D = KeysFlag.FROM_IMPORTANCE, ImportanceFlag.WIDE, CompareFlag.WIDE, CommitFlag
+_LOADED = Operand(name="entries", memory=Memory.LIST, in_place=True, first=T.ROW2, run=T.N, when=(ListFlag.HIGH,))
 _SELECT: dict[SOp, tuple[Operand, ...]] = {
     SOp.ARGMAX: (_scan(T.M, True), _plain("maxima", Memory.RUNNING, T.ZERO, T.M, when=(ArgmaxFlag.CONTINUE,)),
                  _plain("maxima", Memory.RUNNING, T.ZERO, T.M, write=True),
@@ -281,7 +283,7 @@ _SELECT: dict[SOp, tuple[Operand, ...]] = {
     SOp.COMPARE: (_scan(T.M, False, unless=(_CW,)), _scan(T.M, True, when=(_CW,)),
                   _plain("result", Memory.PREDICATE, T.NUMBER, T.ONE, write=True)),
     SOp.LIST_LOAD: (
-        Operand(name="src0", memory=_SPM, stream="select.r", first=T.ROW0, run=T.LIST_ROWS),
+        Operand(name="src0", memory=_SPM, stream="select.r", first=T.ROW0, run=T.LIST_ROWS), _LOADED,
         _plain("dst", Memory.LIST, T.ROW2, T.N, write=True)),
     SOp.LIST_STORE: (
         _plain("list", Memory.LIST, T.FIRST, T.N),

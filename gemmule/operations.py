@@ -13,8 +13,8 @@ from enum import IntEnum
 __all__ = [
     "COMPARISON_OPS", "CONTROL", "EXCLUSIVE_LOADS", "EXPONENTIALS", "ISSUE_PRIORITY", "OPERATIONS", "SOFTMAX_OPS",
     "AddFlag", "ArgmaxFlag", "COp", "ColumnFlag", "CommitFlag", "CompareFlag", "FrontEnd", "ImportanceFlag", "KeysFlag",
-    "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag", "Source",
-    "Target", "Unit", "VOp", "field_name", "flag_name", "is_comparison", "legal_flags",
+    "ListFlag", "MatrixFlag", "MoveFlag", "NormFlag", "Operation", "ProductFlag", "RequantFlag", "SOp", "SoftmaxFlag",
+    "Source", "Target", "Unit", "VOp", "field_name", "flag_name", "is_comparison", "is_wide", "legal_flags",
 ]
 
 
@@ -217,6 +217,12 @@ class ImportanceFlag(IntEnum):
     WIDE = 1  # 16-bit planes, not bytes
 
 
+class ListFlag(IntEnum):
+    """LIST_LOAD and LIST_STORE."""
+
+    HIGH = 0  # bits 17:16 of the entries, whose lower bits a load leaves as they are
+
+
 class CommitFlag(IntEnum):
     """COMMIT."""
 
@@ -249,6 +255,8 @@ class Operation:
     """Flags of which the first needs the second."""
     comparison: tuple[IntEnum, ...] = ()
     """Flags that only a device with ``comparison_modes`` has."""
+    wide: tuple[IntEnum, ...] = ()
+    """Flags that only a device with ``index_bits`` of 18 has."""
 
     @property
     def label(self) -> str:
@@ -279,8 +287,8 @@ def _vector(op: VOp, *flags: IntEnum, excluded: Pairs = (), needed: Pairs = (),
                      comparison=comparison)
 
 
-def _select(op: SOp, *flags: IntEnum) -> Operation:
-    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags)
+def _select(op: SOp, *flags: IntEnum, wide: tuple[IntEnum, ...] = ()) -> Operation:
+    return Operation(unit=Unit.SELECT, number=op, name=op.name.lower(), flags=flags, wide=wide)
 
 
 _M, _X, _N, _S = MoveFlag, MatrixFlag, NormFlag, SoftmaxFlag
@@ -316,8 +324,8 @@ _EVERY = (
     _select(SOp.IMPORTANCE, *ImportanceFlag),
     _select(SOp.COMMIT, *CommitFlag),
     _select(SOp.COMPARE, *CompareFlag),
-    _select(SOp.LIST_LOAD),
-    _select(SOp.LIST_STORE),
+    _select(SOp.LIST_LOAD, *ListFlag, wide=(ListFlag.HIGH,)),
+    _select(SOp.LIST_STORE, *ListFlag, wide=(ListFlag.HIGH,)),
 )
 OPERATIONS: dict[tuple[int, int], Operation] = {(op.unit, op.number): op for op in _EVERY}
 """Every operation by (unit, number)."""
@@ -332,6 +340,12 @@ def is_comparison(op: int, flags: int) -> bool:
     """Whether a vector command needs a device with ``comparison_modes``, whatever its ``period``."""
     known = OPERATIONS.get((Unit.VECTOR, op))
     return op in COMPARISON_OPS or (known is not None and bool(flags & _bits(*known.comparison)))
+
+
+def is_wide(unit: int, op: int, flags: int) -> bool:
+    """Whether a command needs a device with ``index_bits`` of 18 by its flags."""
+    known = OPERATIONS.get((unit, op))
+    return known is not None and bool(flags & _bits(*known.wide))
 
 
 _FIELD_NAMES: dict[tuple[int, int], dict[str, str]] = {

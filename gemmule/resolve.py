@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .config import Config
-from .isa import COMMAND_BYTES, MAX_LENGTH, NUM_LENGTHS, TABLE_FIELDS, Dyn, IsaError, Unit
+from .isa import BODY, COMMAND_BYTES, INDEX_BITS, MAX_LENGTH, NUM_LENGTHS, TABLE_FIELDS, Dyn, IsaError, Unit
 from .numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
 from .operands import CLASS_OF, CLASSES, STREAM_UNIT, STREAMS, Class, Memory
 from .operations import (
@@ -23,6 +23,7 @@ from .operations import (
     SOp,
     VOp,
     is_comparison,
+    is_wide,
 )
 from .terms import OUT, OUT_FIELDS, Term, fill_terms
 
@@ -46,7 +47,8 @@ _F_DYN, _F_DYN_REG, _F_DYN_STRIDE = _F["dyn_which"], _F["dyn_reg"], _F["dyn_stri
 _F_BASE, _F_OFFSET, _F_STRIDE, _F_BYTES, _F_ROW = _F["base"], _F["offset"], _F["stride"], _F["bytes"], _F["row"]
 _F_ROWS, _F_M, _F_N, _F_K = _F["rows_reg"], _F["m_reg"], _F["n_reg"], _F["k_reg"]
 _F_A, _F_B, _F_B_STRIDE, _F_C = _F["a_row"], _F["b_row"], _F["b_stride"], _F["c_row"]
-_F_SRC0, _F_SRC1, _F_DST, _F_AUX, _F_FIRST = _F["src0"], _F["src1"], _F["dst"], _F["aux"], _F["first"]
+_F_SRC0, _F_SRC1, _F_DST, _F_AUX = _F["src0"], _F["src1"], _F["dst"], _F["aux"]
+_F_FIRST, _F_FIRST_HIGH = _F["first"], _F["first_high"]
 _F_MULT, _F_SHIFT, _F_SHIFT2, _F_SCALE = _F["mult"], _F["shift"], _F["shift2"], _F["scale_reg"]
 _F_PERIOD, _F_NUMBER, _F_LIST, _F_LAST_INDEX = _F["period"], _F["number"], _F["list"], _F["last_index"]
 
@@ -72,9 +74,10 @@ _SOFTMAX_MAX, _SOFTMAX_EXP, _SOFTMAX_NORM = int(VOp.SOFTMAX_MAX), int(VOp.SOFTMA
 _ARGMAX, _KEYS, _TOP_K, _IMPORTANCE, _COMPARE = (
     int(op) for op in (SOp.ARGMAX, SOp.KEYS, SOp.TOP_K, SOp.IMPORTANCE, SOp.COMPARE))
 _BYTE_ENTRIES, _WORD_ENTRIES = BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES
-_MAX_LENGTH, _POSITIONS = MAX_LENGTH, 1 << 16
-_EXPONENTIALS = len(EXPONENTIALS)
+_MAX_LENGTH, _FIRST_BITS = MAX_LENGTH, dict(BODY[Unit.SELECT])["first"]
+_EXPONENTIALS, _MOST_INDEX_BITS = len(EXPONENTIALS), max(INDEX_BITS)
 _COMPARES = np.array([[is_comparison(op, flags) for flags in range(256)] for op in range(32)])
+_WIDE = np.array([[is_wide(Unit.SELECT, op, flags) for flags in range(256)] for op in range(32)])
 
 _SIZES = {
     Memory.SPM: "spm_rows", Memory.ACC: "acc_rows", Memory.LIST: "list_entries", Memory.KEYS: "select_keys",
@@ -84,9 +87,9 @@ _SIZES = {
 """Places of a memory by the configuration's field; the others hold all that a command can name."""
 CONFIG = {name: i for i, name in enumerate((
     "dim", "spm_banks", "acc_banks", "preload", "bus_bytes", "stat_rows", "comparison_modes", "address_bits",
-    "parameter_words", "fetch_queue"))}
+    "index_bits", "parameter_words", "fetch_queue"))}
 """Configuration values of :func:`config_vector`, by place."""
-_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES, _ADDRESS_BITS, _, _ = CONFIG.values()
+_DIM, _SPM_BANKS, _ACC_BANKS, _PRELOAD, _BUS, _STAT_ROWS, _MODES, _ADDRESS_BITS, _INDEX_BITS, _, _ = CONFIG.values()
 _SIZE = len(CONFIG)
 
 
@@ -138,6 +141,13 @@ def _comparison(op, flags, period):  # type: ignore[no-untyped-def]
     if op in (_SOFTMAX_EXP, _SOFTMAX_NORM):
         return min(period, 1) if period < _EXPONENTIALS else 2
     return 1 if _COMPARES[op, flags] else 0
+
+
+def _too_wide(unit, op, flags, row, cfg):  # type: ignore[no-untyped-def]
+    """Whether the command needs more bits of an index than the device has."""
+    if unit <= _STORE:
+        return flags & _INDEXED != 0 and row[_F_LAST_INDEX] >> cfg[_INDEX_BITS] != 0
+    return unit == _SELECT and _WIDE[op, flags] and cfg[_INDEX_BITS] < _MOST_INDEX_BITS
 
 
 def _banks(first, last, rows, banks):  # type: ignore[no-untyped-def]
@@ -207,7 +217,7 @@ def _resolve_select(row, lengths, dyn, out):  # type: ignore[no-untyped-def]
     out[_M], out[_N] = _length(row, _F_M, lengths), _length(row, _F_N, lengths)
     out[_K] = _length(row, _F_K, lengths) if op == _TOP_K else 1
     out[_ROW0] = row[_F_SRC0] + (dyn if row[_F_DYN] == _SRC0_MOVES else 0)
-    out[_ROW1] = row[_F_FIRST] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
+    out[_ROW1] = row[_F_FIRST] + (row[_F_FIRST_HIGH] << _FIRST_BITS) + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)
     out[_ROW2] = row[_F_DST] + (dyn if row[_F_DYN] == _DST_MOVES else 0)
     by_rows = op in (_ARGMAX, _IMPORTANCE, _COMPARE)
     return (by_rows and out[_M] == 0) or out[_N] == 0 or out[_K] == 0
@@ -230,10 +240,10 @@ def _breaks_vector(out, cfg):  # type: ignore[no-untyped-def]
     return softmax and out[_FLAGS] & _TREE != 0 and out[_M] > 8 * cfg[_DIM]
 
 
-def _breaks_select(out):  # type: ignore[no-untyped-def]
-    """Keys of positions that 16 bits cannot name."""
+def _breaks_select(out, cfg):  # type: ignore[no-untyped-def]
+    """Keys of ids that an index cannot name."""
     return (out[_OP] == _KEYS and out[_FLAGS] & _FROM_IMPORTANCE == 0
-            and out[_ROW1] + out[_N] > _POSITIONS)
+            and out[_ROW1] + out[_N] > 1 << cfg[_INDEX_BITS])
 
 
 def _reach(classes, terms, out, cfg):  # type: ignore[no-untyped-def]
@@ -281,7 +291,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
     if unit == _VECTOR and _comparison(op, flags, row[_F_PERIOD]) > cfg[_MODES]:
         out[_FAULT] = _ILLEGAL
         return
-    if unit == _SELECT and op == _COMPARE and row[_F_NUMBER] == 0:
+    if (unit == _SELECT and op == _COMPARE and row[_F_NUMBER] == 0) or _too_wide(unit, op, flags, row, cfg):
         out[_FAULT] = _ILLEGAL
         return
     dyn = _register(row[_F_DYN_REG], lengths) * row[_F_DYN_STRIDE]
@@ -304,7 +314,7 @@ def resolve_row(row, bases, limits, lengths, cfg, out, terms):  # type: ignore[n
         elif unit == _VECTOR:
             bad = _breaks_vector(out, cfg)
         elif unit == _SELECT:
-            bad = _breaks_select(out)
+            bad = _breaks_select(out, cfg)
     if bad:
         out[_FAULT] = _BAD_ROWS
     elif unit <= _STORE:

@@ -60,7 +60,7 @@ class Term(IntEnum):
     SCALE_ROWS = 27
     ANGLE_ROWS = 28  # m * 4 * 2**period
     TABLE_ROWS = 29
-    LIST_ROWS = 30  # ceil(n / (DIM / 2)): entries have 16 bits
+    LIST_ROWS = 30  # ceil(n / (DIM / 2)): 16 bits of an entry
     FIRST = 31
     KEPT = 32  # min(n, k)
     NUMBER = 33

@@ -24,8 +24,8 @@ __all__ = [
 
 ROW_BITS = field_bits(Unit.LOAD, "row")
 LENGTH_BITS = MAX_LENGTH.bit_length()
-ENTRY_BITS = field_bits(Unit.LOAD, "last_index")
-"""An entry of the index lists; also wide enough for the number of one."""
+ENTRY_BITS = field_bits(Unit.LOAD, "list")
+"""The number of an entry of the index lists, or of a key; an entry itself has ``index_bits``."""
 COUNT_BITS = 24
 """Width of dispatched and finished counters."""
 FREE = {"no_rw_check": 1}
@@ -105,8 +105,8 @@ def move_layout(config: Config) -> data.StructLayout:
     """
     return data.StructLayout({
         "zero": 1, "joined": 1, "flags": len(MoveFlag), "address": config.address_bits, **_lengths(Unit.LOAD),
-        **_fields(Unit.LOAD, "bytes", "list", "last_index", "row", "row_stride", "block_stride"),
-        "stride": max(field_bits(Unit.LOAD, "stride"), config.address_bits),
+        **_fields(Unit.LOAD, "bytes", "list", "row", "row_stride", "block_stride"),
+        "last_index": config.index_bits, "stride": max(field_bits(Unit.LOAD, "stride"), config.address_bits),
     })
 
 
@@ -132,13 +132,14 @@ def select_layout(config: Config) -> data.StructLayout:
     """Resolved select command."""
     return data.StructLayout({
         "zero": 1, **_fields(Unit.SELECT, "op", "flags"), **_lengths(Unit.SELECT),
-        **_fields(Unit.SELECT, "src0", "src0_stride", "dst", "first", "aux", "shift", "number"),
+        **_fields(Unit.SELECT, "src0", "src0_stride", "dst", "aux", "shift", "number"),
+        "first": config.index_bits,
     })
 
 
 def ListRead(config: Config) -> wiring.Signature:
     """Read stream of the list memory, seen from the reader: data one cycle after ``en``."""
-    return wiring.Signature({"en": Out(1), "entry": Out(ENTRY_BITS), "data": In(ENTRY_BITS)})
+    return wiring.Signature({"en": Out(1), "entry": Out(ENTRY_BITS), "data": In(config.index_bits)})
 
 
 def UnitControl(layout: data.StructLayout, streams: int) -> wiring.Signature:

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from typing import Any
 
 from gemmule.compiler.kernels.attention import CACHE
-from gemmule.compiler.kernels.head import ANSWERS, TOKEN_BYTES
+from gemmule.compiler.kernels.head import ANSWERS
+from gemmule.compiler.kernels.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.place import round_up
 from gemmule.sw.limits import BATCH
@@ -98,4 +99,5 @@ class _Model:
             return single
         period, program = self.config.dram.banks * self.config.dram.row_bytes, self.program
         behind = self.loop.size - round_up(program.size, period) - round_up(self.loop.symbols[ANSWERS][1], self.align)
-        return round_up(single, period) + behind + round_up(TOKEN_BYTES * context, self.align)
+        answers = region_bytes(program.graph.vocab, HALF_BYTES * context)
+        return round_up(single, period) + behind + round_up(answers, self.align)

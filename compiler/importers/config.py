@@ -17,6 +17,7 @@ from gemmule.compiler.ir import Function
 from gemmule.compiler.layout import MOST_DEPTH
 from gemmule.io.fields import first_problem
 from gemmule.io.reading import ReadError, brief, named, read_json, shown
+from gemmule.isa import INDEX_BITS
 
 K = TypeVar("K", bound="Keys")
 
@@ -31,15 +32,15 @@ MOST_COLUMNS = 8192
 """Columns of a head."""
 MOST_TOLD = 40
 """Names of keys in a line."""
-MOST_VOCAB = 1 << 16
-"""Token ids have 16 bits on the device."""
+MOST_VOCAB = 1 << max(INDEX_BITS)
+"""Token ids have at most so many bits on the device."""
 
 Depth = Annotated[int, Field(ge=1, lt=MOST_DEPTH)]
 """Columns that a product sums over: int32 sums must not overflow."""
 Layers = Annotated[int, Field(ge=1, le=1024)]
 Heads = Annotated[int, Field(ge=1, le=1024)]
 Positions = Annotated[int, Field(ge=1, le=1 << 16)]
-Vocab = Annotated[int, Field(ge=1, le=MOST_VOCAB, description="token ids have 16 bits on the device")]
+Vocab = Annotated[int, Field(ge=1, le=MOST_VOCAB, description=f"token ids have {max(INDEX_BITS)} bits on the device")]
 Eps = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 ActivationName = Literal[

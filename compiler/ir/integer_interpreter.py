@@ -29,6 +29,7 @@ from gemmule.compiler.ir.nodes import (
     Product,
     Rope,
 )
+from gemmule.compiler.ir.products import FEW_ROWS, few_rows
 from gemmule.compiler.ir.rows import Rows
 from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import online_softmax
@@ -37,8 +38,6 @@ __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
 ROPE_SHIFT = 21
 """Fraction bits of an angle (14), and those that q and k carry before the rotation rounds them away (7)."""
-MOST_KEPT = 1 << 28
-"""Numbers of weights that are kept as float32, which later passes need not convert."""
 MOST_SCORES = 1 << 18
 """Scores that are held at a time."""
 MOST_PRODUCTS = 1 << 21
@@ -112,13 +111,12 @@ def _typed(node: Node, value: np.ndarray) -> np.ndarray:
 class IntegerInterpreter:
     """Runs a network in integers on the host."""
 
-    def __init__(self, network: Network, *, keep: int = MOST_KEPT) -> None:
-        """``keep``: numbers of weights that it may keep converted; 0 for few passes over a large network."""
+    def __init__(self, network: Network) -> None:
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
         self.network = network
-        self._kept: dict[str, tuple[np.ndarray, float]] = {}
-        self._room = keep
+        self._kept: dict[str, np.ndarray] = {}
+        """int8 weights of int4 ones, by tensor."""
         self._readers_left = {node.name: len(network.graph.readers(node.name)) for node in network.graph.nodes}
 
     def forward(self, rows: Rows, cache: Cache, observe: Observer | None = None,
@@ -159,23 +157,22 @@ class IntegerInterpreter:
     def _tensor(self, node: Node, role: str) -> np.ndarray:
         return self.network.tensor(node, role).astype(np.int64)
 
-    def _weights(self, node: Linear) -> tuple[np.ndarray, float]:
-        """A linear's weights [depth, columns] and the largest of them; the first ones are kept converted.
+    def _weights(self, node: Linear) -> np.ndarray:
+        """A linear's weights, int8 [columns, depth].
 
-        Those of a group times its scale still are 8 bits, so that the groups' sums are one product.
+        Those of a group times its scale still are 8 bits, so that the groups' sums are one product; these are kept.
         """
-        if node.name in self._kept:
-            return self._kept[node.name]
         weight = self.network.tensor(node, "weight")
-        weight = (int4_weights(weight, node.depth) if node.bits == 4 else weight).T
-        if node.group:
-            scales = self.network.tensor(node, "scales").astype(np.int8)
-            weight = weight * np.repeat(scales, node.group, axis=0)[:node.depth]
-        largest = _largest(weight)
-        if weight.size > self._room:
-            return weight, largest
-        self._room -= weight.size
-        return self._kept.setdefault(node.name, (weight.astype(np.float32), largest))
+        if node.bits == 8:
+            return weight
+        name = node.tensors["weight"]
+        if name not in self._kept:
+            weight = int4_weights(weight, node.depth)
+            if node.group:
+                scales = self.network.tensor(node, "scales").astype(np.int8).T
+                weight = weight * np.repeat(scales, node.group, axis=1)[:, :node.depth]
+            self._kept[name] = weight
+        return self._kept[name]
 
     @singledispatchmethod
     def _value(self, node: Node) -> np.ndarray:
@@ -218,14 +215,16 @@ class IntegerInterpreter:
         """A linear's value of any rows of its input, in its type."""
         if node.plane:
             x = x >> 8 if node.plane is Plane.HIGH else x & 255
-        weight, largest = self._weights(node)
-        weight = weight.astype(np.float32, copy=False)
+        weight = self._weights(node)
+        wide = weight.T.astype(np.float32) if len(x) > FEW_ROWS else weight
+        largest = _largest(weight) if len(x) > FEW_ROWS else 0.0
         mult, shift = (self._tensor(node, role) for role in ("mult", "shift"))
         bias = self._tensor(node, "bias") if node.bias else 0
         found = np.empty((len(x), node.columns), dtype=NUMPY[node.type.dtype])
         step = max(1, MOST_PRODUCTS // node.columns)
         for some in (slice(first, first + step) for first in range(0, len(x), step)):
-            acc = (_matmul(x[some], weight, largest) + bias).astype(np.int32)  # wraps
+            products = _matmul(x[some], wide, largest) if len(x) > FEW_ROWS else few_rows(x[some], weight)
+            acc = (products + bias).astype(np.int32)  # wraps
             found[some] = numerics.saturate(numerics.requant(acc, mult, shift), BITS[node.type.dtype])
         return found
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.epilogue import store
+from gemmule.compiler.kernels.ids import HALF_BYTES, halves, list_flags
 from gemmule.compiler.kernels.launch_words import set_answers
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers
 from gemmule.config import Config
-from gemmule.isa import ArgmaxFlag, Dyn, Length, RequantFlag, SOp, Unit
+from gemmule.isa import MAX_LENGTH, ArgmaxFlag, Dyn, Length, RequantFlag, SOp, Unit
 from gemmule.timing import ceil_div
 
 __all__ = ["BACK", "FOUND", "HIDDEN", "AnswerLayout", "General", "begin_answers", "head_answers"]
@@ -44,7 +45,10 @@ class General:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLayout:
-    """Bytes of the answers: tokens, sums, largest logits' tokens, logits [row][group][low, high][dim]."""
+    """Bytes of the answers: tokens, sums, largest logits' tokens, logits [row][group][low, high][dim].
+
+    Tokens are uint16, by plane where there are more of them.
+    """
 
     rows: int
     columns: int
@@ -63,19 +67,34 @@ class AnswerLayout:
                             chunk=dim << groups.bit_length() - 1)
 
     @property
+    def planes(self) -> int:
+        """Of tokens."""
+        return halves(self.columns)
+
+    @property
+    def token_pitch(self) -> int:
+        """Bytes from a plane of the greedy tokens, uint16 [rows], to the next one."""
+        return ceil_div(HALF_BYTES * self.rows, 64) * 64
+
+    @property
     def sums(self) -> int:
         """Offset of the sums of the weights' low and high bytes, int32 [2, rows]."""
-        return ceil_div(2 * self.rows, 64) * 64
+        return self.planes * self.token_pitch
 
     @property
     def tops(self) -> int:
-        """Offset of the tokens of the largest logits, uint16 [rows, top]."""
+        """Offset of the tokens of the largest logits, uint16 [rows, planes, top]."""
         return self.sums + ceil_div(8 * self.rows, 64) * 64
 
     @property
     def top_pitch(self) -> int:
         """Bytes from a row's to the next row's."""
-        return ceil_div(2 * self.top, 64) * 64
+        return self.planes * self.top_plane
+
+    @property
+    def top_plane(self) -> int:
+        """Bytes from a plane of a row's to the next one."""
+        return ceil_div(HALF_BYTES * self.top, 64) * 64
 
     @property
     def logits(self) -> int:
@@ -86,6 +105,15 @@ class AnswerLayout:
     def pitch(self) -> int:
         """Bytes of a row's logits."""
         return 2 * ceil_div(self.columns, self.dim) * self.dim
+
+    def spans(self, first: int, chunk: int) -> Iterator[tuple[int, int]]:
+        """(column, columns) of the parts from a first column on that a length register counts with those before it.
+
+        They are whole chunks but for the last one.
+        """
+        most = (MAX_LENGTH - first) // chunk * chunk
+        for at in range(first, self.columns, most):
+            yield at, min(most, self.columns - at)
 
     @property
     def size(self) -> int:
@@ -111,10 +139,11 @@ def head_answers(b: Builder, ring: Ring, node: Linear, x: Span, layout: AnswerLa
               block_stride=b.rows, rows=Length(b.rows, Registers.LOGIT_ROWS))
         b.add(Unit.SELECT, f"{node.name}: best so far", op=SOp.ARGMAX, src0=planes, src0_stride=2 * b.rows,
               first=first * dim, m=wanted, n=columns, flags={ArgmaxFlag.CONTINUE} if first else ())
-    best = At(Buffer("tokens", ceil_div(2 * b.rows, dim), Bank.STATE))
-    b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted)
-    b.add(Unit.STORE, "tokens", region=FOUND, bytes=2 * b.rows, row=best, block_stride=1,
-          rows=Length(1, Registers.WANTED))
+    for plane in range(layout.planes):
+        best = At(Buffer("tokens", ceil_div(HALF_BYTES * b.rows, dim), Bank.STATE))
+        b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted, flags=list_flags(plane))
+        b.add(Unit.STORE, "tokens", region=FOUND, offset=plane * layout.token_pitch, bytes=HALF_BYTES * b.rows,
+              row=best, block_stride=1, rows=Length(1, Registers.WANTED))
 
 
 def _strips(b: Builder, ring: Ring, node: Linear, x: Span, layout: AnswerLayout) -> Iterator[tuple[At, int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gemmule.compiler.ir import Embedding, Position, Rope
 from gemmule.compiler.kernels.constants import AngleRows, EmbeddingRows, PositionRows
+from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE, check_ids, halves, list_flags
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder
 from gemmule.isa import MoveFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.timing import ceil_div
@@ -11,18 +12,22 @@ from gemmule.timing import ceil_div
 __all__ = ["embed", "lists", "load_angles", "new_residual"]
 
 TOKENS, POSITIONS = "tokens", "positions"
-"""Regions of the launch's inputs, uint16 by row."""
+"""Regions of the launch's inputs, uint16 by row; tokens have a plane above where there are more of them."""
 
 
-def lists(b: Builder, *, positions: bool) -> None:
-    """Bring token ids, and positions where they are looked up, to the index list: ids first."""
-    for at, region in enumerate((TOKENS, POSITIONS)[:1 + positions]):
-        rows = ceil_div(2 * b.rows, b.config.dim)
-        size = rows * b.config.dim
-        b.reserve(region, size)
-        buffer = Buffer(region, rows, Bank.STATE)
-        b.add(Unit.LOAD, region, region=region, bytes=size, row=At(buffer), block_stride=1, rows=1)
-        b.add(Unit.SELECT, f"{region} to the list", op=SOp.LIST_LOAD, src0=At(buffer), dst=at * b.rows, n=b.m)
+def lists(b: Builder, ids: int, *, positions: bool) -> None:
+    """Bring tokens below ``ids``, and positions where they are looked up, to the index list: tokens first."""
+    check_ids(ids, b.config, "tokens (and hidden rows)", "use a smaller vocabulary")
+    rows = ceil_div(HALF_BYTES * b.rows, b.config.dim)
+    size = rows * b.config.dim
+    for at, (region, planes) in enumerate(((TOKENS, halves(ids)), (POSITIONS, 1))[:1 + positions]):
+        for plane in range(planes):
+            b.reserve(region, plane * PLANE + size)
+            buffer = Buffer(region, rows, Bank.STATE)
+            b.add(Unit.LOAD, region, region=region, offset=plane * PLANE, bytes=size, row=At(buffer), block_stride=1,
+                  rows=1)
+            b.add(Unit.SELECT, f"{region} to the list", op=SOp.LIST_LOAD, src0=At(buffer), dst=at * b.rows, n=b.m,
+                  flags=list_flags(plane))
 
 
 def new_residual(b: Builder, columns: int) -> At:

@@ -8,7 +8,6 @@ whose sums are products with ones. All of it is exact.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,9 +69,9 @@ class _Exponents:
         self._load(1)
         widen(b, self.units, self.logits, self.scores, 1, self.m)
         self._softmax(VOp.SOFTMAX_MAX, Length(min(dim, layout.columns)), set())
-        with self._chunks("maxima"):
+        for _ in self._chunks("maxima"):
             self._softmax(VOp.SOFTMAX_MAX, self._left, {SoftmaxFlag.CONTINUE})
-        with self._chunks("weights"):
+        for _ in self._chunks("weights"):
             self._softmax(VOp.SOFTMAX_EXP, self._left, {SoftmaxFlag.WIDE, SoftmaxFlag.MORE}, self.weights)
             for plane, sums in enumerate(self.sums):
                 b.add(Unit.MATRIX, "sums of weights", flags={MatrixFlag.A_UNSIGNED, MatrixFlag.ACCUMULATE},
@@ -96,17 +95,17 @@ class _Exponents:
         b.add(Unit.VECTOR, op.name.lower(), op=op, flags=flags, src0=self.scores, src0_stride=b.rows, m=self.m, n=n,
               scale_reg=Registers.SCALE, dst=dst, dst_stride=2 * b.rows if dst else 0)
 
-    @contextmanager
     def _chunks(self, what: str) -> Iterator[None]:
-        """A loop over all columns in chunks, each of which comes as sums."""
+        """Loops over all columns in chunks, each of which comes as sums; once for the body of each loop."""
         b, chunk = self.b, self.layout.chunk
-        b.control(set_length(Registers.LEFT, amount=self.layout.columns), SetDisplacement(BACK, 0))
-        with b.loop(Length(MAX_LENGTH, Registers.LEFT), chunk.bit_length() - 1, what):
-            self._load(chunk // self.dim)
-            widen(b, self.units, self.logits, self.scores, chunk // self.dim, self.m)
-            yield
-            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-chunk),
-                      SetDisplacement(BACK, 2 * chunk, further=True))
+        for at, count in self.layout.spans(0, chunk):
+            b.control(set_length(Registers.LEFT, amount=count), *([] if at else [SetDisplacement(BACK, 0)]))
+            with b.loop(Length(MAX_LENGTH, Registers.LEFT), chunk.bit_length() - 1, what):
+                self._load(chunk // self.dim)
+                widen(b, self.units, self.logits, self.scores, chunk // self.dim, self.m)
+                yield
+                b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-chunk),
+                          SetDisplacement(BACK, 2 * chunk, further=True))
 
 
 def exponent_sums(b: Builder, layout: AnswerLayout) -> None:

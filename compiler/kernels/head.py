@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.epilogue import store
+from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE, halves, list_flags, region_bytes
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, Tile, linear_tiles
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
 from gemmule.isa import ArgmaxFlag, Dyn, Length, RequantFlag, SOp, Unit
 from gemmule.timing import ceil_div
 
-__all__ = ["ANSWERS", "TOKEN_BYTES", "logits", "tokens"]
+__all__ = ["ANSWERS", "logits", "tokens"]
 
 ANSWERS = "answers"
-"""Region of what a launch gives back."""
-TOKEN_BYTES = 2
+"""Region of what a launch gives back; greedy tokens have a plane above where there are more of them."""
 
 
 def _tiles(b: Builder, ring: Ring, node: Linear, x: Span) -> Iterator[tuple[Tile, At, int]]:
@@ -40,17 +40,18 @@ def logits(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
 
 
 def tokens(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
-    """Store the greedy token of each wanted row, uint16; ties go to the lowest."""
+    """Store the greedy token of each wanted row, uint16 by plane; ties go to the lowest."""
     dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
-    rows = ceil_div(2 * b.rows, dim)
-    b.reserve(ANSWERS, rows * dim)
+    rows = ceil_div(HALF_BYTES * b.rows, dim)
+    b.reserve(ANSWERS, region_bytes(node.columns, rows * dim))
     for tile, planes, columns in _tiles(b, ring, node, x):
         b.add(Unit.SELECT, f"{node.name}: best so far", op=SOp.ARGMAX, src0=planes, src0_stride=2 * b.rows,
               first=tile.first * dim, m=wanted, n=columns, flags={ArgmaxFlag.CONTINUE} if tile.first else ())
-    best = At(Buffer("tokens", rows, Bank.STATE))
-    b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted)
     most = 1 if b.looped else b.rows  # a turn has one row; what stands behind its token is another turn's
-    b.add(Unit.STORE, "tokens", region=ANSWERS, bytes=TOKEN_BYTES * most, row=best, block_stride=1,
-          rows=Length(1, Registers.WANTED))
+    for plane in range(halves(node.columns)):
+        best = At(Buffer("tokens", rows, Bank.STATE))
+        b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted, flags=list_flags(plane))
+        b.add(Unit.STORE, "tokens", region=ANSWERS, offset=plane * PLANE, bytes=HALF_BYTES * most, row=best,
+              block_stride=1, rows=Length(1, Registers.WANTED))
     if b.looped:
-        b.control(SetDisplacement(ANSWERS, TOKEN_BYTES, further=True))
+        b.control(SetDisplacement(ANSWERS, HALF_BYTES, further=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.answers import BACK, FOUND, AnswerLayout
+from gemmule.compiler.kernels.ids import HALF_BYTES, list_flags
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Dyn, Length, SOp, Source, Unit
@@ -16,7 +17,7 @@ __all__ = ["largest"]
 
 
 def largest(b: Builder, layout: AnswerLayout) -> None:
-    """Store the tokens of each row's ``layout.top`` largest logits, in rising order, uint16.
+    """Store the tokens of each row's ``layout.top`` largest logits, in rising order, uint16 by plane.
 
     Raises:
         CompileError: the key memory does not take so many beside a group.
@@ -28,20 +29,20 @@ def largest(b: Builder, layout: AnswerLayout) -> None:
                            f"{kept}: take fewer")
     chunk = min(layout.chunk, dim << (room // dim).bit_length() - 1)
     pieces = ceil_div(columns - kept, chunk)
-    size, row = 2 * ceil_div(kept, dim) * dim, ceil_div(2 * kept, dim)
-    head, part, ids = (At(Buffer(f"logits of a row: {name}", rows, Bank.STATE)) for name, rows in (
-        ("first", size // dim), ("chunk", 2 * chunk // dim), ("largest", row)))
+    size, row = 2 * ceil_div(kept, dim) * dim, ceil_div(HALF_BYTES * kept, dim)
+    head, part, *planes = (At(Buffer(f"logits of a row: {name}", rows, Bank.STATE)) for name, rows in (
+        ("first", size // dim), ("chunk", 2 * chunk // dim), *[("largest", row)] * layout.planes))
     b.control(SetDisplacement(BACK, 0))
     with b.loop(Length(b.rows, Registers.TOP_ROWS), 0, "largest logits", local=True):
         b.add(Unit.LOAD, "logits", region=BACK, offset=layout.logits, bytes=size, row=head, block_stride=1, rows=1)
         b.add(Unit.SELECT, "keys", op=SOp.KEYS, src0=head, src0_stride=2, n=kept)
-        if pieces:
-            b.control(set_length(Registers.LEFT, amount=columns - kept), set_length(Registers.KEYS, amount=columns),
+        for at, count in layout.spans(kept, chunk):
+            b.control(set_length(Registers.LEFT, amount=count), set_length(Registers.KEYS, amount=count + kept),
                       set_length(Registers.COLUMN, amount=kept))
             with b.loop(Length(MAX_LENGTH, Registers.LEFT), chunk.bit_length() - 1, "chunks"):
                 b.add(Unit.LOAD, "logits", region=BACK, offset=layout.logits + 2 * kept, bytes=2 * chunk, row=part,
                       block_stride=1, rows=1)
-                b.add(Unit.SELECT, "keys", op=SOp.KEYS, src0=part, src0_stride=2, dst=kept,
+                b.add(Unit.SELECT, "keys", op=SOp.KEYS, src0=part, src0_stride=2, dst=kept, first=at - kept,
                       dyn=(Dyn.SRC1, Registers.COLUMN, 1), n=Length(chunk, Registers.LEFT))
                 b.add(Unit.SELECT, "largest", op=SOp.TOP_K, dst=listed, n=Length(kept + chunk, Registers.KEYS),
                       k=Length(kept))
@@ -49,8 +50,10 @@ def largest(b: Builder, layout: AnswerLayout) -> None:
                     (Registers.LEFT, -chunk), (Registers.KEYS, -chunk), (Registers.COLUMN, chunk))),
                     SetDisplacement(BACK, 2 * chunk, further=True))
         b.add(Unit.SELECT, "largest of all", op=SOp.TOP_K, dst=listed, n=Length(kept), k=Length(kept))
-        b.add(Unit.SELECT, "their tokens", op=SOp.LIST_STORE, first=listed, dst=ids, n=Length(kept))
-        b.add(Unit.STORE, "their tokens", region=FOUND, offset=layout.tops, bytes=2 * kept, row=ids, block_stride=1,
-              rows=1)
+        for plane, ids in enumerate(planes):
+            b.add(Unit.SELECT, "their tokens", op=SOp.LIST_STORE, first=listed, dst=ids, n=Length(kept),
+                  flags=list_flags(plane))
+            b.add(Unit.STORE, "their tokens", region=FOUND, offset=layout.tops + plane * layout.top_plane,
+                  bytes=HALF_BYTES * kept, row=ids, block_stride=1, rows=1)
         b.control(SetDisplacement(BACK, layout.pitch - 2 * chunk * pieces, further=True),
                   SetDisplacement(FOUND, layout.top_pitch, further=True))

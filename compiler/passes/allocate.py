@@ -181,7 +181,10 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
     rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
-        raise AccumulatorError(_does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)"))
+        close = _closely(classes[Bank.ACCUMULATOR], [], 0, config.acc_rows)
+        if close is None:
+            raise AccumulatorError(_does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)"))
+        rows = close
     found, unit = dict(rows), config.spm_bank_rows if apart else config.preload
     for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
         at, parts = 0, dict[Buffer, int]()

@@ -191,7 +191,9 @@ class _Lowering:
         rows = attention_rows(attends[0].attention, self.b.rows) if attends else 0
         if attends and isinstance(self.mapping.attention, BlockMapping | OnlineMapping):
             self.nobody = load_nobody(self.b, rows)  # runs alone, so it comes first
-        embed.lists(self.b, positions=(bool(ropes) or learned) and not self.b.looped)
+        ids = next(operator.embedding.vocab for operator in operators if isinstance(operator, Embed))
+        ids += self.general.slots if self.general else 0
+        embed.lists(self.b, ids, positions=(bool(ropes) or learned) and not self.b.looped)
         if attends:
             node = attends[0].attention
             self.masks = load_masks(self.b, rows)

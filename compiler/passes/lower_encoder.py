@@ -81,7 +81,7 @@ class EncoderPhases:
     def embedding(self, operators: EncoderOperators, rows: int, norm_rows: int) -> list[Item]:
         """Tokens and positions to normalised rows; blocks one by one, since gathers tell their entries."""
         b, node = self.b, operators.embed.embedding
-        embed.lists(b, positions=operators.embed.position is not None)
+        embed.lists(b, node.vocab, positions=operators.embed.position is not None)
         norm = RowNorm.of(b, operators.norm.norm, operators.norm.wide)
         norm.load()
         b.rows, narrow = rows, self._row(node.columns)

@@ -150,14 +150,15 @@ def default_rows(graph: Graph, config: Config) -> int:
     """New rows of a launch where nobody asks for a number.
 
     Rather half or a quarter of the most, if the scores of the whole context then stay in the accumulator: keys are read
-    once.
+    once. Else no more than fill the mesh twice with the heads that share a KV head, whose rows are one product.
     """
     node, most = graph.attentions[0], most_rows(graph, config)
     for rows in (most, most // 2, most // 4):
         first = next(_blocks(node, config, rows, graph.whole_positions), None) if rows else None
         if first and first.keep:
             return rows
-    return most
+    rows = max(1, 2 * config.dim * node.kv_heads // node.heads)
+    return min(most, 1 << rows.bit_length() - 1)
 
 
 def _rings(graph: Graph, config: Config, *, small: bool) -> Iterator[tuple[int, int, int]]:

@@ -132,7 +132,7 @@ class _World:
 
     def __init__(self, network: Network, fed: set[str], compared: set[str]) -> None:
         """``fed``: values that are replaced by the float network's, ``compared``: those whose errors are added up."""
-        self.interpreter, self.graph = IntegerInterpreter(network, keep=0), network.graph
+        self.interpreter, self.graph = IntegerInterpreter(network), network.graph
         self.fed, self.compared, self.sums = fed, compared, _Sums()
         self.feed: dict[str, np.ndarray] = {}
         self.high: np.ndarray | int = 0

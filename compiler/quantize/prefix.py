@@ -23,6 +23,8 @@ MASSIVE = 30.0
 """A row's largest magnitude over the median of rows from which it counts as massive."""
 GAIN = 3.0
 """How much smaller the largest magnitudes of the stream must become, in the mean, for a prefix to be worth its row."""
+ALIKE = 0.1
+"""Levels that are so close to the least one count as alike."""
 TRIED = 8
 """Candidates that are tried."""
 PROBED = 4, 128
@@ -93,7 +95,8 @@ def find_prefix(network: Network, windows: np.ndarray, candidates: Iterable[int]
     """The token that is worth a constant row in front, or none.
 
     Tried are ``candidates`` (what a tokenizer puts before a prompt, tokens that end a text) and the tokens that stand
-    out; the one behind which the stream's largest magnitudes are least wins.
+    out. The first behind which the stream's largest magnitudes are least, or hardly larger, wins: prompts that begin
+    with it as they are lose nothing.
     """
     graph = network.graph
     if graph.encoder or any(node.window for node in graph.attentions) or graph.prefix:
@@ -104,7 +107,8 @@ def find_prefix(network: Network, windows: np.ndarray, candidates: Iterable[int]
         return ()
     tried = list(dict.fromkeys((*candidates, *plain.tokens)))[:TRIED]
     levels = {token: find_outliers(with_prefix(network, (token,)), probe).level for token in tried}
-    best = min(levels, key=lambda token: levels[token], default=None)
+    least = min(levels.values(), default=plain.level)
+    best = next((token for token, level in levels.items() if level <= least + ALIKE), None)
     if best is None or plain.level - levels[best] < np.log(GAIN):
         return ()
     return (best,)

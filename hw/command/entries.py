@@ -8,13 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.config import Config
 from gemmule.hw.command.fields import FIRST_BITS, fields_of, named
-from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
+from gemmule.hw.interfaces import LENGTH_BITS
 from gemmule.isa import COMMAND_BYTES, KeysFlag, MoveFlag, SOp, Unit
 
 __all__ = ["Entries"]
-
-POSITIONS = 1 << ENTRY_BITS
-"""Positions that a key can name."""
 
 
 class Entries(wiring.Component):
@@ -49,7 +46,7 @@ class Entries(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        keys, entries = self.config.select_keys, self.config.list_entries
+        keys, entries, ids = self.config.select_keys, self.config.list_entries, 1 << self.config.index_bits
         header = fields_of(self.word)[0]
         from_importance = header.flags[KeysFlag.FROM_IMPORTANCE]
 
@@ -60,7 +57,7 @@ class Entries(wiring.Component):
         from_dst = named(m, "from_dst", self.dst + self.results)
         bad_select = named(m, "bad_select", Cat(
             sop(SOp.IMPORTANCE, SOp.COMMIT) & (from_first > keys),
-            sop(SOp.KEYS) & ((from_dst > keys) | (from_first > Mux(from_importance, keys, POSITIONS))),
+            sop(SOp.KEYS) & ((from_dst > keys) | (from_first > Mux(from_importance, keys, ids))),
             sop(SOp.TOP_K) & (self.n > keys),
             sop(SOp.ARGMAX, SOp.TOP_K, SOp.LIST_LOAD) & (from_dst > entries),
             sop(SOp.LIST_STORE) & (from_first > entries),

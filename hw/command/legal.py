@@ -6,8 +6,8 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gemmule.isa import HEADER, SOp, Unit, VOp, field_bits, legal_flags
-from gemmule.operations import EXPONENTIALS, is_comparison
+from gemmule.isa import HEADER, INDEX_BITS, MoveFlag, SOp, Unit, VOp, field_bits, legal_flags
+from gemmule.operations import EXPONENTIALS, is_comparison, is_wide
 
 __all__ = ["Legal"]
 
@@ -24,6 +24,8 @@ class Legal(wiring.Component):
     ----------
     comparison_modes: bool
         The device has the comparison modes of the vector unit.
+    index_bits: int
+        Bits of an index.
 
     Members
     -------
@@ -31,20 +33,25 @@ class Legal(wiring.Component):
         Header fields.
     period: In
         Field of a vector command's body.
+    last_index: In
+        Field of a move's body.
     known: Out(1)
-        The unit exists, knows the operation, its flags are legal, and so is the exponential of a softmax.
+        The unit exists, knows the operation, its flags are legal, and so are the exponential of a softmax and the
+        largest index of a move.
     """
 
-    def __init__(self, *, comparison_modes: bool = True) -> None:
-        self._comparison_modes = comparison_modes
+    def __init__(self, *, comparison_modes: bool = True, index_bits: int = max(INDEX_BITS)) -> None:
+        self._comparison_modes, self._index_bits = comparison_modes, index_bits
         super().__init__({
             "unit": In(_BITS["unit"]), "op": In(_BITS["op"]), "flags": In(_BITS["flags"]),
-            "period": In(field_bits(Unit.VECTOR, "period")), "known": Out(1),
+            "period": In(field_bits(Unit.VECTOR, "period")), "last_index": In(field_bits(Unit.LOAD, "last_index")),
+            "known": Out(1),
         })
 
     def _legal(self, unit: int, op: int, flags: int) -> bool:
         comparison = unit == Unit.VECTOR and is_comparison(op, flags)
-        return legal_flags(unit, op, flags) and (self._comparison_modes or not comparison)
+        wide = self._index_bits < max(INDEX_BITS) and is_wide(unit, op, flags)
+        return legal_flags(unit, op, flags) and (self._comparison_modes or not comparison) and not wide
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -65,4 +72,8 @@ class Legal(wiring.Component):
         with m.If(operation.matches(*(Unit.VECTOR | op << len(self.unit) for op in (VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)))
                   & (self.period >= exponentials)):
             m.d.comb += self.known.eq(0)
+        if self._index_bits < len(self.last_index):
+            with m.If((self.unit < Unit.MATRIX) & self.flags[MoveFlag.INDEXED]
+                      & self.last_index[self._index_bits:].any()):
+                m.d.comb += self.known.eq(0)
         return m

@@ -156,14 +156,15 @@ class Resolve(wiring.Component):
         })
 
         # Lengths, what the command means, where it begins in DRAM.
-        m.submodules.legal = legal = Legal(comparison_modes=config.comparison_modes)
+        m.submodules.legal = legal = Legal(
+            comparison_modes=config.comparison_modes, index_bits=config.index_bits)
         m.submodules.meaning = meaning = Meaning()
         m.submodules.extents = extents = Extents()
         header, move, _, vector, select = fields_of(found.word)
         nothing_to_compare = (header.unit == Unit.SELECT) & (header.op == SOp.COMPARE) & (select.number == 0)
         m.d.comb += [
             legal.unit.eq(header.unit), legal.op.eq(header.op), legal.flags.eq(header.flags),
-            legal.period.eq(vector.period), meaning.word.eq(found.word),
+            legal.period.eq(vector.period), legal.last_index.eq(move.last_index), meaning.word.eq(found.word),
             extents.word.eq(found.word), extents.found.eq(found.found),
         ]
         room = (1 << address_bits) - found.base  # addresses do not wrap

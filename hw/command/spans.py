@@ -81,7 +81,7 @@ class Spans(wiring.Component):
 
         rows = (
             either(move.row, matrix.a_row, vector.src0, select.src0),
-            either(move.list, matrix.b_row, vector.src1, select.first),
+            either(move.list, matrix.b_row, vector.src1, Cat(select.first, select.first_high)),
             Mux(means.matrix, matrix.c_row, Mux(means.select, select.dst, vector.dst)),
         )
         for i, row in enumerate(rows):
@@ -122,7 +122,8 @@ class Spans(wiring.Component):
             means.tree | means.pair, m_last, (means.parameters - 1)[:3])))
         put("inner2", Mux(means.select, list_row, m_last))
         put("angle", angle)
-        put("dram", Mux(means.broadcast, 0, Mux(means.indexed, move.last_index, m_last)) * move.stride)
+        last_index = move.last_index[:self.config.index_bits]
+        put("dram", Mux(means.broadcast, 0, Mux(means.indexed, last_index, m_last)) * move.stride)
         put("results", Mux(header.op == SOp.ARGMAX, extents.rows, Mux(
             (header.op == SOp.TOP_K) & (extents.depth < extents.columns), extents.depth, extents.columns)))
 

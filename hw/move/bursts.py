@@ -92,7 +92,7 @@ class BurstSplitter(wiring.Component):
         begin = Signal()  # of such a row, in the last one of them
         arrives = Signal()
         entry = Signal(ENTRY_BITS)
-        last_index, index = Signal(ENTRY_BITS), Signal(ENTRY_BITS)
+        last_index, index = Signal(config.index_bits), Signal(config.index_bits)
         origin, found = Signal(config.address_bits), Signal(config.address_bits)
         m.d.comb += [
             begin.eq(gap == 1),

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import ENTRY_BITS, FREE, select_layout
+from gemmule.hw.interfaces import FREE, select_layout
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
 from gemmule.isa import ArgmaxFlag, CompareFlag, SOp
 
@@ -43,12 +43,12 @@ class Argmax(wiring.Component):
     def __init__(self, *, config: Config) -> None:
         self.config = config
         self.running = Memory(
-            shape=VALUE_BITS + ENTRY_BITS, depth=config.stat_rows, init=[], attrs=FREE)
+            shape=VALUE_BITS + config.index_bits, depth=config.stat_rows, init=[], attrs=FREE)
         super().__init__({
             "held": In(select_layout(config)), "begin": In(1),
             **{f"token_{k}": In(token_layout(config)) for k in (3, 6, 7)},
             "values": In(data.ArrayLayout(signed(VALUE_BITS), config.dim)),
-            "valid": Out(1), "id": Out(ENTRY_BITS), "holds": Out(1),
+            "valid": Out(1), "id": Out(config.index_bits), "holds": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -83,8 +83,8 @@ class Argmax(wiring.Component):
         group, group_lane = nodes[0]
 
         # Stage 6: the row's maximum so far (COMPARE: the command's).
-        column = Signal(ENTRY_BITS)  # id of the group's first lane
-        best, best_id = Signal(signed(VALUE_BITS)), Signal(ENTRY_BITS)
+        column = Signal(config.index_bits)  # id of the group's first lane
+        best, best_id = Signal(signed(VALUE_BITS)), Signal(config.index_bits)
         with m.If(self.begin):
             m.d.sync += column.eq(held.first)
         with m.If(self.token_6.valid):

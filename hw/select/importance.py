@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from gemmule.config import Config
-from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS, select_layout
+from gemmule.hw.interfaces import LENGTH_BITS, select_layout
 from gemmule.hw.select.group_memory import GroupMemory, bank_rows, first_lanes, rotate_lanes
-from gemmule.hw.select.route import KEYED_BITS
+from gemmule.hw.select.route import keyed_bits
 from gemmule.hw.select.sequencer import flag, is_op, token_layout
 from gemmule.isa import CommitFlag, KeysFlag, SOp
 from gemmule.numerics.select import KEY_BITS, MAX_IMPORTANCE_SHIFT
@@ -51,7 +51,8 @@ class Importance(wiring.Component):
         super().__init__({
             "held": In(select_layout(config)), "begin": In(1),
             **{f"token_{k}": In(token_layout(config)) for k in (1, 2, 3, 4)},
-            "operands": In(data.ArrayLayout(16, lanes)), "keyed": Out(data.ArrayLayout(KEYED_BITS, lanes)),
+            "operands": In(data.ArrayLayout(16, lanes)),
+            "keyed": Out(data.ArrayLayout(keyed_bits(config.index_bits), lanes)),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -67,7 +68,7 @@ class Importance(wiring.Component):
         ]
 
         # Stage 2, of KEYS stage 1: the group's positions.
-        at = [Signal(ENTRY_BITS, name=f"at_{k}") for k in range(3)]
+        at = [Signal(self.config.index_bits, name=f"at_{k}") for k in range(3)]
         m.d.sync += [at[1].eq(at[0]), at[2].eq(at[1])]
         first, final = Signal(), Signal()
         m.d.comb += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -11,14 +11,17 @@ from amaranth.utils import exact_log2
 from gemmule.config import Config
 from gemmule.hw.interfaces import ENTRY_BITS, FREE, ROW_BITS, ListRead, SpmWrite, select_layout
 from gemmule.hw.select.group_memory import bank_depth, bank_rows, in_run
-from gemmule.hw.select.sequencer import is_op, token_layout
-from gemmule.isa import SOp
+from gemmule.hw.select.sequencer import flag, is_op, token_layout
+from gemmule.isa import ListFlag, SOp
 
 __all__ = ["Lists"]
 
+HALF_BITS = 16
+"""What a scratchpad row holds of an entry: its lower bits, or with HIGH those above them."""
+
 
 class Lists(wiring.Component):
-    """List memory of ``list_entries`` entries of 16 bits, banked by lane; three single reads and a run written a cycle.
+    """List memory of ``list_entries`` of ``index_bits``, banked by lane; three single reads and a run written a cycle.
 
     Latency: an entry is read in one cycle, a write in x is seen by a read in x + 1; a list entry that stands in a
     scratchpad row is at ``entry`` three cycles after its step, a row is written four cycles after its last step.
@@ -33,7 +36,7 @@ class Lists(wiring.Component):
         The token as many cycles after its step.
     row: In
         Scratchpad data of the step before.
-    entry: Out(16)
+    entry: Out(index_bits)
         List entry of ``token_3`` (LIST_LOAD).
     w: Out(SpmWrite)
         Whole rows (LIST_STORE); bytes beyond n are 0.
@@ -45,14 +48,14 @@ class Lists(wiring.Component):
         self.config = config
         lanes = config.dim
         depth = bank_depth(lanes, config.list_entries)
-        self.banks = [Memory(shape=ENTRY_BITS, depth=depth, init=[], attrs=FREE) for _ in range(lanes)]
+        self.banks = [Memory(shape=config.index_bits, depth=depth, init=[], attrs=FREE) for _ in range(lanes)]
         super().__init__({
             "load_list": In(ListRead(config)), "store_list": In(ListRead(config)),
             "held": In(select_layout(config)), "begin": In(1),
             **{f"token_{k}": In(token_layout(config)) for k in range(1, 5)},
-            "row": In(lanes * 8), "entry": Out(ENTRY_BITS), "w": Out(SpmWrite(config)),
+            "row": In(lanes * 8), "entry": Out(config.index_bits), "w": Out(SpmWrite(config)),
             "w_en": In(1), "w_entry": In(ENTRY_BITS), "w_count": In(range(lanes + 1)),
-            "w_data": In(data.ArrayLayout(ENTRY_BITS, lanes)),
+            "w_data": In(data.ArrayLayout(config.index_bits, lanes)),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -65,7 +68,7 @@ class Lists(wiring.Component):
         readers = {"load": self.load_list, "store": self.store_list, "own": own}
         hits = in_run(m, self.w_entry, self.w_count, lanes, "hits")
         write_rows = bank_rows(self.w_entry, lanes)
-        answers = {name: Signal(data.ArrayLayout(ENTRY_BITS, lanes), name=f"{name}_answers") for name in readers}
+        answers = {name: Signal(data.ArrayLayout(config.index_bits, lanes), name=f"{name}_answers") for name in readers}
         for b, memory in enumerate(self.banks):
             m.submodules[f"bank_{b}"] = memory
             write = memory.write_port()
@@ -84,19 +87,26 @@ class Lists(wiring.Component):
             m.d.comb += reader.data.eq(answers[name][bank])
 
         # Stage 1: a row to take apart. Stage 2: its lowest entry; or the list is read. Stage 3: an entry comes in.
+        # With HIGH a load reads the entry that it changes.
         at, row_at, row = Signal(ENTRY_BITS), Signal(ROW_BITS), Signal(lanes * 8)
         with m.If(self.begin):
-            m.d.sync += [at.eq(self.held.first), row_at.eq(self.held.dst)]
+            m.d.sync += [at.eq(Mux(load, self.held.dst, self.held.first)), row_at.eq(self.held.dst)]
         with m.If(load & self.token_1.valid & self.token_1.first):
             m.d.sync += row.eq(self.row)
         with m.Elif(load & self.token_2.valid):
-            m.d.sync += row.eq(row >> ENTRY_BITS)
-        m.d.sync += self.entry.eq(row[:ENTRY_BITS])
-        m.d.comb += [own.en.eq(store & self.token_2.valid), own.entry.eq(at)]
+            m.d.sync += row.eq(row >> HALF_BITS)
+        half = Signal(HALF_BITS)
+        high = flag(self.held, ListFlag.HIGH) if config.index_bits > HALF_BITS else C(0)
+        m.d.sync += half.eq(row[:HALF_BITS])
+        m.d.comb += [
+            self.entry.eq(Mux(high, Cat(own.data[:HALF_BITS], half), half)),
+            own.en.eq((store | load & high) & self.token_2.valid), own.entry.eq(at),
+        ]
         with m.If(own.en):
             m.d.sync += at.eq(at + 1)
         with m.If(store & self.token_3.valid):
-            m.d.sync += row.eq(Cat(row[ENTRY_BITS:], Mux(self.token_3.count != 0, own.data, 0)))
+            kept = Mux(high, own.data[HALF_BITS:], own.data[:HALF_BITS])
+            m.d.sync += row.eq(Cat(row[HALF_BITS:], Mux(self.token_3.count != 0, kept, C(0, HALF_BITS))))
 
         # Stage 4: the row is whole.
         m.d.comb += [

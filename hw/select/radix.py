@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from gemmule.hw.interfaces import ENTRY_BITS, LENGTH_BITS
 from gemmule.hw.select.group_memory import first_lanes, prefix_counts
-from gemmule.hw.select.route import KEYED_BITS
+from gemmule.hw.select.route import keyed_bits
 from gemmule.numerics.select import KEY_BITS
 
 __all__ = ["Radix", "wanted"]
@@ -46,8 +46,8 @@ class Radix(wiring.Component):
 
     Parameters
     ----------
-    lanes, entries: int
-        Keys a cycle and keys of the memory.
+    lanes, entries, index_bits: int
+        Keys a cycle, keys of the memory, and bits of an id.
 
     Members
     -------
@@ -66,9 +66,9 @@ class Radix(wiring.Component):
         Last cycle; survivors taken in a cycle can be written in the next one.
     """
 
-    def __init__(self, *, lanes: int, entries: int) -> None:
+    def __init__(self, *, lanes: int, entries: int, index_bits: int) -> None:
         self.lanes, self.entries = lanes, entries
-        keyed = data.ArrayLayout(KEYED_BITS, lanes)
+        keyed = data.ArrayLayout(keyed_bits(index_bits), lanes)
         super().__init__({
             "start": In(1), "n": In(LENGTH_BITS), "k": In(LENGTH_BITS),
             "r_en": Out(1), "r_entry": Out(ENTRY_BITS), "keys": In(keyed),

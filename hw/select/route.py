@@ -11,10 +11,12 @@ from gemmule.hw.interfaces import ENTRY_BITS
 from gemmule.hw.select.group_memory import prefix_counts
 from gemmule.numerics.select import KEY_BITS
 
-__all__ = ["KEYED_BITS", "Route", "spread"]
+__all__ = ["Route", "keyed_bits", "spread"]
 
-KEYED_BITS = KEY_BITS + ENTRY_BITS
-"""A key (low bits) with its id."""
+
+def keyed_bits(index_bits: int) -> int:
+    """A key (low bits) with its id."""
+    return KEY_BITS + index_bits
 
 
 def spread(m: Module, lanes: list[Value], keep: Value, to: list[Value], name: str) -> list[Signal]:
@@ -46,6 +48,11 @@ class Route(wiring.Component):
 
     Latency 1: what ``load`` takes in x is at the outputs in x + 1. One group a cycle, no backpressure.
 
+    Parameters
+    ----------
+    lanes, index_bits: int
+        Keys a cycle, and bits of an id.
+
     Members
     -------
     begin, key_entry, list_entry: In
@@ -60,15 +67,15 @@ class Route(wiring.Component):
         Write ``count_out`` entries from ``key_at`` or ``list_at`` on.
     """
 
-    def __init__(self, *, lanes: int) -> None:
+    def __init__(self, *, lanes: int, index_bits: int) -> None:
         self.size = lanes
         bits = exact_log2(lanes)
-        keyed = data.ArrayLayout(KEYED_BITS, lanes)
+        keyed = data.ArrayLayout(keyed_bits(index_bits), lanes)
         super().__init__({
             "begin": In(1), "key_entry": In(ENTRY_BITS), "list_entry": In(ENTRY_BITS),
             "load": In(1), "lanes": In(keyed), "keep": In(lanes),
             "count": In(range(lanes + 1)), "turn": In(bits),
-            "keys": Out(keyed), "ids": Out(data.ArrayLayout(ENTRY_BITS, lanes)),
+            "keys": Out(keyed), "ids": Out(data.ArrayLayout(index_bits, lanes)),
             "en": Out(1), "count_out": Out(range(lanes + 1)), "key_at": Out(ENTRY_BITS), "list_at": Out(ENTRY_BITS),
         })
 

@@ -14,7 +14,7 @@ from gemmule.hw.select.group_memory import GroupMemory, rotate_lanes
 from gemmule.hw.select.importance import Importance
 from gemmule.hw.select.lists import Lists
 from gemmule.hw.select.radix import Radix
-from gemmule.hw.select.route import KEYED_BITS, Route
+from gemmule.hw.select.route import Route, keyed_bits
 from gemmule.hw.select.sequencer import SelectSequencer, is_op, token_layout
 from gemmule.isa import NUM_PREDICATES, SOp
 from gemmule.numerics.select import KEY_BITS
@@ -63,7 +63,7 @@ class Select(wiring.Component):
             if getattr(timing, name) != cycles:
                 raise ValueError(f"{name} must be {cycles}, as built, not {getattr(timing, name)}")
         self.config = config
-        self.keys = GroupMemory(lanes=config.dim, entries=config.select_keys, width=KEYED_BITS)
+        self.keys = GroupMemory(lanes=config.dim, entries=config.select_keys, width=keyed_bits(config.index_bits))
         self.lists = Lists(config=config)
         self.argmax = Argmax(config=config)
         self.importance = Importance(config=config)
@@ -79,8 +79,8 @@ class Select(wiring.Component):
         config, control = self.config, self.control
         dim, bits = config.dim, exact_log2(config.dim)
         m.submodules.sequencer = sequencer = SelectSequencer(config=config)
-        m.submodules.radix = radix = Radix(lanes=dim, entries=config.select_keys)
-        m.submodules.route = route = Route(lanes=dim)
+        m.submodules.radix = radix = Radix(lanes=dim, entries=config.select_keys, index_bits=config.index_bits)
+        m.submodules.route = route = Route(lanes=dim, index_bits=config.index_bits)
         m.submodules.keys, m.submodules.lists = keys, lists = self.keys, self.lists
         m.submodules.argmax, m.submodules.importance = argmax, importance = self.argmax, self.importance
         held = sequencer.held

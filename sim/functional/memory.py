@@ -46,6 +46,8 @@ class Memory:
         self.keys, self.ids, self.committed, self.shadow = (
             np.zeros(config.select_keys, dtype=np.int64) for _ in range(4))
         self.list = np.zeros(config.list_entries, dtype=np.int64)
+        self.index_mask = (1 << config.index_bits) - 1
+        """All bits of an id or list entry."""
         self.best, self.best_ids = (np.zeros(config.stat_rows, dtype=np.int64) for _ in range(2))
         self.predicates = [True] + [False] * (NUM_PREDICATES - 1)
         """Those of the last launch; number 0 is always true."""

@@ -7,14 +7,15 @@ from enum import IntEnum
 import numpy as np
 
 from gemmule import numerics
-from gemmule.isa import TABLE_FIELDS, ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
+from gemmule.isa import TABLE_FIELDS, ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, ListFlag, SOp
 from gemmule.resolve import OUT
 from gemmule.sim.functional.memory import Memory
 
 __all__ = ["select"]
 
 _KEY_MAX = (1 << numerics.KEY_BITS) - 1
-_ID_MASK = 0xFFFF
+_HALF_BITS, _LOWER = 16, 0xFFFF
+"""What a scratchpad row holds of a list entry: its lower bits, or with HIGH those above them."""
 _SRC0_STRIDE, _AUX, _SHIFT, _NUMBER = (
     TABLE_FIELDS.index(name) for name in ("src0_stride", "aux", "shift", "number"))
 _OP, _FLAGS, _M, _N, _K, _SRC0, _FIRST, _DST = (
@@ -45,7 +46,7 @@ class _Operands:
         return numerics.join_planes(self.bytes(rows), self.bytes(rows, self.stride // 2), signed=signed)
 
     def list_rows(self, row: int, mode: str = "r") -> np.ndarray:
-        """Scratchpad rows that hold n list entries, as uint16 ``[entries of whole rows]``."""
+        """Scratchpad rows that hold 16 bits of n list entries, as uint16 ``[entries of whole rows]``."""
         half = self.memory.dim // 2
         return self.memory.spm_view(row, 1, 1, -(-self.n // half), mode=mode).reshape(-1).view("<u2")
 
@@ -58,7 +59,7 @@ def select(memory: Memory, raw: list[int], row: list[int]) -> None:
 def _argmax(x: _Operands) -> None:
     memory, rows = x.memory, slice(0, x.m)
     index, value = numerics.argmax_rows(x.words(x.m))
-    ids = x.first + index & _ID_MASK
+    ids = x.first + index & memory.index_mask
     if x.flag(ArgmaxFlag.CONTINUE):
         best, best_ids = memory.best[rows], memory.best_ids[rows]
         stays = best >= value
@@ -112,12 +113,16 @@ def _compare(x: _Operands) -> None:
 
 
 def _list_load(x: _Operands) -> None:
-    x.memory.list[x.dst:x.dst + x.n] = x.list_rows(x.src0)[:x.n]
+    entries, values = slice(x.dst, x.dst + x.n), x.list_rows(x.src0)[:x.n].astype(np.int64)
+    if x.flag(ListFlag.HIGH):
+        values = x.memory.list[entries] & _LOWER | values << _HALF_BITS & x.memory.index_mask
+    x.memory.list[entries] = values
 
 
 def _list_store(x: _Operands) -> None:
     rows = x.list_rows(x.dst, mode="w")
-    rows[:x.n] = x.memory.list[x.positions]
+    entries = x.memory.list[x.positions]
+    rows[:x.n] = entries >> _HALF_BITS if x.flag(ListFlag.HIGH) else entries & _LOWER
     rows[x.n:] = 0
 
 

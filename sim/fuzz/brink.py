@@ -33,7 +33,8 @@ __all__ = ["PLACES", "beyond", "ends_of", "furthest"]
 
 PLACES = frozenset((
     "offset", "stride", "row", "row_stride", "block_stride", "list", "last_index", "a_row", "a_stride", "b_row",
-    "b_stride", "c_row", "c_stride", "src0", "src0_stride", "src1", "aux", "dst", "dst_stride", "first"))
+    "b_stride", "c_row", "c_stride", "src0", "src0_stride", "src1", "aux", "dst", "dst_stride", "first",
+    "first_high"))
 """Fields that say where a command works, not how long it takes."""
 
 

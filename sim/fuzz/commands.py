@@ -97,16 +97,17 @@ def _layout(draw: Draw, rows: int, blocks: int) -> tuple[int, int]:
 def _move_dram(draw: Draw, unit: Unit, flags: frozenset[int], stride: int, element: int, *,
                aligned: bool) -> dict[str, int]:
     """Where in DRAM the rows lie; stores go above what loads read."""
-    bus, last_index = draw.config.bus_bytes, 0
+    bus, last_index, most = draw.config.bus_bytes, 0, (1 << draw.config.index_bits) - 1
     if MoveFlag.INDEXED in flags:
         last_index = draw.integer(0, 40)
-        if unit is Unit.LOAD and draw.chance(0.4):  # every index that 16 bits hold counts
-            stride, last_index = draw.choice([0, 1, 1]), draw.choice([MAX_LENGTH, draw.integer(0, MAX_LENGTH)])
+        if unit is Unit.LOAD and draw.chance(0.4):  # every index that there is, or that 16 bits hold, counts
+            stride = draw.choice([0, 1, 1])
+            last_index = draw.choice([most, MAX_LENGTH, draw.integer(0, most), draw.integer(0, MAX_LENGTH)])
     near = unit is Unit.LOAD and draw.chance(0.9)
     base, offset = draw.base(NEAR) if near else draw.base(TARGETS), draw.integer(0, 4096)
     if near and 0 in draw.moved and draw.chance(0.3):  # which sees everything
         base = 0
-    if last_index == MAX_LENGTH:  # where so many rows fit best
+    if last_index >= MAX_LENGTH:  # where so many rows fit best
         base = min(NEAR, key=lambda register: int(draw.bases[register]))
     if element > 1 and draw.chance(0.5):
         offset += -(int(draw.bases[base]) + offset) % element

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.control import Local
-from gemmule.isa import MAX_LENGTH, NUM_BASES, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
+from gemmule.isa import INDEX_BITS, MAX_LENGTH, NUM_BASES, Command, Dyn, Length, SOp, Unit, VOp, legal_flags
 from gemmule.operations import COMPARISON_OPS, OPERATIONS
 
 __all__ = ["FAR", "HOLLOW", "NEAR", "SKIPPED", "TARGETS", "Draw", "Note", "Straight", "run_reach", "sets_of"]
@@ -44,7 +44,10 @@ def _legal_sets(unit: Unit, op: int, without: frozenset[int]) -> tuple[frozenset
 
 def sets_of(config: Config, unit: Unit, op: int = 0) -> tuple[frozenset[int], ...]:
     """Every set of flags that an operation may have on this configuration."""
-    return _legal_sets(unit, op, frozenset(OPERATIONS[unit, op].comparison if not config.comparison_modes else ()))
+    known = OPERATIONS[unit, op]
+    without = (*(() if config.comparison_modes else known.comparison),
+               *(known.wide if config.index_bits < max(INDEX_BITS) else ()))
+    return _legal_sets(unit, op, frozenset(without))
 
 
 def run_reach(config: Config) -> int:

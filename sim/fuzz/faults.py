@@ -11,6 +11,7 @@ from gemmule.config import Config
 from gemmule.control import Local, params, repeat, set_displacement, set_length
 from gemmule.isa import (
     CONTROL,
+    INDEX_BITS,
     MAX_LENGTH,
     MAX_WAIT,
     NUM_BASES,
@@ -23,6 +24,7 @@ from gemmule.isa import (
     Dyn,
     ImportanceFlag,
     KeysFlag,
+    ListFlag,
     MatrixFlag,
     MoveFlag,
     NormFlag,
@@ -43,7 +45,8 @@ __all__ = ["faulty_commands", "faulty_controls"]
 
 def faulty_commands(config: Config, bases: np.ndarray, random: np.random.Generator) -> list[Command]:
     """One command a check: unknown units, operations and flags; rows, limits and sizes out of bounds."""
-    return [*_illegal(random), *_comparison(config), *_rows(config), *_moves(config, bases), *_select(config)]
+    return [*_illegal(random), *_comparison(config), *_wide(config), *_rows(config), *_moves(config, bases),
+            *_select(config)]
 
 
 def faulty_controls(config: Config, local: Local, random: np.random.Generator) -> list[Command]:
@@ -100,6 +103,15 @@ def _comparison(config: Config) -> list[Command]:
         found += [{"op": op} for op in COMPARISON_OPS]
         found.append({"op": VOp.NORM_STAT, "flags": [NormFlag.MEAN, NormFlag.ROUND]})
     return [Command.make(Unit.VECTOR, **values) for values in found]
+
+
+def _wide(config: Config) -> list[Command]:
+    """Indices of 18 bits on a device of 16. They fault at length zero too."""
+    if config.index_bits == max(INDEX_BITS):
+        return []
+    most: dict[str, Any] = {"flags": [MoveFlag.INDEXED], "last_index": MAX_LENGTH + 1}
+    return [*(Command.make(Unit.SELECT, op=op, flags=[ListFlag.HIGH]) for op in (SOp.LIST_LOAD, SOp.LIST_STORE)),
+            *(Command.make(unit, **most) for unit in (Unit.LOAD, Unit.STORE))]
 
 
 def _rows(config: Config) -> list[Command]:
@@ -176,7 +188,8 @@ def _select(config: Config) -> list[Command]:
     wrong: list[dict[str, Any]] = [
         {"op": SOp.ARGMAX, "src0": spm}, {"op": SOp.ARGMAX, "src0": spm - 1, "src0_stride": 2},
         {"op": SOp.ARGMAX, "dst": entries}, {"op": SOp.ARGMAX, "m": config.stat_rows + 1},
-        {"op": SOp.KEYS, "src0": spm}, {"op": SOp.KEYS, "dst": keys}, {"op": SOp.KEYS, "first": MAX_LENGTH, "n": 2},
+        {"op": SOp.KEYS, "src0": spm}, {"op": SOp.KEYS, "dst": keys},
+        {"op": SOp.KEYS, "first": (1 << config.index_bits) - 1, "n": 2},
         {"op": SOp.KEYS, "first": keys, "flags": important}, {"op": SOp.KEYS, "dst": keys, "flags": important},
         {"op": SOp.TOP_K, "n": keys + 1}, {"op": SOp.TOP_K, "dst": entries - 1, "n": 2, "k": 2},
         {"op": SOp.IMPORTANCE, "src0": spm}, {"op": SOp.IMPORTANCE, "first": keys},

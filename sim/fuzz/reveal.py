@@ -13,10 +13,12 @@ import numpy as np
 
 from gemmule.config import Config
 from gemmule.isa import (
+    INDEX_BITS,
     NUM_PREDICATES,
     ArgmaxFlag,
     Command,
     KeysFlag,
+    ListFlag,
     MatrixFlag,
     MoveFlag,
     NormFlag,
@@ -68,7 +70,7 @@ class Reveal:
         self.patterns: dict[str, int] = {}
         for name, size in (("eye", dim * dim), ("ramp", _BYTES), ("scores", 4 * self.columns), ("words", 2 * dim),
                            ("scales", 2 * dim), ("ladder", 4 * _WORDS), ("floor", 2 * dim), ("middle", 2 * dim),
-                           ("indices", 2 * self.reach)):
+                           ("indices", 2 * self.reach), ("above", 2 * self.reach)):
             self.patterns[name] = self._take(size)
         self._weights, self._context = list(self._show_weights()), list(self._show_contexts())
         self._byte, self._word = list(self._show_table()), list(self._show_words())
@@ -86,11 +88,17 @@ class Reveal:
                 *self._context, *self._select]
 
     def fill(self) -> Iterator[Command]:
-        """Commands that put small numbers into both ends of the lists."""
+        """Commands that put mostly small numbers into both ends of the lists."""
         reach, entries = self.reach, self.config.list_entries
-        yield line(Unit.LOAD, self.patterns["indices"], 0, 2 * reach)
-        for dst in (0, entries - reach):
-            yield Command.make(Unit.SELECT, op=SOp.LIST_LOAD, dst=dst, n=reach)
+        for pattern, flags in zip(("indices", "above"), self._halves):
+            yield line(Unit.LOAD, self.patterns[pattern], 0, 2 * reach)
+            for dst in (0, entries - reach):
+                yield Command.make(Unit.SELECT, op=SOp.LIST_LOAD, flags=flags, dst=dst, n=reach)
+
+    @property
+    def _halves(self) -> tuple[list[ListFlag], ...]:
+        """Flags of the commands that bring or show an entry's lower bits, and those above them."""
+        return ([], [ListFlag.HIGH])[:1 + (self.config.index_bits > INDEX_BITS[0])]
 
     def write(self, dram: np.ndarray, random: np.random.Generator) -> None:
         """Put the patterns into the DRAM."""
@@ -105,6 +113,7 @@ class Reveal:
             "floor": _planes(np.full(dim, -32768)), "middle": _planes(random.integers(-9000, 9000, dim)),
             "indices": np.where(random.random(self.reach) < 0.1, random.choice([65535, 65534, 32768], self.reach),
                                 random.integers(0, 48, self.reach)).astype("<u2"),
+            "above": (random.integers(0, 1 << 16, self.reach) * (random.random(self.reach) < 0.2)).astype("<u2"),
         }
         for name, value in values.items():
             data = value.reshape(-1).view(np.uint8)
@@ -182,7 +191,8 @@ class Reveal:
         move: dict[str, Any] = {"rows": m, "row_stride": 1, "block_stride": m, "bytes": 2 * config.dim}
         for name in ("floor", "middle"):
             yield Command.make(Unit.LOAD, flags=[MoveFlag.BROADCAST], offset=self.patterns[name], **move)
-            yield self._command(SOp.ARGMAX, [ArgmaxFlag.CONTINUE], src0_stride=2 * m, first=40_000, m=m, n=config.dim)
+            yield self._command(SOp.ARGMAX, [ArgmaxFlag.CONTINUE], src0_stride=2 * m, m=m, n=config.dim,
+                                first=40_000 << config.index_bits - INDEX_BITS[0])
             yield from self._show_list(0, m)
         yield from self._show_keys(reach)
         for _ in range(2):  # committed importance, then with the shadow added to it
@@ -206,9 +216,10 @@ class Reveal:
 
     def _show_list(self, first: int, n: int) -> Iterator[Command]:
         rows = -(-2 * n // self.config.dim)
-        dst = self._place(rows)
-        yield self._command(SOp.LIST_STORE, first=first, n=n, dst=dst)
-        yield self._result(dst, rows * self.config.dim)
+        for flags in self._halves:
+            dst = self._place(rows)
+            yield self._command(SOp.LIST_STORE, flags, first=first, n=n, dst=dst)
+            yield self._result(dst, rows * self.config.dim)
 
 
 def _planes(values: np.ndarray) -> np.ndarray:

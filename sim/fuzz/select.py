@@ -55,20 +55,20 @@ def _storm(draw: Draw) -> Command:
 
 def _places(draw: Draw, op: SOp, flags: frozenset[int], m: int, n: int) -> dict[str, int]:
     """``first``, ``dst`` and ``aux``, which mean something else in every operation."""
-    keys, entries = draw.config.select_keys, draw.config.list_entries
+    keys, entries, ids = draw.config.select_keys, draw.config.list_entries, 1 << draw.config.index_bits
     first, dst, aux = draw.run(keys, n), draw.run(entries, n), draw.integer(0, 65535)
     if op is SOp.ARGMAX:
-        first, dst = draw.choice([0, draw.integer(0, 60), draw.integer(0, 65535)]), draw.run(entries, m)
+        first, dst = draw.choice([0, draw.integer(0, 60), draw.integer(0, ids - 1)]), draw.run(entries, m)
     elif op is SOp.KEYS:
         dst = draw.choice([0, 0, draw.integer(0, run_reach(draw.config) - n)])
         if KeysFlag.FROM_IMPORTANCE not in flags:
-            first = draw.choice([0, draw.integer(0, 60), draw.integer(0, 65536 - n)])
+            first = draw.choice([0, draw.integer(0, 60), draw.integer(0, ids - n)])
         aux = draw.choice([0, draw.integer(0, 3) | draw.integer(0, 3) << 8, aux])
     elif op is SOp.COMPARE and CompareFlag.WIDE not in flags:
         aux = draw.choice([draw.integer(0, 255), draw.integer(100, 260)])
     elif op is SOp.LIST_LOAD:
-        first = draw.integer(0, 65535)
+        first = draw.integer(0, ids - 1)
     elif op is SOp.LIST_STORE:
         first, dst = draw.run(entries, n), draw.row()
-    values: dict[str, Any] = {"first": min(first, 65535), "dst": dst, "aux": aux}
+    values: dict[str, Any] = {"first": first, "dst": dst, "aux": aux}
     return values

@@ -19,6 +19,7 @@ from gemmule.isa import (
     CommitFlag,
     ImportanceFlag,
     KeysFlag,
+    ListFlag,
     MatrixFlag,
     MoveFlag,
     SoftmaxFlag,
@@ -74,16 +75,19 @@ def _sums(config: Config, random: np.random.Generator, source: int) -> Iterator[
                            row=row, block_stride=1)
 
 
-def _indexed(config: Config, random: np.random.Generator) -> Iterator[Command]:
+def _indexed(config: Config, random: np.random.Generator, frame: Frame) -> Iterator[Command]:
     """Row numbers with all their bits, limited to every power of two."""
     count = min(64, config.list_entries)
-    yield make(Unit.LOAD, offset=int(random.integers(1 << 12)), bytes=2 * count, row=0, block_stride=1, rows=1)
-    yield make(Unit.SELECT, op=SOp.LIST_LOAD, n=count, src0=0, dst=0)
-    for bit in range(16):
-        for last in ((1 << bit) + int(random.integers(1 << bit)), 1 << bit):
-            yield make(Unit.LOAD, flags=[MoveFlag.INDEXED], bytes=config.dim, row=4 * bit, row_stride=1,
-                       block_stride=1, rows=8, stride=1, list=int(random.integers(count - 8)),
-                       last_index=min(last, MAX_LENGTH))
+    most = (1 << config.index_bits) - 1
+    for flags in ([], [ListFlag.HIGH])[:1 + (most > MAX_LENGTH)]:
+        yield make(Unit.LOAD, offset=int(random.integers(1 << 12)), bytes=2 * count, row=0, block_stride=1, rows=1)
+        yield make(Unit.SELECT, op=SOp.LIST_LOAD, flags=flags, n=count, src0=0, dst=0)
+        for bit in range(16 if not flags else config.index_bits):
+            for last in ((1 << bit) + int(random.integers(1 << bit)), 1 << bit):
+                stride = int(min(last, most) < frame.source)  # beyond, all rows are one
+                yield make(Unit.LOAD, flags=[MoveFlag.INDEXED], bytes=config.dim, row=4 * bit, row_stride=1,
+                           block_stride=1, rows=8, stride=stride, list=int(random.integers(count - 8)),
+                           last_index=min(last, most))
 
 
 def _long(config: Config, frame: Frame) -> Iterator[Command]:
@@ -213,7 +217,7 @@ def written(config: Config, seed: int, which: int) -> Launch:
     draw, builder = Draw(config, random, bases, lengths), Builder(config, bases, limits, lengths, random)
     for command in (
         *frame.fill(draw),
-        *(_sums(config, random, frame.source), _indexed(config, random), _long(config, frame),
+        *(_sums(config, random, frame.source), _indexed(config, random, frame), _long(config, frame),
           _sought(config, random, frame.source), _strides(config, random, frame.source), _behind(config),
           _listed(config, frame), _held(config), _scaled(config, random))[which],
         *frame.dump_upper(), *frame.dump_lower(table=False, words=False),

@@ -98,8 +98,11 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "Select unit": (
         Field("select_keys", "keys", "key memory (top-K) and each bank of the importance memory",
               "longest top-K, most positions with importance", 64, 8192, power=True),
-        Field("list_entries", "entries", "index list memory, 16 bits an entry",
+        Field("list_entries", "entries", "index list memory, `index_bits` an entry",
               "rows of gathers, scatters and greedy tokens that stand at once", 64, 16384, power=True),
+        Field("index_bits", "bits", "an index: the id of a token, a list entry, the number of a gathered DRAM row",
+              "vocabularies to 2^`index_bits` tokens against the width of lists, keys and running maxima", 16, 18,
+              rule="16 or 18"),
     ),
     "DRAM (behavioural: testbench and model)": (
         Field("dram.latency", "cycles", "from a prepared row to a burst's first beat", "what loads must hide", 4,

@@ -66,6 +66,8 @@ go to no unit: they change registers of the launch and say which commands are re
 - **Predicates**: a command with `predicate` p runs only where predicate p is 1 when it would issue (number 0 always
   is); a skipped one counts as one of length zero.
 - **Index lists**: an INDEXED load or store takes the number of each DRAM row from the list memory (gather, scatter).
+  An entry has `index_bits`, 16 or 18; LIST_LOAD brings its lower 16 bits and clears the others, LIST_LOAD with HIGH
+  then brings those above, and LIST_STORE puts out the one or the other.
 - Durations are in [timing.md](timing.md), what each operation computes and which fields it reads in
   [numerics.md](numerics.md), registers and fault codes in [registers.md](registers.md), how large things may be in
   [limits.md](limits.md).
@@ -77,6 +79,7 @@ NOTES = (
     "`period` of SOFTMAX_EXP and SOFTMAX_NORM chooses the exponential: " +
     ", ".join(f"{i} {name}" for i, name in enumerate(EXPONENTIALS)) + "; others are illegal.",
     "Comparison modes (I_GELU, ROUND, exponentials from 1 on) are illegal on a device without `comparison_modes`.",
+    "HIGH, and a `last_index` of an INDEXED move beyond 65,535, are illegal on a device with `index_bits` of 16.",
     "COMPARE writes predicate `number`, from 1 to 3.",
 )
 

@@ -59,7 +59,8 @@ REGISTERS: dict[Csr, tuple[str, str, str, str]] = {
 FAULT_MEANING = {
     "none": ("no fault", ""),
     "illegal": ("a unit, operation, flag or flag combination that the device does not know, or that needs "
-                "`comparison_modes`; bodies that do not nest; command number 2^24 of a launch", "resolve"),
+                "`comparison_modes` or `index_bits` of 18; bodies that do not nest; command number 2^24 of a launch",
+                "resolve"),
     "rows": ("rows beyond a memory, a statistics context, the key, list or parameter memory; weights to "
              "reuse that do not fit; operands that must not share a bank", "resolve"),
     "limit": ("a DRAM range, displacement included, beyond its limit register or the end of the address space",

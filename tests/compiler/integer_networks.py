@@ -111,7 +111,8 @@ class Maker:
         weight = self.ints(-8, 7, columns, depth) if four else self.ints(-127, 127, columns, depth)
         deviation = (5 if four else 73) * 40 * depth ** 0.5 * (8 if four and sizes.group else 1)
         plane = fields.get("plane")
-        ratio = spread / deviation * (1 if plane is None else 0.4 if plane is Plane.HIGH else 0.6 / 256) * np.exp(self.random.standard_normal(columns) / 4)
+        share = 1 if plane is None else 0.4 if plane is Plane.HIGH else 0.6 / 256
+        ratio = spread / deviation * share * np.exp(self.random.standard_normal(columns) / 4)
         exponent = np.floor(np.log2(ratio)).astype(np.int64)
         shift = 15 - exponent
         tensors = {"mult": np.minimum(np.rint(ratio * 2.0 ** shift), 65535), "shift": shift}
@@ -210,8 +211,8 @@ def random_network(sizes: Sizes, seed: int, *, weights: bool = True) -> Network:
                                         ("context", np.full(sizes.kv_heads, 15)))}
         if sizes.prefix:
             scalings |= {role: make.ints(-127, 127, sizes.prefix, kv_width) for role in ("prefix_key", "prefix_value")}
-        a = make.add(Attention, at + "attention", tensors=scalings, prefix=sizes.prefix, columns=width, type=INT8, query=parts[0],
-                     key=parts[1], value=parts[2], heads=sizes.heads, kv_heads=sizes.kv_heads,
+        a = make.add(Attention, at + "attention", tensors=scalings, prefix=sizes.prefix, columns=width, type=INT8,
+                     query=parts[0], key=parts[1], value=parts[2], heads=sizes.heads, kv_heads=sizes.kv_heads,
                      head_dim=sizes.head_dim, scale=sizes.head_dim ** -0.5, layer=i)
         o = make.linear(at + "output", a, width, sizes.hidden, INT32, 3000, bias, layer=i)
         x = make.add(Add, at + "attended", tensors={}, columns=sizes.hidden, type=INT16, a=x, b=o, layer=i,

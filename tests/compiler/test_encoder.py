@@ -33,6 +33,7 @@ def _changed(preset: str, **changes: int) -> Config:
 @pytest.mark.parametrize(("config", "sizes", "lengths"), [
     (TINY, EncoderSizes(layers=3, labels=7), (1, 3, 4, 5, 16, 17, 33, 40)),
     (TINY, EncoderSizes(layers=1), (1,)),
+    (TINY, EncoderSizes(layers=1, vocab=200_000), (1, 5)),  # ids in two planes
     (TINY, EncoderSizes(hidden=72, inner=100, positions=64, shared=False), (1, 8, 17, 40)),  # a block a turn
     (TINY, EncoderSizes(bits=4), (1, 7)),
     (_changed("tiny", stat_contexts=1, acc_banks=1, spm_banks=1), EncoderSizes(), (2, 9)),

@@ -17,6 +17,7 @@ from gemmule.isa import (
     CompareFlag,
     ImportanceFlag,
     KeysFlag,
+    ListFlag,
     MoveFlag,
     NormFlag,
     RequantFlag,
@@ -81,6 +82,11 @@ def chosen(config: Config) -> list[Launch]:
         scatter(row=2, offset=27000, last_index=40), scatter(row=40, offset=31000, last_index=10, rows=1),
         select(op=SOp.ARGMAX, m=3, first=70, dst=20, **two), select(op=SOp.ARGMAX, m=2, first=90, dst=24, **tie),
         select(op=SOp.ARGMAX, m=2, first=99, dst=26, flags=[AM.CONTINUE], **tie),
+        select(op=SOp.LIST_LOAD, src0=2, dst=90, n=7), *(
+            select(op=SOp.LIST_LOAD, src0=row, dst=90, n=7, flags=[ListFlag.HIGH]) for row in (30, 40)),
+        select(op=SOp.ARGMAX, m=3, first=200_000, dst=97, **two),
+        select(op=SOp.ARGMAX, m=2, first=(1 << 18) - 3, dst=100, **two),
+        select(op=SOp.KEYS, dst=0, first=70_000, **two), select(op=SOp.TOP_K, n=two["n"], k=6, dst=102),
         select(op=SOp.KEYS, dst=0, first=40, **two),
         select(op=SOp.KEYS, dst=two["n"], first=200, **(two | {"src0": 60})),
         select(op=SOp.TOP_K, n=2 * two["n"], k=7, dst=30), select(op=SOp.TOP_K, n=7, k=3, dst=40),
@@ -93,7 +99,8 @@ def chosen(config: Config) -> list[Launch]:
         select(op=SOp.COMPARE, m=2, aux=0, number=SKIPPED, flags=[CP.INVERT], **tie),
         select(op=SOp.COMPARE, m=2, aux=65535, number=SIGNED, flags=[CP.WIDE], **tie),
         *(make(Unit.LOAD, offset=3000, bytes=dim, row=out + 90 + i, predicate=i, **LINE) for i in range(4)),
-        *_skipped(config), select(op=SOp.LIST_STORE, first=5, n=81, dst=100), *dump(config),
+        *_skipped(config), select(op=SOp.LIST_STORE, first=5, n=103, dst=100),
+        select(op=SOp.LIST_STORE, first=5, n=103, dst=160, flags=[ListFlag.HIGH]), *dump(config),
     ]
     compares = [c for c in commands if c.op == SOp.COMPARE and c.unit is Unit.SELECT]
     tile = {"b_row": bank, "m": 4, "n": dim, "k": dim, "waits": {Unit.SELECT: 1}}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmule.config import Config
-from gemmule.isa import Command, MatrixFlag, MoveFlag, ProductFlag, RequantFlag, SOp, Unit, VOp
+from gemmule.isa import Command, ListFlag, MatrixFlag, MoveFlag, ProductFlag, RequantFlag, SOp, Unit, VOp
 from gemmule.numerics.fixed import requant, requant_row, rshr, saturate
 from gemmule.numerics.rope import rope
 from gemmule.numerics.select import top_k
@@ -161,7 +161,8 @@ class Statement:
 
     def _select(self, command: Command, f: _Fields) -> None:
         op, (m, n, k) = SOp(command.op), (self._length(f, name) for name in "mnk")
-        src, first, dst = (f["src0"], f["src0_stride"]), f["first"], f["dst"]
+        src, first, dst = (f["src0"], f["src0_stride"]), f["first"] + 65536 * f["first_high"], f["dst"]
+        high = ListFlag.HIGH in command.flags and op in (SOp.LIST_LOAD, SOp.LIST_STORE)
         if op in (SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMPARE) and not m * n:
             return
         if op is SOp.ARGMAX:
@@ -189,10 +190,11 @@ class Statement:
         elif op is SOp.LIST_LOAD:
             for j in range(n):
                 row, lane = f["src0"] + 2 * j // self.dim, 2 * j % self.dim
-                self.list[dst + j] = int(self.spm[row, lane]) | int(self.spm[row, lane + 1]) << 8
+                half = int(self.spm[row, lane]) | int(self.spm[row, lane + 1]) << 8
+                self.list[dst + j] = int(self.list[dst + j]) % 65536 + half % 4 * 65536 if high else half
         else:
             for j in range(-(-2 * n // self.dim) * self.dim):
-                value = int(self.list[first + j // 2]) >> 8 * (j % 2) & 255 if j < 2 * n else 0
+                value = int(self.list[first + j // 2]) >> 8 * (j % 2) + 16 * high & 255 if j < 2 * n else 0
                 self.spm[dst + j // self.dim, j % self.dim] = value
 
 

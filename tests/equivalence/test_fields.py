@@ -20,6 +20,7 @@ from gemmule.isa import (
     CommitFlag,
     Dyn,
     KeysFlag,
+    ListFlag,
     MatrixFlag,
     MoveFlag,
     ProductFlag,
@@ -59,6 +60,8 @@ DUMPED = [
     make(Unit.STORE, offset=DUMP + 1024, bytes=16 * ACC, flags=WORDS, **LINE),
     make(Unit.SELECT, op=SOp.LIST_STORE, n=ENTRIES),
     make(Unit.STORE, offset=DUMP + 2048, bytes=2 * ENTRIES, **LINE),
+    make(Unit.SELECT, op=SOp.LIST_STORE, n=ENTRIES, flags=[ListFlag.HIGH]),
+    make(Unit.STORE, offset=DUMP + 2048 + 2 * ENTRIES, bytes=2 * ENTRIES, **LINE),
     *(make(Unit.STORE, offset=DUMP + 2560 + 4 * i, row=i, bytes=4, predicate=i, **LINE) for i in (1, 2, 3)),
 ]
 
@@ -132,7 +135,7 @@ CASES: dict[str, Case] = {
     "context": (replace(through(REQUANT, mult=30_000, shift=20), flags=frozenset([RequantFlag.ROW])),
                 {"context": (0, 2)}, ABSMAX, []),
     "argmax": (ARGMAX, {"src0": (8, 60), "src0_stride": (16, 20), "dst": (3, 4), "first": (100, 65000),
-                        **lengths("m", "n")}, [], []),
+                        "first_high": (0, 1, 3), **lengths("m", "n")}, [], []),
     "keys": (KEYS, {"first": (0, 7)}, [], [make(Unit.SELECT, op=SOp.TOP_K, n=6, k=4)]),
     "top_k": (TOP_K, {"dst": (0, 9), **lengths("k")}, [KEYS], []),
     "importance": (FROM, {"shift": (0, 9), "aux": (0, 2, 3 << 8)}, IMPORTANT,

@@ -77,7 +77,7 @@ CONFIG: dict[str, tuple[Change, str]] = {
     "heads that do not divide": (config(num_attention_heads=3, num_key_value_heads=3, head_dim=None),
                                  "hidden_size must be a multiple of num_attention_heads = 3"),
     "layers": (config(num_hidden_layers=10**12), "num_hidden_layers must be at most 1,024, not 1000000000000"),
-    "vocabulary": (config(vocab_size=10**12), "vocab_size must be at most 65,536"),
+    "vocabulary": (config(vocab_size=10**12), "vocab_size must be at most 262,144"),
     "positions": (config(max_position_embeddings=0), "max_position_embeddings must be at least 1, not 0"),
     "odd heads": (config(head_dim=5), "head_dim must be a multiple of 2, not 5"),
     "epsilon": (config(rms_norm_eps="1e-5"), "rms_norm_eps must be a number, not '1e-5'"),

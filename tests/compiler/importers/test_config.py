@@ -137,9 +137,9 @@ RULES: list[tuple[str, dict[str, Any], str]] = [
     ("gpt2", {"rope_theta": 10000.0}, "rope_theta = 10000.0 is not known here"),
     ("opt", {"n_ctx": 64}, "n_ctx = 64 is not known here"),
     # sizes
-    ("gpt2", {"vocab_size": 65537}, "vocab_size must be at most 65,536, not 65537: token ids have 16 bits"),
-    ("opt", {"vocab_size": 128256}, "vocab_size must be at most 65,536, not 128256: token ids have 16 bits"),
-    ("llama", {"vocab_size": 10**12}, "vocab_size must be at most 65,536, not 1000000000000: token ids have 16 bits"),
+    ("gpt2", {"vocab_size": 262145}, "vocab_size must be at most 262,144, not 262145: token ids have 18 bits"),
+    ("opt", {"vocab_size": 300000}, "vocab_size must be at most 262,144, not 300000: token ids have 18 bits"),
+    ("llama", {"vocab_size": 10**12}, "vocab_size must be at most 262,144, not 1000000000000: token ids have 18 bits"),
     ("llama", {"vocab_size": "40"}, "vocab_size must be an integer, not '40'"),
     ("llama", {"vocab_size": True}, "vocab_size must be an integer, not true"),
     ("llama", {"vocab_size": ABSENT}, "vocab_size is missing"),

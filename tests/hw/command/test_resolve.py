@@ -89,6 +89,8 @@ def random_word(rng: random.Random, config: Config) -> int:
                 value = rng.randrange(config.list_entries * 9 // 8)
             elif small and name == "list" and rng.random() < 0.7:
                 value = rng.randrange(config.list_entries)
+            elif small and name == "first_high":
+                value = rng.randrange(rng.choice((1, 1, 4)))
             elif small and name == "last_index":
                 value = rng.randrange(16)
             elif small and unit == 3 and name == "aux" and op in (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM):
@@ -198,7 +200,7 @@ def test_equals_model(name: str) -> None:
             for field in view.shape().members:
                 if field not in want and field not in ("zero", "op", "flags") and not (
                         out["zero"] and field == "stride"):
-                    assert ctx.get(view[field]) == raw[field], (where, field)
+                    assert ctx.get(view[field]) == raw[field] & (1 << len(view[field])) - 1, (where, field)
 
     run_bench(dut, bench)
     print(seen)

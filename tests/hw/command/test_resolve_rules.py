@@ -2,9 +2,11 @@
 
 import random
 
+import pytest
+
 from gemmule.hw.command.legal import Legal
 from gemmule.hw.command.resolve import Resolve
-from gemmule.isa import NUM_BASES, KeysFlag, SOp, Unit, VOp, encode, legal_flags
+from gemmule.isa import MAX_LENGTH, NUM_BASES, KeysFlag, ListFlag, SOp, Unit, VOp, encode, legal_flags
 from gemmule.isa import ColumnFlag as C
 from gemmule.isa import MatrixFlag as M
 from gemmule.isa import MoveFlag as L
@@ -112,9 +114,26 @@ def test_flags_of_every_operation() -> None:
     softmax = visible * 4 + visible * 16 + visible * 2
     product = 3  # alone, WIDE, WIDE and BALANCED
     plain = 4  # TABLE, ABSMAX, WORD_TABLE, RESCALE
-    selects = 2 + 2 + 1 + 2 + 4 + 4 + 1 + 1
+    selects = 2 + 2 + 1 + 2 + 4 + 4 + 2 + 2
     rows = requant + rope + product + add + norm_stat + norm_apply + gelu + softmax + plain
     assert legal == moves + 4 * 15 + rows + selects
+
+
+@pytest.mark.parametrize("index_bits", [16, 18])
+def test_index_bits(index_bits: int) -> None:
+    """What is illegal on a device whose indices have 16 bits, at length zero too; keys reach as far as indices do."""
+    wide, most = "none" if index_bits == 18 else "illegal", (1 << index_bits) - 1
+    lists = [select(op, ListFlag.HIGH, n=n) for op in (SOp.LIST_LOAD, SOp.LIST_STORE) for n in (0, 5)]
+    moves = [move(unit, L.INDEXED, last_index=1 << 16, rows=rows) for unit in (Unit.LOAD, Unit.STORE)
+             for rows in (0, 3)]
+    fault_of([
+        *((command, wide) for command in (*lists, *moves)),
+        *((move(unit, L.INDEXED, last_index=MAX_LENGTH), "none") for unit in (Unit.LOAD, Unit.STORE)),
+        (move(last_index=1 << 16), "none"), (select(SOp.LIST_LOAD, n=5), "none"), (select(SOp.COMMIT, first=9), "none"),
+        (select(SOp.COMMIT, first=1 << 16), "rows"), (select(SOp.LIST_STORE, first=1 << 17), "rows"),
+        (select(SOp.KEYS, n=1, first=most), "none"), (select(SOp.KEYS, n=2, first=most), "rows"),
+        (select(SOp.ARGMAX, first=(1 << 18) - 1), "none"),
+    ], TINY.model_copy(update={"index_bits": index_bits}))
 
 
 def test_comparison_modes() -> None:

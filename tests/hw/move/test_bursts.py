@@ -21,7 +21,8 @@ CONFIGS = {
 }
 MOST = 2**20 - 1
 INDEXED, BROADCAST = 1 << MoveFlag.INDEXED, 1 << MoveFlag.BROADCAST
-LIST = [random.Random(9).randrange(1 << 16) for _ in range(64)]
+INDICES = 1 << 18
+LIST = [random.Random(9).randrange(INDICES) for _ in range(64)]
 
 
 def random_command(rng: random.Random, config: Config) -> dict[str, int]:
@@ -30,7 +31,7 @@ def random_command(rng: random.Random, config: Config) -> dict[str, int]:
         "zero": 0, "address": rng.randrange(1 << 12) * unit, "rows": rng.randrange(1, 4),
         "bytes": rng.randrange(1, 2 * config.burst_bytes + 5), "stride": rng.randrange(200) * unit,
         "flags": rng.choice((0, 0, INDEXED, INDEXED, BROADCAST)), "list": rng.randrange(60),
-        "last_index": rng.choice((3, 1 << 15, 65535)),
+        "last_index": rng.choice((3, 1 << 15, 65535, 1 << 17, INDICES - 1)),
     }
     return join(config, command, 1) if rng.random() < 0.4 else command
 

@@ -29,7 +29,7 @@ def test_survivors_and_cycles(lanes: int) -> None:
         for n in (1, lanes, 3 * lanes + 1, 40):
             keys = rng.integers(0, 1 << bits, n) << int(rng.integers(0, 25 - bits))
             jobs += [(keys, k) for k in {1, n, n + 1, int(rng.integers(1, n + 1))}]
-    dut = Radix(lanes=lanes, entries=64)
+    dut = Radix(lanes=lanes, entries=64, index_bits=16)
 
     async def bench(ctx) -> None:  # type: ignore[no-untyped-def]
         for keys, k in jobs:

@@ -15,7 +15,7 @@ from gemmule.hw.flow.lint import lint
 from gemmule.hw.flow.verilog import verilog_of
 from gemmule.hw.select import radix as select_radix
 from gemmule.hw.select.select import Select
-from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, SOp
+from gemmule.isa import ArgmaxFlag, CommitFlag, CompareFlag, ImportanceFlag, KeysFlag, ListFlag, SOp
 from gemmule.numerics.select import accumulate_importance, argmax_rows, top_k
 from gemmule.timing import Timing
 
@@ -26,9 +26,9 @@ KEY_MAX, WORD_MAX = 2**24 - 1, 2**32 - 1
 Command = dict[str, int]
 
 
-def device(dim: int, keys: int = 64, entries: int = 128) -> Config:
+def device(dim: int, keys: int = 64, entries: int = 128, index_bits: int = 18) -> Config:
     return Config(name=f"dim{dim}", dim=dim, bus_bytes=2, spm_kib=64, acc_kib=64, spm_banks=2, acc_banks=2,
-                  select_keys=keys, list_entries=entries, stat_rows=8)
+                  select_keys=keys, list_entries=entries, stat_rows=8, index_bits=index_bits)
 
 
 def command(op: SOp, *flags: IntEnum, **fields: int) -> Command:
@@ -83,7 +83,7 @@ class Golden:
     """The unit's memories, and every operation on whole arrays."""
 
     def __init__(self, config: Config) -> None:
-        self.dim = config.dim
+        self.dim, self.indices = config.dim, 1 << config.index_bits
         keys, zeros = config.select_keys, lambda n: np.zeros(n, dtype=np.int64)
         self.key, self.id, self.committed, self.shadow = zeros(keys), zeros(keys), zeros(keys), zeros(keys)
         self.list = zeros(config.list_entries)
@@ -92,8 +92,8 @@ class Golden:
 
     def scramble(self, rng: np.random.Generator) -> None:
         """Random contents, of which many are near what they saturate to."""
-        for name, top in (("key", KEY_MAX), ("id", 65535), ("committed", WORD_MAX), ("shadow", WORD_MAX),
-                          ("list", 65535), ("best_id", 65535)):
+        for name, top in (("key", KEY_MAX), ("id", self.indices - 1), ("committed", WORD_MAX), ("shadow", WORD_MAX),
+                          ("list", self.indices - 1), ("best_id", self.indices - 1)):
             values = rng.integers(0, top + 1, len(getattr(self, name)))
             near = rng.random(len(values)) < 0.3
             setattr(self, name, np.where(near, top - rng.integers(0, 70000, len(values)) % (top + 1), values))
@@ -117,7 +117,7 @@ class Golden:
             index, value = argmax_rows(signed)
             keep = (self.best[:m] >= value) & has(c, ArgmaxFlag.CONTINUE)
             self.best[:m] = np.where(keep, self.best[:m], value)
-            self.best_id[:m] = np.where(keep, self.best_id[:m], (first + index) % 65536)
+            self.best_id[:m] = np.where(keep, self.best_id[:m], (first + index) % self.indices)
             self.list[dst:dst + m] = self.best_id[:m]
         elif c["op"] == SOp.KEYS:
             keys = (signed[0] + 32768) << 8 if reads_planes(c) else np.minimum(
@@ -145,11 +145,12 @@ class Golden:
             self.predicates[c["number"]] = int(((signed if wide else x).max() >= limit)
                                                != has(c, CompareFlag.INVERT))
         elif c["op"] == SOp.LIST_LOAD:
-            words = spm[c["src0"]:].reshape(-1).view("<u2")[:n]
-            self.list[dst:dst + n] = words
+            words = spm[c["src0"]:].reshape(-1).view("<u2")[:n].astype(np.int64)
+            high, old = has(c, ListFlag.HIGH), self.list[dst:dst + n]
+            self.list[dst:dst + n] = old % 65536 + words % 4 * 65536 if high else words
         else:
             rows = np.zeros(-(-2 * n // self.dim) * self.dim // 2, dtype="<u2")
-            rows[:n] = self.list[here]
+            rows[:n] = self.list[here] // 65536 if has(c, ListFlag.HIGH) else self.list[here] % 65536
             lines = rows.view(np.uint8).reshape(-1, self.dim)
             return [(dst + i, line.tobytes()) for i, line in enumerate(lines)]
         return []
@@ -280,10 +281,13 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
         SOp.ARGMAX: (ArgmaxFlag.CONTINUE,), SOp.KEYS: (KeysFlag.FROM_IMPORTANCE,),
         SOp.IMPORTANCE: (ImportanceFlag.WIDE,), SOp.COMMIT: (CommitFlag.DISCARD, CommitFlag.CLEAR),
         SOp.COMPARE: (CompareFlag.INVERT, CompareFlag.WIDE),
+        SOp.LIST_LOAD: (ListFlag.HIGH,), SOp.LIST_STORE: (ListFlag.HIGH,),
     }.get(op, ())
+    if config.index_bits == 16 and op in (SOp.LIST_LOAD, SOp.LIST_STORE):
+        flags = ()
     c["flags"] = sum(rng.getrandbits(1) << bit for bit in flags)
     if op == SOp.ARGMAX or (op == SOp.KEYS and reads_planes(c)):
-        c["first"] = rng.randint(0, 65536 - n)
+        c["first"] = rng.randint(0, (1 << config.index_bits) - n)
     if op == SOp.ARGMAX:
         c["dst"] = rng.randint(0, entries - m)
     if op == SOp.TOP_K:
@@ -299,11 +303,12 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
     return c
 
 
-@pytest.mark.parametrize(("dim", "count"), [(2, 50), (4, 60), (8, 40), (16, 24)])
-def test_random_commands(dim: int, count: int) -> None:
+@pytest.mark.parametrize(("dim", "count", "index_bits"), [
+    (2, 50, 18), (4, 60, 16), (4, 60, 18), (8, 40, 18), (16, 24, 16)])
+def test_random_commands(dim: int, count: int, index_bits: int) -> None:
     seed = 100 + dim
     print(f"seed {seed}")
-    rng, config = random.Random(seed), device(dim)
+    rng, config = random.Random(seed), device(dim, index_bits=index_bits)
     ops = [SOp(i % len(SOp)) for i in range(count)]
     rng.shuffle(ops)
     commands = [random_command(rng, config, op) for op in ops]
@@ -316,6 +321,22 @@ def test_widest_unit() -> None:
     commands = [random_command(rng, config, op) for op in (
         SOp.KEYS, SOp.TOP_K, SOp.ARGMAX, SOp.IMPORTANCE, SOp.COMMIT, SOp.LIST_STORE)]
     simulate(config, commands, random_spm(np.random.default_rng(64), 64), seed=64)
+
+
+def test_ids_of_18_bits() -> None:
+    """Both halves of a list come and go; ids of maxima carry over 16 bits and wrap at 18; largest keys keep theirs."""
+    config, rng = device(4), np.random.default_rng(6)
+    spm = random_spm(rng, 4)
+    low, high = (command(SOp.LIST_LOAD, *flags, n=19, src0=row, dst=40)
+                 for row, flags in ((8, ()), (60, (ListFlag.HIGH,))))
+    stores = [command(SOp.LIST_STORE, *flags, n=21, first=39, dst=500) for flags in ((), (ListFlag.HIGH,))]
+    maxima = [command(SOp.ARGMAX, m=3, n=22, src0_stride=8, dst=41, first=first)
+              for first in (65530, 3 * 65536 - 5, 4 * 65536 - 9)]
+    keys = [command(SOp.KEYS, n=30, src0_stride=4, first=131065), command(SOp.TOP_K, n=30, k=9, dst=44)]
+    commands = [low, high, *stores, high, *stores, low, *stores]
+    for change in (*maxima, keys):
+        commands += [*(change if isinstance(change, list) else [change]), *stores]
+    simulate(config, commands, spm, seed=6)
 
 
 @pytest.mark.parametrize("kind", ["equal", "largest", "digit", "one"])
@@ -364,9 +385,9 @@ def test_bench_catches_a_planted_fault(fault: str, monkeypatch: pytest.MonkeyPat
         simulate(device(4), commands, spm, seed=7)
 
 
-@pytest.mark.parametrize("dim", [2, 8])
-def test_verilog_is_clean(dim: int, tmp_path: Path) -> None:
-    config = device(dim)
+@pytest.mark.parametrize(("dim", "index_bits"), [(2, 18), (8, 18), (8, 16)])
+def test_verilog_is_clean(dim: int, index_bits: int, tmp_path: Path) -> None:
+    config = device(dim, index_bits=index_bits)
     made = verilog_of(Select(config=config, timing=Timing.of(config)), "select")
     path = tmp_path / f"select_{config.name}.sv"
     path.write_text(made.text)

@@ -16,6 +16,7 @@ from gemmule.isa import (
     CompareFlag,
     ImportanceFlag,
     KeysFlag,
+    ListFlag,
     MoveFlag,
     SOp,
     Unit,
@@ -34,6 +35,8 @@ CONFIGS = [
            select_keys=64, list_entries=128),
     Config(name="two", dim=2, bus_bytes=2, spm_kib=2, spm_banks=2, acc_kib=1, acc_banks=2, stat_rows=16,
            select_keys=128, list_entries=64),
+    Config(name="narrow", dim=4, bus_bytes=4, spm_kib=4, spm_banks=4, acc_kib=4, acc_banks=4, stat_rows=16,
+           select_keys=64, list_entries=128, index_bits=16),
 ]
 STATE = ("spm", "keys", "ids", "committed", "shadow", "list", "best", "best_ids", "dram")
 TOP = (1 << 32) - 1
@@ -98,8 +101,8 @@ def operand(spm: np.ndarray, row: int, stride: int, m: int, n: int, planes: int,
 
 @pytest.mark.parametrize("again", [False, True])
 def test_argmax(memory: Memory, config: Config, again: bool) -> None:
-    """Ids wrap at 16 bits; of equal values the first counts, and the running one before all."""
-    m, n, first = 5, 7, 65_533
+    """Ids wrap at the device's bits; of equal values the first counts, and the running one before all."""
+    m, n, first = 5, 7, (1 << config.index_bits) - 3
     memory.spm[10] = memory.spm[10 + 8]  # columns of two groups alike
     memory.best[0] = 40_000 - 32_768
     x = operand(memory.spm, 10, 16, m, n, 2, signed=True)
@@ -108,7 +111,7 @@ def test_argmax(memory: Memory, config: Config, again: bool) -> None:
                       dst=20)
     for i in range(m):
         value = max(x[i])
-        name = (first + x[i].index(value)) % 65_536
+        name = (first + x[i].index(value)) % (1 << config.index_bits)
         if again and expected["best"][i] >= value:
             value, name = int(expected["best"][i]), int(expected["best_ids"][i])
         expected["best"][i], expected["best_ids"][i], expected["list"][20 + i] = value, name, name
@@ -222,6 +225,30 @@ def test_lists_in_and_out(memory: Memory, config: Config) -> None:
     expected = select(memory, config, SOp.LIST_STORE, n=n, first=40, dst=90)
     for j in range(-(-n // half) * half):
         value = int(expected["list"][40 + j]) if j < n else 0
+        expected["spm"][90 + j // half, j % half * 2:j % half * 2 + 2] = value & 255, value >> 8
+    same(memory, expected)
+
+
+def test_the_high_bits_of_lists(memory: Memory, config: Config) -> None:
+    """HIGH brings bits 17:16 to entries that keep the others, and stores them alone."""
+    if config.index_bits == 16:
+        with pytest.raises(AssertionError):
+            select(memory, config, SOp.LIST_LOAD, [ListFlag.HIGH], n=1)
+        return
+    half, n = config.dim // 2, 11
+    expected = select(memory, config, SOp.LIST_LOAD, [ListFlag.HIGH], n=n, src0=30, dst=40)
+    for j in range(n):
+        above = int(expected["spm"][30 + j // half, j % half * 2]) & 3
+        expected["list"][40 + j] = int(expected["list"][40 + j]) % 65_536 + 65_536 * above
+    same(memory, expected)
+    expected = select(memory, config, SOp.LIST_STORE, [ListFlag.HIGH], n=n, first=40, dst=90)
+    for j in range(-(-n // half) * half):
+        above = int(expected["list"][40 + j]) >> 16 if j < n else 0
+        expected["spm"][90 + j // half, j % half * 2:j % half * 2 + 2] = above, 0
+    same(memory, expected)
+    expected = select(memory, config, SOp.LIST_STORE, n=n, first=40, dst=90)
+    for j in range(-(-n // half) * half):
+        value = int(expected["list"][40 + j]) % 65_536 if j < n else 0
         expected["spm"][90 + j // half, j % half * 2:j % half * 2 + 2] = value & 255, value >> 8
     same(memory, expected)
 
