@@ -13,6 +13,7 @@ import numpy as np
 from gemmule import __version__
 from gemmule.compiler.model_file import Made, save_model
 from gemmule.compiler.quantize.network import Options, Quantized, quantize_network
+from gemmule.compiler.quantize.prefix import behind_prefix
 from gemmule.io.progress import working
 from gemmule.sw.import_texts import texts_of
 from gemmule.sw.pair import Pair, imported_pair
@@ -58,7 +59,7 @@ def options(bits: str, variant: str = ALL) -> Options:
 
 @cache
 def _calibration() -> np.ndarray:
-    return texts_of(source(), WINDOW, None, {}).used
+    return behind_prefix(texts_of(source(), WINDOW, None, {}).used, options("int8").prefix)
 
 
 def quantised(bits: str, variant: str = ALL) -> Quantized:

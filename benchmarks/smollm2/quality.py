@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -52,17 +53,16 @@ def quality(record: Record, save: Callable[[], None]) -> None:
         if (bits, variant) in done:
             continue
         made, whole = quantised(bits, variant), variant == ALL
-        texts = windows if whole else {kind: some[:FEW] for kind, some in windows.items()}
-        record["rows"].append(_row(bits, variant, made, texts))
+        few = {kind: some[:FEW] for kind, some in windows.items()}
+        row = _row(bits, f"{ALL}, fewer windows" if whole else variant, made, few)
         if whole:
-            few = {kind: some[:FEW] for kind, some in windows.items()}
-            record["rows"].append(_row(bits, FEW_WINDOWS, made, few))
-            if bits == "int8":
-                record["alone"] = {name: asdict(found) for name, found in _alone(made, few)}
+            rest = _row(bits, variant, made, {kind: some[FEW:] for kind, some in windows.items()})
+            record["rows"].append(_both(rest, row))
+        record["rows"].append(row)
         save()
-
-
-FEW_WINDOWS = f"{ALL}, the windows below"
+        if whole and bits == "int8":
+            record["alone"] = {name: asdict(found) for name, found in _alone(made, few)}
+            save()
 
 
 def _row(bits: str, variant: str, made: Quantized, texts: dict[str, np.ndarray]) -> Record:
@@ -70,6 +70,23 @@ def _row(bits: str, variant: str, made: Quantized, texts: dict[str, np.ndarray])
     assert found.whole is not None
     return {"bits": bits, "variant": variant, "windows": sum(map(len, texts.values())),
             "whole": asdict(found.whole), "kinds": {kind: asdict(one) for kind, one in found.kinds.items()}}
+
+
+def _both(rest: Record, few: Record) -> Record:
+    """Two rows of other windows as one."""
+    return rest | {"windows": rest["windows"] + few["windows"], "whole": _mean(rest["whole"], few["whole"]),
+                   "kinds": {kind: _mean(one, few["kinds"][kind]) for kind, one in rest["kinds"].items()}}
+
+
+def _mean(one: Record, other: Record) -> Record:
+    """A likeness over the tokens of both."""
+    count = one["tokens"] + other["tokens"]
+
+    def mean(name: str, value: Callable[[float], float] = float) -> float:
+        return (value(one[name]) * one["tokens"] + value(other[name]) * other["tokens"]) / count
+
+    return {"tokens": count, "kl_mean": mean("kl_mean"), "top1_agreement": mean("top1_agreement"),
+            **{name: math.exp(mean(name, math.log)) for name in ("perplexity_float", "perplexity_int")}}
 
 
 def _alone(made: Quantized, texts: dict[str, np.ndarray]) -> Iterator[tuple[str, Likeness]]:
