@@ -16,7 +16,7 @@ from gemmule.compiler.model_check import check_written
 from gemmule.compiler.model_file import Made, model_bytes
 from gemmule.compiler.quantize.accuracy import Comparison, compare
 from gemmule.compiler.quantize.network import Options, quantize_network
-from gemmule.compiler.quantize.prefix import MASSIVE, PROBED, find_outliers, find_prefix
+from gemmule.compiler.quantize.prefix import MASSIVE, PROBED, behind_prefix, find_outliers, find_prefix
 from gemmule.compiler.quantize.rotate import can_rotate
 from gemmule.compiler.quantize.verdict import verdict
 from gemmule.compiler.quantize.work import calibration_work, measuring_work, rounding_work
@@ -100,8 +100,8 @@ def import_model(source: str | Path, recipe: Recipe, name: str, calibrate: str |
         say(note)
     with stderr.status("looking for massive activations"):
         options = _options(recipe, read, network, texts.used)
-    measured = {kind: windows[:, :graph.positions - len(options.prefix)] for kind, windows in texts.measured.items()}
-    texts = Texts(texts.used, measured)
+    measured = {kind: behind_prefix(windows, options.prefix) for kind, windows in texts.measured.items()}
+    texts = Texts(behind_prefix(texts.used, options.prefix), measured)
     detailed = max(1, DETAILED // len(measured))
     with estimating(f"importing {name}", _work(graph, options, texts, detailed)) as tell:
         quantized = quantize_network(network, texts.used, options, tell)
