@@ -103,8 +103,8 @@ def test_wheel_runs_alone(built: Built, tmp_path: Path) -> None:
 import gemmule
 from gemmule.hw.flow.verilog import verilog
 from gemmule.config import load_config
-from gemmule.sw.text import bundled_model, decode, encode
-print(gemmule.__file__, decode(encode("import os")),
+from gemmule.sw.text import bundled_detokenizer, bundled_model, encode
+print(gemmule.__file__, bundled_detokenizer().text(encode("import os")),
       len(bundled_model("draft").network.graph.attentions), load_config("edge").dim)
 """
     (tmp_path / "work").mkdir()
