@@ -65,8 +65,9 @@ def _result(session: Session, ids: list[int], length: int, ends: frozenset[int],
     run = session.generate("draft", ids, len(reference.tokens), length, ends)
     case = Case(method="draft", num_tokens=length, temperature=0, rule="greedy")
     return asdict(case) | {
-        "category": "completion", "prompts": 1, "equal": int(run.tokens == reference.tokens), "distinct_4grams": None,
-        "steps": run.steps, "run": costs(run, session.target, [ids]), "ar": costs(reference, session.target, [ids])}
+        "category": "completion", "prompts": 1, "equal": int(run.tokens == reference.tokens),
+        "distinct_4grams": None, "looping": 0, "steps": run.steps,
+        "run": costs(run, session.target, [ids]), "ar": costs(reference, session.target, [ids])}
 
 
 def main() -> None:

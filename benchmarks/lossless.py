@@ -24,13 +24,11 @@ from rich.progress import track
 from gemmule.config import load_config
 from gemmule.sw.pair import bundled_pair
 from gemmule.sw.prompts.choose import Prompt, load
-from gemmule.sw.reports.terminal import generation_json
+from gemmule.sw.reports.terminal import LOOPING, generation_json
 from gemmule.sw.session import Session
 from gemmule.sw.text import MODELS, encode
 
 PROMPT_TOKENS = 96
-LOOPING = 0.5
-"""Share of distinct 4-grams below which a text counts as looping."""
 
 
 def measure(session: Session, prompt: Prompt, new_tokens: int, lengths: list[int]) -> dict[str, Any]:

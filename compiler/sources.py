@@ -1,4 +1,4 @@
-"""The compiler's own sources as a number: what it made before counts only while they are the same."""
+"""Our own sources as a number: what they made before counts only while they are the same."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SOURCES = ("*.py", "numerics/*.py", "compiler/**/*.py", "sim/verify/*.py", "sim/
 
 
 @cache
-def sources() -> bytes:
-    """SHA-256 of all sources that a program depends on."""
+def sources(patterns: tuple[str, ...] = SOURCES) -> bytes:
+    """SHA-256 of all sources below the package that match one of the patterns."""
     package = Path(gemmule.__file__).resolve().parent
-    files = sorted({path for pattern in SOURCES for path in package.glob(pattern)})
+    files = sorted({path for pattern in patterns for path in package.glob(pattern)})
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).digest()

@@ -17,7 +17,7 @@ from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.ledger import Ledger
-from gemmule.sw.reports.terminal import distinct
+from gemmule.sw.reports.terminal import distinct, loops
 from gemmule.sw.reports.trace import Timeline, runs_behind
 from gemmule.sw.runtime import Forward, LoadedModel
 from gemmule.sw.session import Session
@@ -78,7 +78,8 @@ def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[C
         same_text = rule is GREEDY or rule.same_text
         yield asdict(case) | {
             "prompts": 1, "equal": int(run.tokens == reference.tokens) if same_text else None,
-            "distinct_4grams": distinct(run.tokens, 4), "steps": [list(step) for step in run.steps],
+            "distinct_4grams": distinct(run.tokens, 4), "looping": int(loops(run.tokens)),
+            "steps": [list(step) for step in run.steps],
             "run": costs(run, session.target, [ids]), "ar": costs(reference, session.target, [ids])}
 
 

@@ -21,7 +21,7 @@ from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.prompts.choose import Prompt
-from gemmule.sw.reports.terminal import distinct
+from gemmule.sw.reports.terminal import distinct, loops
 from gemmule.sw.session import Session, rows_of
 
 __all__ = ["groups", "measure_batch", "rows_for"]
@@ -66,6 +66,7 @@ def measure_batch(alone: Session, sessions: Callable[[Case], Session], prompts: 
             "prompts": len(prompts), "equal": sum(text.tokens == other.tokens for text, other in zip(
                 run.turns, references, strict=True)) if same_text else None,
             "distinct_4grams": mean(distinct(text.tokens, 4) for text in run.turns),
+            "looping": sum(loops(text.tokens) for text in run.turns),
             "steps": [list(step) for step in run.steps], "run": costs(run, session.target, prompts),
             "ar": costs(reference, sessions(plain).target, prompts),
             "alone": costs(joined(texts), alone.target, prompts)}

@@ -110,7 +110,11 @@ def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Ho
         "draft_calls": sum(run["passes"].get("draft", 0) for run in runs),
         "extra_parameters": parameters if case.method == "draft" else 0,
         "batch_gain": _mean(_gain(result, host) for result in results),
-        "distinct_4grams": _mean(result["distinct_4grams"] for result in results), "draft_cycle_share": _mean(shares),
+        "distinct_4grams": _mean(result["distinct_4grams"] for result in results),
+        "looping": sum(result["looping"] for result in results),
+        "speedup_without_loops": _mean(
+            gain for gain, result in zip(gains, results, strict=True) if not result["looping"]),
+        "draft_cycle_share": _mean(shares),
         "roofline_fraction": sum(run["roofline_cycles"] for run in runs) / max(
             1, sum(run["cycles"]["target"] - run["prefill_cycles"].get("target", 0) for run in runs)),
     } | _foretold(results, host)

@@ -14,6 +14,8 @@ from gemmule.io.cache import cache_root
 from gemmule.io.locks import acquire
 from gemmule.sim.rtl.build import MANIFEST, sweep_builds
 from gemmule.sim.rtl.process import sweep_runs
+from gemmule.sw.quantised import FOLDER as MODELS
+from gemmule.sw.quantised import LOCK
 
 __all__ = ["Entry", "entries", "remove"]
 
@@ -39,8 +41,8 @@ class Entry:
         return max(0.0, time.time() - self.used) / 86400
 
 
-KEPT = {"programs": "program", "mappings": "mapping"}
-"""Folders of files of the compiler, and what is in each."""
+KEPT = {"programs": "program", "mappings": "mapping", MODELS: "quantised model"}
+"""Folders of files that are made as a whole, and what is in each."""
 
 
 def _size(path: Path) -> int:
@@ -62,6 +64,21 @@ def _simulator(path: Path) -> Entry:
     return Entry(path, kind, config, _size(path), manifest.stat().st_mtime, busy)
 
 
+def _model(path: Path) -> Entry | None:
+    """What lies among the quantised models; the lock of a killed process is removed."""
+    held = path if path.suffix == LOCK else path.with_name(path.name.removeprefix(".").rsplit(".", 2)[0] + LOCK)
+    config, lock = path.name.removeprefix(".").rpartition("-")[0], acquire(held, wait=False, create=False)
+    busy = lock is None and held.exists()
+    if lock:
+        held.unlink()
+        lock.close()
+    if path.suffix == LOCK:
+        return Entry(path, "being made", config, 0, path.stat().st_mtime, True) if busy else None
+    unfinished = path.name.startswith(".")
+    return Entry(path, "unfinished model" if unfinished else KEPT[MODELS], config, _size(path), path.stat().st_mtime,
+                 busy and unfinished)
+
+
 def _entry(path: Path) -> Entry | None:
     """What lies at a path of the cache; None for what has no name of ours."""
     key = re.fullmatch(r"(?:(.+?)-(verilog|sources)|(.+))-[0-9a-f]{16}(\.partial)?", path.name)
@@ -70,6 +87,8 @@ def _entry(path: Path) -> Entry | None:
     if path.parent.name == "compiled":
         times = [p.stat().st_mtime for p in path.glob("*.nb*")]
         return Entry(path, "compiled code", "", _size(path), max(times, default=path.stat().st_mtime))
+    if path.parent.name == MODELS:
+        return _model(path)
     if path.parent.name in KEPT:
         return Entry(path, KEPT[path.parent.name], path.name.rpartition("-")[0], _size(path), path.stat().st_mtime)
     if not key:

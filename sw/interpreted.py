@@ -17,13 +17,34 @@ from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.errors import InputError
 from gemmule.sw.forward import Caches, answered_rows
 from gemmule.sw.ledger import Ledger
 from gemmule.sw.pieces import launches, pieces
 from gemmule.sw.runtime import LoadedModel
 from gemmule.sw.step import Forward, LayerRange, Want
 
-__all__ = ["InterpretedModel"]
+__all__ = ["InterpretedModel", "interprets"]
+
+LARGE = 20_000_000
+"""Parameters from which the device's own arithmetic is a matter of minutes."""
+
+
+def interprets(compute: str, parameters: int, *, backend: str = "model", launch: str = "pass",
+               lengths: str = "constant") -> bool:
+    """Whether values come from the interpreter, for one of :data:`gemmule.sw.limits.COMPUTES` and a target's size.
+
+    ``launch`` and ``lengths``: what a launch holds, and by what drafts end.
+
+    Raises:
+        InputError: the interpreter is asked for where it cannot answer.
+    """
+    able = backend == "model" and launch == "pass" and lengths != "confidence"
+    if compute == "interpreter" and not able:
+        raise InputError("--compute interpreter needs --backend model, --launch pass and no --draft-lengths "
+                         "confidence: it runs no device, whose launches go on from one token to the next and which "
+                         "tells how sure the draft is; take --compute auto")
+    return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
 
 
 class InterpretedModel(LoadedModel):

@@ -30,10 +30,12 @@ from gemmule.sw import text
 from gemmule.sw.bundled import FILES
 from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import MODELS, MODELS_FOLDER, SMALL, resolve_pair
+from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
+from gemmule.sw.published import PUBLISHED, published_file
+from gemmule.sw.quantised import is_published, quantised
 from gemmule.sw.tokens import detokenizer, encode_behind, parse_tokenizer
 
-__all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair"]
+__all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Pair:
         words: text of token ids.
         digests: SHA-256 of the files of both.
         target, draft: compile and place the models; no draft: only autoregressive decoding.
+        parameters: of the target.
         chat: the target's chat template, where it has one.
     """
 
@@ -88,6 +91,7 @@ class Pair:
     digests: tuple[str, ...]
     target: Place
     draft: Place | None
+    parameters: int
     chat: Chat | None = None
 
     def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
@@ -105,13 +109,14 @@ def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
     pair = resolve_pair(name)
     models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
               for role in ("target", "draft")}
-    target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, bundled=role)
+    target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
                      for role, model in models.items())
     encode = partial(text.encode, pair=pair)
     return Pair(
         name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
         encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
-        digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft)
+        digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
+        parameters=models["target"].network.graph.parameters)
 
 
 def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
@@ -128,7 +133,7 @@ def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
     return replace(file, network=narrowed(file.network), sha256=f"{file.sha256}-int4-{NARROW_GROUP}")
 
 
-def _read(path: Path, option: str, weights: str | None) -> tuple[ModelFile, Tokenizer]:
+def _read(path: Path, option: str, weights: str | None) -> ModelFile:
     if path.is_dir():
         raise InputError(f"{option} {path} is a directory: `gemmule import {path} --calibrate TEXTFILE --out FILE` "
                          "first, then give the FILE")
@@ -136,10 +141,13 @@ def _read(path: Path, option: str, weights: str | None) -> tuple[ModelFile, Toke
     if file.network.graph.encoder:
         raise InputError(f"{option} {path} must be a decoder, not an encoder, whose rows see what follows them: it "
                          "gives hidden rows or labels, not text")
+    return _with_weights(file, weights, f"{option} {path}")
+
+
+def _tokenizer(file: ModelFile, path: Path, option: str) -> Tokenizer:
     if file.tokenizer is None:
         raise InputError(f"{option} {path} has no tokenizer: import it again from a directory with tokenizer.json")
-    tokenizer = parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
-    return _with_weights(file, weights, f"{option} {path}"), tokenizer
+    return parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
 
 
 def imported_pair(target: Path, draft: Path | None = None, weights: str | None = None) -> Pair:
@@ -149,14 +157,34 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         CompileError: a file is missing, damaged or no model.
         InputError: their tokens differ.
     """
-    file, tokenizer = _read(target, "--model", weights)
-    graph = file.network.graph
+    return _pair(target, _read(target, "--model", weights), target.name, draft, weights)
+
+
+def published_pair(name: str, draft: Path | None = None, weights: str | None = None) -> Pair:
+    """A published model by name (:func:`gemmule.sw.quantised.quantised`), and a file that drafts for it, if any.
+
+    Raises:
+        CacheError, CompileError, InputError: as of that function and of :func:`imported_pair`.
+    """
+    try:
+        published_file(name)
+    except InputError as error:
+        raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
+    path, file = quantised(name, weights)
+    return _pair(path, file, name, draft, weights)
+
+
+def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None) -> Pair:
+    """``name``: of the target, as the report shows it."""
+    graph, tokenizer = file.network.graph, _tokenizer(file, target, "--model")
+    other = None
     if draft is not None:
-        other, words = _read(draft, "--draft-model", weights)
-        if words.get_vocab() != tokenizer.get_vocab() or other.network.graph.vocab != graph.vocab:
-            raise InputError(f"--draft-model {draft} must have the tokens of {target}: its vocabulary differs")
+        other = _read(draft, "--draft-model", weights)
+        if (_tokenizer(other, draft, "--draft-model").get_vocab() != tokenizer.get_vocab()
+                or other.network.graph.vocab != graph.vocab):
+            raise InputError(f"--draft-model {draft} must have the tokens of {name}: its vocabulary differs")
         if other.network.graph.text_positions < graph.text_positions:
-            raise InputError(f"--draft-model {draft} must see the {graph.text_positions:,} positions of {target}, not "
+            raise InputError(f"--draft-model {draft} must see the {graph.text_positions:,} positions of {name}, not "
                              f"{other.network.graph.text_positions:,}")
 
     def encode(prompt: str, *, begins: bool = True) -> list[int]:
@@ -166,10 +194,10 @@ def imported_pair(target: Path, draft: Path | None = None, weights: str | None =
         return encode_behind(tokenizer, text.check_utf8("--turns", said))
 
     return Pair(
-        name=target.name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
-        plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat,
-        digests=(file.sha256, *((other.sha256,) if draft else ())), target=_Imported(target, file),
-        draft=_Imported(draft, other) if draft else None)
+        name=name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
+        plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
+        digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
+        draft=_Imported(draft, other, shown=draft.name) if draft and other else None)
 
 
 def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
@@ -181,8 +209,8 @@ def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
 class _Imported:
     """Compiles a file's network, once for each device and address."""
 
-    def __init__(self, path: Path, file: ModelFile, bundled: str = "") -> None:
-        self.path, self.file, self.bundled = path, file, bundled
+    def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
+        self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
         self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
@@ -196,7 +224,7 @@ class _Imported:
                     raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
                 raise self._refused(config, error) from None
-            with working(f"compiling {self.bundled or self.path.name} for {config.name}", least=1.0):
+            with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
                     placed = self._place(config, base, rows, general, looped, batch)
                 except CompileError as error:
@@ -240,15 +268,18 @@ class _Imported:
         return replace(placed, dram=dram, prefill=prefill)
 
     def _refused(self, config: Config, why: object) -> InputError:
-        what = f"the bundled model {self.bundled}" if self.bundled else named(self.path)
+        what = f"the bundled model {self.shown}" if self.bundled else named(self.path)
         mend = ": use --config base or edge" if self.bundled else ""
         return InputError(f"{what} does not run on config {config.name!r}{mend} ({why})")
 
 
 def open_pair(model: str, draft: Path | None = None, weights: str | None = None) -> Pair:
-    """A bundled pair by name, or the files of an imported one; ``weights``: as of :func:`bundled_pair`.
+    """A bundled pair or published model by name, or the files of an imported one.
+
+    ``weights``: as of :func:`bundled_pair`, of a published model as it is made.
 
     Raises:
+        CacheError: a published model cannot be kept.
         CompileError: a file is missing, damaged or no model.
         InputError: there is neither such a pair nor such a file, or the models' tokens differ.
     """
@@ -257,7 +288,9 @@ def open_pair(model: str, draft: Path | None = None, weights: str | None = None)
             raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
                              "drop it")
         return bundled_pair(model, weights)
+    if is_published(model):
+        return published_pair(model, draft, weights)
     if not model or not Path(model).exists():
-        raise InputError(f"--model must be one of {', '.join(MODELS)} or a file that `gemmule import` wrote, not "
-                         f"{model!r}")
+        known = ", ".join((*MODELS, *PUBLISHED))
+        raise InputError(f"--model must be one of {known} or a file that `gemmule import` wrote, not {model!r}")
     return imported_pair(Path(model), draft, weights)

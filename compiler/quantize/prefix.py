@@ -17,7 +17,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Cache, FloatInterpreter, Graph, Network, Rows, residuals
 from gemmule.compiler.quantize.overlay import Overlay
 
-__all__ = ["Outlier", "Outliers", "find_outliers", "find_prefix", "with_prefix"]
+__all__ = ["Outlier", "Outliers", "behind_prefix", "find_outliers", "find_prefix", "with_prefix"]
 
 MASSIVE = 30.0
 """A row's largest magnitude over the median of rows from which it counts as massive."""
@@ -106,12 +106,24 @@ def find_prefix(network: Network, windows: np.ndarray, candidates: Iterable[int]
     if plain.worst.ratio < MASSIVE:
         return ()
     tried = list(dict.fromkeys((*candidates, *plain.tokens)))[:TRIED]
-    levels = {token: find_outliers(with_prefix(network, (token,)), probe).level for token in tried}
+    levels = {token: find_outliers(with_prefix(network, (token,)), behind_prefix(probe, (token,))).level
+              for token in tried}
     least = min(levels.values(), default=plain.level)
     best = next((token for token, level in levels.items() if level <= least + ALIKE), None)
     if best is None or plain.level - levels[best] < np.log(GAIN):
         return ()
     return (best,)
+
+
+def behind_prefix(windows: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
+    """Windows [windows, length] as a device sees them behind a constant prefix: one that begins with the same tokens
+    goes on behind them, as prompts do. All lose as many tokens, the others their last ones.
+    """
+    count = len(tokens)
+    if not count:
+        return windows
+    own = (windows[:, :count] == np.asarray(tokens)).all(axis=1)
+    return np.where(own[:, None], windows[:, count:], windows[:, :-count])
 
 
 def with_prefix(network: Network, tokens: Sequence[int]) -> Network:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.commands.common import (
+    ComputeOption,
     ConfigOption,
     HtmlOption,
     JsonOption,
+    ModelOption,
     Output,
     SeedOption,
     WeightsOption,
@@ -43,11 +45,10 @@ from gemmule.sw.limits import (
     BACKENDS,
     BATCH,
     CATEGORIES,
-    COMPUTES,
     DEFAULT,
     DRAFTS,
     METHODS,
-    MODELS,
+    REQUESTS,
     TEMPERATURE,
     check_choice,
     new_tokens,
@@ -63,8 +64,9 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 EVERY = "draft,pld,always,never"
-RECORD = 4
+RECORD = 5
 """Of what ``--resume`` keeps: results of another form are not taken."""
+CALIBRATION = "calibration"
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
 
@@ -88,9 +90,7 @@ def _list(option: str, text: str, one: Any) -> list[Any]:
 
 def bench(
     config: ConfigOption = "base",
-    model: Annotated[str, typer.Option(
-        "--model", metavar=f"{'|'.join(MODELS)}|FILE", autocompletion=lambda: list(MODELS),
-        help="A bundled pair, or a file that `gemmule import` wrote.")] = DEFAULT,
+    model: ModelOption = DEFAULT,
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
         help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
@@ -110,9 +110,11 @@ def bench(
     verify: VerifyOption = None,
     launch: LaunchOption = "pass",
     prefill_rows: PrefillOption = None,
-    category: Annotated[str, typer.Option(
-        "--category", metavar="C,..", help=f"Prompts between commas: {', '.join(CATEGORIES)}; calibration: others, on "
-                                           "which to choose options.")] = ",".join(CATEGORIES),
+    category: Annotated[str | None, typer.Option(
+        "--category", metavar="C,..", show_default=False,
+        help=f"Prompts between commas: {', '.join(CATEGORIES)}; {', '.join(REQUESTS)} (requests in the model's chat "
+             f"template); {CALIBRATION}: others, on which to choose options. Default: all requests where the model has "
+             "a template, else all that come first.")] = None,
     prompts: Annotated[int | None, typer.Option(
         "--prompts", metavar="N", min=1, show_default=False, help="The first so many of each category. Default: all.",
     )] = None,
@@ -126,10 +128,7 @@ def bench(
              "with --launch draft or step.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    compute: Annotated[str, choice(
-        "--compute", COMPUTES, "Values by the simulated device, or by the integer interpreter with the timing of the "
-        "same launches: the same numbers, several times as fast; not with --backend rtl or --launch draft or step.",
-    )] = "device",
+    compute: ComputeOption = "auto",
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
         help="Keep each prompt's results in this file, and take those that are there already.")] = None,
@@ -141,15 +140,17 @@ def bench(
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Decode prompts by several methods; equal tokens, speed-up over autoregressive decoding, acceptance.
+    """Decode prompts by several methods; equal tokens, speed-up over autoregressive decoding, acceptance, loops.
 
-    The prompts are cut from files that neither training nor calibration of the bundled models saw (docs/decoding.md).
+    The prompts are cut from files that neither training nor calibration of the bundled models saw, or requests that
+    nothing was chosen by (docs/decoding.md).
     Exit code 1 if a text differs from that of autoregressive decoding where it must not.
 
     \b
     Examples:
       gemmule bench --model small --category repetition --prompts 2 --max-new-tokens 24
       gemmule bench --num-speculative-tokens 1,2,3,5,7 --temperature 0,0.8 --resume build/bench.jsonl
+      gemmule bench --model smollm2 --method pld --num-speculative-tokens 10 --category grounded --prompts 2
       gemmule bench --category completion --prompts 8 --batch 4 --compute interpreter
       gemmule bench --category copy --prompts 1 --num-speculative-tokens 3 --trace build/bench.json.gz
     """
@@ -157,8 +158,8 @@ def bench(
     for length in lengths:
         DRAFTS.check("--num-speculative-tokens", length)
     methods = _list("--method", method, lambda name: check_choice("--method", name, (*METHODS, "always", "never")))
-    names = _list("--category", category,
-                  lambda name: check_choice("--category", name, (*CATEGORIES, "calibration")))
+    names = category and _list("--category", category, lambda name: check_choice(
+        "--category", name, (*CATEGORIES, *REQUESTS, CALIBRATION)))
     cases = _cases(methods, lengths, _list("--temperature", temperature, float), verify)
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
     out, device = Output(json), read_config(config)
@@ -168,6 +169,7 @@ def bench(
     from gemmule.sw.bench_batch import groups, rows_for
     from gemmule.sw.bench_rows import best_of, rows_of
     from gemmule.sw.finished import Finished
+    from gemmule.sw.interpreted import interprets
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.bench_table import print_bench
@@ -179,16 +181,17 @@ def bench(
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     if pair.draft is None and method == EVERY:
         cases = [case for case in cases if case.method != "draft"]
-    every = _prompts(names, prompts, prompt_file, pair, max_new_tokens)
+    every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
     general = any(case.temperature for case in cases)
     check_launch(launch, general, batch=batch)
+    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass")
     begin = time.perf_counter()
     results: list[dict[str, Any]] = []
     with ExitStack() as opened:
         def session_of(rows: int | None) -> Session:
             return opened.enter_context(Session(
                 device, backend, pair, general=general, launch=launch if pair.draft else "pass",
-                interpreted=compute == "interpreter", batch=1 if rows is None else batch, rows=rows,
+                interpreted=quick, batch=1 if rows is None else batch, rows=rows,
                 prefill=prefill_rows if rows is None else 0))
 
         session = session_of(None)
@@ -222,7 +225,8 @@ def bench(
     rows = rows_of(results, drafting, device.host)
     best = best_of(rows)
     record = {
-        "model": pair.name, "weights": weights, "backend": backend, "compute": compute, "seed": seed,
+        "model": pair.name, "weights": weights, "backend": backend,
+        "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p,
         "rows": rows, "best": best, "resident": stays,
@@ -281,18 +285,20 @@ def _prompts(names: Sequence[str], most: int | None, file: Path | None, pair: Pa
     """
     from gemmule.sw.prompts.categories import load_categories
     from gemmule.sw.prompts.choose import Prompt
+    from gemmule.sw.prompts.requests import load_requests
 
     if file is not None:
         texts = read_parts(file, "--prompt-file")
         chosen = [Prompt(f"{file.name}:{i}", "file", text) for i, text in enumerate(texts, 1)]
     else:
-        known = load_categories()
+        known = load_categories() | load_requests()
         # A kind says more of a completion; here it is the category.
         chosen = [Prompt(prompt.name, name, prompt.text) for name in names for prompt in known[name][:most]]
+    asked = _asking(pair, {prompt.kind for prompt in chosen}.intersection(REQUESTS))
     found = []
     for prompt in chosen:
-        ids = pair.encode(prompt.text)
-        ids = ids[:MOST_PROMPT] if prompt.kind in ("completion", "calibration") else ids
+        ids = asked(prompt.text) if prompt.kind in REQUESTS else pair.encode(prompt.text)
+        ids = ids[:MOST_PROMPT] if prompt.kind in ("completion", CALIBRATION) else ids
         if len(ids) + max_new_tokens > pair.positions:
             if file is not None:
                 raise InputError(f"--prompt-file {file}: a prompt and {max_new_tokens} new tokens must fit the context "
@@ -300,3 +306,20 @@ def _prompts(names: Sequence[str], most: int | None, file: Path | None, pair: Pa
             ids = ids[:pair.positions - max_new_tokens]
         found.append((prompt, ids))
     return found[:most] if file is not None else found
+
+
+def _asking(pair: Pair, kinds: set[str]) -> Callable[[str], list[int]]:
+    """Tokens of a request in the model's chat template; ``kinds``: of the requests that there are.
+
+    Raises:
+        InputError: there are some, and the model has no template.
+    """
+    from gemmule.sw.chat import Template
+
+    if pair.chat is None:
+        if kinds:
+            raise InputError(f"--category {min(kinds)} needs a model with a chat template, such as smollm2, not "
+                             f"{pair.name}: take {', '.join(CATEGORIES)}")
+        return pair.encode
+    template = Template(pair.chat, pair.name)
+    return lambda text: pair.plain(template.render([{"role": "user", "content": text}]))

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import ACTIVATION, ATTENTION, BITS, FUSION, PRESETS, SEED, SIZE, SOFTMAX, check_choice
+from gemmule.sw.limits import (
+    ACTIVATION,
+    ATTENTION,
+    BITS,
+    COMPUTES,
+    FUSION,
+    MODELS,
+    PRESETS,
+    SEED,
+    SIZE,
+    SOFTMAX,
+    check_choice,
+)
+from gemmule.sw.published import PUBLISHED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,9 +35,10 @@ if TYPE_CHECKING:
     from gemmule.sw.reports.trace import Timeline
 
 __all__ = [
-    "ActivationOption", "AttentionOption", "ConfigOption", "FigureOption", "FusionOption", "HtmlOption", "JsonOption",
-    "Output", "SeedOption", "ShapeOption", "SoftmaxOption", "TraceOption", "WeightsOption", "check_writable",
-    "choice", "conditions", "parse_shape", "read_config", "write_file", "write_trace",
+    "ActivationOption", "AttentionOption", "ComputeOption", "ConfigOption", "FigureOption", "FusionOption",
+    "HtmlOption", "JsonOption", "ModelOption", "Output", "SeedOption", "ShapeOption", "SoftmaxOption", "TraceOption",
+    "WeightsOption", "check_writable", "choice", "conditions", "parse_shape", "read_config", "write_file",
+    "write_trace",
 ]
 
 STDOUT = Path("-")
@@ -71,7 +85,17 @@ WeightsOption = Annotated[str | None, typer.Option(
     "--weights", metavar="|".join(BITS), show_default=False, autocompletion=lambda: list(BITS),
     callback=lambda value: value if value is None else check_choice("--weights", value, BITS),
     help="Weights of target and draft: int8, or int4 by groups of 32 (made of int8 ones where the model has those; "
-         "logits keep int8). Default: as the model has them.")]
+         "logits keep int8). Default: as the model has them. A published model is quantised to them: int8, or int4 "
+         "by the second-order method.")]
+ModelOption = Annotated[str, typer.Option(
+    "--model", metavar="|".join((*MODELS, *PUBLISHED, "FILE")), autocompletion=lambda: [*MODELS, *PUBLISHED],
+    help="Bundled models: small (for RTL and quick tests) or default, which is small where no other is installed. "
+         f"Published models: {', '.join(f'{name} (the package {one.package})' for name, one in PUBLISHED.items())}, "
+         "quantised once and kept in the cache. Or a file that `gemmule import` wrote.")]
+ComputeOption = Annotated[str, choice(
+    "--compute", COMPUTES, "Values by the simulated device, or by the integer interpreter with the timing of the same "
+    "launches: the same numbers, several times as fast; not with --backend rtl or --launch draft or step. auto: by the "
+    "interpreter where it can and the model is large.")]
 ShapeOption = Annotated[str, typer.Option(
     "--shape", metavar="MxKxN", callback=lambda text: "x".join(map(str, parse_shape(text))),
     help=f"Rows x inner x columns of C = A B, each {SIZE.low} to {SIZE.high:,}.")]

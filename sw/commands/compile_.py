@@ -10,6 +10,7 @@ import typer
 
 from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, read_config, write_file
 from gemmule.sw.errors import InputError
+from gemmule.sw.published import PUBLISHED
 
 if TYPE_CHECKING:
     from gemmule.compiler.model_program import ModelProgram
@@ -19,7 +20,7 @@ __all__ = ["compile_"]
 
 
 def compile_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote, or smollm2.")],
     config: ConfigOption = "base",
     rows: Annotated[int, typer.Option("--rows", metavar="M", help="Most new rows of a pass.")] = 1,
     context: Annotated[int | None, typer.Option(
@@ -45,16 +46,16 @@ def compile_(
       gemmule compile model.safetensors --rows 8 --explain
       gemmule compile model.safetensors --config edge --dump-passes
     """
-    if file.is_dir():
+    if file.is_dir() and str(file) not in PUBLISHED:
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
     from gemmule.compiler.mapping.search import compile_best
-    from gemmule.compiler.model_file import load_model
     from gemmule.compiler.notes import Notes, described
     from gemmule.io.progress import say, stderr
+    from gemmule.sw.quantised import read_model
 
-    network = load_model(file).network
+    network = read_model(file).network
     most = network.graph.whole_positions
     if context is not None and not 1 <= context <= most:
         raise InputError(f"--context must be from 1 to {most:,} (what the model sees), not {context}")

@@ -12,9 +12,11 @@ import typer
 
 from gemmule.io.reading import shown
 from gemmule.sw.commands.common import (
+    ComputeOption,
     ConfigOption,
     HtmlOption,
     JsonOption,
+    ModelOption,
     Output,
     SeedOption,
     TraceOption,
@@ -74,10 +76,7 @@ CONTEXT = CONTEXTS[resolve_pair(DEFAULT)]
 
 def generate(
     config: ConfigOption = "base",
-    model: Annotated[str, typer.Option(
-        "--model", metavar=f"{'|'.join(MODELS)}|FILE", autocompletion=lambda: list(MODELS),
-        help="Bundled models: small (for RTL and quick tests) or default, which is small where no other is installed. "
-             "Or a file that `gemmule import` wrote.")] = DEFAULT,
+    model: ModelOption = DEFAULT,
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
         help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
@@ -163,12 +162,13 @@ def generate(
         help="Show the text as it is accepted; Ctrl-C ends it there. Default: on a terminal.")] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
+    compute: ComputeOption = "auto",
     html: HtmlOption = None,
     trace: TraceOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Generate text with a bundled or imported model and report where the cycles go.
+    """Generate text with a bundled, published or imported model and report where the cycles go.
 
     Bundled ones run on base, edge and configurations with memories like theirs. With --temperature tokens are drawn
     by --seed, in integers. Exit code 1 if the text differs from that of autoregressive decoding where it must not.
@@ -176,6 +176,7 @@ def generate(
     \b
     Examples:
       gemmule generate --prompt "import os" --max-new-tokens 32
+      gemmule generate --model smollm2 --chat --prompt "Why is the sky blue?" --method pld
       gemmule generate --prompt-file start.py --num-speculative-tokens 5 --json build/text.json
       gemmule generate --method pld --prompt-lookup-num-tokens 7 --prompt-lookup-form original
       gemmule generate --temperature 0.8 --top-p 0.95 --seed 3
@@ -216,6 +217,7 @@ def generate(
     from gemmule.sw.decoding.script import Plain, Script
     from gemmule.sw.decoding.stops import Stops
     from gemmule.sw.estimate import announce_tokens
+    from gemmule.sw.interpreted import interprets
     from gemmule.sw.ledger import Ledger
     from gemmule.sw.pair import open_pair
     from gemmule.sw.records import complete
@@ -253,9 +255,11 @@ def generate(
     job = Job(script=script, ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule,
               context_overflow=context_overflow, batch=batch)
     rows = rows_of(batch, method, drafts) if batch > 1 else None
+    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if method == "draft" else "pass",
+                       lengths=draft_lengths)
     with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
                  launch=launch if method == "draft" else "pass", batch=batch, rows=rows,
-                 prefill=prefill_rows) as session:
+                 prefill=prefill_rows, interpreted=quick) as session:
         begin = time.perf_counter()
         run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
                       num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache, live=live)
@@ -267,8 +271,8 @@ def generate(
         raise KeyboardInterrupt
     reference = run if method == "ar" and kv_cache == "full" else None
     if baseline is not False and reference is None and not interrupted:
-        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows,
-                     prefill=prefill_rows) as plain:
+        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows, prefill=prefill_rows,
+                     interpreted=interprets(compute, pair.parameters)) as plain:
             reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
     label = method if kv_cache == "full" else f"{method}, no KV cache"
     extra = session.extra_parameters(method)
@@ -276,7 +280,8 @@ def generate(
     record = generation_json(run, reference, pair, same_text=rule.same_text, extra_parameters=extra) | {
         "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": run.given,
         "chat": chat, "system": system,
-        "method": method, "backend": backend, "seed": seed, "num_speculative_tokens": session.drafts(method, drafts),
+        "method": method, "backend": backend, "compute": "interpreter" if quick else "device", "seed": seed,
+        "num_speculative_tokens": session.drafts(method, drafts),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
         "launch": launch, "prefill_rows": prefill_rows, "stop": strings,
         "context_overflow": context_overflow, "dropped_tokens": run.dropped,

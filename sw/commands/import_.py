@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,20 +21,12 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BITS, METHODS_OF_ROUNDING
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from gemmule.compiler.quantize.accuracy import Comparison
-    from gemmule.compiler.quantize.network import Quantized
-    from gemmule.sw.sources import Source
+    from gemmule.sw.importing import Imported
 
 __all__ = ["import_"]
 
 UNUSABLE = 1
 """Exit code."""
-DETAILED = 2
-"""Windows of which errors by layer and operation are measured, of all kinds of text together."""
-CHECKED = 16
-"""Tokens of the pass that the written file is tried with."""
 
 
 def import_(
@@ -114,63 +105,22 @@ def import_(
     words = read_text(calibrate, "--calibrate") if calibrate else None
     others = {name: read_text(path, "--evaluate") for name, path in _named(evaluate or []).items()}
 
-    from gemmule import __version__
-    from gemmule.compiler.model_check import check_written
-    from gemmule.compiler.model_file import Made, model_bytes
-    from gemmule.compiler.quantize.accuracy import compare
-    from gemmule.compiler.quantize.network import Options, quantize_network
-    from gemmule.compiler.quantize.verdict import verdict
-    from gemmule.compiler.quantize.work import calibration_work, measuring_work, rounding_work
     from gemmule.io.memory import peak_memory
-    from gemmule.io.progress import estimating, say, stderr
-    from gemmule.sw.choices import choose
-    from gemmule.sw.import_texts import texts_of
-    from gemmule.sw.sources import read_source
+    from gemmule.io.progress import say
+    from gemmule.sw.importing import Recipe, import_model
 
-    with stderr.status("reading"):
-        read = read_source(source)
-        network = choose(read.network, attention, softmax, activation)
-        graph = network.graph
-        texts = texts_of(read, min(window, graph.positions), words, others)
-    for note in read.notes:
-        say(note)
-    rounding: Literal["nearest", "second-order"] = "second-order" if method == "second-order" or (
-        method == "auto" and bits == "int4") else "nearest"
-    with stderr.status("looking for massive activations"):
-        front, massive = _front(read, network, texts.used, prefix)
-    massive = massive and not graph.encoder
-    turned = _turned(network, massive if rotate is None else rotate)
-    options = Options(
-        bits=8 if bits == "int8" else 4, group=group if bits == "int4" or down == "int4" else 0, method=rounding,
-        smooth=not turned if smooth is None else smooth, seed=seed, prefix=front, rotate=turned,
-        residual="layer" if residual == "layer" or (residual == "auto" and massive) else "one",
-        inner=16 if inner == "16" or (inner == "auto" and massive and activation == "table") else 8,
-        down=None if down is None else 8 if down == "int8" else 4)
-    measured = {kind: windows[:, :graph.positions - len(front)] for kind, windows in texts.measured.items()}
-    detailed = max(1, DETAILED // len(measured))
-    thrice, once = (sum(windows[part].size for windows in measured.values())
-                    for part in (slice(detailed), slice(detailed, None)))
-    total = (
-        calibration_work(graph, texts.used.size + (texts.used[:max(1, len(texts.used) // 2)].size
-                                                   if options.smooth else 0))
-        + sum(rounding_work(node, second_order=rounding == "second-order") for node in graph.nodes)
-        + measuring_work(graph, thrice, 3) + measuring_work(graph, once, 1))
-    with estimating(f"importing {Path(source).name}", total) as tell:
-        quantized = quantize_network(network, texts.used, options, tell)
-        found = compare(quantized, measured, detailed=detailed, progress=tell)
-    why = verdict(found)
-    made = Made(version=__version__, bits=options.bits, group=options.group, method=rounding, smooth=options.smooth,
-                seed=seed, calibration_sha256=_sha256(texts.used), prefix=options.prefix, rotate=options.rotate,
-                residual=options.residual, inner=options.inner, down=options.down)
-    content = model_bytes(quantized.network, made, read.tokenizer_json, read.ends, read.labels, read.chat)
+    recipe = Recipe(bits=bits, group=group, method=method, smooth=smooth, prefix=prefix, rotate=rotate,
+                    residual=residual, inner=inner, down=down, attention=attention, softmax=softmax,
+                    activation=activation, window=window, seed=seed)
+    imported = import_model(source, recipe, Path(source).name, words, others)
+    why, made, content = imported.why_unusable, imported.made, imported.content
     if why is None or force:
-        tried = next(iter(measured.values()))[0, :CHECKED].tolist()
-        write_file(out_file, content, "--out", partial(check_written, network=quantized.network, tokens=tried))
+        write_file(out_file, content, "--out", imported.check)
         say(f"wrote {out_file} ({len(content):,} bytes)")
-    record = _record(quantized, found, texts.used, measured) | {
+    record = _record(imported) | {
         "source": source, "out": str(out_file), "written": why is None or force, "bytes": len(content), "bits": bits,
-        "group": options.group, "method": rounding, "smooth": options.smooth, "prefix": list(front),
-        "rotate": turned, "residual": options.residual, "inner": options.inner, "down": down, "attention": attention,
+        "group": made.group, "method": made.method, "smooth": made.smooth, "prefix": list(made.prefix),
+        "rotate": made.rotate, "residual": made.residual, "inner": made.inner, "down": down, "attention": attention,
         "softmax": softmax, "activation": activation, "seed": seed, "usable": why is None, "why_unusable": why,
         "seconds": time.monotonic() - begin, "peak_memory": peak_memory()}
     _print(out, record)
@@ -194,37 +144,11 @@ def _named(evaluate: list[str]) -> dict[str, Path]:
     return found
 
 
-def _front(source: Source, network: Any, windows: np.ndarray, prefix: str) -> tuple[tuple[int, ...], bool]:
-    """(The constant tokens in front of every sequence, whether there are massive activations)."""
-    from gemmule.compiler.quantize.prefix import MASSIVE, PROBED, find_outliers, find_prefix
-
-    if network.graph.encoder:
-        return (), False
-    massive = find_outliers(network, windows[:PROBED[0], :PROBED[1]]).worst.ratio >= MASSIVE
-    if not massive or prefix == "none":
-        return (), massive
-    named = source.chat.tokens.values() if source.chat else ()
-    ids = [token for text in named if (token := source.tokenizer.token_to_id(text)) is not None]
-    return find_prefix(network, windows, (*source.bos, *ids, *source.ends)), massive
-
-
-def _turned(network: Any, wanted: bool) -> bool:
-    from gemmule.compiler.quantize.rotate import can_rotate
-
-    return wanted and can_rotate(network.graph)
-
-
-def _sha256(windows: np.ndarray) -> str:
-    import hashlib
-
-    return hashlib.sha256(windows.astype("<i8").tobytes()).hexdigest()
-
-
-def _record(quantized: Quantized, found: Comparison, used: np.ndarray, measured: dict[str, np.ndarray],
-            ) -> dict[str, Any]:
+def _record(imported: Imported) -> dict[str, Any]:
     from dataclasses import asdict
 
-    graph, whole, angles = quantized.network.graph, found.whole, found.cosines
+    graph, found, texts = imported.network.graph, imported.found, imported.texts
+    whole, angles, used, measured = found.whole, found.cosines, texts.used, texts.measured
     return {
         "family": graph.family, "layers": graph.layers, "vocab": graph.vocab, "positions": graph.positions,
         "parameters": graph.parameters, "window": int(used.shape[1]), "calibration_windows": len(used),

@@ -24,6 +24,7 @@ from gemmule.sw.commands.common import (
 from gemmule.sw.commands.texts import read_text
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, DEFAULT, MODELS_FOLDER, PHASES, SOFTMAX, check_choice
+from gemmule.sw.published import PUBLISHED
 
 if TYPE_CHECKING:
     from gemmule.compiler.encoder_program import EncoderProgram
@@ -46,7 +47,7 @@ MODEL_PHASES = ("auto", *PHASES, "encode")
 
 
 def model(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote; or encoder.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote; or encoder, or smollm2.")],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
         "--phase", MODEL_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "
@@ -97,29 +98,29 @@ def model(
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
     if text and timing_only:
         raise InputError("--text needs the data, which --timing-only leaves out; drop one of the two")
-    if file.is_dir():
+    if file.is_dir() and str(file) not in PUBLISHED:
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
     from gemmule.compiler.ir import Rows
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
-    from gemmule.compiler.model_file import load_model
     from gemmule.io.progress import say, stderr
     from gemmule.sw.bundled import ENCODER, bundled_file
     from gemmule.sw.choices import activation_name, attention_of, choose, softmax_name
     from gemmule.sw.figures import check_figure, run_figure
     from gemmule.sw.labels import first_window, shares
     from gemmule.sw.passes import EncoderPasses, Passes
+    from gemmule.sw.quantised import is_published, read_model
     from gemmule.sw.reports.trace import timeline_of
 
     if figure:
         check_figure(figure)
     words = read_text(text, f"--text {text}") if text else None
     bundled = str(file) == ENCODER and not file.exists()
-    if not bundled and not file.exists():
-        raise InputError(f"{file} must be a file that `gemmule import` wrote, or {ENCODER}, the bundled one; "
-                         "there is no such file")
-    loaded = load_model(bundled_file(MODELS_FOLDER / DEFAULT, ENCODER) if bundled else file)
+    if not bundled and not file.exists() and not is_published(str(file)):
+        raise InputError(f"{file} must be a file that `gemmule import` wrote, {', '.join(PUBLISHED)}, or {ENCODER}, "
+                         "the bundled one; there is no such file")
+    loaded = read_model(bundled_file(MODELS_FOLDER / DEFAULT, ENCODER) if bundled else file)
     network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
     name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"
     phase = _phase(phase, network.graph.encoder, str(file))

@@ -82,6 +82,8 @@ class Generate(Record):
     system: str | None = Field(default=None, description="what the system says in it")
     method: Literal["ar", "draft", "pld"]
     backend: Literal["model", "rtl"]
+    compute: Literal["device", "interpreter"] = Field(
+        default="device", description="where values come from; the interpreter's are those of the device")
     seed: int
     num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
     temperature: float = Field(description="0: greedy")
@@ -173,6 +175,9 @@ class BenchRow(BaseModel):
     draft_calls: int
     extra_parameters: int = Field(description="weights of the draft model")
     distinct_4grams: float = Field(description="mean over prompts")
+    looping: int = Field(description="texts of which less than half of the 4-grams are distinct")
+    speedup_without_loops: float | None = Field(
+        description="speedup_over_ar of the prompts, or groups that share passes, without such texts; null: of none")
     draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
     steps_accepting: dict[str, int] = Field(description="steps by accepted drafts: none, some, all, undrafted")
     roofline_fraction: float = Field(description="least cycles of the target's passes by DRAM bandwidth, over theirs")

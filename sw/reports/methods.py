@@ -20,7 +20,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
     equal = "-" if row["equal_to_ar"] is None else row["equal_to_ar"]
     return [_name(row), f"{equal}/{row['prompts']}", f"{row['speedup_over_ar']:.2f}", f"{row['speedup_median']:.2f}",
             f"{row['speedup_min']:.2f} to {row['speedup_max']:.2f}", f"{row['slower_than_ar']:.0%}",
-            f"{row['tokens_per_step']:.2f}", f"{row['acceptance']:.0%}", f"{row['roofline_fraction']:.1%}"]
+            f"{row['tokens_per_step']:.2f}", f"{row['acceptance']:.0%}", f"{row['distinct_4grams']:.0%}",
+            str(row["looping"]), "-" if row["speedup_without_loops"] is None else f"{row['speedup_without_loops']:.2f}",
+            f"{row['roofline_fraction']:.1%}"]
 
 
 def _theory(row: dict[str, Any]) -> list[str]:
@@ -39,7 +41,8 @@ def bench_page(record: dict[str, Any]) -> str:
     rows = record["rows"]
     categories = list(dict.fromkeys(row["category"] for row in rows))
     hosts = [f"{int(count):,}" for count in rows[0]["speedup_by_launch_cycles"]]
-    heads = ("method", "equal", "mean", "median", "range", "slower", "tokens a step", "accepted", "of the roofline")
+    heads = ("method", "equal", "mean", "median", "range", "slower", "tokens a step", "accepted",
+             "distinct 4-grams", "texts that loop", "mean without them", "of the roofline")
     sections = [("", paragraph(
         f"{record['model']} model on {record['backend']}, configuration {record['config']}, {record['max_new_tokens']} "
         f"new tokens a prompt, seed {record['seed']}. Speed-up is cycles a token of autoregressive decoding by the "

@@ -43,6 +43,23 @@ def test_likeness_is_that_of_whole_logits(monkeypatch: pytest.MonkeyPatch, quant
         assert likeness.perplexity_int == pytest.approx(perplexity(quantized.network, windows), rel=1e-5)
 
 
+def test_likeness_alone_leaves_errors_out(monkeypatch: pytest.MonkeyPatch, quantized: Quantized) -> None:
+    """And makes the head's weights once a pass, not for each of its blocks."""
+    texts, head = {"a": _windows(2, 3)}, quantized.reference.graph.by_name[quantized.reference.graph.output]
+    whole = compare(quantized, texts)
+    asked: list[str] = []
+    tensor = Network.tensor
+    monkeypatch.setattr(Network, "tensor", lambda network, node, role: (
+        asked.append(node.name) if network is quantized.reference and role == "weight" else None,
+        tensor(network, node, role))[1])
+    monkeypatch.setattr(accuracy, "MOST_LOGITS", 5 * VOCAB)
+    found = compare(quantized, texts, detailed=0)
+    assert found.kinds["a"].kl_mean == pytest.approx(whole.kinds["a"].kl_mean)
+    assert found.errors.drift == pytest.approx(whole.errors.drift)
+    assert (found.errors.nodes, found.errors.layers) == ({}, [])
+    assert asked.count(head.name) == 1
+
+
 def test_layers_read_float_values_and_drift_does_not(quantized: Quantized) -> None:
     """One pass beside the float one gives what separate passes with the same inputs give."""
     windows = _windows(4, 2)
