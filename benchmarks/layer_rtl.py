@@ -21,17 +21,19 @@ import numpy as np
 
 from benchmarks.common import console, machine, show, write
 from gemmule.compiler.compile import compile_network
+from gemmule.compiler.errors import CompileError
 from gemmule.compiler.general_program import Answers, GeneralProgram
 from gemmule.compiler.ir import Cache, Embedding, IntegerInterpreter, Network, Rows, layer_part, residuals, signature
 from gemmule.compiler.model_file import load_model
 from gemmule.compiler.model_program import ModelProgram
-from gemmule.config import Config, load_config
+from gemmule.config import Config, ConfigError, load_config
 from gemmule.io.progress import working
 from gemmule.numerics import split_planes
 from gemmule.sim.launch import Launch
 from gemmule.sim.rtl.cosim import Report, cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
+from gemmule.sw.errors import InputError
 from gemmule.sw.tokens import parse_tokenizer
 
 TEXT = """A list of primes begins with 2, 3, 5 and 7. To find more of them, write down all numbers up to a limit,
@@ -137,25 +139,21 @@ def differs(row: dict[str, Any]) -> bool:
     return any(row[name] for name in row if name.endswith("_different")) or not row["interpreter_equal"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True, help="model file of gemmule import, with a tokenizer")
-    parser.add_argument("--layer", type=int, required=True)
-    parser.add_argument("--config", default="base")
-    parser.add_argument("--rows", type=int, default=16, help="rows of a prompt pass at most")
-    parser.add_argument("--single", type=int, default=4, help="passes of one row behind the prompt")
-    parser.add_argument("--vocab", type=int, default=4096, help="tokens that embedding and head keep")
-    parser.add_argument("--out", type=Path, default=Path("build/layer_rtl.json"))
-    args = parser.parse_args()
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run what was asked for and write it.
+
+    Raises:
+        CompileError, InputError: the file, the layer or the sizes do not fit; the message says what to change.
+    """
     file = load_model(args.model)
     graph = file.network.graph
     if not 0 <= args.layer < graph.layers:
-        parser.error(f"--layer must be from 0 to {graph.layers - 1}, not {args.layer}")
+        raise InputError(f"--layer must be from 0 to {graph.layers - 1}, not {args.layer}")
     if file.tokenizer is None:
-        parser.error(f"--model must have a tokenizer, which {args.model} lacks: import it with one")
+        raise InputError(f"--model must have a tokenizer, which {args.model} lacks: import it with one")
     text = np.array(parse_tokenizer(file.tokenizer, str(args.model), graph.vocab).encode(TEXT).ids)
     if not 1 <= args.single < len(text):
-        parser.error(f"--single must be from 1 to {len(text) - 1}, the text's tokens less one, not {args.single}")
+        raise InputError(f"--single must be from 1 to {len(text) - 1}, the text's tokens less one, not {args.single}")
     others = np.setdiff1d(np.arange(graph.vocab), text)[:max(args.vocab - len(np.unique(text)), 0)]
     kept = np.union1d(text, others)
     network, config = cut_vocabulary(file.network, kept), load_config(args.config)
@@ -169,6 +167,23 @@ def main() -> None:
         "made": file.made.model_dump(mode="json"), "setting": {
             "layer": args.layer, "config": args.config, "rows": args.rows, "vocab": len(kept), "tokens": len(text),
             "prefix": graph.prefix}, "rows": rows})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="model file of gemmule import, with a tokenizer")
+    parser.add_argument("--layer", type=int, required=True)
+    parser.add_argument("--config", default="base")
+    parser.add_argument("--rows", type=int, default=16, help="rows of a prompt pass at most")
+    parser.add_argument("--single", type=int, default=4, help="passes of one row behind the prompt")
+    parser.add_argument("--vocab", type=int, default=4096, help="tokens that embedding and head keep")
+    parser.add_argument("--out", type=Path, default=Path("build/layer_rtl.json"))
+    args = parser.parse_args()
+    try:
+        rows = measure(args)
+    except (CompileError, ConfigError, InputError) as error:
+        parser.error(str(error))
     show(f"layer {args.layer} on {args.config}: model and RTL", [{
         "pass": row["pass"], "rows": row["rows"], "cached": row["cached"], "commands": row["commands"],
         "cycles": row["cycles"], "bytes": row["bytes"],

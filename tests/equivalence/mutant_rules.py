@@ -65,7 +65,7 @@ RULES: dict[str, tuple[str, str, str]] = {
     "product: bytes": ("sim.functional.vector", "read = x.words if wide else x.bytes", "read = x.bytes"),
     "product: stride": ("sim.functional.vector", "read(x.row[_SRC1], x.row[_AUX])",
                         "read(x.row[_SRC1], x.raw[_SRC0_STRIDE])"),
-    "product: limits": ("sim.functional.vector", "bits=16 if wide else 8", "bits=16"),
+    "product: limits": ("sim.functional.vector", "row[_SHIFT], bits=16 if wide else 8", "row[_SHIFT], bits=16"),
     # vector: statistics, masks, tables
     "mean": ("sim.functional.vector", "mean=x.flag(NormFlag.MEAN)", "mean=False"),
     "mean applied": ("sim.functional.vector", "* x.flag(NormFlag.MEAN)", "* 0"),
@@ -82,7 +82,8 @@ RULES: dict[str, tuple[str, str, str]] = {
     "sum of pieces": ("numerics.softmax", "p.sum(axis=1) + before", "p.sum(axis=1)"),
     "sum with masked": ("numerics.softmax", "np.where(_mask(count, t.shape[1]), EXP", "np.where(True, EXP"),
     "weights wide": ("numerics.softmax", "np.minimum(65535, rshr(p, 4))", "rshr(p, 4)"),
-    "reciprocal": ("numerics.softmax", "(1 << (15 + n)) // s", "-(-(1 << (15 + n)) // s)"),
+    "reciprocal": ("numerics.softmax", "(1 << 15 + length) // np.maximum(total, 1)",
+                   "-(-(1 << 15 + length) // np.maximum(total, 1))"),
     "normalised": ("numerics.softmax", "rshr(p, shift[:, None])", "p >> shift[:, None]"),
     "normalised: shift": ("numerics.softmax", "else length + 7", "else length + 8"),
     "largest": ("sim.functional.vector", "numerics.row_absmax(x.accumulator()[:, :x.n])",
@@ -192,7 +193,7 @@ RULES: dict[str, tuple[str, str, str]] = {
                "row[_LIST] + 1:row[_LIST] + row[_ROWS] + 1"),
     # from registers
     "dynamic list": ("resolve", "row[_F_LIST] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)", "row[_F_LIST]"),
-    "dynamic first": ("resolve", "row[_F_FIRST] + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)", "row[_F_FIRST]"),
+    "dynamic first": ("resolve", "_FIRST_BITS) + (dyn if row[_F_DYN] == _SRC1_MOVES else 0)", "_FIRST_BITS)"),
     "dynamic C": ("resolve", "row[_F_C] + (dyn if row[_F_DYN] == _DST_MOVES else 0)", "row[_F_C]"),
     "scaling: multiplier": ("resolve", "= lengths[register], shifts & 63", "= row[_F_MULT], shifts & 63"),
     "scaling: shift": ("resolve", "shifts = _register(register + 1, lengths)", "shifts = row[_F_SHIFT]"),

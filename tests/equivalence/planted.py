@@ -25,7 +25,7 @@ MODEL: dict[str, tuple[str, str, str]] = {
         "gemmule.numerics.norm", "sums = wide.sum(axis=1) if mean",
         "sums = ((wide.sum(axis=1) + (1 << 23)) % (1 << 24) - (1 << 23)) if mean"),
     "norm squares of 40 bits": (
-        "gemmule.numerics.norm", "zip((wide ** 2).sum(axis=1),", "zip((wide ** 2).sum(axis=1) % (1 << 40),"),
+        "gemmule.numerics.norm", "n * (wide ** 2).sum(axis=1) -", "n * ((wide ** 2).sum(axis=1) % (1 << 40)) -"),
     "softmax sum of 30 bits": (
         "gemmule.numerics.softmax", "before & (1 << SUM_BITS) - 1", "before & (1 << 30) - 1"),
     "importance up to 2**28": (
