@@ -14,7 +14,7 @@ PROGRAMS ?= 500
 #: SHAPE   MxKxN of the product of `make perf` and `make perf-scalesim`
 SHAPE  ?= 512x768x3072
 #: PROMPT  what `make demo` asks SmolLM2
-PROMPT ?= @@PROMPT@@
+PROMPT ?= Shorten this text: To make tea, boil fresh water in the kettle. Warm the pot with a little of the hot water and pour it away. Put one spoon of tea into the pot for each cup. Pour the boiling water over the tea and let it stand for four minutes. Stir once and pour the tea into the cups through a strainer.
 #: SYNTH   more options of `make route`, such as --native
 SYNTH  ?=
 BIN    := $(VENV)/bin

@@ -82,10 +82,11 @@ class Imported:
 
 
 def import_model(source: str | Path, recipe: Recipe, name: str, calibrate: str | None = None,
-                 evaluate: Mapping[str, str] | None = None) -> Imported:
+                 evaluate: Mapping[str, str] | None = None, *, briefly: bool = False) -> Imported:
     """Quantise what :func:`gemmule.sw.sources.read_source` reads and measure it; ``name`` is shown meanwhile.
 
     ``calibrate`` and ``evaluate``: text, and text by kind, as of :func:`gemmule.sw.import_texts.texts_of`.
+    ``briefly``: measure on one window of each kind, which says whether it is usable, without errors of operations.
 
     Raises:
         CompileError: the network cannot be read or quantised.
@@ -100,9 +101,10 @@ def import_model(source: str | Path, recipe: Recipe, name: str, calibrate: str |
         say(note)
     with stderr.status("looking for massive activations"):
         options = _options(recipe, read, network, texts.used)
-    measured = {kind: behind_prefix(windows, options.prefix) for kind, windows in texts.measured.items()}
+    measured = {kind: behind_prefix(windows[:1] if briefly else windows, options.prefix)
+                for kind, windows in texts.measured.items()}
     texts = Texts(behind_prefix(texts.used, options.prefix), measured)
-    detailed = max(1, DETAILED // len(measured))
+    detailed = 0 if briefly else max(1, DETAILED // len(measured))
     with estimating(f"importing {name}", _work(graph, options, texts, detailed)) as tell:
         quantized = quantize_network(network, texts.used, options, tell)
         found = compare(quantized, measured, detailed=detailed, progress=tell)

@@ -80,7 +80,7 @@ def _make(source: Path, name: str, bits: str, path: Path) -> None:
     from gemmule.sw.importing import Recipe, import_model
 
     say(f"{name} in {bits} is made once, which takes minutes, and kept: {path}")
-    made = import_model(source, Recipe(bits=bits), name)
+    made = import_model(source, Recipe(bits=bits), name, briefly=True)
     if made.why_unusable:
         raise CompileError(f"{name} in {bits} is not usable: {made.why_unusable}: take other options of gemmule import "
                            f"{name}, and its file as --model")

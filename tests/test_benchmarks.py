@@ -4,6 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -154,3 +155,36 @@ def test_commands_of_the_pair_are_there() -> None:
         for word in words:
             if word.endswith(".json"):
                 assert (ROOT / word).is_file(), command
+
+
+def test_readme_says_of_smollm2_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing, then a table that grows part by part; the headline when its numbers are there."""
+    from benchmarks import readme_smollm2
+
+    monkeypatch.setattr(readme_smollm2, "RESULT", tmp_path / "smollm2.json")
+    record: dict[str, Any] = {}
+
+    def rows() -> list[str]:
+        (tmp_path / "smollm2.json").write_text(json.dumps(record))
+        return (readme_smollm2.numbers() or "").splitlines()[2:]
+    assert readme_smollm2.numbers() is readme_smollm2.headline() is None
+    assert rows() == []
+    record["speed"] = {"config": "base", "bus_bytes": 16, "clock_mhz": 1000, "passes": [
+        {"weights": bits, "context": context, "rows": count, "tokens_per_second": 100.0 if count == 1 else None,
+         "roofline_fraction": 0.97, "dram_bytes": 10**8, "over_one_row": 1.0 + count / 1000}
+        for bits in ("int8", "int4") for context in (64, 512) for count in (1, 8, 16)]}
+    assert len(rows()) == 6
+    assert rows()[1].endswith("| 6.25 | 6.25 |")
+    assert readme_smollm2.headline() is None
+    found = {"perplexity_float": 20.0, "perplexity_int": 20.4, "kl_mean": 0.01, "top1_agreement": 0.94}
+    record["quality"] = {"conditions": {"windows": 16, "window": 512},
+                         "rows": [{"bits": "int8", "variant": "all remedies", "whole": found},
+                                  {"bits": "int8", "variant": "nearest", "whole": found | {"kl_mean": 9}}]}
+    assert [row.split(" | ")[2:] for row in rows()[6:]] == [["+2.00%", "- |"], ["0.0100", "- |"], ["94.0%", "- |"]]
+    record["decoding"] = {"weights": "int8", "summary": [
+        {"method": "pld", "part": part, "requests": 10, "tokens_per_step": 2.5, "distinct_4grams": 0.9, "speedup": gain}
+        for part, gain in (("all", 1.9), ("chat", 1.4), ("grounded", 2.8), ("looping", 5.0))]}
+    assert rows()[-1].split(" | ")[2:] == ["5.00x", "- |"]
+    said = " ".join((readme_smollm2.headline() or "").split())
+    assert "1.90 times as fast on 10 requests, 2.80 times on grounded ones" in said
+    assert "perplexity +2.0% beside float" in said

@@ -34,8 +34,8 @@ def verdict(found: Comparison) -> str | None:
     errors = found.errors
     if not found.kinds and not errors.output <= MOST_ERROR:
         why = f"its output is {errors.output:.0%} off, more than {MOST_ERROR:.0%}"
-    if why is None:
-        return None
+    if why is None or not any(errors.nodes.values()):  # measured without errors of operations
+        return why
     lost = next((layer for layer, error in enumerate(errors.drift) if not error <= MOST_ERROR), None)
     if lost is None:
         return f"{why}, because of what is behind the layers: the worst operation is {_worst(errors.nodes)}"

@@ -32,9 +32,9 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     found: list[str] = []
 
-    def counted(source: str | Path, recipe: Recipe, *more: Any) -> Imported:
+    def counted(source: str | Path, recipe: Recipe, *more: Any, **options: Any) -> Imported:
         found.append(recipe.bits)
-        return import_model(source, recipe, *more)
+        return import_model(source, recipe, *more, **options)
     monkeypatch.setattr(importing, "import_model", counted)
     return found
 
