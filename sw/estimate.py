@@ -23,8 +23,8 @@ COMPILED_COMMANDS = 1500.0
 MODEL_MACS = 2e9
 MODEL_COMMANDS = 1e5
 RTL_CYCLES = 1e5
-TOKEN_CYCLES = 2e5
-"""Of a bundled model, autoregressive, on the slowest preset that runs it."""
+TOKEN_PARAMETERS = 7.0
+"""Of a model that a cycle reads, autoregressive, on the slowest preset that runs it (a bus of 8 bytes)."""
 HOST_BYTES = (9, 17, 17)
 """Host memory for each element of A, B, C: operands, their copies in float64, the DRAM."""
 LONG = 20.0
@@ -91,9 +91,9 @@ def _check_memory(shape: tuple[int, int, int]) -> None:
                          f"{need >> 30} GiB: use --timing-only or a smaller shape")
 
 
-def announce_tokens(count: int, backend: str) -> None:
-    """Say how long generating takes on RTL; nothing if it is quick."""
-    seconds = count * TOKEN_CYCLES / RTL_CYCLES
+def announce_tokens(count: int, backend: str, parameters: int) -> None:
+    """Say how long generating takes on RTL, with a target of so many parameters; nothing if it is quick."""
+    seconds = count * parameters / TOKEN_PARAMETERS / RTL_CYCLES
     if backend == "rtl" and seconds >= LONG:
         say(f"{count} tokens on rtl: up to {_time(seconds)} on this computer; --backend model gives the same cycles in "
             "seconds")

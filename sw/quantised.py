@@ -61,7 +61,7 @@ def read_model(file: Path) -> ModelFile:
     """A file that ``gemmule import`` wrote, or a published model by its name.
 
     Raises:
-        CacheError, CompileError, InputError: as of :func:`quantised` and :func:`gemmule.compiler.model_file.load_model`.
+        CacheError, CompileError, InputError: as of :func:`quantised`; the file is missing or damaged.
     """
     return quantised(str(file))[1] if is_published(str(file)) else load_model(file)
 

@@ -198,7 +198,8 @@ def unrolled(program: Sequence[Command], run: Run) -> tuple[list[Command], list[
             columns = max(lengths[aux & 15] - (aux >> 4), 0) if aux & 15 else 0
             fields["aux"] = behind.setdefault(columns, len(behind))
         if unit in (Unit.LOAD, Unit.STORE):
-            fields["offset"] = fields.get("offset", 0) + step.state.displacements[fields.get("base", 0)]
+            moved = fields.get("offset", 0) + step.state.displacements[fields.get("base", 0)]
+            fields["offset"] = moved % 2**32  # beyond 32 bits only of what moves nothing from or to DRAM
         out.append(replace(command, fields=fields, dyn=(Dyn.NONE, 0, 0)))
     if len(behind) > 16:
         raise ValueError(f"columns behind a piece must have 15 values at most, not {len(behind) - 1}")

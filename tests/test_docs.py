@@ -372,7 +372,7 @@ def test_pages_show_real_output() -> None:
     for name, parts in made["PARTS"].items():
         text = (ROOT / name).read_text()
         for marker, content in parts.items():
-            assert made["fill"](text, marker, content()) == text, f"{name}, {marker}: run python benchmarks/readme.py"
+            assert made["fill"](text, marker, content()) == text, f"{name}, {marker}: run python -m benchmarks.readme"
 
 
 def test_program_with_bodies_runs_as_the_page_says() -> None:

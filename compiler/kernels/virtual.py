@@ -18,7 +18,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.config import Config
-from gemmule.isa import Command, Dyn, Length, Unit
+from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp
 from gemmule.operands import Memory
 
 if TYPE_CHECKING:
@@ -98,6 +98,15 @@ class Step:
     def buffers(self) -> tuple[Buffer, ...]:
         """Buffers that it touches."""
         return tuple(value.buffer for value in self.fields.values() if isinstance(value, At))
+
+    @property
+    def residual_mult(self) -> int | None:
+        """Multiplier of the residual where it is rescaled: with ``scale_reg`` the register behind the pair holds it."""
+        if self.op != VOp.REQUANT or not {RequantFlag.RESIDUAL, RequantFlag.RESCALE} <= self.flags:
+            return None
+        value = self.fields["aux"]
+        assert isinstance(value, int)
+        return value
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, Registers, SetDisplacement, Step, leaves
 from gemmule.config import Config
 from gemmule.control import params, set_length
-from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, RequantFlag, Source, Unit, VOp
+from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, Source, Unit
 
 __all__ = ["LAYER_REGION", "LayerStrides", "roll", "roll_ranges"]
 
@@ -134,9 +134,8 @@ class _Roller:
         if differ:
             pairs = tuple(
                 (int(mult), int(shift) | int(shift2) << 6) for mult, shift, shift2 in scaled)  # type: ignore[arg-type]
-            rescaled = first.op == VOp.REQUANT and {RequantFlag.RESIDUAL, RequantFlag.RESCALE} <= first.flags
-            behind = ((int(first.fields["aux"]), 0),) * len(pairs) if rescaled else ()  # type: ignore[arg-type]
-            self.scalings[id(first)] = (pairs, behind) if rescaled else (pairs,)
+            behind = first.residual_mult
+            self.scalings[id(first)] = (pairs,) if behind is None else (pairs, ((behind, 0),) * len(pairs))
         if first.region is not None:
             offsets = [int(step.fields.get("offset", 0)) for step in steps]  # type: ignore[arg-type]
             moved = {b - a for a, b in zip(offsets, offsets[1:])} or {0}

@@ -23,12 +23,7 @@ from .softmax import (
 )
 from .table import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, interpolate
 from .vector import (
-    BALANCE,
-    BALANCED_MAX,
-    BALANCED_MIN,
     add,
-    balanced_planes,
-    join_balanced,
     join_planes,
     lookup,
     product,
@@ -37,9 +32,9 @@ from .vector import (
 )
 
 __all__ = [
-    "BALANCE", "BALANCED_MAX", "BALANCED_MIN", "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
+    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
     "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows",
-    "balanced_planes", "exp2", "interpolate", "join_balanced", "join_planes", "lookup", "norm_statistic",
+    "exp2", "interpolate", "join_planes", "lookup", "norm_statistic",
     "normalize", "octave_max", "own_scale", "product", "requant", "requant_row", "requant_store", "rope",
     "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores",
     "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",

@@ -7,14 +7,8 @@ import numpy as np
 from .fixed import MAX_SHIFT, requant, rshr, saturate
 
 __all__ = [
-    "BALANCE", "BALANCED_MAX", "BALANCED_MIN", "add", "balanced_planes", "join_balanced", "join_planes", "lookup",
-    "product", "requant_store", "split_planes",
+    "add", "join_planes", "lookup", "product", "requant_store", "split_planes",
 ]
-
-BALANCE = 128
-"""Added before a value is split into balanced planes, so that the low byte's sign is paid for by the high one."""
-BALANCED_MIN, BALANCED_MAX = -(1 << 15) - BALANCE, (1 << 15) - 1 - BALANCE
-"""Range of 256 * high + low with signed bytes: -32896 to 32639."""
 
 
 def lookup(y: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -22,15 +16,12 @@ def lookup(y: np.ndarray, table: np.ndarray) -> np.ndarray:
     return table[np.asarray(y, dtype=np.int64) & 255].astype(np.int8).astype(np.int64)
 
 
-def product(a: np.ndarray, b: np.ndarray, mult: int, shift: int, *, bits: int = 8,
-            balanced: bool = False) -> np.ndarray:
+def product(a: np.ndarray, b: np.ndarray, mult: int, shift: int, *, bits: int = 8) -> np.ndarray:
     """Elementwise product of int8 or int16 operands, requantised: ``sat(requant(a * b, mult, shift))``.
 
-    Saturated to ``bits``; balanced: to ``BALANCED_MIN`` .. ``BALANCED_MAX``, for :func:`balanced_planes`. |a * b| of
-    int16 operands is at most 2**30. int64 out.
+    Saturated to ``bits``. |a * b| of int16 operands is at most 2**30. int64 out.
     """
-    value = requant(np.asarray(a, dtype=np.int64) * b, mult, shift)
-    return saturate(value + BALANCE, 16) - BALANCE if balanced else saturate(value, bits)
+    return saturate(requant(np.asarray(a, dtype=np.int64) * b, mult, shift), bits)
 
 
 def add(a: np.ndarray, b: np.ndarray, mult_a: int, mult_b: int, shift: int) -> np.ndarray:
@@ -74,18 +65,3 @@ def join_planes(low: np.ndarray, high: np.ndarray, *, signed: bool = True) -> np
     """(low, high) uint8 planes to int16 (or uint16) values, int64 out."""
     word = low.astype(np.uint16) | high.astype(np.uint16) << 8
     return (word.view(np.int16) if signed else word).astype(np.int64)
-
-
-def balanced_planes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Integers to (low, high) byte planes, both int8: ``x = 256 * high + low``, two rows of an int8 matrix product.
-
-    x from ``BALANCED_MIN`` to ``BALANCED_MAX``, where the planes are exact and the only ones. With y = x + 128 the
-    high plane is y >> 8, the low one y's low byte with its top bit flipped. 0 is (0, 0).
-    """
-    y = np.asarray(x, dtype=np.int64) + BALANCE
-    return ((y & 255) - BALANCE).astype(np.int8), (y >> 8).astype(np.int8)
-
-
-def join_balanced(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """(low, high) signed byte planes to ``256 * high + low``, int64 out; the inverse of :func:`balanced_planes`."""
-    return (high.astype(np.int64) << 8) + low.astype(np.int64)

@@ -139,8 +139,7 @@ class VectorDatapath(wiring.Component):
         stored = is_op(command, VOp.REQUANT, VOp.PRODUCT, VOp.ADD) & ~traits.interpolate
         lower, upper = command.aux[:8].as_signed(), command.aux[8:].as_signed()
         m.d.comb += [getattr(op, name).eq(getattr(traits, name)) for name in (
-            "planes", "rotate", "residual", "by_row", "relu", "wide", "lookup", "interpolate", "weigh", "late",
-            "balanced")]
+            "planes", "rotate", "residual", "by_row", "relu", "wide", "lookup", "interpolate", "weigh", "late")]
         m.d.comb += [
             op.product.eq(is_op(command, VOp.PRODUCT)), op.pair.eq(traits.pair & ~traits.planes),
             op.add.eq(add),

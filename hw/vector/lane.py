@@ -12,7 +12,6 @@ from gemmule.hw.vector.gelu import GeluFactor
 from gemmule.hw.vector.ops import capture_layout, lane_control_layout
 from gemmule.hw.vector.round import RoundingShift, beyond, fits, limited
 from gemmule.hw.vector.word import PLACE, WordLookup
-from gemmule.numerics import BALANCE
 
 __all__ = ["STAGES", "VectorLane"]
 
@@ -32,7 +31,7 @@ class VectorLane(wiring.Component):
     | 2 | ``factor``: main plus bias; main * main or aux; ``mean`` - n * main; ADD: main * mult and aux * command.aux |
     | 3 | product with the multiplier (command, column or row); ADD: the sum |
     | 4 | ``score``: rounded, ReLU, saturated to 24 (32) bits; ABSMAX: magnitude - 1; the residual rounded |
-    | 5 | sum with the residual or 128, saturated; or times cosine, sine, gamma; or distance to the maximum |
+    | 5 | sum with the residual, saturated; or times cosine, sine, gamma; or distance to the maximum |
     | 6 | limits; or sum of the pair, or plus beta; or mantissa of the exponential; or word of a table |
     | 7 | second rounding; or ``power``; or byte of the table |
     | 8 | ``result``; or ``second``: power times the row's multiplier, or I_GELU's product |
@@ -40,8 +39,7 @@ class VectorLane(wiring.Component):
     | 10 | ``late``: value delayed; or value: the interpolated word |
     | 11 | ``result`` |
 
-    Registers that only some operations load are 0 from ``begin`` on, so that results are combined by OR. For balanced
-    planes stage 5 adds 128, and stage 6 flips the top bit of the low byte.
+    Registers that only some operations load are 0 from ``begin`` on, so that results are combined by OR.
 
     Members
     -------
@@ -194,7 +192,7 @@ class VectorLane(wiring.Component):
         with m.If(valid[6]):
             m.d.sync += total.eq((Cat(1, by_aux).as_signed() + Cat(carry, plus).as_signed()) >> 1)
         with m.If(valid[6] & op.store):
-            m.d.sync += passed.eq(Cat(limited[:7], limited[7] ^ op.balanced, word16[8:]))
+            m.d.sync += passed.eq(Cat(limited, word16[8:]))
         m.d.comb += [
             words.clear.eq(begin), words.lookup.eq(op.lookup), words.enable.eq(Mux(op.interpolate, self.valid[5:8], 0)),
             words.x.eq(Cat(limited, word16[8:])), self.place.eq(words.place),
@@ -257,8 +255,7 @@ class VectorLane(wiring.Component):
         with m.If(writes & ~seen):
             m.d.sync += self.result.eq(0)
         with m.If(begin):
-            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, by_aux, passed, value)]
-            m.d.sync += addend5.eq(Mux(op.balanced, BALANCE, 0))
+            m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed, value)]
         return m
 
     def _capture(self, m: Module, main: Signal, operands: tuple[Signal, ...], parameters: tuple[Signal, ...]) -> None:

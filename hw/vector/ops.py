@@ -69,7 +69,7 @@ def lane_control_layout() -> data.StructLayout:
     return data.StructLayout({
         "product": 1, "add": 1, "rotate": 1, "square": 1, "norm": 1, "exp": 1, "absmax": 1, "by_n": 1,
         "planes": 1, "pair": 1, "relu": 1, "residual": 1, "wide": 1, "lookup": 1, "by_row": 1, "store": 1, "full": 1,
-        "interpolate": 1, "weigh": 1, "late": 1, "gelu": 1, "balanced": 1, "kind": 2,
+        "interpolate": 1, "weigh": 1, "late": 1, "gelu": 1, "kind": 2,
         "mult": 16, "aux": 16, "shift": 6, "shift2": 6, "n": LENGTH_BITS, "low": signed(8), "high": signed(8),
     })
 
@@ -149,8 +149,6 @@ class Traits:
     """Softmax weights of 16 bits, or normalised: p times a multiplier of the row."""
     wide: Value
     """Result of 16 bits in two planes, written in two cycles."""
-    balanced: Value
-    """Both planes of the result are signed."""
     late: Value
     """Rows are written ``vector_stat`` cycles after their last read, not ``vector_write``."""
     writes: Value
@@ -218,7 +216,6 @@ def traits_of(command: data.View) -> Traits:
         interpolate=interpolate,
         weigh=weigh,
         wide=wide,
-        balanced=product & flag(ProductFlag.BALANCED),
         late=interpolate | weigh | gelu,
         writes=scaled | op(VOp.PRODUCT, VOp.ADD, VOp.NORM_APPLY, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM),
     )

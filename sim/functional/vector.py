@@ -70,15 +70,14 @@ class _Operands:
             return numerics.requant(acc, planes[0] | planes[1] << 8, planes[2])
         return numerics.requant(acc, mult, shift)
 
-    def store(self, values: np.ndarray, wide: bool = False, balanced: bool = False) -> None:
+    def store(self, values: np.ndarray, wide: bool = False) -> None:
         """Write ``values[rows, n or more]`` as whole rows, wide results in two planes; lanes beyond n hold 0."""
         if self.n != self.width:
             whole = np.zeros((self.m, self.width), dtype=values.dtype)
             whole[:, :self.n] = values[:, :self.n]
             values = whole
         stride = self.raw[_DST_STRIDE]
-        split = numerics.balanced_planes if balanced else numerics.split_planes
-        planes: tuple[np.ndarray, ...] = split(values) if wide else (values,)
+        planes: tuple[np.ndarray, ...] = numerics.split_planes(values) if wide else (values,)
         for i, plane in enumerate(planes):
             view = self.memory.spm_view(self.row[_DST] + i * (stride // 2), stride, self.m, self.groups, mode="w")
             view[...] = plane.reshape(view.shape)
@@ -109,11 +108,10 @@ def _signed(byte: int) -> int:
 
 
 def _product(x: _Operands) -> None:
-    wide, balanced = x.flag(ProductFlag.WIDE), x.flag(ProductFlag.BALANCED)
+    wide = x.flag(ProductFlag.WIDE)
     read = x.words if wide else x.bytes
     a, b = read(x.row[_SRC0], x.raw[_SRC0_STRIDE]), read(x.row[_SRC1], x.row[_AUX])
-    x.store(numerics.product(a, b, x.row[_MULT], x.row[_SHIFT], bits=16 if wide else 8, balanced=balanced),
-            wide, balanced)
+    x.store(numerics.product(a, b, x.row[_MULT], x.row[_SHIFT], bits=16 if wide else 8), wide)
 
 
 def _add(x: _Operands) -> None:

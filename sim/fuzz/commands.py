@@ -100,9 +100,11 @@ def _move_dram(draw: Draw, unit: Unit, flags: frozenset[int], stride: int, eleme
     bus, last_index, most = draw.config.bus_bytes, 0, (1 << draw.config.index_bits) - 1
     if MoveFlag.INDEXED in flags:
         last_index = draw.integer(0, 40)
-        if unit is Unit.LOAD and draw.chance(0.4):  # every index that there is, or that 16 bits hold, counts
+        if unit is Unit.LOAD and draw.chance(0.4):  # every index counts that 16 bits hold, or that there is
             stride = draw.choice([0, 1, 1])
-            last_index = draw.choice([most, MAX_LENGTH, draw.integer(0, most), draw.integer(0, MAX_LENGTH)])
+            last_index = draw.choice([MAX_LENGTH, draw.integer(0, MAX_LENGTH)])
+            if not stride or draw.chance(0.3):  # far rows are seldom in DRAM
+                last_index = draw.choice([most, draw.integer(0, most)])
     near = unit is Unit.LOAD and draw.chance(0.9)
     base, offset = draw.base(NEAR) if near else draw.base(TARGETS), draw.integer(0, 4096)
     if near and 0 in draw.moved and draw.chance(0.3):  # which sees everything

@@ -150,7 +150,7 @@ def bench(
     Examples:
       gemmule bench --model small --category repetition --prompts 2 --max-new-tokens 24
       gemmule bench --num-speculative-tokens 1,2,3,5,7 --temperature 0,0.8 --resume build/bench.jsonl
-      gemmule bench --model smollm2 --method pld --num-speculative-tokens 10 --category grounded --prompts 2
+      gemmule bench --model smollm2 --method pld --num-speculative-tokens 7 --category grounded
       gemmule bench --category completion --prompts 8 --batch 4 --compute interpreter
       gemmule bench --category copy --prompts 1 --num-speculative-tokens 3 --trace build/bench.json.gz
     """

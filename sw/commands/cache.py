@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["cache"]
 
 MOST_DAYS = 10**6
-cache = typer.Typer(help="Show or clear what is kept: Verilog, simulators, compiled code, logs of failures.",
-                    add_completion=False, rich_markup_mode=None)
+cache = typer.Typer(
+    help="Show or clear what is kept: Verilog, simulators, compiled code, quantised models, logs of failures.",
+    add_completion=False, rich_markup_mode=None)
 
 
 @cache.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Show or clear what is kept: Verilog, simulators, compiled code, logs of failures."""
+    """Show or clear what is kept: Verilog, simulators, compiled code, quantised models, logs of failures."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -70,7 +71,7 @@ def show(json: JsonOption = None) -> None:
 @cache.command()
 def clear(
     name: Annotated[str, typer.Argument(
-        metavar="[CONFIG]", help="Only what belongs to the configuration of this name.")] = "",
+        metavar="[CONFIG]", help="Only what belongs to this configuration or is this quantised model.")] = "",
     older_than: Annotated[float | None, typer.Option(
         "--older-than", metavar="DAYS", help=f"Only what was not used or made for so long, 0 to {MOST_DAYS:,} days.",
     )] = None,

@@ -242,7 +242,7 @@ def generate(
     drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
         None if draft_lengths == "constant" else ADAPTIVE_MOST)
     stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.words)
-    announce_tokens(max_new_tokens * len(texts), backend)
+    announce_tokens(max_new_tokens * len(texts), backend, pair.parameters)
     timeline: Timeline | None = [] if trace else None
     lookup = Lookup(prompt_lookup_form or Lookup.form, prompt_lookup_max or Lookup.most_ngram)
     sampled, streamed = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)

@@ -47,7 +47,8 @@ MODEL_PHASES = ("auto", *PHASES, "encode")
 
 
 def model(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote; or encoder, or smollm2.")],
+    file: Annotated[Path, typer.Argument(
+        metavar="FILE", help="A model file that `gemmule import` wrote; or encoder, or smollm2.")],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
         "--phase", MODEL_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "

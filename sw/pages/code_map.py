@@ -109,6 +109,7 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Around it": (
         Folder("benchmarks", (), "What measures, each file a command; results in `docs/results`."),
+        Folder("benchmarks/smollm2", (), "SmolLM2 measured, a part each."),
         Folder("examples", ("tutorial",), "The tutorials as a file that runs them."),
         Folder("examples/configs", (), "Configurations beside the presets, fuzzed like them."),
         Folder("examples/configs/unusual", (), "Odd ones, fuzzed now and then: `make fuzz FUZZ=`."),

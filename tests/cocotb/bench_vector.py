@@ -138,7 +138,7 @@ async def latency(dut: Any) -> None:
         ({"flags": bits(R.BIAS)}, 17), ({"flags": bits(R.COLUMN, R.BIAS)}, 20), ({"op": VOp.PRODUCT, "aux": 8}, 13),
         ({"op": VOp.PRODUCT, "aux": 8, "apart": 1}, 17), ({"op": VOp.ADD}, 13),
         ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE)}, 17),
-        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE, P.BALANCED), "apart": 1}, 25),
+        ({"op": VOp.PRODUCT, "aux": 8, "flags": bits(P.WIDE), "apart": 1}, 25),
         ({"op": VOp.ADD, "flags": bits(A.WIDE)}, 17),
         ({"op": VOp.ROPE}, 25), ({"op": VOp.NORM_STAT}, 158), ({"op": VOp.NORM_APPLY}, 19),
         ({"op": VOp.SOFTMAX_MAX}, 16),

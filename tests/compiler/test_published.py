@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.compile import compile_network
+from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Rows
 from gemmule.config import Config, load_config
+from gemmule.sim.rtl.device import RtlDevice
+from tests.compiler.general_bench import GeneralBench
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
 
@@ -31,8 +34,8 @@ KINDS = {
 def test_equals_the_interpreter(config: Config, rows: int, kind: str) -> None:
     """Chains of every size, and a tree, behind the prefix."""
     random, sizes = np.random.default_rng(SEED), KINDS[kind]
-    if sizes.group and config is TINY:
-        sizes = replace(sizes, group=4)
+    if sizes.group:
+        sizes = replace(sizes, group=config.dim, head_dim=max(config.dim, 24) // config.dim * config.dim)
     network = random_network(sizes, SEED)
     bench = Bench(compile_network(network, config, rows=rows), network)
     assert bench.cache.length() == sizes.prefix
@@ -50,3 +53,25 @@ def test_sequences_of_a_batch() -> None:
     bench = Bench(compile_network(network, EDGE, rows=2, batch=3), network)
     for tokens in ([[1], [2, 3], [4]], [[5, 6], [7], [8, 9]], [[1], [1], [1]]):
         bench.ragged(tokens)
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(("config", "rows"), [(TINY, 2), (EDGE, 3)], ids=["tiny", "edge"])
+def test_rtl_gives_the_same_bytes_in_the_same_cycles(config: Config, rows: int) -> None:
+    """All three at once: a gate and GELU alone, groups of int4; the plain program and the general one."""
+    small = Sizes(family="llama", inner=52, heads=4, head_dim=16, wide=True, prefix=1, steps=True)
+    with RtlDevice(config) as rtl:
+        for sizes in (small, replace(small, family="gpt2", kv_heads=4, prefix=2), replace(small, bits=4, group=4)):
+            if sizes.group % config.dim:
+                sizes = replace(sizes, group=config.dim)
+            network = random_network(sizes, SEED)
+            program = compile_network(network, config, rows=rows, general=sizes is small)
+            bench = Bench(program, network, rtl)
+            for tokens in ([1, 2], [3], [4, 5], [6] * rows):
+                bench.chain(tokens)
+            bench.cache.truncate(sizes.prefix)
+            bench.chain([7, 8])
+            if sizes is small:
+                general = GeneralBench(program, network, rtl)
+                general.chain([1, 2], (0, 2), Answers(rows=2, logits=True, hidden=0))
+                general.chain([3], (1, 1), Answers(rows=1, top=True))

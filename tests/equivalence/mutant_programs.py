@@ -214,9 +214,9 @@ def directed(config: Config) -> list[Launch]:
     lanes = [make(Unit.VECTOR, op=op, flags=flags, dst=2 * bank + 28 * i, **(vector | change))
              for i, (op, flags, change) in enumerate(scaled)]
     pairs: list[tuple[list[int], dict[str, int]]] = [
-        ([], {"aux": 9, "shift": 8}), ([PR.WIDE], {"aux": 13}), ([PR.WIDE, PR.BALANCED], {"aux": 12}),
-        ([PR.WIDE], {"aux": 16, "src1": 60}), ([PR.WIDE, PR.BALANCED], {"aux": 10, "shift": 9}),
-        ([PR.WIDE, PR.BALANCED], {"aux": 11, "src1": 60, "scale_reg": 5}),
+        ([], {"aux": 9, "shift": 8}), ([PR.WIDE], {"aux": 13}), ([PR.WIDE], {"aux": 12}),
+        ([PR.WIDE], {"aux": 16, "src1": 60}), ([PR.WIDE], {"aux": 10, "shift": 9}),
+        ([PR.WIDE], {"aux": 11, "src1": 60, "scale_reg": 5}),
     ]
     words = [make(Unit.VECTOR, op=VOp.PRODUCT, flags=flags, dst=2 * bank + 28 * i, **(
         vector | {"src0_stride": 12, "shift": 17} | change)) for i, (flags, change) in enumerate(pairs)]

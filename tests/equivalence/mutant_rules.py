@@ -65,12 +65,7 @@ RULES: dict[str, tuple[str, str, str]] = {
     "product: bytes": ("sim.functional.vector", "read = x.words if wide else x.bytes", "read = x.bytes"),
     "product: stride": ("sim.functional.vector", "read(x.row[_SRC1], x.row[_AUX])",
                         "read(x.row[_SRC1], x.raw[_SRC0_STRIDE])"),
-    "product: limits": ("sim.functional.vector", "bits=16 if wide else 8, balanced", "bits=16, balanced"),
-    "balanced ignored": ("sim.functional.vector", "numerics.balanced_planes if balanced", "numerics.split_planes if 1"),
-    "balanced: limits": ("numerics.vector", "saturate(value + BALANCE, 16) - BALANCE if", "saturate(value, 16) if"),
-    "balanced: half": ("numerics.vector", "BALANCE = 128", "BALANCE = 127"),
-    "balanced: low byte": ("numerics.vector", "((y & 255) - BALANCE).astype", "(y & 255).astype"),
-    "balanced: high byte": ("numerics.vector", "(y >> 8).astype", "(y - BALANCE >> 8).astype"),
+    "product: limits": ("sim.functional.vector", "bits=16 if wide else 8", "bits=16"),
     # vector: statistics, masks, tables
     "mean": ("sim.functional.vector", "mean=x.flag(NormFlag.MEAN)", "mean=False"),
     "mean applied": ("sim.functional.vector", "* x.flag(NormFlag.MEAN)", "* 0"),

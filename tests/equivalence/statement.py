@@ -149,15 +149,10 @@ class Statement:
             self._put(f["dst"], f["dst_stride"], saturate(found, 8))
 
     def _word_product(self, command: Command, f: _Fields, m: int, n: int) -> None:
-        """PRODUCT of int16 planes; balanced: the nearest number that two signed bytes hold, in these two."""
+        """PRODUCT of int16 planes."""
         a = self._planes(f["src0"], f["src0_stride"], m, n)
         found = requant(a * self._planes(f["src1"], f["aux"], m, n), f["mult"], f["shift"])
-        if ProductFlag.BALANCED not in command.flags:
-            self._put(f["dst"], f["dst_stride"], saturate(found, 16), wide=True)
-            return
-        found = np.clip(found, -129 * 256 + 128, 127 * 256 + 127)
-        low = signed(found, 8)
-        self._put(f["dst"], f["dst_stride"], (found - low) // 256 * 256 + (low & 255), wide=True)
+        self._put(f["dst"], f["dst_stride"], saturate(found, 16), wide=True)
 
     def _select(self, command: Command, f: _Fields) -> None:
         op, (m, n, k) = SOp(command.op), (self._length(f, name) for name in "mnk")

@@ -101,7 +101,6 @@ RESIDUAL = replace(through(REQUANT, dst=100, dst_stride=16, aux=700, shift2=9),
                    flags=frozenset([RequantFlag.RESIDUAL, RequantFlag.RESCALE]))
 WORDS_TIMES = replace(through(ADD, src0_stride=18, aux=16, dst_stride=20, mult=900, shift=24), op=VOp.PRODUCT,
                       flags=frozenset([ProductFlag.WIDE]))
-BALANCED = replace(WORDS_TIMES, flags=frozenset([ProductFlag.WIDE, ProductFlag.BALANCED]))
 ROPE = replace(through(REQUANT, dst=200, aux=60, shift2=14), op=VOp.ROPE)
 ARGMAX = through(make(Unit.SELECT, op=SOp.ARGMAX, src0=8, src0_stride=20, dst=3, first=100), **by_register("m", "n"))
 KEYS = through(make(Unit.SELECT, op=SOp.KEYS, src0=8, src0_stride=2, first=100), **by_register("n"))
@@ -129,7 +128,6 @@ CASES: dict[str, Case] = {
     "product": (replace(ADD, op=VOp.PRODUCT), {"aux": (8, 12)}, [], []),
     "product of words": (WORDS_TIMES, {"src0_stride": (17, 18), "aux": (16, 19, 20), "dst_stride": (16, 21),
                                        "shift": (18, 24), "scale_reg": (0, 5)}, [], []),
-    "balanced product": (BALANCED, {"dst_stride": (16, 21), "shift": (18, 24)}, [], []),
     "residual": (RESIDUAL, {"aux": (700, 65535), "shift2": (9, 11), "scale_reg": (0, 5)}, [], []),
     "rope": (ROPE, {"aux": (60, 61), "period": (0, 1), "shift2": (13, 15)}, [], []),
     "context": (replace(through(REQUANT, mult=30_000, shift=20), flags=frozenset([RequantFlag.ROW])),

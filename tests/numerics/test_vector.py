@@ -50,27 +50,6 @@ def test_product_of_words_is_one_rounding_of_the_exact_product(a: int, b: int, m
     operands = np.array([a], dtype=np.int16), np.array([b], dtype=np.int16)
     assert nm.product(*operands, mult, shift, bits=16).tolist() == [min(max(exact, -32768), 32767)]
     assert nm.product(*operands, mult, shift).tolist() == [min(max(exact, -128), 127)]
-    limited = nm.product(*operands, mult, shift, bits=16, balanced=True)
-    assert limited.tolist() == [min(max(exact, nm.BALANCED_MIN), nm.BALANCED_MAX)]
-
-
-def test_balanced_planes_are_the_signed_digits_of_every_number_in_range() -> None:
-    """All pairs of signed bytes, each of them once."""
-    x = np.arange(nm.BALANCED_MIN, nm.BALANCED_MAX + 1)
-    low, high = nm.balanced_planes(x)
-    assert (low.dtype, high.dtype) == (np.int8, np.int8)
-    assert len(x) == 1 << 16 == len(set(zip(low.tolist(), high.tolist(), strict=True)))
-    np.testing.assert_array_equal(256 * high.astype(np.int64) + low, x)
-    np.testing.assert_array_equal(nm.join_balanced(low, high), x)
-
-
-def test_balanced_planes_by_hand() -> None:
-    x = np.array([0, 127, 128, -128, -129, 32639, -32896, 256])
-    low, high = nm.balanced_planes(x)
-    assert low.tolist() == [0, 127, -128, -128, 127, 127, -128, 0]
-    assert high.tolist() == [0, 0, 1, 0, -1, 127, -128, 1]
-    wild = nm.product(np.array([32767, -32768]), np.array([32767, 32767]), 1, 0, bits=16, balanced=True)
-    assert wild.tolist() == [32639, -32896]
 
 
 @given(WORD, BYTE, BYTE, st.booleans())

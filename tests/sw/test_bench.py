@@ -18,6 +18,7 @@ from gemmule.sw.decoding.theory import theory
 from gemmule.sw.decoding.verify import GREEDY, Match
 from gemmule.sw.finished import Finished
 from gemmule.sw.prompts.choose import Prompt
+from gemmule.sw.reports.terminal import loops
 from gemmule.sw.reports.trace import DECODING, RUNS
 from gemmule.sw.session import Session
 from gemmule.sw.text import encode
@@ -26,6 +27,20 @@ from .test_cli import run
 
 CASES = [Case(method=method, num_tokens=count, temperature=0, rule="greedy")
          for method, count in (("ar", 0), ("always", 3), ("never", 3), ("draft", 3))]
+
+
+def test_loops_are_told_apart() -> None:
+    """A text with less than half of its 4-grams distinct counts as one that loops, and has no part in that mean."""
+    assert [loops(text) for text in ([7] * 30, list(range(30)), [1, 2, 3], [], [5] * 4, [5] * 6)] == [
+        True, False, False, False, False, True]
+    with Session(load_config("base"), interpreted=True) as session:
+        found = list(measure(session, encode("import os\n"), 9, CASES[:2], frozenset(), lambda case: GREEDY))
+    ar, always = (result | {"category": "chat", "prompt": "a"} for result in found)
+    slow = always | {"run": always["ar"], "looping": 0}
+    plain, told = rows_of([ar, always | {"looping": 1}, slow], 0, load_config("base").host)
+    assert (plain["looping"], plain["speedup_without_loops"]) == (ar["looping"], None if ar["looping"] else 1)
+    assert (told["looping"], told["prompts"], told["speedup_without_loops"]) == (1, 2, 1)
+    assert told["speedup_over_ar"] > 1
 
 
 def test_bounds() -> None:

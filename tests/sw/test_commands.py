@@ -173,10 +173,10 @@ def test_long_work_is_announced(capsys) -> None:
 
 
 def test_long_generation_is_announced(capsys) -> None:
-    announce_tokens(3, "rtl")
-    announce_tokens(200, "model")
+    announce_tokens(3, "rtl", 1_312_384)
+    announce_tokens(200, "model", 1_312_384)
     assert not capsys.readouterr().err
-    announce_tokens(200, "rtl")
+    announce_tokens(200, "rtl", 1_312_384)
     assert re.match(r"200 tokens on rtl: up to \d+ min on this computer; --backend model", capsys.readouterr().err)
 
 

@@ -64,7 +64,7 @@ HULLS = {
     "product result": (vector, VOp.PRODUCT, (), {}, "dst", SPM, 31 + 4),
     "product of words src0": (vector, VOp.PRODUCT, (P.WIDE,), {}, "src0", SPM, 21 + 4 + 10),
     "product of words src1": (vector, VOp.PRODUCT, (P.WIDE,), {"aux": 9}, "src1", SPM, 9 + 4 + 4),
-    "product of words result": (vector, VOp.PRODUCT, (P.WIDE, P.BALANCED), {}, "dst", SPM, 31 + 4 + 15),
+    "product of words result": (vector, VOp.PRODUCT, (P.WIDE,), {}, "dst", SPM, 31 + 4 + 15),
     "add src0": (vector, VOp.ADD, (), {}, "src0", SPM, 21 + 4),
     "add src1": (vector, VOp.ADD, (), {"aux": 9}, "src1", SPM, 21 + 4),
     "add result": (vector, VOp.ADD, (), {}, "dst", SPM, 31 + 4),

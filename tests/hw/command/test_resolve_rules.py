@@ -112,7 +112,7 @@ def test_flags_of_every_operation() -> None:
     gelu = 4
     visible = 3  # all, CAUSAL, TREE
     softmax = visible * 4 + visible * 16 + visible * 2
-    product = 3  # alone, WIDE, WIDE and BALANCED
+    product = 2  # alone, WIDE
     plain = 4  # TABLE, ABSMAX, WORD_TABLE, RESCALE
     selects = 2 + 2 + 1 + 2 + 4 + 4 + 2 + 2
     rows = requant + rope + product + add + norm_stat + norm_apply + gelu + softmax + plain

@@ -157,15 +157,10 @@ class Device:
         return self.softmax(c, context, numerics.scores(acc, c["mult"], c["shift"]))
 
     def word_product(self, c: Command) -> dict[int, np.ndarray]:
-        """PRODUCT with WIDE: limited to what the two planes hold."""
+        """PRODUCT with WIDE."""
         a = self.int16(c["src0"], c["src0_stride"], c["m"], c["n"])
         b = self.int16(c["src1"], c["aux"], c["m"], c["n"])
-        found = numerics.requant(a * b, c["mult"], c["shift"])
-        if P.BALANCED not in flags_of(c):
-            return self.wide_rows(c, numerics.saturate(found, 16))
-        x = np.clip(found, -(128 * 256 + 128), 127 * 256 + 127)
-        low = (x + 128) % 256 - 128
-        return self.rows(c, low) | self.rows(c, (x - low) // 256, c["dst_stride"] // 2)
+        return self.wide_rows(c, numerics.saturate(numerics.requant(a * b, c["mult"], c["shift"]), 16))
 
     def norm(self, c: Command, context: tuple[int, slice]) -> dict[int, np.ndarray]:
         """NORM_STAT and NORM_APPLY."""

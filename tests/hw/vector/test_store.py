@@ -32,7 +32,7 @@ def test_every_legal_combination() -> None:
     cases = [(op, flags) for op in (VOp.REQUANT, VOp.PRODUCT, VOp.ROPE, VOp.ADD)
              for size in range(9) for flags in combinations(range(8), size)
              if legal_flags(Unit.VECTOR, op, sum(1 << f for f in flags))]
-    assert len(cases) == 256 - 32 + 3 + 4 + 8  # REQUANT lacks CLAMP with WIDE and without RESIDUAL
+    assert len(cases) == 256 - 32 + 2 + 4 + 8  # REQUANT lacks CLAMP with WIDE and without RESIDUAL
 
     def commands(device: Device) -> Iterator[Command]:
         device.rng.shuffle(cases)
@@ -137,16 +137,15 @@ def test_sum_of_two_operands() -> None:
     play(small(4, 1), 89, commands)
 
 
-@pytest.mark.parametrize("flags", [[P.WIDE], [P.WIDE, P.BALANCED]])
-def test_product_of_words(flags: list[P]) -> None:
+def test_product_of_words() -> None:
     """Extremes of operands, multipliers and shifts, results on both sides of every limit, odd strides, in place."""
     edges = np.array([-32768, 32767, -32767, 0, 1, -1, 128, -128, 127, -129, 255, 256])
-    near = np.array([*range(-33000, -32760, 3), *range(32630, 32650), *range(32760, 32775), 127, 128, 129, -128, -129])
+    near = np.array([*range(-32780, -32760), *range(32760, 32775), 127, 128, 129, -128, -129])
 
     def commands(device: Device) -> Iterator[Command]:
         for i in range(36):
             m, n = shape(device.rng, device.dim)
-            c = make(device, VOp.PRODUCT, flags, m=m, n=n) | {"apart": i % 2}
+            c = make(device, VOp.PRODUCT, [P.WIDE], m=m, n=n) | {"apart": i % 2}
             c |= {"src0_stride": c["src0_stride"] + i % 3 % 2, "aux": c["aux"] + i % 5 % 2}
             by_one = i % 4 < 2  # a number next to a limit, by 1
             if by_one:

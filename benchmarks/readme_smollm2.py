@@ -1,0 +1,107 @@
+"""What README.md says of SmolLM2: headline and first table, as far as docs/results/smollm2.json has the numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gemmule.sw.pages.text import table, wrapped
+
+__all__ = ["headline", "numbers"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "docs" / "results" / "smollm2.json"
+CONTEXT = 512
+BITS = ("int8", "int4")
+WHOLE = "all remedies"
+
+Record = dict[str, Any]
+
+
+def _record() -> Record:
+    return dict(json.loads(RESULT.read_text())) if RESULT.is_file() else {}
+
+
+def _passes(record: Record, rows: int) -> dict[str, Record]:
+    """By weights, behind :data:`CONTEXT` positions."""
+    return {one["weights"]: one for one in record.get("speed", {}).get("passes", [])
+            if (one["context"], one["rows"]) == (CONTEXT, rows)}
+
+
+def _quality(record: Record) -> dict[str, Record]:
+    """By weights, on all windows."""
+    found: dict[str, Record] = {}
+    for row in record.get("quality", {}).get("rows", []):
+        if row["variant"] == WHOLE:
+            found.setdefault(row["bits"], row["whole"])
+    return found
+
+
+def _gains(record: Record) -> dict[str, Record]:
+    """Of prompt lookup, by category, and of all requests and of those that loop or do not."""
+    return {row["part"]: row for row in record.get("decoding", {}).get("summary", []) if row["method"] == "pld"}
+
+
+def _change(found: Record) -> float:
+    return float(found["perplexity_int"] / found["perplexity_float"] - 1)
+
+
+def headline() -> str | None:
+    """A sentence; None: its numbers are not there yet."""
+    record = _record()
+    speed, quality, gains = _passes(record, 1).get("int8"), _quality(record).get("int8"), _gains(record)
+    if not speed or not quality or not gains:
+        return None
+    kinds = [part for part in gains if part not in ("all", "looping", "not looping")]
+    best = max(kinds, key=lambda part: float(gains[part]["speedup"]))
+    return wrapped(
+        f"**SmolLM2-135M-Instruct, a published model, in int8 on `base`: {speed['tokens_per_second']:,.1f} tokens per "
+        f"second at {record['speed']['clock_mhz'] / 1000:g} GHz and {record['speed']['bus_bytes']} bytes a cycle, "
+        f"{speed['roofline_fraction']:.1%} of what the bus allows; prompt lookup makes that "
+        f"{gains['all']['speedup']:.2f} times as fast on {gains['all']['requests']} requests, "
+        f"{gains[best]['speedup']:.2f} times on {best} ones, with the same text; perplexity "
+        f"{_change(quality):+.1%} beside float, the same best token in {quality['top1_agreement']:.1%}** "
+        "([numbers](#numbers)).")
+
+
+def numbers() -> str | None:
+    """The table; None: nothing of it is measured yet."""
+    rows = list(_rows(_record()))
+    return table(("SmolLM2-135M-Instruct", "taken on", *BITS), rows) if rows else None
+
+
+def _rows(record: Record) -> Iterator[tuple[str, ...]]:
+    def both(found: dict[str, Record], text: str, name: str) -> tuple[str, ...]:
+        return tuple(format(found[bits][name], text) if bits in found else "-" for bits in BITS)
+
+    if one := _passes(record, 1):
+        speed = record["speed"]
+        where = f"`{speed['config']}`, {speed['bus_bytes']} bytes a cycle, behind {CONTEXT} positions"
+        yield ("tokens per second at 1 GHz, `ar`, host counted", where, *both(one, ",.1f", "tokens_per_second"))
+        yield ("the same, per byte of bus width", "the same", *(
+            f"{one[bits]['tokens_per_second'] / speed['bus_bytes']:,.2f}" if bits in one else "-" for bits in BITS))
+        yield ("share of the memory roofline", "the same", *both(one, ".1%", "roofline_fraction"))
+        yield ("bytes that a pass moves", "the same", *both(one, ",", "dram_bytes"))
+        for rows in (8, 16):
+            yield (f"cycles of a pass over {rows} rows over those of 1 row", "the same",
+                   *both(_passes(record, rows), ".3f", "over_one_row"))
+    if quality := _quality(record):
+        conditions = record["quality"]["conditions"]
+        where = f"{conditions['windows']} windows of {conditions['window']} tokens that calibration did not see"
+        yield ("perplexity beside float", where, *(
+            f"{_change(quality[bits]):+.2%}" if bits in quality else "-" for bits in BITS))
+        yield ("KL from float, nats a token", "the same", *both(quality, ".4f", "kl_mean"))
+        yield ("same best token as float", "the same", *both(quality, ".1%", "top1_agreement"))
+    found = {row["name"]: row for row in record.get("requests", {}).get("rows", [])}
+    if set(BITS) <= set(found):
+        beside = f" (Q8_0: {found['Q8_0']['median']:g})" if "Q8_0" in found else ""
+        yield (f"tokens that are float's before the first other one, median{beside}",
+               f"{found['int8']['requests']} requests, up to {record['requests']['tokens']} tokens",
+               *both(found, "g", "median"))
+    for part, row in _gains(record).items():
+        what = "`pld` over `ar`, host counted, " + ("all requests" if part == "all" else f"requests: {part}")
+        yield (what, f"{row['requests']} requests; {row['tokens_per_step']:.2f} tokens a step, "
+               f"{row['distinct_4grams']:.0%} of 4-grams distinct", *(
+            f"{row['speedup']:.2f}x" if bits == record["decoding"]["weights"] else "-" for bits in BITS))
