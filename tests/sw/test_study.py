@@ -26,6 +26,7 @@ from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows, decoder_rows
 from gemmule.sw.studies.fusion import fusion_rows
 from gemmule.sw.studies.overlap import Ahead, Overlap, overlap_rows
+from gemmule.sw.studies.smollm2 import _Board, smollm2_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
 from gemmule.sw.study import Row
@@ -248,3 +249,17 @@ def test_fusion() -> None:
     assert rows["small, fusion off: cycles"].here > rows["small, fusion on: cycles"].here
     assert rows["small, fusion off: DRAM"].here > 1.1 * rows["small, fusion on: DRAM"].here
     assert rows["small, fusion off: DRAM"].why.startswith("+")
+
+
+def test_a_board_for_each_byte_of_its_bus() -> None:
+    """By hand, from the device's own cycles; a bus that is not told counts as no more than its tokens need."""
+    boards = (_Board("known", 8.0, 16, "a"), _Board("unknown", 50.0, None, "b"))
+    found = {row.setting.partition(":")[0]: row for row in smollm2_rows(small_gpt2(), TINY, boards)
+             if row.unit == "tokens/s"}
+    cycles = next(row.here for row in smollm2_rows(small_gpt2(), TINY, ()) if row.unit == "cycles")
+    assert found["known"].published == pytest.approx(0.5)
+    assert found["known"].here == found["unknown"].here == pytest.approx(1e8 / cycles / TINY.bus_bytes)
+    shares = [row for row in smollm2_rows(small_gpt2(), TINY, boards) if row.unit == "share"]
+    assert len(shares) == 1
+    assert found["unknown"].published == pytest.approx(1e8 / (shares[0].published * 1e8 * 16 / 8.0))
+    assert 0 < shares[0].here < 1
