@@ -106,6 +106,15 @@ def speed() -> str:
         for p in found["passes"]]) if found.get("passes") else MISSING
 
 
+def programs() -> str:
+    """A row by programs for more or fewer rows and positions."""
+    found = _part("speed").get("programs", [])
+    return table(("weights", "rows at most", "positions", "scores", "cycles of a row behind 512 tokens",
+                  "share of the roofline"), [
+        (p["weights"], p["most_rows"], f"{p['positions']:,}", p["scores"], f"{p['cycles']:,}",
+         f"{p['roofline_fraction']:.2%}") for p in found]) if found else MISSING
+
+
 def decoding() -> str:
     """What prompt lookup gains."""
     rows = _part("decoding").get("summary", [])
@@ -142,7 +151,7 @@ def tool() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
-    quality, remedies, planted, requests, examples, speed, decoding, boards, tool)}
+    quality, remedies, planted, requests, examples, speed, programs, decoding, boards, tool)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 
