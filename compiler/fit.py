@@ -61,7 +61,7 @@ def fit(network: Network, config: Config, operators: Sequence[Operator], among: 
                     notes.tried.append(Tried(mapping, apart, str(error)))
                 break
             try:
-                placed = dict(allocate(items, config, apart=apart))
+                placed = dict(allocate(items, config, apart=apart, closely=True))
             except CompileError as error:
                 reason = reason or error
                 if notes:

@@ -167,12 +167,13 @@ def scratchpad_peak(items: Sequence[Item], config: Config, *, apart: bool) -> in
     return sum(ceil_div(peak(life for life in lives if life.buffer.bank is bank), unit) * unit for bank in ORDER)
 
 
-def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int = 0,
-             before: Past = ()) -> Mapping[Buffer, int]:
+def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int = 0, before: Past = (),
+             closely: bool = False) -> Mapping[Buffer, int]:
     """First row of every buffer; ``apart``: bank classes of the scratchpad share no bank.
 
     ``early``: as of :func:`lifetimes`; then what does not fit one after another is packed. ``before``: scratchpad rows
-    that items before these used, which are rather taken late.
+    that items before these used, which are rather taken late. ``closely``: a class that finds no room in the order of
+    use is placed the largest buffers first, rather than refused.
 
     Raises:
         CompileError: they do not fit; the message names the first that does not.
@@ -181,7 +182,7 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
     rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
     if isinstance(rows, Lifetime):
-        close = _closely(classes[Bank.ACCUMULATOR], [], 0, config.acc_rows)
+        close = _closely(classes[Bank.ACCUMULATOR], [], 0, config.acc_rows) if closely else None
         if close is None:
             raise AccumulatorError(_does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)"))
         rows = close
@@ -196,10 +197,10 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
             made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows,
                                                before=before if bank is Bank.STATE else ()))
             if isinstance(made, Lifetime):
-                packed = None if slack else _closely(classes[bank], [], at, last)
+                packed = _closely(classes[bank], [], at, last) if closely and not slack else None
                 if packed is None:
                     break
-                made = packed  # one long buffer among short ones: rather all of them close than smaller rings
+                made = packed
             parts.update(made)
             at += size
         else:

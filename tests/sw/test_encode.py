@@ -139,7 +139,7 @@ def test_refusals(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
             ((file, "--phase", "decode"), "--phase must be encode for"), ((file, "--batch", "2"), "--batch must be 1"),
             ((decoder, "--phase", "encode"), "--phase must be prefill or decode for"),
             ((file, "--seq", "41"), "--seq must be from 1 to 40"),
-            (("small",), "small must be a file that `gemmule import` wrote, or encoder")):
+            (("small",), "small must be a file that `gemmule import` wrote, smollm2, or encoder")):
         assert run(monkeypatch, "run", "model", *map(str, words)) == 2
         assert message in capsys.readouterr().err
     assert run(monkeypatch, "compile", str(file)) == 2

@@ -12,7 +12,7 @@ import pytest
 from gemmule.compiler import model_check
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.model_file import load_model
-from gemmule.compiler.quantize import accuracy
+from gemmule.sw import importing
 from gemmule.sw.text import MODELS
 from tests.compiler import families
 
@@ -236,7 +236,7 @@ def test_an_interrupted_import_leaves_nothing(monkeypatch: pytest.MonkeyPatch, c
         raise SystemExit(143)
 
     out = tmp_path / "new" / "model.safetensors"
-    for module, name in ((accuracy, "compare"), (model_check, "check_written")):
+    for module, name in ((importing, "compare"), (importing, "check_written")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, stop)
             assert _import(patch, checkpoint, out) == 143
