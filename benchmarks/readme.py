@@ -57,6 +57,8 @@ def demo_options() -> list[str]:
 
 def demo() -> str:
     """The demo's command and its output."""
+    if not DEMO.is_file():
+        return "Not run yet: `python -m benchmarks.readme --demo`."
     found = json.loads(DEMO.read_text())
     command = f"$ gemmule generate {shlex.join(found['options'])}"
     lines = textwrap.wrap(command, 96, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from gemmule.sw.session import Session
 from gemmule.sw.text import bundled_model
 
 ROOT = Path(__file__).resolve().parents[1]
+BARS = {"int8": (1.04, 0.03, 0.92), "int4": (1.10, 0.15, 0.80)}
+"""Most perplexity over float, most divergence, least agreement."""
 PROMPTS = ("def main(", "import os\nimport sys\n\nclass A:\n    def", "x")
 
 
@@ -132,14 +133,18 @@ def test_the_page_is_that_of_the_results(name: str) -> None:
 
 
 def test_committed_results_keep_their_bars() -> None:
-    """Of the parts that are there."""
-    found = json.loads(command.RESULT.read_text())
-    one = [p for p in found["speed"]["passes"] if p["rows"] == 1 and p["context"] == 512]
-    assert {p["weights"] for p in one} == {"int8", "int4"}
-    assert statistics.median(p["roofline_fraction"] for p in found["speed"]["passes"] if p["rows"] == 1) > 0.9
+    """Of the parts that are there: int8 at least."""
+    found = json.loads((ROOT / command.RESULT).read_text())
+    passes = {(p["weights"], p["context"], p["rows"]): p for p in found["speed"]["passes"]}
+    assert len(passes) == len(found["speed"]["passes"])
+    assert all(p["over_one_row"] <= 1.01 for (_, _, rows), p in passes.items() if rows == 8)
+    for bits in {p["weights"] for p in found["speed"]["programs"]}:
+        best = max(p["roofline_fraction"] for p in found["speed"]["programs"] if p["weights"] == bits)
+        assert best >= 0.97, bits
     rows = {row["bits"]: row["whole"] for row in found["quality"]["rows"] if row["windows"] == 16}
-    for bits, most, divergence, agreement in (("int8", 1.04, 0.03, 0.92), ("int4", 1.10, 0.15, 0.80)):
-        whole = rows[bits]
+    assert "int8" in rows
+    for bits, whole in rows.items():
+        most, divergence, agreement = BARS[bits]
         assert whole["perplexity_int"] <= most * whole["perplexity_float"], bits
         assert whole["kl_mean"] <= divergence, bits
         assert whole["top1_agreement"] >= agreement, bits

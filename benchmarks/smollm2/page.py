@@ -18,6 +18,8 @@ __all__ = ["PARTS", "main"]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "smollm2.md"
 MISSING = "Not measured yet."
+ALL = "all remedies"
+"""The variant of which nothing is left out."""
 
 Record = dict[str, Any]
 
@@ -46,7 +48,7 @@ def quality() -> str:
     """By width and kind of text, and GGUF's own formats beside them."""
     found, rows = _part("quality"), []
     for row in found.get("rows", []):
-        if row["variant"] == "all remedies":
+        if row["variant"] == ALL:
             rows += [_likeness((row["bits"], kind), one) for kind, one in row["kinds"].items()]
             rows.append(_likeness((f"**{row['bits']}**", f"all {row['windows']} windows"), row["whole"]))
     rows += [_likeness((f"{name}, imitated", "all"), one["whole"])
@@ -61,8 +63,11 @@ def quality() -> str:
 def remedies() -> str:
     """One left out at a time."""
     found = _part("quality")
-    rows = [_likeness((row["bits"], row["variant"].partition(",")[0]), row["whole"]) for row in found.get("rows", [])
-            if row["windows"] == found["conditions"]["few"]]
+    rows = []
+    for row in found.get("rows", []):
+        if row["windows"] == found["conditions"]["few"]:
+            left_out = "nothing" if row["variant"].startswith(ALL) else row["variant"]
+            rows.append(_likeness((row["bits"], left_out), row["whole"]))
     rows.sort(key=lambda row: row[0] == "int4")
     rows += [_likeness(("float", name), one) for name, one in found.get("alone", {}).items()]
     return table(("weights", "what is left out", *COLUMNS), rows) if rows else MISSING
@@ -106,6 +111,15 @@ def speed() -> str:
         for p in found["passes"]]) if found.get("passes") else MISSING
 
 
+def programs() -> str:
+    """A row by programs for more or fewer rows and positions."""
+    found = _part("speed").get("programs", [])
+    return table(("weights", "rows at most", "positions", "scores", "cycles of a row behind 512 tokens",
+                  "share of the roofline"), [
+        (p["weights"], p["most_rows"], f"{p['positions']:,}", p["scores"], f"{p['cycles']:,}",
+         f"{p['roofline_fraction']:.2%}") for p in found]) if found else MISSING
+
+
 def decoding() -> str:
     """What prompt lookup gains."""
     rows = _part("decoding").get("summary", [])
@@ -142,7 +156,7 @@ def tool() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
-    quality, remedies, planted, requests, examples, speed, decoding, boards, tool)}
+    quality, remedies, planted, requests, examples, speed, programs, decoding, boards, tool)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

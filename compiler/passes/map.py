@@ -150,15 +150,16 @@ def default_rows(graph: Graph, config: Config) -> int:
     """New rows of a launch where nobody asks for a number.
 
     Rather half or a quarter of the most, if the scores of the whole context then stay in the accumulator: keys are read
-    once. Else no more than fill the mesh twice with the heads that share a KV head, whose rows are one product.
+    once. Else half of the most where the heads that share a KV head, whose rows are one product, then still fill the
+    mesh.
     """
     node, most = graph.attentions[0], most_rows(graph, config)
     for rows in (most, most // 2, most // 4):
         first = next(_blocks(node, config, rows, graph.whole_positions), None) if rows else None
         if first and first.keep:
             return rows
-    rows = max(1, 2 * config.dim * node.kv_heads // node.heads)
-    return min(most, 1 << rows.bit_length() - 1)
+    shared = node.heads // node.kv_heads
+    return most // 2 if shared > 1 and shared * (most // 2) > config.dim >= most else most
 
 
 def _rings(graph: Graph, config: Config, *, small: bool) -> Iterator[tuple[int, int, int]]:

@@ -43,6 +43,10 @@ class Lanes:
     def program(self) -> Law:
         return self.lanes[0]
 
+    @property
+    def room(self) -> int:
+        return self.lanes[0].room
+
     def charging(self, ledger: Ledger) -> Lanes:
         return self
 

@@ -43,6 +43,10 @@ class FakeModel:
     def program(self) -> Shape:
         return self.shape
 
+    @property
+    def room(self) -> int:
+        return self.shape.max_positions
+
     def next_token(self, prefix: list[int]) -> int:
         value = self.salt
         for token in prefix[-5:]:

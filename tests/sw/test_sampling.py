@@ -44,6 +44,10 @@ class Law:
     def program(self) -> "Law":
         return self
 
+    @property
+    def room(self) -> int:
+        return self.max_positions
+
     def charging(self, ledger: Ledger) -> "Law":
         return self
 
