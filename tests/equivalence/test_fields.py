@@ -60,9 +60,10 @@ DUMPED = [
     make(Unit.STORE, offset=DUMP + 1024, bytes=16 * ACC, flags=WORDS, **LINE),
     make(Unit.SELECT, op=SOp.LIST_STORE, n=ENTRIES),
     make(Unit.STORE, offset=DUMP + 2048, bytes=2 * ENTRIES, **LINE),
+    # before the upper halves, which are zeros, stand in these rows
+    *(make(Unit.STORE, offset=DUMP + 2560 + 4 * i, row=i, bytes=4, predicate=i, **LINE) for i in (1, 2, 3)),
     make(Unit.SELECT, op=SOp.LIST_STORE, n=ENTRIES, flags=[ListFlag.HIGH]),
     make(Unit.STORE, offset=DUMP + 2048 + 2 * ENTRIES, bytes=2 * ENTRIES, **LINE),
-    *(make(Unit.STORE, offset=DUMP + 2560 + 4 * i, row=i, bytes=4, predicate=i, **LINE) for i in (1, 2, 3)),
 ]
 
 Values = dict[str, tuple[int, ...]]

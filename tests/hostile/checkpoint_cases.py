@@ -85,7 +85,7 @@ CONFIG: dict[str, tuple[Change, str]] = {
     "activation": (config(hidden_act=["relu"]), "hidden_act must be"),
     "truth": (config(tie_word_embeddings="false"), "tie_word_embeddings must be true or false, not 'false'"),
     "interleaved": (config(rope_interleaved="no"), "rope_interleaved must be true or false, not 'no'"),
-    "scaling": (config(rope_scaling={"factor": 2}), "rope_scaling must be null or absent"),
+    "scaling": (config(rope_scaling={"factor": 2}), "factor = 2.0 does not belong to rope_type default"),
 }
 """What config.json holds."""
 WEIGHTS: dict[str, tuple[Change, str]] = {

@@ -18,6 +18,9 @@ from gemmule.isa import SoftmaxFlag as S
 from .resolve_commands import ACC, ENTRIES, KEYS, ONE_BANK, SPM, TINY, fault_of, matrix, move, select, vector
 
 # name: (command without the field, field of the first row, rows of the memory, last row - first row)
+IDS = 1 << TINY.index_bits
+"""Ids that a list entry holds."""
+
 HULLS = {
     # 3 rows, 10 apart; 8 bytes are 2 blocks of 4 lanes, 100 apart; as int32 they are half a row
     "load": (move, Unit.LOAD, (), {}, "row", SPM, 2 * 10 + 100),
@@ -101,7 +104,7 @@ HULLS = {
     "keys made": (select, SOp.KEYS, (), {}, "dst", KEYS, 10),
     "keys of importance": (select, SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), {"src0": 65535}, "dst", KEYS, 10),
     "importance read": (select, SOp.KEYS, (KeysFlag.FROM_IMPORTANCE,), {}, "first", KEYS, 10),
-    "ids of keys": (select, SOp.KEYS, (), {}, "first", 65536, 10),
+    "ids of keys": (select, SOp.KEYS, (), {}, "first", IDS, 10),
     "survivors": (select, SOp.TOP_K, (), {}, "dst", ENTRIES, 2),
     "survivors, all": (select, SOp.TOP_K, (), {"k": 99}, "dst", ENTRIES, 10),
     "importance added": (select, SOp.IMPORTANCE, (), {}, "first", KEYS, 10),
@@ -142,7 +145,7 @@ def test_dynamic_rows_move_the_hull() -> None:
         (vector, VOp.PRODUCT, "dst", Dyn.DST, SPM, 35, {}),
         (select, SOp.IMPORTANCE, "src0", Dyn.SRC0, SPM, 46, {}),
         (select, SOp.IMPORTANCE, "first", Dyn.SRC1, KEYS, 10, {}),
-        (select, SOp.KEYS, "first", Dyn.SRC1, 65536, 10, {}),
+        (select, SOp.KEYS, "first", Dyn.SRC1, IDS, 10, {}),
         (select, SOp.LIST_STORE, "first", Dyn.SRC1, ENTRIES, 10, {}),
         (select, SOp.LIST_STORE, "dst", Dyn.DST, SPM, 5, {}),
     ):
