@@ -13,8 +13,9 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.importers.gguf_file import BLOCKS, GgufFile, open_gguf
-from gemmule.compiler.importers.gguf_keys import MOST_POSITIONS, ROPE_FACTORS, config_of, parse_metadata
+from gemmule.compiler.importers.gguf_keys import ROPE_FACTORS, config_of, parse_metadata
 from gemmule.compiler.importers.gguf_names import ARCHITECTURES, View, views
+from gemmule.compiler.importers.rope import MOST_POSITIONS
 from gemmule.compiler.importers.shards import DTYPES, Shards, Stored
 from gemmule.io.reading import named, shown
 

@@ -11,12 +11,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.importers.rope import MOST_POSITIONS
 from gemmule.io.fields import first_problem
 from gemmule.io.reading import brief, shown
 
-__all__ = ["MOST_POSITIONS", "ROPE_FACTORS", "Metadata", "config_of", "parse_metadata"]
+__all__ = ["ROPE_FACTORS", "Metadata", "config_of", "parse_metadata"]
 
-MOST_POSITIONS = 1 << 16
 ROPE_FACTORS = "rope_freqs.weight"
 """The tensor of Llama 3's scaling: a factor for each pair of rotated columns."""
 _ORIGINAL = (8192, *(1 << bits for bits in range(4, 21)))

@@ -51,23 +51,11 @@ def working(text: str, *, least: float = 0.0) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting(text: str, total: int, *, lines: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """Say how far ``text`` is while the block runs: ``tell(done, note)`` for the function that the block gets.
-
-    On a terminal a live bar with the last note; elsewhere, and inside another live display, ten lines in all, or with
-    ``lines`` false none.
-    """
+def _bar(what: str, text: str, total: float) -> Iterator[Callable[[float, str], None]]:
+    """A live bar, told by ``what`` of its task: ``update(done, note)``."""
     global _showing
-    if _showing or not stderr.is_terminal:
-        def line(done: int, note: str) -> None:
-            if lines and done * 10 // total > (done - 1) * 10 // total:
-                say(f"  {done}/{total} {text}, {note}")
-
-        yield line
-        return
     _showing = True
     try:
-        what = "{task.completed}/{task.total} {task.description}, {task.fields[note]}"
         columns = (BarColumn(10), TextColumn(what, markup=False), TimeElapsedColumn())
         with Progress(*columns, console=stderr, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
             task = bar.add_task(text, total=total, note="")
@@ -77,12 +65,29 @@ def counting(text: str, total: int, *, lines: bool = True) -> Iterator[Callable[
 
 
 @contextlib.contextmanager
+def counting(text: str, total: int, *, lines: bool = True) -> Iterator[Callable[[int, str], None]]:
+    """Say how far ``text`` is while the block runs: ``tell(done, note)`` for the function that the block gets.
+
+    On a terminal a live bar with the last note; elsewhere, and inside another live display, ten lines in all, or with
+    ``lines`` false none.
+    """
+    if _showing or not stderr.is_terminal:
+        def line(done: int, note: str) -> None:
+            if lines and done * 10 // total > (done - 1) * 10 // total:
+                say(f"  {done}/{total} {text}, {note}")
+
+        yield line
+        return
+    with _bar("{task.completed}/{task.total} {task.description}, {task.fields[note]}", text, total) as update:
+        yield update
+
+
+@contextlib.contextmanager
 def estimating(text: str, total: float) -> Iterator[Callable[[str, float], None]]:
     """Say how far ``text`` is and how long the rest will take: ``tell(step, work)`` adds work that was done to a total.
 
     On a terminal a live bar with the last step; elsewhere, and inside another live display, a line a tenth.
     """
-    global _showing
     begin, done, told = time.monotonic(), 0.0, 0
 
     def left() -> str:
@@ -99,21 +104,13 @@ def estimating(text: str, total: float) -> Iterator[Callable[[str, float], None]
     if _showing or not stderr.is_terminal:
         yield line
         return
-    _showing = True
-    try:
-        what = "{task.percentage:3.0f} % {task.description}{task.fields[note]}"
-        columns = (BarColumn(10), TextColumn(what, markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=stderr, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
-            task = bar.add_task(text, total=total, note="")
+    with _bar("{task.percentage:3.0f} % {task.description}{task.fields[note]}", text, total) as update:
+        def tell(step: str, work: float) -> None:
+            nonlocal done
+            done += work
+            update(min(done, total), f": {step}, about {left()} left")
 
-            def tell(step: str, work: float) -> None:
-                nonlocal done
-                done += work
-                bar.update(task, completed=min(done, total), note=f": {step}, about {left()} left")
-
-            yield tell
-    finally:
-        _showing = False
+        yield tell
 
 
 def _duration(seconds: float) -> str:
