@@ -98,7 +98,7 @@ def test_random_programs_on_a_bus_that_stalls(rtl, model, mode):
             assert (wrong, seen.fault) == (0, 0)
             assert traffic(seen) == traffic(expected)
             assert (seen.finish >= 0).all()
-            assert seen.cycles > expected.cycles
+            assert (seen.finish != expected.finish).any()  # mostly later; a stall may also turn an arbitration for good
         case = generate(TINY, 710, 60, brief=True, taste=Straight)
         at = len(case.image) // COMMAND_BYTES // 2
         expected, seen, wrong = run_both(broken(case, at), model, rtl)

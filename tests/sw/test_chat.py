@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,15 @@ def test_what_templates_use(template: str, text: str) -> None:
     assert render(template, " a\n", "b", "<c>", system="brief") == text
 
 
+@pytest.fixture
+def usual_recursion() -> Iterator[None]:
+    """Python's own limit: libraries raise it for the whole process, and then deep templates can be read."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
 @pytest.mark.parametrize(("template", "message"), [
     ("{% for m in messages %}", "line 1 of the chat template of m must be Jinja: Unexpected end of template"),
     ("{{ messages | unheard }}", "line 1 of the chat template of m must be Jinja: No filter named 'unheard'"),
@@ -69,9 +80,9 @@ def test_what_templates_use(template: str, text: str) -> None:
     ("{{ messages.append(1) }}", "refuses the conversation ("),
     ("{{ range(10000000) | list }}", "refuses the conversation ("),
     ("{% if false %}x{% endif %}", "refuses the conversation (it gives no text)"),
-    ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "the chat template of m cannot be read: "),
+    ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "the chat template of m cannot be read: RecursionError"),
 ])
-def test_templates_that_fail_are_one_line(template: str, message: str) -> None:
+def test_templates_that_fail_are_one_line(template: str, message: str, usual_recursion: None) -> None:
     with pytest.raises(InputError) as found:
         render(template, "hello")
     assert message in str(found.value)
