@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, path_bytes
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.fit import fit, pass_bounds
+from gemmule.compiler.fit import fit, pass_bounds, silent_commands
 from gemmule.compiler.general import general_parts, general_program
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import CACHE
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.kernels.softmax import check_exponentials
-from gemmule.compiler.kernels.virtual import Step
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.moves import move_parts, move_programs
@@ -23,7 +22,7 @@ from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.turns import place_turn_waits
 from gemmule.config import Config
-from gemmule.isa import Command, Unit, encode_program
+from gemmule.isa import Command, encode_program
 
 __all__ = ["compile_network"]
 
@@ -82,8 +81,7 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     moves = move_programs(shifts, config, symbols, layout=layout, batch=batch, context=context,
                           base_address=base_address, size=regions.size) if shifts else None
 
-    first = next(item.note for item in lowered.behind if isinstance(item, Step) and item.unit is not Unit.LOAD)
-    silent = next(i for i, command in enumerate(commands) if command.note == first)
+    silent = silent_commands(lowered, commands)
 
     def program(commands: Sequence[Command]) -> ModelProgram:
         return ModelProgram(

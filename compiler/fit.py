@@ -9,7 +9,7 @@ from gemmule.compiler.errors import AccumulatorError, CompileError
 from gemmule.compiler.footprints import Bounds
 from gemmule.compiler.ir import Attention, Network
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.virtual import Buffer, Item, Registers
+from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
 from gemmule.compiler.notes import Notes, Tried
 from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.fuse import Operator
@@ -18,8 +18,9 @@ from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.map import Mapping as Cut
 from gemmule.compiler.passes.schedule import schedule
 from gemmule.config import Config
+from gemmule.isa import Command, Unit
 
-__all__ = ["Fitted", "fit", "pass_bounds"]
+__all__ = ["Fitted", "fit", "pass_bounds", "silent_commands"]
 
 
 class Fitted(NamedTuple):
@@ -83,3 +84,9 @@ def pass_bounds(mapping: Cut, attention: Attention, config: Config) -> Bounds:
         Registers.ROWS: (1, mapping.each), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
         Registers.FIRST_WANTED: (0, mapping.rows - 1), Registers.LEFT: (0, context),
         Registers.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}
+
+
+def silent_commands(lowered: Lowered, commands: Sequence[Command]) -> int:
+    """Commands of a launch without answers: those before the head's."""
+    first = next(item.note for item in lowered.behind if isinstance(item, Step) and item.unit is not Unit.LOAD)
+    return next(i for i, command in enumerate(commands) if command.note == first)

@@ -18,16 +18,18 @@ from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import Program
+from gemmule.compiler.single import best_single
 from gemmule.compiler.sources import sources
 from gemmule.config import Config
 from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "prefill_kept"]
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "prefill_kept", "single_kept"]
 
 Kind = TypeVar("Kind", bound=Program | None)
 _PREFILL: tuple[type[PrefillProgram | None], ...] = (PrefillProgram, type(None))
+_SINGLE: tuple[type[ModelProgram | None], ...] = (ModelProgram, type(None))
 """That none pays is kept too."""
 FOLDER = "programs"
 """Of the cache."""
@@ -70,11 +72,21 @@ def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort
     Raises:
         CompileError: ``rows`` are given, and do not fit.
     """
-    beside = program.image + repr(sorted(program.symbols.items())).encode()
-    options = {"effort": effort, "rows": rows, "base_address": base_address,
-               "beside": hashlib.sha256(beside).hexdigest()}
+    options = {"effort": effort, "rows": rows, "base_address": base_address, "beside": _digest(program)}
     return _kept(_PREFILL, _path(sha256, program.config, options), lambda: best_prefill(
         network, program, effort=effort, rows=rows, base_address=base_address))
+
+
+def single_kept(network: Network, sha256: str, program: ModelProgram, *, base_address: int) -> ModelProgram | None:
+    """:func:`gemmule.compiler.single.best_single`, likewise."""
+    options = {"base_address": base_address, "beside": _digest(program), "single": True}
+    return _kept(_SINGLE, _path(sha256, program.config, options),
+                 lambda: best_single(network, program, base_address=base_address))
+
+
+def _digest(program: ModelProgram) -> str:
+    """Of a program and where its regions stand, for one beside it."""
+    return hashlib.sha256(program.image + repr(sorted(program.symbols.items())).encode()).hexdigest()
 
 
 def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,

@@ -55,13 +55,13 @@ class InterpretedModel(LoadedModel):
     """
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
-                 prefill: PrefillProgram | None = None) -> None:
+                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None) -> None:
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged."""
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
         self.ledger: Ledger | None = None
         self.loop = self.step = self.slots = self.pages = None
-        self.prefill = prefill
+        self.prefill, self.single = prefill, single
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
                 layers: Sequence[LayerRange] | None = None) -> Forward:
@@ -106,7 +106,7 @@ class InterpretedModel(LoadedModel):
         """The launches that the device would run."""
         program, found = self.program, []
         if want.plain:
-            for by, piece in launches(rows, answered, program, self.prefill, cached):
+            for by, piece in launches(rows, answered, program, self.prefill, self.single, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
                 found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
             return found

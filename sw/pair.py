@@ -15,7 +15,7 @@ from gemmule.compiler.chat import Chat
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.greedy import GreedyLoop
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept
+from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, single_kept
 from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import ModelFile, load_model
 from gemmule.compiler.model_program import ModelProgram
@@ -49,6 +49,8 @@ class Placed:
     """Of several greedy steps, if wanted."""
     prefill: PrefillProgram | None = None
     """Of a prompt's rows, if wanted and where it pays."""
+    single: ModelProgram | None = None
+    """Of a row alone, where it pays and passes are of one text."""
 
 
 class Place(Protocol):
@@ -229,7 +231,7 @@ class _Imported:
                     placed = self._place(config, base, rows, general, looped, batch)
                 except CompileError as error:
                     raise self._refused(config, error) from None
-                self.kept[key] = self._with_prefill(placed, prefill)
+                self.kept[key] = self._with_single(self._with_prefill(placed, prefill))
         return self.kept[key]
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
@@ -253,24 +255,40 @@ class _Imported:
         if rows is not None and rows <= program.max_rows:
             raise InputError(f"--prefill-rows must be 0, or more than the {program.max_rows} rows of a pass that "
                              f"decodes, not {rows}")
-        behind = round_up(len(placed.dram), program.config.dram.banks * program.config.dram.row_bytes)
         try:
             prefill = prefill_kept(placed.network, self.file.sha256, program, effort=effort, rows=rows,
-                                   base_address=program.base_address + behind)
+                                   base_address=program.base_address + _behind_all(placed))
         except CompileError as error:
             raise InputError(f"--prefill-rows {rows}: {error}" if rows else f"a program for prompts: {error}: use "
                              "--prefill-rows 0") from None
-        if prefill is None:
-            return placed
-        dram = np.zeros(behind + prefill.size, dtype=np.uint8)
-        dram[:len(placed.dram)] = placed.dram
-        prefill.put(dram[behind:], "program", np.frombuffer(prefill.image, dtype=np.uint8))
-        return replace(placed, dram=dram, prefill=prefill)
+        return replace(placed, dram=_with(placed, prefill), prefill=prefill) if prefill else placed
+
+    def _with_single(self, placed: Placed) -> Placed:
+        """With the program for single rows behind all else."""
+        program = placed.program
+        single = single_kept(placed.network, self.file.sha256, program,
+                             base_address=program.base_address + _behind_all(placed))
+        return replace(placed, dram=_with(placed, single), single=single) if single else placed
 
     def _refused(self, config: Config, why: object) -> InputError:
         what = f"the bundled model {self.shown}" if self.bundled else named(self.path)
         mend = ": use --config base or edge" if self.bundled else ""
         return InputError(f"{what} does not run on config {config.name!r}{mend} ({why})")
+
+
+def _behind_all(placed: Placed) -> int:
+    """Bytes from the program's address to where another one may stand."""
+    dram = placed.program.config.dram
+    return round_up(len(placed.dram), dram.banks * dram.row_bytes)
+
+
+def _with(placed: Placed, program: ModelProgram) -> np.ndarray:
+    """The DRAM with a program more behind."""
+    behind = _behind_all(placed)
+    dram = np.zeros(behind + program.size, dtype=np.uint8)
+    dram[:len(placed.dram)] = placed.dram
+    program.put(dram[behind:], "program", np.frombuffer(program.image, dtype=np.uint8))
+    return dram
 
 
 def open_pair(model: str, draft: Path | None = None, weights: str | None = None) -> Pair:

@@ -1,6 +1,6 @@
 """Rows of a pass, launch by launch: as many of each sequence as a program takes, and one for those without any.
 
-Of one text, rows of a prompt go by a program of their own.
+Of one text, rows of a prompt and a row alone go by programs of their own.
 """
 
 from __future__ import annotations
@@ -56,17 +56,20 @@ def pieces(rows: Rows, max_rows: int, batch: int, cached: Sequence[int]) -> Iter
 
 
 def launches(rows: Rows, answered: np.ndarray, program: ModelProgram, prefill: PrefillProgram | None,
-             cached: Sequence[int]) -> Iterator[tuple[ModelProgram, Piece]]:
+             single: ModelProgram | None, cached: Sequence[int]) -> Iterator[tuple[ModelProgram, Piece]]:
     """The launches of a pass of which greedy tokens of the rows ``answered`` are wanted, each with its program.
 
-    Where a chain is longer than ``program`` takes, the rows before the last launch that answers any go by the
-    ``prefill``, in as few launches as there can be, nearly equal ones: a launch of few rows takes as long as one of
-    some more.
+    A row alone goes by ``single``, as far as that sees. Where a chain is longer than ``program`` takes, the rows before
+    the last launch that answers any go by the ``prefill``, in as few launches as there can be, nearly equal ones: a
+    launch of few rows takes as long as one of some more.
 
     Raises:
         ValueError: as of :func:`pieces`.
     """
     count, most = len(rows), program.max_rows
+    if single and count == 1 and cached[0] < single.max_positions:
+        yield single, Piece(rows, np.zeros(1, dtype=np.int64), (0,))
+        return
     answers = int(answered[::-1].argmin()) if not answered.all() else count
     early = count - min(count, ceil_div(answers, most) * most)
     if prefill is None or early == 0 or count <= most or not _is_chain(rows):

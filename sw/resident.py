@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import reduce
 from typing import Any
 
 from gemmule.compiler.kernels.attention import CACHE
@@ -68,12 +69,13 @@ def resident(session: Session) -> dict[str, Any]:
 class _Model:
     """A model's bytes of DRAM by context and batch; all but its caches, and a loop's answers, is the same for all.
 
-    A program for prompts is beside those of the model's own batch.
+    Programs for prompts and for single rows are beside those of the model's own batch.
     """
 
     def __init__(self, model: LoadedModel) -> None:
         self.name, self.program, self.loop, self.prefill = model.name, model.program, model.loop, model.prefill
         self.prefill_rows = self.prefill.max_rows if self.prefill else 0
+        self.beside = [program.size for program in (model.prefill, model.single) if program]
         self.config = self.program.config
         self.align = max(self.config.burst_bytes, 64)
         self.positions = self.program.graph.whole_positions
@@ -86,11 +88,11 @@ class _Model:
         return batch * KvLayout.of(program.graph, self.config, context, batch, program.max_rows, joined).size
 
     def size(self, context: int, batch: int) -> int:
-        """Of all that it has; programs of their own stand behind it."""
+        """Of all that it has; the programs beside it stand behind."""
         decoding, period = self._decoding(context, batch), self.config.dram.banks * self.config.dram.row_bytes
-        if self.prefill is None or batch != self.program.batch:
+        if batch != self.program.batch:
             return decoding
-        return round_up(decoding, period) + self.prefill.size
+        return reduce(lambda size, more: round_up(size, period) + more, self.beside, decoding)
 
     def _decoding(self, context: int, batch: int) -> int:
         """Without a prefill; a loop's program stands behind, and a token of each position that it may answer."""

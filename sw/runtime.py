@@ -42,13 +42,13 @@ class LoadedModel:
 
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
-                 prefill: PrefillProgram | None = None) -> None:
-        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; ``loop``, ``prefill`` too.
+                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
-        of rows that are not answered.
+        of rows that are not answered; ``single``: a row alone, as far as it sees.
         """
-        self.loop, self.step, self.prefill = loop, step, prefill
+        self.loop, self.step, self.prefill, self.single = loop, step, prefill, single
         self.name = name
         self.program = program
         self.device = device

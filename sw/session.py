@@ -29,6 +29,8 @@ from gemmule.sw.runtime import TARGET, LoadedModel
 __all__ = ["Session", "rows_of"]
 
 ALIGN = 1 << 16
+Opener = Callable[[Config, int], Device]
+"""Opens a device with so many bytes of DRAM."""
 ROWS = 16
 """Of a pass of a batch, where no draft needs more: a batch computes all rows that it has room for."""
 
@@ -45,10 +47,12 @@ class Session:
     A context manager: the RTL back end runs a simulator process.
     """
 
-    def __init__(self, config: Config, backend: str = "model", pair: Pair | None = None, *,
+    def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = None) -> None:
-        """``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
+        """``backend``: a name of :func:`open_device`, or what opens another device.
+
+        ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
 
         ``launch``: of :data:`gemmule.sw.limits.LAUNCHES`. ``pass``: each pass is one; ``draft``: the draft model takes
         the greedy steps of a draft in one; ``step``: and the target verifies in it. The last two not with ``general``.
@@ -85,13 +89,17 @@ class Session:
                 raise InputError(f"--launch step: {error}: use --launch draft") from None
             size = round_up(size + step.size, ALIGN)
         self.config = config
-        self.device: Device = Simulator(config, dram_bytes=1) if interpreted else open_device(backend, config, size)
+        if interpreted:
+            self.device: Device = Simulator(config, dram_bytes=1)
+        else:
+            self.device = open_device(backend, config, size) if isinstance(backend, str) else backend(config, size)
 
         def loaded(name: str, placed: Placed) -> LoadedModel:
             if isinstance(self.device, Simulator) and interpreted:
-                return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill)
+                return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
+                                        placed.single)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill)
+                               step if placed.loop else None, placed.prefill, placed.single)
 
         self.target, self.draft = loaded(TARGET, target), loaded("draft", draft) if draft else None
 

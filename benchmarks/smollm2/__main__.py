@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.common import machine, write
 from gemmule import __version__
 
-PARTS = ("speed", "quality", "planted", "requests", "decoding", "tool")
+PARTS = ("speed", "quality", "planted", "requests", "decoding", "rtl", "tool")
 RESULT = Path("docs/results/smollm2.json")
 TIMED = ("tool",)
 """Parts whose numbers depend on the machine."""

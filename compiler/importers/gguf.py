@@ -1,6 +1,7 @@
 """GGUF files of llama.cpp as the checkpoints that they were made from: a config and tensors for the same importers.
 
-Quantised tensors are dequantised by the package ``gguf`` when they are asked for, each time, and not kept.
+Quantised tensors are dequantised by the package ``gguf`` when they are asked for; an import asks for each some thirty
+times, so they are kept while there is room.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from gemmule.io.reading import named, shown
 
 __all__ = ["GgufTensors", "gguf_notes", "open_checkpoint"]
 
+KEPT_BYTES = 768 << 20
+"""Of dequantised tensors that stay in memory."""
+
 
 class GgufTensors(Shards):
     """The tensors of a file by their Hugging Face names, in the layouts of a checkpoint.
@@ -34,6 +38,7 @@ class GgufTensors(Shards):
     def __init__(self, file: GgufFile, found: dict[str, View]) -> None:
         super().__init__(file.path, {name: _seen(file.tensors[view.origin], view) for name, view in found.items()})
         self._file, self._views = file, found
+        self._kept, self._room = dict[str, np.ndarray](), KEPT_BYTES
         self._table = ARCHITECTURES[file.metadata["general.architecture"]]
 
     def called(self, name: str) -> str:
@@ -48,7 +53,16 @@ class GgufTensors(Shards):
         return f"{key.replace('.N.', f'.{layer}.')}.{role}" if key else name
 
     def array(self, name: str) -> np.ndarray:
-        """A tensor's numbers: floats as they lie in the file, quantised ones as float32."""
+        """A tensor's numbers: floats as they lie in the file, quantised ones as float32, kept while there is room."""
+        if name not in self._kept:
+            value = self._array(name)
+            if self._file.tensors[self._views[name].origin].dtype in DTYPES or value.nbytes > self._room:
+                return value
+            self._room -= value.nbytes
+            self._kept[name] = value
+        return self._kept[name]
+
+    def _array(self, name: str) -> np.ndarray:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 

@@ -28,6 +28,8 @@ __all__ = ["CACHE", "MASKS", "NEW", "OLD", "AttentionKernel", "AttentionMapping"
 
 CACHE, OLD, NEW = "cache", "cache_old", "cache_new"
 """The cache as loads see it; as they do where no pass changes a row; from the first new position on, as stores do."""
+TWICE = "computed twice"
+"""What becomes of scores that do not stay in the accumulator."""
 MASKS = "masks"
 """Region of the bitmaps: for each row which new rows it sees."""
 
@@ -40,6 +42,8 @@ class AttentionMapping(ABC):
     """Most positions, cached and new."""
     pool: int = 0
     """Rows of the cache, which a list names for each position; 0: they are the positions, one behind the other."""
+    cache: KvLayout | None = None
+    """Of the program beside this one, whose cache it has; None: it has one of its own."""
 
     @property
     @abstractmethod
@@ -54,7 +58,7 @@ class AttentionMapping(ABC):
     @property
     def scores(self) -> str:
         """What becomes of scores, for reports."""
-        return "kept" if self.keep else "computed twice"
+        return "kept" if self.keep else TWICE
 
     @property
     def totals(self) -> bool:
@@ -75,7 +79,7 @@ class AttentionMapping(ABC):
 
     def layout(self, graph: Graph, config: Config, batch: int, rows: int) -> KvLayout:
         """Of the cache of ``batch`` sequences, to which a pass adds ``rows`` rows each."""
-        return KvLayout.of(graph, config, self.pool or self.context, batch, rows, self.joined)
+        return self.cache or KvLayout.of(graph, config, self.pool or self.context, batch, rows, self.joined)
 
 
 def attention_rows(node: Attention, rows: int) -> int:

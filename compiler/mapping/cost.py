@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.place import cut_evenly
@@ -9,7 +11,7 @@ from gemmule.compiler.program import NO_DRAM
 from gemmule.sim.simulator import Simulator
 from gemmule.timing import ceil_div
 
-__all__ = ["cost", "prompt_cost", "prompt_cycles"]
+__all__ = ["cost", "passes_cost", "prompt_cost", "prompt_cycles"]
 
 PROMPTS = (32, 100, 200, 400)
 """Rows of the prompts whose cycles tell what a program is worth for one, as many as the context takes."""
@@ -20,10 +22,15 @@ def cost(program: ModelProgram) -> int:
 
     The program need not be verified: no data moves.
     """
-    simulator, total = Simulator(program.config, dram_bytes=1), 0
     most, few = program.max_positions, min(4, program.max_rows)
-    for count, context in ((1, most // 4), (1, most // 2), (few, most // 4)):
-        context = min(context, most - count)
+    return passes_cost(program, [(count, min(context, most - count)) for count, context in (
+        (1, most // 4), (1, most // 2), (few, most // 4))])
+
+
+def passes_cost(program: ModelProgram, passes: Sequence[tuple[int, int]]) -> int:
+    """Cycles of passes, each of so many rows, all answered, behind so many cached ones; of each sequence."""
+    simulator, total = Simulator(program.config, dram_bytes=1), 0
+    for count, context in passes:
         rows = Rows.ragged([[0] * count] * program.batch, [context] * program.batch)
         step = program.step(rows, len(rows) if program.batch > 1 else count)
         simulator.load(program.launch("cost", NO_DRAM, step.registers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from gemmule.compiler.beside import with_turns
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention import attention_rows
@@ -39,9 +40,11 @@ def best_prefill(network: Network, program: ModelProgram, *, effort: int, base_a
     Raises:
         CompileError: ``rows`` are given, and do not fit.
     """
-    rows = rows or _cheapest(network, program, base_address)
     if rows is None:
-        return None
+        first = _cheapest(network, program, base_address)
+        if first is None or effort == 1:
+            return first and with_turns(first)
+        rows = first.max_rows
     make = partial(compile_prefill, network, program, rows=rows, base_address=base_address)
 
     def tried(choice: Choice, notes: Notes) -> ModelProgram:
@@ -49,19 +52,18 @@ def best_prefill(network: Network, program: ModelProgram, *, effort: int, base_a
 
     among = best_choice(choices(
         program.graph, program.config, rows=rows, batch=1, context=program.max_positions, tokens=True,
-        joined=program.layout.joined), tried, prompt_cost, effort) if effort > 1 else None
+        cache=program.layout), tried, prompt_cost, effort) if effort > 1 else None
     return make(among=among)
 
 
-def _cheapest(network: Network, program: ModelProgram, base_address: int) -> int | None:
-    """Rows of the prefill with the fewest cycles, each by its first mapping; None: the program itself takes no more."""
-    costs: dict[int, int] = {}
+def _cheapest(network: Network, program: ModelProgram, base_address: int) -> PrefillProgram | None:
+    """The prefill with the fewest cycles, each by its first mapping; None: the program itself takes no more."""
+    found: list[tuple[int, PrefillProgram]] = []
     for rows in prefill_rows(program):
         try:
-            costs[rows] = prompt_cost(compile_prefill(network, program, rows=rows, base_address=base_address,
-                                                      checked=False))
+            made = compile_prefill(network, program, rows=rows, base_address=base_address, checked=False)
         except CompileError:  # more rows fit even less
             break
-    if not costs or min(costs.values()) >= prompt_cost(program):
-        return None
-    return min(costs, key=costs.__getitem__)
+        found.append((prompt_cost(made), made))
+    cost, best = min(found, key=lambda one: one[0], default=(0, None))
+    return best if best and cost < prompt_cost(program) else None

@@ -10,6 +10,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
 from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.block_attention import BlockMapping
+from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.online_attention import OnlineMapping
 from gemmule.compiler.kernels.standard_attention import StandardMapping
 from gemmule.compiler.kernels.whole_attention import WholeMapping
@@ -75,26 +76,25 @@ class Choice:
 
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-            pool: int = 0, fused: bool = True, standard: bool = False, joined: int | None = None) -> list[Choice]:
+            pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
     every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-                     standard=standard, joined=joined)
+                     standard=standard, cache=cache)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False,
-             joined: int | None = None) -> Iterator[Mapping]:
+             cache: KvLayout | None = None) -> Iterator[Mapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
-    scores and probabilities through DRAM. ``joined``: heads that share rows of the cache, where a program beside this
-    one says so.
+    scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -110,7 +110,7 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
     for attention in _attentions(node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard,
-                                 joined=joined):
+                                 cache=cache):
         in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
         for ring_rows, slots, share in _rings(graph, config, small=not isinstance(attention, WholeMapping)):
             yield Mapping(
@@ -121,12 +121,12 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
 
 
 def _attentions(node: Attention, config: Config, *, rows: int, batch: int, context: int, pool: int,
-                standard: bool, joined: int | None) -> Iterator[AttentionMapping]:
+                standard: bool, cache: KvLayout | None) -> Iterator[AttentionMapping]:
     """Those that could fit, of the way that the network and ``standard`` ask for."""
     if not node.block and not standard:
-        whole = _whole(node, config, rows, context, pool) if batch == 1 else ()
-        return chain((made for made in whole if joined in (None, made.joined)),
-                     () if pool else _blocks(node, config, rows, context, joined=joined or 0))
+        whole = _whole(node, config, rows, context, pool, cache) if batch == 1 else ()
+        return chain((made for made in whole if cache is None or cache.joined == made.joined),
+                     () if pool else _blocks(node, config, rows, context, cache=cache))
     if pool:
         raise CompileError(f"{'standard' if standard else 'online'} attention takes a cache in order, not by list "
                            "(pages): use exact")
@@ -185,20 +185,21 @@ def _depth_rows(node: Linear, config: Config) -> int:
     return WeightFormat(bits=node.bits, group=group).rows(config, ceil_div(node.depth, config.dim))
 
 
-def _whole(node: Attention, config: Config, rows: int, context: int, pool: int) -> Iterator[WholeMapping]:
+def _whole(node: Attention, config: Config, rows: int, context: int, pool: int,
+           cache: KvLayout | None) -> Iterator[WholeMapping]:
     """Those whose scores and buffers could fit: all heads in one buffer, else one head in each of several."""
     every = attention_rows(node, rows)
     need = (ceil_div(context, config.dim) + 2 * ceil_div(node.head_dim, config.dim)) * every
     several = ((1, 3), (1, 2)) if node.kv_heads > 1 else ()
     for heads, ring in ((node.kv_heads, 1), *several):
-        made = WholeMapping(context=context, pool=pool, heads=heads, ring=ring,
+        made = WholeMapping(context=context, pool=pool, cache=cache, heads=heads, ring=ring,
                             pipelined=heads > 1 and config.stat_contexts > 1)
         if need <= config.acc_rows and made.scratchpad_rows(node, config.dim, rows) <= config.spm_rows * 5 // 8:
             yield made
 
 
 def _blocks(node: Attention, config: Config, rows: int, context: int, standard: bool = False,
-            joined: int = 0) -> Iterator[BlockMapping]:
+            cache: KvLayout | None = None) -> Iterator[BlockMapping]:
     """Those whose scores, context and blocks could fit; in the standard way no scores stay."""
     kind = StandardMapping if standard else BlockMapping
     head, every = ceil_div(node.head_dim, config.dim), attention_rows(node, rows)
@@ -206,13 +207,13 @@ def _blocks(node: Attention, config: Config, rows: int, context: int, standard: 
         for block in BLOCKS:
             if block > 64 and block * node.head_dim > LONG_LOAD:
                 continue
-            for blocks in (4, 2, 1):
+            for blocks in (4, 2, 1) if keep else (2, 1, 4):  # loads of keys come closer behind each other's products
                 if block * blocks > TURN:
                     continue
                 made = kind(
                     block=block, blocks=blocks, pair=2 if blocks > 1 and block * node.head_dim < LONG_LOAD else 1,
                     kept=keep, pipelined=config.stat_contexts > 1 and node.kv_heads > 1, context=context,
-                    joined=joined)
+                    cache=cache, joined=cache.joined if cache else 0)
                 turn = blocks * ceil_div(block, config.dim) * every
                 scores = made.moved(node, config.dim, rows) + turn if keep else 2 * turn
                 need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every

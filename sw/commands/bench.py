@@ -202,7 +202,7 @@ def bench(
         kept = Finished(resume, [
             device.sha256, *pair.digests, RECORD, *(
                 sha256(program.image).hexdigest() for model in (session.target, session.draft) if model
-                for program in (model.program, model.prefill) if program),
+                for program in (model.program, model.prefill, model.single) if program),
             max_new_tokens, top_k, top_p, seed, launch, batch, [repr(case) for case in cases]])
         shared = cache(lambda rows: session_of(rows))
         done = 0

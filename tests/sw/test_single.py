@@ -1,0 +1,74 @@
+"""Steps of one row by a program of their own, as far as it sees; the text is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.place import round_up
+from gemmule.config import load_config
+from gemmule.sw.pair import Pair, imported_pair
+from gemmule.sw.reports.trace import LaunchRecord, Timeline
+from gemmule.sw.resident import resident
+from gemmule.sw.session import Session
+from gemmule.sw.text import MODELS
+from tests.compiler.integer_networks import Sizes, random_network
+
+EDGE = load_config("edge")
+TOKENIZER = next(MODELS.rglob("tokenizer.json")).read_text("utf-8")
+MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1, calibration_sha256="0", prefix=(0,))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    path: Path = tmp_path_factory.mktemp("single") / "model"
+    save_model(path, random_network(Sizes(family="llama", hidden=48, inner=64, heads=6, kv_heads=2, head_dim=16,
+                                          layers=1, vocab=1024, positions=4000, prefix=1), 1), MADE, TOKENIZER, (1,))
+    return imported_pair(path)
+
+
+def _programs(session: Session, timeline: Timeline) -> list[str]:
+    target = session.target
+    assert target.single
+    known = {"program": target.program, "single": target.single, "prefill": target.prefill}
+    return [next(name for name, program in known.items() if program and tuple(record.commands) == program.commands)
+            for record in timeline if isinstance(record, LaunchRecord)]
+
+
+def test_as_far_as_it_sees(pair: Pair) -> None:
+    """Behind its last position the other program goes on; without it, by the interpreter and by lookup the same text.
+    """
+    runs = []
+    for interpreted in (False, True):
+        with Session(EDGE, pair=pair, interpreted=interpreted) as session:
+            single, timeline = session.target.single, list[object]()
+            assert single
+            prompt = (pair.encode("import os\n") * 1000)[:single.max_positions - 4]
+            runs.append(session.generate("ar", prompt, 8, timeline=timeline))
+            steps = [name for name in _programs(session, timeline) if name != "prefill"]
+            assert steps[-8:] == ["single"] * 4 + ["program"] * 4
+            runs.append(session.generate("pld", prompt, 8))
+            session.target.single = None
+            runs.append(session.generate("ar", prompt, 8))
+    assert len({tuple(run.tokens) for run in runs}) == 1
+    for device, interpreter in zip(runs[:3], runs[3:], strict=True):
+        assert device.ledger.cycles == interpreter.ledger.cycles
+    assert runs[0].ledger.cycles < runs[2].ledger.cycles
+
+
+def test_what_stays_in_memory(pair: Pair) -> None:
+    with Session(EDGE, pair=pair) as session:
+        target, found, period = session.target, resident(session), EDGE.dram.banks * EDGE.dram.row_bytes
+        assert target.single
+        assert target.prefill
+        assert found["bytes"] == found["models"]["target"]["bytes"] + target.program.symbols[CACHE][1] == round_up(
+            round_up(target.program.size, period) + target.prefill.size, period) + target.single.size
+        assert target.single.base_address + target.single.size == found["bytes"]
+
+
+def test_not_of_batches(pair: Pair) -> None:
+    with Session(EDGE, pair=pair, batch=2) as session:
+        assert session.target.single is None
