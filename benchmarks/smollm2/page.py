@@ -103,16 +103,17 @@ def examples() -> str:
 def speed() -> str:
     """Passes on the device."""
     found = _part("speed")
-    return table(("weights", "cached tokens", "rows", "cycles", "over one row", "share of the roofline", "DRAM bytes",
-                  "tokens/s"), [
+    return table(("weights", "cached tokens", "rows", "cycles", "over one row", "of its program",
+                  "share of the roofline", "DRAM bytes", "tokens/s"), [
         (p["weights"], p["context"], p["rows"], f"{p['cycles']:,}", f"{p['over_one_row']:.4f}",
+         f"{p['over_one_row_of_its_program']:.4f}",
          f"{p['roofline_fraction']:.2%}", f"{p['dram_bytes']:,}",
          "" if p["tokens_per_second"] is None else f"{p['tokens_per_second']:.1f}")
         for p in found["passes"]]) if found.get("passes") else MISSING
 
 
 def programs() -> str:
-    """A row by programs for more or fewer rows and positions."""
+    """A row by each program."""
     found = _part("speed").get("programs", [])
     return table(("weights", "rows at most", "positions", "scores", "cycles of a row behind 512 tokens",
                   "share of the roofline"), [

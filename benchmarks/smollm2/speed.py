@@ -9,27 +9,23 @@ from typing import Any
 from benchmarks.common import show
 from benchmarks.smollm2.model import BITS, model_path, pair_of
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kept import compile_kept
-from gemmule.compiler.mapping.search import default_effort
 from gemmule.compiler.model_file import load_model
 from gemmule.compiler.model_program import ModelProgram
 from gemmule.config import load_config
 from gemmule.sw.passes import Passes
 
-__all__ = ["CONFIG", "CONTEXTS", "ROWS", "SMALLER", "speed"]
+__all__ = ["CONFIG", "CONTEXTS", "speed"]
 
 CONFIG = "base"
-CONTEXTS = (64, 512, 1024)
-ROWS = (1, 8, 16)
-SMALLER = ((4, 640), (4, 1088), (2, 1088))
-"""(rows, positions) of programs that are made for less than the model sees, whose scores stay on the device."""
+CONTEXTS = (64, 512, 1024, 2048)
+MOST_ROWS = 16
 BEHIND = 512
 """Tokens behind which they are compared."""
 Record = dict[str, Any]
 
 
 def speed(record: Record, save: Callable[[], None]) -> None:
-    """Fill ``record``: passes of the program that sessions use (16 rows: of one that takes as many), other programs."""
+    """Fill ``record``: passes by sessions' programs (16 rows: by one that takes as many), and a row by each of them."""
     config = load_config(CONFIG)
     record.update(config=CONFIG, bus_bytes=config.bus_bytes, clock_mhz=config.host.clock_mhz)
     passes, programs = record.setdefault("passes", []), record.setdefault("programs", [])
@@ -38,16 +34,18 @@ def speed(record: Record, save: Callable[[], None]) -> None:
             continue
         passes[:] = [p for p in passes if p["weights"] != bits]
         pair, file = pair_of(bits), load_model(model_path(bits))
-        placed = pair.target(config, 0, prefill=0).program, pair.target(config, 0, rows=max(ROWS), prefill=0).program
+        session, wide = pair.target(config, 0, prefill=0), pair.target(config, 0, rows=MOST_ROWS, prefill=0).program
+        by_rows = {1: session.single or session.program, session.program.max_rows: session.program, MOST_ROWS: wide}
+        least = 0
         for context in CONTEXTS:
-            made = [_pass(placed[rows > placed[0].max_rows], file.network, context, rows) for rows in ROWS]
-            passes += [{"weights": bits, **one, "over_one_row": one["cycles"] / made[0]["cycles"]} for one in made]
-        smaller = [compile_kept(file.network, file.sha256, config, rows=rows, context=most, tokens=True,
-                                effort=default_effort(file.network.graph)) for rows, most in SMALLER]
-        programs += [{"weights": bits, "most_rows": program.max_rows, "positions": most, "scores": program.scores,
-                      **_pass(program, file.network, BEHIND, 1)}
-                     for program, most in zip((*placed, *smaller), (*[file.network.graph.whole_positions] * 2,
-                                                                    *(most for _, most in SMALLER)), strict=True)]
+            for rows, program in by_rows.items():
+                made, one = _pass(program, file.network, context, rows), _pass(program, file.network, context, 1)
+                least = made["cycles"] if rows == 1 else least
+                passes.append({"weights": bits, **made, "over_one_row": made["cycles"] / least,
+                               "over_one_row_of_its_program": made["cycles"] / one["cycles"]})
+        programs += [{"weights": bits, "most_rows": program.max_rows, "positions": program.max_positions,
+                      "scores": program.scores, **_pass(program, file.network, BEHIND, 1)}
+                     for program in by_rows.values()]
         save()
     show(f"passes on {CONFIG}, {config.bus_bytes} bytes a cycle", passes)
     show(f"a row behind {BEHIND} tokens, by program", programs)
