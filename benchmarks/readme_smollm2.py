@@ -39,9 +39,10 @@ def _quality(record: Record) -> dict[str, Record]:
     return found
 
 
-def _gains(record: Record) -> dict[str, Record]:
+def _gains(record: Record, bits: str) -> dict[str, Record]:
     """Of prompt lookup, by category, and of all requests and of those that loop or do not."""
-    return {row["part"]: row for row in record.get("decoding", {}).get("summary", []) if row["method"] == "pld"}
+    found = record.get("decoding", {}).get(bits, {})
+    return {row["part"]: row for row in found.get("summary", []) if row["method"] == "pld"}
 
 
 def _change(found: Record) -> float:
@@ -51,7 +52,7 @@ def _change(found: Record) -> float:
 def headline() -> str | None:
     """A sentence; None: its numbers are not there yet."""
     record = _record()
-    speed, quality, gains = _passes(record, 1).get("int8"), _quality(record).get("int8"), _gains(record)
+    speed, quality, gains = _passes(record, 1).get("int8"), _quality(record).get("int8"), _gains(record, "int8")
     if not speed or not quality or not gains:
         return None
     kinds = [part for part in gains if part not in ("all", "looping", "not looping")]
@@ -100,8 +101,9 @@ def _rows(record: Record) -> Iterator[tuple[str, ...]]:
         yield (f"tokens that are float's before the first other one, median{beside}",
                f"{found['int8']['requests']} requests, up to {record['requests']['tokens']} tokens",
                *both(found, "g", "median"))
-    for part, row in _gains(record).items():
+    gains = {bits: _gains(record, bits) for bits in BITS}
+    for part, row in gains["int8"].items():
         what = "`pld` over `ar`, host counted, " + ("all requests" if part == "all" else f"requests: {part}")
         yield (what, f"{row['requests']} requests; {row['tokens_per_step']:.2f} tokens a step, "
                f"{row['distinct_4grams']:.0%} of 4-grams distinct", *(
-            f"{row['speedup']:.2f}x" if bits == record["decoding"]["weights"] else "-" for bits in BITS))
+            f"{gains[bits][part]['speedup']:.2f}x" if part in gains[bits] else "-" for bits in BITS))

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.common import show
 from benchmarks.smollm2.asked import asked
-from benchmarks.smollm2.model import model_path, pair_of
+from benchmarks.smollm2.model import BITS, model_path, pair_of
 from benchmarks.smollm2.requests import TOKENS, answers, behind
 from gemmule.compiler.ir import Cache, Rows
 from gemmule.compiler.model_file import load_model
@@ -27,7 +27,7 @@ from gemmule.sw.session import Session
 
 __all__ = ["METHODS", "decoding"]
 
-CONFIG, BITS = "base", "int8"
+CONFIG = "base"
 METHODS = ("pld",)
 TRIED, TRIED_TOKENS = (4, 24), 24
 """Requests that are run with the interpreter itself, and their new tokens."""
@@ -54,11 +54,20 @@ class Told:
 
 
 def decoding(record: Record, save: Callable[[], None]) -> None:
-    """Fill ``record``: a row for each request, then sums."""
-    pair, config, found = pair_of(BITS), load_config(CONFIG), answers(BITS)
-    prefix, every = load_model(model_path(BITS)).made.prefix, asked()
-    record.update(config=CONFIG, weights=BITS, new_tokens=TOKENS, methods=list(METHODS))
-    rows = record.setdefault("rows", [])
+    """Fill ``record``: by weights a row for each request, then sums."""
+    record.update(config=CONFIG, new_tokens=TOKENS, methods=list(METHODS))
+    for bits in BITS:
+        part = record.setdefault(bits, {"rows": []})
+        _measured(bits, part["rows"], save)
+        part["summary"] = summary(part["rows"])
+        save()
+        show(f"{TOKENS} new tokens at most, {CONFIG}, {bits}", part["summary"])
+
+
+def _measured(bits: str, rows: list[Record], save: Callable[[], None]) -> None:
+    """Of the requests behind those that ``rows`` has."""
+    pair, config, found, every = pair_of(bits), load_config(CONFIG), answers(bits), asked()
+    prefix = load_model(model_path(bits)).made.prefix
     with Session(config, pair=pair, interpreted=True) as session:
         model = session.target
         assert isinstance(model, InterpretedModel)
@@ -79,9 +88,6 @@ def decoding(record: Record, save: Callable[[], None]) -> None:
                 _tried(session, model, real, prompt, text, stop)
             rows.append(row)
             save()
-    record["summary"] = summary(rows)
-    save()
-    show(f"{TOKENS} new tokens at most, {CONFIG}, {BITS}", record["summary"])
 
 
 def _told(text: Sequence[int], model: InterpretedModel) -> tuple[Any, Cache]:

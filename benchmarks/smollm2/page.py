@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "smollm2.md"
 MISSING = "Not measured yet."
 ALL = "all remedies"
 """The variant of which nothing is left out."""
+BITS = ("int8", "int4")
 
 Record = dict[str, Any]
 
@@ -123,10 +124,11 @@ def programs() -> str:
 
 def decoding() -> str:
     """What prompt lookup gains."""
-    rows = _part("decoding").get("summary", [])
-    return table(("requests", "number", "tokens a step", "speed-up, mean", "median", "least", "most", "of all cycles",
-                  "slower", "distinct 4-grams"), [
-        (row["part"], row["requests"], f"{row['tokens_per_step']:.2f}", f"{row['speedup']:.2f}x",
+    found = _part("decoding")
+    rows = [{"weights": bits, **row} for bits in BITS for row in found.get(bits, {}).get("summary", [])]
+    return table(("weights", "requests", "number", "tokens a step", "speed-up, mean", "median", "least", "most",
+                  "of all cycles", "slower", "distinct 4-grams"), [
+        (row["weights"], row["part"], row["requests"], f"{row['tokens_per_step']:.2f}", f"{row['speedup']:.2f}x",
          f"{row['speedup_median']:.2f}x", f"{row['least']:.2f}x", f"{row['most']:.2f}x", f"{row['speedup_all']:.2f}x",
          row["slower"], f"{row['distinct_4grams']:.0%}") for row in rows]) if rows else MISSING
 
