@@ -54,7 +54,7 @@ from gemmule.compiler.quantize.steps import (
 from gemmule.compiler.quantize.taps import Taps, observe
 from gemmule.compiler.quantize.weights import codes, packed
 from gemmule.compiler.quantize.work import Progress, rounding_work, silent
-from gemmule.numerics import saturate
+from gemmule.numerics import norm_fraction, saturate
 
 __all__ = ["Options", "Quantized", "quantize_network"]
 
@@ -365,9 +365,10 @@ class _Quantizer:
         given = _one(self.types[node.x])
         gamma = np.tile(self.network.tensor(node, "gamma").astype(np.float64), node.columns // node.width) / step
         beta = self.network.tensor(node, "beta").astype(np.float64) / step if node.mean else np.zeros(1)
-        # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes ten more of.
+        # Fraction bits of gamma: as many as int16 takes, and as the int32 of beta takes so many more of.
+        more = norm_fraction(node.width)
         most = min(np.log2(INT16_MAX / (np.abs(gamma).max() or 1.0)),
-                   np.log2(INT32_MAX / (np.abs(beta).max() or 1.0)) - 10)
+                   np.log2(INT32_MAX / (np.abs(beta).max() or 1.0)) - more)
         bits = int(np.clip(np.floor(most), -10, 30))
         wanted = node.eps * node.width ** 2 / given ** 2  # epsilon in units of n * sum(x^2)
         eps_shift = max(0, int(np.ceil(np.log2(max(wanted, 1) / MULT_MAX))))
@@ -375,13 +376,13 @@ class _Quantizer:
             raise CompileError(f"{node.name}: eps must be small beside the scale {given:.3g} of what is normed, not "
                                f"{node.eps}")
         tensors: dict[str, Any] = {"scalars": np.array(
-            [10 + bits + doubled, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
+            [more + bits + doubled, int(round(wanted / 2 ** eps_shift)), eps_shift], dtype=np.int32)}
         if (twin := self.graph.wide_norms.get(node.name, "")) in self.doubled:
             tensors |= {role: f"{twin}.{role}" for role in ("gamma", "beta")}
         else:
             tensors["gamma"] = saturate(np.rint(gamma * 2.0 ** bits).astype(np.int64), 16).astype(np.int16)
             if node.mean:
-                tensors["beta"] = np.rint(beta * 2.0 ** (10 + bits)).astype(np.int32)
+                tensors["beta"] = np.rint(beta * 2.0 ** (more + bits)).astype(np.int32)
         self._put(node, tensors)
 
     def _linear(self, node: Linear) -> None:

@@ -6,7 +6,7 @@ widths, error bounds and sources.
 
 from .exponential import EXP2_TABLE, exp2
 from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, saturate
-from .norm import norm_statistic, normalize
+from .norm import norm_fraction, norm_statistic, normalize
 from .rope import rope
 from .select import IMPORTANCE_MAX, KEY_BITS, MAX_IMPORTANCE_SHIFT, accumulate_importance, argmax_rows, top_k
 from .softmax import (
@@ -34,7 +34,7 @@ from .vector import (
 __all__ = [
     "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
     "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows",
-    "exp2", "interpolate", "join_planes", "lookup", "norm_statistic",
+    "exp2", "interpolate", "join_planes", "lookup", "norm_fraction", "norm_statistic",
     "normalize", "octave_max", "own_scale", "product", "requant", "requant_row", "requant_store", "rope",
     "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores",
     "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",

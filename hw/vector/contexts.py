@@ -117,8 +117,9 @@ class VectorContexts(wiring.Component):
         one, exact = Signal(), Signal()
         factor, more, less, z, shift1 = Signal(18), Signal(6), Signal(signed(8)), Signal(33), Signal(signed(8))
         m.d.comb += [one.eq(rescales | traits.weigh & exp), exact.eq(norm | traits.weigh | rescales)]
-        with m.If(norm):  # 22 + h
-            m.d.comb += [factor.eq(root.data.r), more.eq(root.data.h), less.eq(22)]
+        with m.If(norm):  # 32 - norm_fraction(n) + h
+            long = (command.n > 1 << 10) + (command.n > 1 << 12)
+            m.d.comb += [factor.eq(root.data.r), more.eq(root.data.h), less.eq(22 + long)]
         with m.Elif(rescales):
             m.d.comb += [factor.eq(1), more.eq(maximum.data.rise)]
         with m.Elif(one):  # 16 bits of p

@@ -20,7 +20,7 @@ from gemmule.numerics.ibert import (
     i_layernorm,
     i_softmax,
 )
-from gemmule.numerics.norm import norm_statistic, normalize
+from gemmule.numerics.norm import norm_fraction, norm_statistic, normalize
 from gemmule.numerics.table import byte_table, interpolate, word_table
 
 SEED = 11
@@ -38,6 +38,20 @@ def test_norm_error(sigma: int, mean: bool) -> None:
     centred = x - x.mean(axis=1, keepdims=True) if mean else x
     exact = centred / np.sqrt((centred ** 2).mean(axis=1, keepdims=True))
     assert np.abs(y - exact).max() <= 6e-4
+
+
+@pytest.mark.parametrize(("n", "bound"), [(1024, 6e-4), (1025, 1.2e-3), (4096, 1.2e-3), (4097, 2.3e-3), (8192, 2.3e-3)])
+@pytest.mark.parametrize("mean", [False, True], ids=["rms", "layer"])
+def test_an_outlier_of_a_long_row_does_not_clip(n: int, bound: float, mean: bool) -> None:
+    """Nearly all power in one column: sqrt(n) deviations."""
+    x = np.random.default_rng(SEED).integers(-3, 4, (2, n))
+    x[:, 5] = 30000, -30000
+    fraction = norm_fraction(n)
+    y = normalize(x, *norm_statistic(x, 0, 0, mean=mean), np.full(n, 1 << fraction), 0, bits=32) / (1 << 2 * fraction)
+    centred = x - x.mean(axis=1, keepdims=True) if mean else x
+    exact = centred / np.sqrt((centred ** 2).mean(axis=1, keepdims=True))
+    assert np.abs(exact).max() > 0.99 * n ** 0.5
+    assert (np.abs(y - exact) <= bound + 8e-5 * np.abs(exact)).all()
 
 
 @given(st.integers(-3000, 3000), st.integers(0, 2 ** 32 - 1))
