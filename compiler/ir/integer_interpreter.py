@@ -32,7 +32,7 @@ from gemmule.compiler.ir.nodes import (
 from gemmule.compiler.ir.products import FEW_ROWS, few_rows
 from gemmule.compiler.ir.rows import Rows
 from gemmule.numerics.ibert import i_gelu_unit
-from gemmule.numerics.online import online_softmax
+from gemmule.numerics.online import online_softmax, prefixed_softmax
 
 __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
@@ -279,8 +279,9 @@ class IntegerInterpreter:
                 np.repeat(column, rows) for column in np.concatenate([score[some], context[some]], axis=1).T)
             products = exact_matmul(queries[some], keys[kv].transpose(0, 2, 1)).reshape(count * rows, -1)
             t, seen = numerics.scores(products, mult[:, None], shift[:, None]), np.tile(part.seen, (count, 1))
-            if node.block:
-                each = [online_softmax(scores, values[head], part.seen, node.block, kind=node.kind)
+            if node.block or node.prefix:
+                each = [online_softmax(scores, values[head], part.seen, node.block, kind=node.kind) if node.block
+                        else prefixed_softmax(scores, values[head], part.seen, node.prefix, kind=node.kind)
                         for scores, head in zip(np.split(t, count), kv, strict=True)]
                 mixed, reciprocal, length = (np.concatenate(found) for found in zip(*each, strict=True))
             else:

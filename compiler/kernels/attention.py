@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Attention, Graph
+from gemmule.compiler.kernels.constants import PrefixRows
 from gemmule.compiler.kernels.kv_layout import KvLayout
 from gemmule.compiler.kernels.layout import Span, by_heads
 from gemmule.compiler.kernels.softmax import exponential
-from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, At, Bank, Buffer, Builder, Registers
 from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
@@ -111,6 +112,8 @@ class AttentionKernel(ABC):
         self.new = b.batch * self.one_new
         self.query = At(Buffer(f"{node.name} query", node.kv_heads * self.groups * self.all, Bank.OPERAND))
         self.context = At(Buffer(f"{node.name} context", node.kv_heads * self.groups * self.all, Bank.OPERAND))
+        self.prefix = 0 if node.block else node.prefix
+        """Constant rows in front of the cache, which come last and on their own; online, blocks have them as others."""
         self.score, self.scale = (np.asarray(b.network.tensor(node, role)) for role in ("score", "context"))
         self.m = b.m_each if self.share == 1 else Length(self.one)
         self.fresh, self.new_stride, self.new_dyn = self._new_rows()
@@ -191,6 +194,15 @@ class HeadKernel:
         first = kv * kernel.share
         self.scaling: Mapping[str, Any] = {"mult": int(kernel.score[first, 0]), "shift": int(kernel.score[first, 1])}
         self.sums = At(Buffer(f"{self.name} sums", kernel.groups * kernel.one, Bank.ACCUMULATOR))
+        self.maxima = {SoftmaxFlag.ONLINE} if kernel.prefix else set[SoftmaxFlag]()
+        """Flags of the rows' maxima: whole octaves, where the prefix makes them rise."""
+        self.apart = ceil_div(kernel.prefix, self.b.config.preload) * self.b.config.preload
+        """Rows from a group of the prefix' keys or values to the next one."""
+        prefix = ceil_div(kernel.prefix, self.b.config.dim) * kernel.one
+        self.prefix_scores = At(Buffer(f"{self.name} prefix scores", prefix, Bank.ACCUMULATOR))
+        self.prefix_probabilities = At(Buffer(f"{self.name} prefix probabilities", prefix, Bank.OPERAND))
+        self.prefix_rows = At(Buffer(f"{self.name} prefix", 2 * kernel.groups * self.apart, Bank.STREAM,
+                                     self.b.config.preload))
 
     def add_scores(self, keys: At, stride: int, to: At, n: Length, moved: bool = False) -> None:
         """``query @ keys.T``; ``moved``: to the rows at which a loop is."""
@@ -207,6 +219,30 @@ class HeadKernel:
                    dyn=(Dyn.SRC0, Registers.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=k.one,
                    m=k.m, n=n, context=self.statistics, **self.scaling, **fields,
                    **(exponential(k.node) if op is VOp.SOFTMAX_EXP else {}))
+
+    def score_prefix(self) -> None:
+        """Scores of the prefix, where there is one that comes on its own."""
+        k = self.k
+        if k.prefix:
+            content = PrefixRows(k.node, self.kv, self.apart, 2 * k.groups * self.apart * self.b.config.dim)
+            self.b.load_constants(STATIC, [content], self.prefix_rows, f"{self.name}: prefix")
+            self.add_scores(self.prefix_rows, self.apart, self.prefix_scores, Length(k.prefix))
+
+    def mix_prefix(self) -> None:
+        """The prefix' part of the contexts, behind all others': where the maximum rises, these are shifted first."""
+        k, count = self.k, Length(self.k.prefix)
+        flags = {SoftmaxFlag.ONLINE, SoftmaxFlag.CONTINUE}
+        self.add_softmax(VOp.SOFTMAX_MAX, self.prefix_scores, count, flags)
+        self.add_softmax(VOp.SOFTMAX_EXP, self.prefix_scores, count, flags, dst=self.prefix_probabilities,
+                         dst_stride=k.one)
+        self.rescale()
+        self.add_contexts(self.prefix_probabilities, self.prefix_rows + k.groups * self.apart, self.apart, count, True)
+
+    def rescale(self) -> None:
+        """The contexts, shifted by the last rise of the maxima."""
+        k = self.k
+        self.b.add(Unit.VECTOR, f"{self.name}: rise", op=VOp.RESCALE, src0=self.sums, src0_stride=k.one, dst=self.sums,
+                   dst_stride=k.one, m=k.m, n=k.node.head_dim, context=self.statistics)
 
     def add_contexts(self, probabilities: At, values: At, stride: int, count: Length, more: bool) -> None:
         """``probabilities @ values``, ``more``: added to what there is."""

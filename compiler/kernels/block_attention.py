@@ -119,11 +119,11 @@ class BlockAttention(AttentionKernel):
         sequence = next(head.sequence for head in (second, first) if head)
         what = " and ".join(
             f"{part} of {head.name}" for part, head in (("contexts", second), ("scores", first)) if head)
-        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.CONTEXT),
+        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.CONTEXT, amount=-self.prefix),
                   SetDisplacement(CACHE, sequence * self.layout.size))
         if mapping.keep:
             b.control(set_length(Registers.ROW))
-        with b.loop(Length(MAX_LENGTH, Registers.CONTEXT), mapping.turn.bit_length() - 1, what):
+        with b.loop(Length(MAX_LENGTH, Registers.CONTEXT, self.prefix), mapping.turn.bit_length() - 1, what):
             # The vector unit takes the next block's probabilities before this one's maxima: no product waits for it.
             for j in range(mapping.blocks + 1):
                 if j % 2 == 0:
@@ -168,7 +168,8 @@ class BlockHead(HeadKernel):
         """Scores of the new rows, and their maxima."""
         k, b = self.k, self.b
         self.add_scores(k.place_new(0, self.kv, self.sequence), k.new, self.new_scores, b.m_each)
-        self.add_softmax(VOp.SOFTMAX_MAX, self.new_scores, b.m_each, {SoftmaxFlag.TREE}, src1=self.masks)
+        self.add_softmax(VOp.SOFTMAX_MAX, self.new_scores, b.m_each, {SoftmaxFlag.TREE} | self.maxima, src1=self.masks)
+        self.score_prefix()
 
     def block_scores(self, j: int) -> None:
         """First pass: scores of block ``j`` of a turn."""
@@ -177,8 +178,8 @@ class BlockHead(HeadKernel):
 
     def block_maxima(self, j: int) -> None:
         """First pass: the rows' maxima go on."""
-        self.add_softmax(VOp.SOFTMAX_MAX, self._cached(0, j), self._left(j), {SoftmaxFlag.CONTINUE},
-                         moved=self.mapping.keep)
+        self.add_softmax(VOp.SOFTMAX_MAX, self._cached(0, j), self._left(j),
+                         {SoftmaxFlag.CONTINUE} | self.maxima, moved=self.mapping.keep)
 
     def mix_new(self) -> None:
         """Probabilities of the new rows, and their part of the contexts."""
@@ -209,7 +210,13 @@ class BlockHead(HeadKernel):
         self.add_contexts(self.probabilities[j], self._slot(1, j), mapping.block * mapping.pair, self._left(j), True)
 
     def finish(self) -> None:
-        """The reciprocal of the sum, which a piece makes of which no row sees anything; the rows' int8 contexts."""
+        """The reciprocal of the sum, which a piece makes of which no row sees anything, or the prefix; the rows' int8
+        contexts.
+        """
+        if self.k.prefix:
+            self.mix_prefix()
+            self.normalise()
+            return
         self.add_softmax(VOp.SOFTMAX_EXP, self.new_scores, Length(1), {SoftmaxFlag.CONTINUE, SoftmaxFlag.TREE},
                          src1=self.kernel.nobody, dst=self.new_probabilities, dst_stride=self.k.one)
         self.normalise()
@@ -232,7 +239,8 @@ class BlockHead(HeadKernel):
     def load(self, part: int, j: int, *, again: bool = False) -> None:
         """Load keys (0) or values (1) of the blocks from ``j`` on, the keys perhaps for the second pass."""
         k, layout, block, pair = self.k, self.k.layout, self.mapping.block, self.mapping.pair
+        first = k.prefix + j * block
         self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=layout.row,
-                   bytes=layout.head, offset=layout.offset(k.number, self.kv, part) + j * block * layout.row,
+                   bytes=layout.head, offset=layout.offset(k.number, self.kv, part) + first * layout.row,
                    row=self._slot(2 if again else part, j), row_stride=1, block_stride=block * pair,
                    rows=Length(block * pair, Registers.LEFT, j * block))

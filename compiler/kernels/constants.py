@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Embedding, Linear, Network, Norm, Position, Rope
+from gemmule.compiler.ir import Attention, Embedding, Linear, Network, Norm, Position, Rope
 from gemmule.compiler.ir.nodes import Activation
 from gemmule.compiler.kernels.layout import PAD, by_heads
 from gemmule.compiler.layout import WeightFormat, pack_angles, pack_columns, pack_gamma, pack_groups, pack_planes
@@ -17,7 +17,8 @@ from gemmule.numerics import BYTE_TABLE_ENTRIES, WORD_TABLE_ENTRIES, rshr, satur
 from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
-__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "PositionRows", "TableRows", "Weights", "WordRows"]
+__all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "PositionRows", "PrefixRows", "TableRows",
+           "Weights", "WordRows"]
 
 
 def _pick(values: np.ndarray, lanes: np.ndarray) -> np.ndarray:
@@ -236,6 +237,32 @@ class PositionRows:
         padded = np.zeros((len(table), self.size // 4 // len(table)), dtype="<i4")
         padded[:, :self.node.columns] = table
         return padded.reshape(-1).view(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class PrefixRows:
+    """Constant keys, then values, of a KV head: [keys, values][group of a head][``apart`` rows][dim]."""
+
+    node: Attention
+    kv: int
+    apart: int
+    size: int
+
+    @property
+    def key(self) -> Hashable:
+        return self.node.name, "prefix", self.kv
+
+    def groups(self, dim: int) -> tuple[PrefixRows]:
+        return (self,)
+
+    def pack(self, network: Network, config: Config) -> np.ndarray:
+        node, dim = self.node, config.dim
+        found = np.zeros((2, ceil_div(node.head_dim, dim), self.apart, dim), dtype=np.int8)
+        for part, role in enumerate(("prefix_key", "prefix_value")):
+            rows = network.tensor(node, role).reshape(node.prefix, node.kv_heads, node.head_dim)[:, self.kv]
+            padded = np.pad(rows, ((0, 0), (0, -node.head_dim % dim)))
+            found[part, :, :node.prefix] = padded.reshape(node.prefix, -1, dim).swapaxes(0, 1)
+        return found.view(np.uint8).reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)

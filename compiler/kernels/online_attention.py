@@ -159,8 +159,7 @@ class _Head(HeadKernel):
         self.add_softmax(VOp.SOFTMAX_EXP, self.scores[j], self._keys(j), flags | {SoftmaxFlag.MORE}, src1=self.masks,
                          aux=behind, dst=self.probabilities[j], dst_stride=k.one)
         with self._if_there(j):
-            self.b.add(Unit.VECTOR, f"{self.name}: rise", op=VOp.RESCALE, src0=self.sums, src0_stride=k.one,
-                       dst=self.sums, dst_stride=k.one, m=k.m, n=k.node.head_dim, context=self.statistics)
+            self.rescale()
 
     @contextmanager
     def _if_there(self, j: int) -> Iterator[None]:

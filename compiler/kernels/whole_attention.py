@@ -46,8 +46,10 @@ class WholeMapping(AttentionMapping):
         return self.context - rows
 
     def in_place(self, node: Attention) -> bool:
-        """One buffer takes all heads, and new rows are computed to where they belong in it."""
-        return self.heads == node.kv_heads and not self.pool
+        """One buffer takes all heads, and new rows are computed to where they belong in it: without a prefix, which
+        stands apart.
+        """
+        return self.heads == node.kv_heads and not self.pool and not node.prefix
 
     def pitch(self, preload: int) -> int:
         """Scratchpad rows of a column group of a buffer."""
@@ -73,7 +75,7 @@ class WholeAttention(AttentionKernel):
                  ring: tuple[Buffer, ...]) -> None:
         """``ring``: buffers for keys and values, of all layers."""
         self.mapping, self.pitch = mapping, mapping.pitch(b.config.preload)
-        self.total = Length(mapping.context, Registers.TOTAL)
+        self.total = Length(mapping.context, Registers.TOTAL, node.prefix)
         self.in_place = mapping.in_place(node)
         self.ring = tuple(map(At, ring))
         super().__init__(b, node, mapping, number, masks)
@@ -120,9 +122,14 @@ class WholeAttention(AttentionKernel):
         if self.in_place:
             region, rows = OLD, Length(self.mapping.context, Registers.CONTEXT)
         if kv < self.node.kv_heads:
+            offset, listed = self.layout.offset(self.number, kv, 0), dict(self.listed)
+            if listed:
+                listed["list"] += self.prefix
+            else:
+                offset += self.prefix * row
             self.b.add(Unit.LOAD, f"{self.node.name}: keys and values from head {kv}", region=region, stride=row,
-                       bytes=row, offset=self.layout.offset(self.number, kv, 0), row=self.ring[run % len(self.ring)],
-                       row_stride=1, block_stride=self.pitch, rows=rows, **self.listed)
+                       bytes=row, offset=offset, row=self.ring[run % len(self.ring)],
+                       row_stride=1, block_stride=self.pitch, rows=rows, **listed)
 
     def cached(self, part: int, kv: int) -> At:
         """First group of a head's keys (0) or values (1) in its buffer."""
@@ -141,17 +148,21 @@ class _Head(HeadKernel):
         self.all_probabilities = At(Buffer(f"{self.name} probabilities", rows, Bank.OPERAND))
 
     def scores(self) -> None:
-        """Scores of all positions."""
+        """Scores of all positions, those of a prefix aside."""
+        self.score_prefix()
         self.add_scores(self.kernel.cached(0, self.kv), self.kernel.pitch, self.all_scores, self.kernel.total)
 
     def probabilities(self) -> None:
         """The rows' maxima, probabilities, and the reciprocals of their sums."""
         total, tree = self.kernel.total, {SoftmaxFlag.TREE}
-        self.add_softmax(VOp.SOFTMAX_MAX, self.all_scores, total, tree, src1=self.masks)
-        self.add_softmax(VOp.SOFTMAX_EXP, self.all_scores, total, tree, src1=self.masks, dst=self.all_probabilities,
-                         dst_stride=self.k.one)
+        more = {SoftmaxFlag.MORE} if self.k.prefix else set()
+        self.add_softmax(VOp.SOFTMAX_MAX, self.all_scores, total, tree | self.maxima, src1=self.masks)
+        self.add_softmax(VOp.SOFTMAX_EXP, self.all_scores, total, tree | more, src1=self.masks,
+                         dst=self.all_probabilities, dst_stride=self.k.one)
 
     def contexts(self) -> None:
         """Sums of values by probability."""
         self.add_contexts(self.all_probabilities, self.kernel.cached(1, self.kv), self.kernel.pitch,
                           self.kernel.total, False)
+        if self.k.prefix:
+            self.mix_prefix()

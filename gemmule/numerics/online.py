@@ -12,12 +12,31 @@ import numpy as np
 from .fixed import rshr
 from .softmax import EMPTY, octave_max, row_probabilities, softmax_reciprocal
 
-__all__ = ["online_softmax", "rescale"]
+__all__ = ["online_softmax", "prefixed_softmax", "rescale"]
 
 
 def rescale(value: np.ndarray, rise: np.ndarray) -> np.ndarray:
     """``rshr(value, rise)``: a sum, or a row of the context (int32), after a rise of the maximum by 0..40 octaves."""
     return rshr(value, rise)
+
+
+def prefixed_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, first: int, *,
+                     kind: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(context, R, L) as of :func:`online_softmax`, of a piece behind ``first`` columns and then of these.
+
+    The two-pass softmax of the columns behind, about their own maximum in whole octaves; then the first columns come, a
+    constant prefix that most attention goes to, and the sum and the context are shifted by the rise. Were the prefix'
+    maximum that of all, 8 bits of probability would tell little of the others.
+    """
+    mask = np.broadcast_to(mask, t.shape)
+    octave, _ = octave_max(t[:, first:], mask[:, first:])
+    probabilities, total = row_probabilities(t[:, first:], octave, mask[:, first:], kind=kind)
+    context = probabilities @ v[first:].astype(np.int64)
+    octave, rise = octave_max(t[:, :first], mask[:, :first], octave)
+    probabilities, total = row_probabilities(t[:, :first], octave, mask[:, :first], before=rescale(total, rise),
+                                             kind=kind)
+    context = rescale(context, rise[:, None]) + probabilities @ v[:first].astype(np.int64)
+    return context, *softmax_reciprocal(total)
 
 
 def online_softmax(t: np.ndarray, v: np.ndarray, mask: np.ndarray, block: int, *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +46,23 @@ def test_equals_the_interpreter(config: Config, rows: int, kind: str) -> None:
     bench.forward(Rows.tree([1, 2], [-1, -1], first))
     bench.cache.truncate(first)
     bench.chain([3])
+
+
+@pytest.mark.parametrize(("sizes", "scores", "options"), [
+    (replace(LLAMA, prefix=3), "kept", {}), (replace(LLAMA, prefix=3), "kept", {"pool": 128}),
+    (replace(LLAMA, prefix=3, positions=4000), "computed twice", {}),
+    (replace(LLAMA, prefix=3), "through DRAM", {"standard": True}), (replace(LLAMA, prefix=3), "seen once", {})],
+    ids=["whole", "pages", "blocks", "standard", "online"])
+@pytest.mark.parametrize(("config", "rows"), [(EDGE, 5), (BASE, 8)], ids=["edge", "base"])
+def test_ways_of_attention(config: Config, rows: int, sizes: Sizes, scores: str, options: dict[str, Any]) -> None:
+    """The prefix comes last, whatever the scores do; online, blocks have it as any other row."""
+    random, network = np.random.default_rng(SEED), random_network(sizes, SEED)
+    if scores == "seen once":
+        network = network.with_softmax(None, 2 * config.dim)
+    bench = Bench(compile_network(network, config, rows=rows, **options), network)
+    assert bench.program.scores == scores
+    for count in (1, rows, *[rows] * 9, 1, rows - 1):
+        bench.chain(random.integers(0, sizes.vocab, count).tolist())
 
 
 def test_sequences_of_a_batch() -> None:

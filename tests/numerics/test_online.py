@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gemmule.numerics import requant_row, softmax_reciprocal
 from gemmule.numerics.exponential import EXPONENTIAL
-from gemmule.numerics.online import online_softmax, rescale
+from gemmule.numerics.online import online_softmax, prefixed_softmax, rescale
 from gemmule.numerics.softmax import EMPTY, octave_max, row_max, row_probabilities
 
 LOW, HIGH = -(1 << 23), (1 << 23) - 1
@@ -101,6 +101,38 @@ def test_near_the_two_pass_one(n: int, block: int) -> None:
     online = requant_row(*online_softmax(t, v, mask, block), 1 << 12, 12)
     weights, total = row_probabilities(t, row_max(t, mask), mask)
     assert np.abs(online - requant_row(weights @ v, *softmax_reciprocal(total), 1 << 12, 12)).max() <= 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 0.99])
+def test_what_a_prefix_leaves_of_the_others(share: float) -> None:
+    """It takes most of the attention and has values of 0: 8 bits still tell the others apart, which two passes do not.
+    """
+    rng = np.random.default_rng(SEED)
+    t = np.round(rng.normal(size=(16, 129)) * np.log2(np.e) * 1024).astype(np.int64)
+    others = np.log2(np.exp2(t[:, 1:] / 1024).sum(axis=1))
+    t[:, 0] = np.round((others + np.log2(max(share, 1e-9) / (1 - share))) * 1024)
+    v = rng.integers(-128, 128, (129, 32))
+    v[0] = 0
+    exact, seen = _float_context(t, v), np.ones_like(t, dtype=bool)
+    weights, total = row_probabilities(t, row_max(t, seen), seen)
+    errors = []
+    for context, r, length in (prefixed_softmax(t, v, seen, 1), (weights @ v, *softmax_reciprocal(total))):
+        found = context * (r * 2.0 ** (12 - 15 - length))[:, None]
+        errors.append(float(np.sqrt(((found - exact) ** 2).mean() / (exact ** 2).mean())))
+    print(f"a prefix with {share:.0%}: relative RMS {errors[0]:.4f}, in two passes {errors[1]:.4f}")
+    assert errors[0] <= 0.025
+    assert share < 0.9 or errors[1] > 4 * errors[0]
+
+
+def test_a_prefix_by_hand() -> None:
+    """The others' maximum is 1024, an octave; the prefix is three octaves above, so their sums are shifted by three."""
+    t, v = np.array([[4096, 1024, 0]]), np.array([[10], [64], [-64]])
+    context, r, length = prefixed_softmax(t, v, np.ones((1, 3), dtype=bool), 1)
+    one = 1 << 20
+    total = (one + one // 2 >> 3) + one
+    assert context.tolist() == [[(255 * 64 - 128 * 64 + 4 >> 3) + 255 * 10]]
+    assert length.tolist() == [total.bit_length()]
+    assert r.tolist() == [(1 << 15 + total.bit_length()) // total]
 
 
 @settings(max_examples=60)
