@@ -172,7 +172,7 @@ def test_an_interrupt_while_a_class_is_made_is_one(monkeypatch, cause):
 @pytest.mark.parametrize("arguments", [
     ["generate", "--model", "small", "--max-new-tokens", "4", "--method", "pld"],
     ["generate", "--model", "small", "--max-new-tokens", "4", "--method", "pld", "--stream"],
-    ["run", "gemm", "--shape", "4x4x4", "--config", "tiny"], ["info"],
+    ["run", "gemm", "--shape", "4x4x4", "--config", "tiny"], ["info", "--no-networks"],
 ])
 @pytest.mark.parametrize("closed", ["stdout", "both", "full"])
 def test_files_are_written_where_nobody_reads_the_words(arguments: list[str], closed: str, tmp_path: Path) -> None:

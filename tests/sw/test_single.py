@@ -25,8 +25,8 @@ MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     path: Path = tmp_path_factory.mktemp("single") / "model"
-    save_model(path, random_network(Sizes(family="llama", hidden=48, inner=64, heads=6, kv_heads=2, head_dim=16,
-                                          layers=1, vocab=1024, positions=4000, prefix=1), 1), MADE, TOKENIZER, (1,))
+    save_model(path, random_network(Sizes(family="llama", hidden=48, inner=64, heads=8, kv_heads=1, head_dim=16,
+                                          layers=1, vocab=1024, positions=1500, prefix=1), 1), MADE, TOKENIZER, (1,))
     return imported_pair(path)
 
 
@@ -46,7 +46,7 @@ def test_as_far_as_it_sees(pair: Pair) -> None:
         with Session(EDGE, pair=pair, interpreted=interpreted) as session:
             single, timeline = session.target.single, list[object]()
             assert single
-            prompt = (pair.encode("import os\n") * 1000)[:single.max_positions - 4]
+            prompt = (pair.encode("import os\n") * 250)[:single.max_positions - 4]
             runs.append(session.generate("ar", prompt, 8, timeline=timeline))
             steps = [name for name in _programs(session, timeline) if name != "prefill"]
             assert steps[-8:] == ["single"] * 4 + ["program"] * 4
