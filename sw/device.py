@@ -11,8 +11,8 @@ from gemmule.sw.limits import BACKENDS
 
 __all__ = ["RTL_DRAM_BYTES", "Device", "DeviceError", "open_device"]
 
-RTL_DRAM_BYTES = 64 << 20
-"""One size for all, so that one build serves all."""
+RTL_DRAM_BYTES, MOST_RTL_DRAM_BYTES = 64 << 20, 1 << 30
+"""One size for nearly all, so that one build serves them; published models take a build with more, up to so much."""
 
 
 class DeviceError(RuntimeError):
@@ -48,8 +48,8 @@ def open_device(backend: str, config: Config, dram_bytes: int) -> Device:
     if backend == "rtl":
         from gemmule.sim.rtl.device import RtlDevice
 
-        if dram_bytes > RTL_DRAM_BYTES:
-            raise DeviceError(
-                f"--backend rtl has {RTL_DRAM_BYTES} bytes of DRAM, not {dram_bytes}; use --backend model")
-        return RtlDevice(config, dram_bytes=RTL_DRAM_BYTES)
+        if dram_bytes > MOST_RTL_DRAM_BYTES:
+            raise DeviceError(f"--backend rtl has up to {MOST_RTL_DRAM_BYTES:,} bytes of DRAM, not {dram_bytes:,}; use "
+                              "--backend model")
+        return RtlDevice(config, dram_bytes=max(RTL_DRAM_BYTES, 1 << (dram_bytes - 1).bit_length()))
     raise DeviceError(f"--backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
