@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent, wrap
 from typing import Any
 
 from gemmule.io.files import write_atomically
@@ -97,8 +98,14 @@ def examples() -> str:
     for category in dict.fromkeys(one["category"] for one in found):
         one = next(one for one in found if one["category"] == category)
         shown.append("\n\n".join([f"**{one['request']}**", *(
-            f"{name}:\n\n```\n{one[name].strip()}\n```" for name in ("text", "float", "int8", "int4") if name in one)]))
-    return wrapped("\n\n".join(shown)) if shown else MISSING
+            f"{name}:\n\n{_quoted(one[name])}" for name in ("text", "float", "int8", "int4") if name in one)]))
+    return "\n\n".join(shown) if shown else MISSING
+
+
+def _quoted(said: str) -> str:
+    """As indented code, since answers have fences of their own."""
+    lines = [part for line in said.strip().split("\n") for part in wrap(line, 92, replace_whitespace=False) or [""]]
+    return indent("\n".join(lines), "    ")
 
 
 def speed() -> str:
@@ -133,6 +140,17 @@ def decoding() -> str:
          row["slower"], f"{row['distinct_4grams']:.0%}") for row in rows]) if rows else MISSING
 
 
+def rtl() -> str:
+    """Passes on the Verilog."""
+    rows = [(f"`{method}`", run["request"], run["prompt_tokens"], run.get("tokens", "under way"), len(run["passes"]),
+             f"{sum(one['cycles'] for one in run['passes']):,}", f"{run['passes'][0]['bytes']:,}",
+             sum(one[name] for one in run["passes"] for name in one if name.endswith("_different")),
+             f"{sum(one['seconds'] for one in run['passes']) / 60:.0f} min")
+            for method, run in _part("rtl").get("runs", {}).items() if run["passes"]]
+    return table(("method", "request", "prompt tokens", "new tokens", "passes", "cycles", "bytes compared a pass",
+                  "differences", "RTL took"), rows) if rows else MISSING
+
+
 def boards() -> str:
     """Published figures of the same network."""
     rows = _load("study_smollm2")["rows"]
@@ -159,7 +177,7 @@ def tool() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (
-    quality, remedies, planted, requests, examples, speed, programs, decoding, boards, tool)}
+    quality, remedies, planted, requests, examples, speed, programs, decoding, rtl, boards, tool)}
 """What stands between ``<!-- name -->`` and ``<!-- end -->``."""
 
 

@@ -40,7 +40,8 @@ def requests(record: Record, save: Callable[[], None]) -> None:
     record["tokens"] = TOKENS
     record["rows"] = [_row(name, every, found, wanted) for name, found in texts.items()]
     record["examples"] = [
-        {"request": one.name, "text": one.text, "float": source().tokenizer.decode(wanted[at]),
+        {"category": one.category, "request": one.name, "text": one.text,
+         "float": source().tokenizer.decode(wanted[at]),
          **{name: source().tokenizer.decode(found[at]) for name, found in texts.items()}}
         for at, one in enumerate(every) if at % EXAMPLE == 0]
     save()
