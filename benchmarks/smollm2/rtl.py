@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from gemmule.sim.launch import Launch
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
+from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.session import Session
+from gemmule.timing import Timing
 
 __all__ = ["rtl"]
 
@@ -76,7 +79,12 @@ class Twin:
 def rtl(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record``: by method, its passes and the text."""
     config, pair = load_config(CONFIG), pair_of(BITS)
-    record.update(config=CONFIG, weights=BITS, new_tokens=TOKENS, sha256=load_model(model_path(BITS)).sha256)
+    conditions = {"config": CONFIG, "weights": BITS, "new_tokens": TOKENS,
+                  "sha256": load_model(model_path(BITS)).sha256, "verilog_sha256": sha256(
+                      verilog_path(config, Timing.of(config)).read_bytes()).hexdigest()}
+    if {name: record.get(name) for name in conditions} != conditions:  # of another device or model
+        record.clear()
+        record.update(conditions)
     runs, opened = record.setdefault("runs", {}), []
 
     def simulator() -> RtlDevice:

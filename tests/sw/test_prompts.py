@@ -91,7 +91,7 @@ def test_categories_are_held_out() -> None:
 def test_the_rules_give_the_categories() -> None:
     record = json.loads(categories.FILE.read_text())
     corpus = same_library(record)
-    if corpus.digests() != record["splits"]:
+    if corpus.digests() != record["splits"]:  # as above: a patch release may change a file
         pytest.skip(f"the library is not that of Python {record['python']}")
     found = categories.load_categories()
     for name, prompts in categories.choose_categories(corpus).items():
