@@ -153,8 +153,8 @@ train: setup  ## train the default pair and the encoder, and measure them (2 cor
 
 train-small: setup  ## train and quantise the small pair (CPU, about an hour; resumes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
-	$(BIN)/python -m gemmule.sw.training.small --out $(BUILD)/small
-	$(BIN)/python -m gemmule.sw.training.bundle --train $(BUILD)/small --out sw/models/small
+	$(BIN)/python -m gemmule.sw.training.stages.small --out $(BUILD)/small
+	$(BIN)/python -m gemmule.sw.training.stages.bundle --train $(BUILD)/small --out sw/models/small
 
 clean:  ## remove everything that is generated here (not the cache: gemmule cache clear)
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

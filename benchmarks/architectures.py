@@ -19,7 +19,7 @@ from gemmule import __version__
 from gemmule.compiler.importers.architectures import architecture
 from gemmule.config import load_config
 from gemmule.io.files import write_atomically
-from gemmule.sw.architectures import Work, run_architecture
+from gemmule.sw.workloads.architectures import Work, run_architecture
 
 WIDE = "examples/configs/large/wide.yaml"
 RUNS = (("gpt2", "base", "int8", 0, 128), ("gpt2", "base", "int8", 0, 512), ("gpt2", "base", "int4", 32, 128),

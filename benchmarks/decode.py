@@ -15,8 +15,8 @@ from gemmule.compiler.ideal import ideal
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sim.roofline import roofline_cycles
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.session import Session
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.ledger import Ledger
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ from benchmarks.common import console, machine, show, write
 from gemmule.config import load_config
 from gemmule.io.progress import working
 from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
-from gemmule.sw.session import Session
 
 RUNS = (("ar", "pass", "completion"), ("draft", "pass", "completion"), ("pld", "pass", "copy"),
         ("draft", "draft", "completion"), ("draft", "step", "completion"))

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import console, machine, show, write
-from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.ideal import ideal
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.config import Config, load_config
 from gemmule.isa import Unit
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
-from gemmule.sw.passes import EncoderPasses
+from gemmule.sw.workloads.passes import EncoderPasses
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 

@@ -40,12 +40,12 @@ from gemmule.sw.decoding.methods import METHODS, Request
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
-from gemmule.sw.interpreted import InterpretedModel
-from gemmule.sw.ledger import Ledger
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.limits import CATEGORIES
-from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.models.bundled_models import bundled_model
+from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
-from gemmule.sw.text import bundled_model
 
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.commands.texts import PROMPT
+from gemmule.sw.commands.shared.texts import PROMPT
 from gemmule.sw.pages.command_line import commands, examples
 
 HOURS = ("mutate", "synth")

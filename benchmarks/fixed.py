@@ -20,24 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import console, write
-from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.mapping.search import compile_best
-from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM, Program
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.programs.product import compile_product
 from gemmule.compiler.quantize.by_shape import by_shape
+from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import Config, load_config
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match, Rejection, Rule
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.pair import bundled_pair
-from gemmule.sw.passes import EncoderPasses, Passes
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.prompts.categories import load_categories
-from gemmule.sw.session import Session
+from gemmule.sw.workloads.passes import EncoderPasses, Passes
 
 PRODUCTS = (
     ("512x768x3072", "ws", 8, 0), ("512x768x3072", "os", 8, 0), ("512x3072x768", "ws", 8, 0),
@@ -96,7 +96,8 @@ def told(run: Generation, ledger: Ledger | None = None) -> dict[str, Any]:
 
 def pairs(config: Config) -> Iterator[tuple[str, Any]]:
     rules: dict[str, Rule] = {"greedy": GREEDY, **{
-        name: rule(Sampling(temperature=0.8), Noise(seed=1)) for name, rule in (("match", Match), ("reject", Rejection))}}
+        name: rule(Sampling(temperature=0.8), Noise(seed=1))
+        for name, rule in (("match", Match), ("reject", Rejection))}}
     for model, weights in (("small", "int8"), ("default", "int8"), ("default", "int4")):
         pair = bundled_pair(model, weights)
         prompts = [pair.encode(prompt.text)[:PROMPT_TOKENS] for prompt in load_categories()["completion"][:4]]
@@ -143,7 +144,7 @@ def main() -> None:
         write(args.record, {"command": f"python -m benchmarks.fixed --record {args.record}", "found": found})
     missing = sorted(set(before) - set(found))
     if before:
-        console.print(f"{len(found)} compared, {differing} differ, {len(missing)} of the record missing {missing or ''}")
+        console.print(f"{len(found)} compared, {differing} differ, {len(missing)} are missing {missing or ''}")
     sys.exit(1 if differing or missing else 0)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from common import console, show, write
 
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.product import compile_product
 from gemmule.config import Config, load_config
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator

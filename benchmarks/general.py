@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.gpt2 import SIZES
 from gemmule import __version__
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.general_program import Answers
 from gemmule.config import load_config
 from gemmule.io.files import write_atomically
 from gemmule.isa import Unit

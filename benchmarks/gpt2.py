@@ -22,7 +22,7 @@ from gemmule.compiler.ideal import ideal
 from gemmule.config import load_config
 from gemmule.io.files import write_atomically
 from gemmule.sim.roofline import roofline_cycles
-from gemmule.sw.passes import Passes
+from gemmule.sw.workloads.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network
 
 SIZES = Sizes(family="gpt2", hidden=768, inner=3072, layers=12, heads=12, kv_heads=12, head_dim=64, vocab=50257,

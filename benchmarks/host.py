@@ -1,4 +1,4 @@
-"""What softmax, LayerNorm, GELU, additions and (de)quantisation take a host: the numbers of sw/studies/host.py.
+"""What softmax, LayerNorm, GELU, additions and (de)quantisation take a host: the numbers of sw/workloads/host_model.py.
 
     python benchmarks/host.py --out docs/results
 

@@ -18,13 +18,13 @@ from typing import Any
 from common import show, write
 
 from gemmule.config import load_config
-from gemmule.sw.bench import Case, costs
-from gemmule.sw.bench_rows import rows_of
+from gemmule.sw.benches.bench import Case, costs
+from gemmule.sw.benches.rows import rows_of
 from gemmule.sw.decoding.generation import Generation
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.limits import DEFAULT, LAUNCHES, MODELS
-from gemmule.sw.pair import bundled_pair
+from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.prompts.categories import load_categories
-from gemmule.sw.session import Session
 
 TOLD = (0, 2_000, 5_000, 20_000)
 """Of the host, cycles a launch."""

@@ -22,10 +22,10 @@ import numpy as np
 from benchmarks.common import console, machine, show, write
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.general_program import Answers, GeneralProgram
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Cache, Embedding, IntegerInterpreter, Network, Rows, layer_part, residuals, signature
-from gemmule.compiler.model_file import load_model
-from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.programs.general_program import Answers, GeneralProgram
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.config import Config, ConfigError, load_config
 from gemmule.io.progress import working
 from gemmule.numerics import split_planes
@@ -34,7 +34,7 @@ from gemmule.sim.rtl.cosim import Report, cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.errors import InputError
-from gemmule.sw.tokens import parse_tokenizer
+from gemmule.sw.text.tokens import parse_tokenizer
 
 TEXT = """A list of primes begins with 2, 3, 5 and 7. To find more of them, write down all numbers up to a limit,
 take the first one that is not crossed out, and cross out its multiples:

@@ -22,11 +22,12 @@ from common import console, show, write
 from rich.progress import track
 
 from gemmule.config import load_config
-from gemmule.sw.pair import bundled_pair
+from gemmule.sw.decoding.generation import LOOPING
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.models.bundled_models import MODELS, encode
+from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.prompts.choose import Prompt, load
-from gemmule.sw.reports.terminal import LOOPING, generation_json
-from gemmule.sw.session import Session
-from gemmule.sw.text import MODELS, encode
+from gemmule.sw.reports.terminal import generation_json
 
 PROMPT_TOKENS = 96
 

@@ -17,9 +17,9 @@ import numpy as np
 from common import console, show, write
 
 from gemmule.compiler.layout import Regions, pack_groups, unpack_groups
+from gemmule.compiler.passes.waits import place_waits
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import FixedProgram
-from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
 from gemmule.isa import Command, MatrixFlag, RequantFlag, Unit, VOp, encode_program
 from gemmule.sim.simulator import Simulator

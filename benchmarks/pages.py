@@ -16,15 +16,15 @@ import numpy as np
 
 from gemmule import __version__
 from gemmule.compiler.compile import compile_network
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Rows
-from gemmule.compiler.model_file import load_model
 from gemmule.config import load_config
 from gemmule.io.files import write_atomically
-from gemmule.sw.bundled import bundled_file
-from gemmule.sw.device import open_device
+from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.runtime import PAGE, LoadedModel
+from gemmule.sw.kv.paged import PagedKV
 from gemmule.sw.limits import DEFAULT, MODELS_FOLDER
-from gemmule.sw.paged import PagedKV
-from gemmule.sw.runtime import PAGE, LoadedModel
+from gemmule.sw.models.bundled import bundled_file
 
 ROWS, POOL, SEED = 8, 4096, 1
 PASSES = ((1, 0), (1, 64), (1, 512), (8, 512), (1, 900))

@@ -19,15 +19,15 @@ from typing import Any
 from common import show, write
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.mapping.cost import prompt_cycles
-from gemmule.compiler.mapping.prefill_search import best_prefill
-from gemmule.compiler.mapping.search import default_effort
+from gemmule.compiler.search.cost import prompt_cycles
+from gemmule.compiler.search.decoder import default_effort
+from gemmule.compiler.search.prefill import best_prefill
 from gemmule.config import load_config
 from gemmule.sw.decoding.generation import Generation
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.limits import DEFAULT, MODELS
-from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
-from gemmule.sw.session import Session
 
 LENGTHS = (32, 100, 200, 400)
 """Rows of prompts."""

@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks import readme_smollm2 as smollm2
 from gemmule.io.files import write_atomically
-from gemmule.sw.commands.common import OPENED
-from gemmule.sw.pages.text import fill, table, wrapped
+from gemmule.sw.reports.files import OPENED
+from gemmule.sw.reports.markdown import fill, table, wrapped
 from gemmule.sw.training import report
 
 ROOT = Path(__file__).resolve().parents[1]

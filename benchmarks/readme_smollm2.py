@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gemmule.sw.pages.text import table, wrapped
+from gemmule.sw.reports.markdown import table, wrapped
 
 __all__ = ["headline", "numbers"]
 

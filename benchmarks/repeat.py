@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import show, write
-from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.greedy import compile_greedy
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.config import Config, load_config
 from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.text import bundled_model
+from gemmule.sw.models.bundled_models import bundled_model
 from tests.compiler.encoder_bench import random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 

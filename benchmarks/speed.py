@@ -19,8 +19,8 @@ from common import console, machine, show, write
 from gemmule.config import load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.commands.common import parse_shape
-from gemmule.sw.programs import product
+from gemmule.sw.limits import parse_shape
+from gemmule.sw.workloads.programs import product
 
 TRAINING = 64, 256, 256
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from gemmule import __version__
 from gemmule.io.files import write_atomically
-from gemmule.sw.sweep import Store, points
-from gemmule.sw.sweep_file import read_sweep
+from gemmule.sw.sweeps.sweep import Store, points
+from gemmule.sw.sweeps.sweep_file import read_sweep
 
 GRID = Path("examples/sweeps/grid.yaml").resolve()
 JOBS = 2

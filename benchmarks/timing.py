@@ -19,9 +19,9 @@ from common import console, machine, show, write
 from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.commands.common import parse_shape
-from gemmule.sw.programs import product
-from gemmule.sw.session import Session
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.limits import parse_shape
+from gemmule.sw.workloads.programs import product
 
 CONTEXT = 128
 

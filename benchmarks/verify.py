@@ -13,14 +13,14 @@ from pathlib import Path
 from common import console, machine, write
 from rich.table import Table
 
-from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.product import compile_product
 from gemmule.config import load_config
 from gemmule.isa import COMMAND_BYTES
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.verify import verify
-from gemmule.sw.programs import decode_launch
+from gemmule.sw.workloads.programs import decode_launch
 
 RUNS = 15
 

@@ -18,7 +18,7 @@ from benchmarks.common import show, write
 from gemmule.compiler.compile import compile_network
 from gemmule.config import Config, load_config
 from gemmule.sw.limits import PRESETS
-from gemmule.sw.passes import Passes
+from gemmule.sw.workloads.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network
 
 WIDTH, INNER, LAYERS = 8, 4, 1

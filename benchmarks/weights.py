@@ -24,19 +24,19 @@ import numpy as np
 
 from benchmarks.common import console, show, write
 from gemmule import __version__
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Linear, Network, layer_part
-from gemmule.compiler.mapping.search import compile_best
-from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.compiler.quantize.restore import restore_network
 from gemmule.compiler.quantize.weights import codes
+from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import load_config
-from gemmule.sw.bundled import bundled_file
 from gemmule.sw.limits import MODELS_FOLDER
-from gemmule.sw.passes import Passes
-from gemmule.sw.tokens import load_tokenizer, token_windows
-from gemmule.sw.training.corpus import load_corpus
+from gemmule.sw.models.bundled import bundled_file
+from gemmule.sw.prompts.corpus import load_corpus
+from gemmule.sw.text.tokens import load_tokenizer, token_windows
+from gemmule.sw.workloads.passes import Passes
 
 MODELS = ("draft", "target")
 """Of the default pair."""

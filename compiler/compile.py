@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gemmule.compiler.commit import COMMIT, commit_commands, commit_program, path_bytes
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.fit import fit, pass_bounds, silent_commands
-from gemmule.compiler.general import general_parts, general_program
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.mlp import check_activations
-from gemmule.compiler.kernels.softmax import check_exponentials
 from gemmule.compiler.layout import Regions
-from gemmule.compiler.model_program import ModelProgram
-from gemmule.compiler.moves import move_parts, move_programs
-from gemmule.compiler.notes import Notes
 from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
+from gemmule.compiler.passes.fit import fit, pass_bounds, silent_commands
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.map import Choice, choices
-from gemmule.compiler.turns import place_turn_waits
+from gemmule.compiler.passes.notes import Notes
+from gemmule.compiler.passes.turns import place_turn_waits
+from gemmule.compiler.programs.commit import COMMIT, commit_commands, commit_program, path_bytes
+from gemmule.compiler.programs.general import general_parts, general_program
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.moves import move_parts, move_programs
 from gemmule.config import Config
 from gemmule.isa import Command, encode_program
 

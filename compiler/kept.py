@@ -10,17 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.encoder_program import EncoderProgram
-from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network
-from gemmule.compiler.mapping.prefill_search import best_prefill
-from gemmule.compiler.mapping.search import compile_best
-from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.passes.map_encoder import EncoderMapping
-from gemmule.compiler.prefill import PrefillProgram
 from gemmule.compiler.program import Program
-from gemmule.compiler.single import best_single
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.programs.encoder_program import EncoderProgram
+from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.search.decoder import compile_best
+from gemmule.compiler.search.greedy import compile_greedy
+from gemmule.compiler.search.prefill import best_prefill
+from gemmule.compiler.search.single import best_single
 from gemmule.compiler.sources import sources
 from gemmule.config import Config
 from gemmule.io.cache import cache_root
@@ -43,7 +44,7 @@ def _path(sha256: str, config: Config, options: dict[str, Any]) -> Path:
 
 
 def compile_kept(network: Network, sha256: str, config: Config, *, effort: int = 1, **options: Any) -> ModelProgram:
-    """:func:`gemmule.compiler.mapping.search.compile_best`, or what it gave for the same network, device and options.
+    """:func:`gemmule.compiler.search.decoder.compile_best`, or what it gave for the same network, device and options.
 
     ``sha256`` names the network: its numbers are in the program too. A damaged entry, or a folder that cannot be
     written, costs time and no more.
@@ -57,7 +58,7 @@ def compile_kept(network: Network, sha256: str, config: Config, *, effort: int =
 
 def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, rows: int,
               base_address: int) -> GreedyLoop:
-    """:func:`gemmule.compiler.greedy.compile_greedy`, likewise.
+    """:func:`gemmule.compiler.search.greedy.compile_greedy`, likewise.
 
     Raises:
         CompileError: it does not fit the configuration.
@@ -69,7 +70,7 @@ def loop_kept(network: Network, sha256: str, config: Config, *, effort: int, row
 
 def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort: int, rows: int | None,
                  base_address: int) -> PrefillProgram | None:
-    """:func:`gemmule.compiler.mapping.prefill_search.best_prefill`, likewise.
+    """:func:`gemmule.compiler.search.prefill.best_prefill`, likewise.
 
     Raises:
         CompileError: ``rows`` are given, and do not fit.
@@ -80,7 +81,7 @@ def prefill_kept(network: Network, sha256: str, program: ModelProgram, *, effort
 
 
 def single_kept(network: Network, sha256: str, program: ModelProgram, *, base_address: int) -> ModelProgram | None:
-    """:func:`gemmule.compiler.single.best_single`, likewise."""
+    """:func:`gemmule.compiler.search.single.best_single`, likewise."""
     options = {"base_address": base_address, "beside": _digest(program), "single": True}
     return _kept(_SINGLE, _path(sha256, program.config, options),
                  lambda: best_single(network, program, base_address=base_address))
@@ -94,7 +95,7 @@ def _digest(program: ModelProgram) -> str:
 def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
                          standard: bool = False, fused: bool = True,
                          mapping: EncoderMapping | None = None) -> EncoderProgram:
-    """The same of :func:`gemmule.compiler.encoder.compile_encoder`."""
+    """The same of :func:`gemmule.compiler.programs.encoder.compile_encoder`."""
     options = {"sequence": sequence, "standard": standard, "fused": fused} | ({"mapping": mapping} if mapping else {})
     return _kept((EncoderProgram,), _path(sha256, config, options),
                  lambda: compile_encoder(network, config, sequence=sequence, standard=standard, fused=fused,

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from gemmule.compiler.kernels.ids import HALF_BYTES, PLANE, joined, planes_in, split
+from gemmule.compiler.kernels.head.ids import HALF_BYTES, PLANE, joined, planes_in, split
 from gemmule.compiler.layout import Region
 from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command, encode_program

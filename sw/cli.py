@@ -20,7 +20,7 @@ __all__ = ["main"]
 
 ERRORS = {
     "gemmule.compiler.errors": "CompileError", "gemmule.config": "ConfigError", "gemmule.io.cache": "CacheError",
-    "gemmule.isa": "IsaError", "gemmule.sim.errors": "SimulationError", "gemmule.sw.device": "DeviceError",
+    "gemmule.isa": "IsaError", "gemmule.sim.errors": "SimulationError", "gemmule.sw.device.backends": "DeviceError",
     "gemmule.sw.errors": "InputError",
 }
 """Errors that a user can mend, by module. What is not loaded has not been raised, and is not loaded for this."""
@@ -166,7 +166,7 @@ def _ended(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     import typer
 
-    from gemmule.sw.commands.group import app
+    from gemmule.sw.commands.shared.group import app
 
     command: Any = typer.main.get_command(app)
     if "_GEMMULE_COMPLETE" in os.environ:

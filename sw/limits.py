@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,3 +133,17 @@ def check_choice(option: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise InputError(f"{option} must be one of {', '.join(known)}, not {value!r}")
     return value
+
+
+def parse_shape(text: str, option: str = "--shape") -> tuple[int, int, int]:
+    """``MxKxN`` to three integers in range.
+
+    Raises:
+        InputError: not three such integers; ``option`` is named.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})", text)
+    if not match or not all(SIZE.low <= int(size) <= SIZE.high for size in match.groups()):
+        raise InputError(f"{option} must be MxKxN with integers from {SIZE.low} to {SIZE.high}, not {text!r}; try "
+                         f"512x768x768")
+    m, k, n = map(int, match.groups())
+    return m, k, n

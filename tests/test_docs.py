@@ -27,7 +27,7 @@ from gemmule.sw.pages.configuration import FIELDS, Field, value_of
 from gemmule.sw.pages.ports import ports_of_block
 from gemmule.sw.pages.registers import FAULT_MEANING, REGISTERS
 from gemmule.sw.pages.system import memory_paths
-from gemmule.sw.pages.text import too_long, wrapped
+from gemmule.sw.reports.markdown import too_long, wrapped
 from gemmule.terms import OUT
 
 from .hw.bench import run_bench

@@ -103,7 +103,7 @@ def test_wheel_runs_alone(built: Built, tmp_path: Path) -> None:
 import gemmule
 from gemmule.hw.flow.verilog import verilog
 from gemmule.config import load_config
-from gemmule.sw.text import bundled_detokenizer, bundled_model, encode
+from gemmule.sw.models.bundled_models import bundled_detokenizer, bundled_model, encode
 print(gemmule.__file__, bundled_detokenizer().text(encode("import os")),
       len(bundled_model("draft").network.graph.attentions), load_config("edge").dim)
 """

@@ -17,11 +17,11 @@ from benchmarks.smollm2.greedy import alike, greedy
 from benchmarks.smollm2.texts import CODE, conversations
 from gemmule.compiler.quantize.likeness import LikenessSums
 from gemmule.config import load_config
-from gemmule.sw.import_texts import MODULES
-from gemmule.sw.interpreted import InterpretedModel
-from gemmule.sw.pair import bundled_pair
-from gemmule.sw.session import Session
-from gemmule.sw.text import bundled_model
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.models.bundled_models import bundled_model
+from gemmule.sw.models.import_texts import MODULES
+from gemmule.sw.models.pair import bundled_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 BARS = {"int8": (1.04, 0.03, 0.92), "int4": (1.10, 0.15, 0.80)}

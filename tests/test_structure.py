@@ -14,10 +14,18 @@ IO = {"io"}
 SHARED = {"hw.interfaces", "hw.queue"}
 UNITS = {f"hw.{name}" for name in ("command", "move", "matrix", "vector", "select", "memory")}
 SIM = {f"sim.{name}" for name in ("simulator", "launch", "result", "errors", "roofline", "compiled", "stream")}
-COMPILER = {"compiler"} | {f"compiler.{path.stem}" for path in (ROOT / "compiler").glob("[!_]*")}
+COMPILER = ("errors", "layout", "place", "sources", "ir", "files", "importers", "quantize", "ideal", "kernels",
+            "program", "listing", "passes", "mapping", "programs", "compile", "search", "kept")
+"""Rooms and files of ``compiler``, from the lowest on: one imports those before it, and itself."""
+SW = ("errors", "limits", "text", "kv", "device", "models", "decoding", "prompts", "workloads", "records", "benches",
+      "reports", "sweeps", "studies", "commands", "cli", "pages", "training")
+"""The same of ``sw``."""
+MOST_FILES = 18
+"""Of a folder of ``compiler`` or ``sw``: more are a corridor."""
+ORDERS = {"compiler": COMPILER, "sw": SW}
 ALLOWED = {
     "gemmule": CONTRACTS | IO,
-    "gemmule.__main__": {"sw"},
+    "gemmule.__main__": {"sw.cli"},
     "hw": CONTRACTS,
     **{unit: CONTRACTS | SHARED | {unit} for unit in UNITS},
     "hw.device": CONTRACTS | SHARED | UNITS | {"hw.device"},
@@ -30,18 +38,23 @@ ALLOWED = {
     "sim.rtl": CONTRACTS | IO | SIM | {"sim.rtl", "sim.verify", "hw.flow", "hw.tb"},
     "sim.fuzz": CONTRACTS | IO | SIM | {"sim.fuzz", "sim.rtl", "sim.verify"},
     "sim.mutants": CONTRACTS | IO | SIM | {"sim.mutants", "sim.fuzz", "sim.rtl", "hw.tb"},
-    "compiler": CONTRACTS | IO | SIM | COMPILER | {"sim.verify"},
-    "compiler.ir": CONTRACTS | IO | {"compiler.ir", "compiler.errors", "sim.compiled"},
-    "compiler.importers": CONTRACTS | IO | {"compiler.importers", "compiler.ir", "compiler.errors",
-                                            "compiler.layout", "compiler.tensors"},
-    "compiler.kernels": CONTRACTS | {"compiler.ir", "compiler.kernels", "compiler.errors", "compiler.layout",
-                                     "compiler.place"},
-    "compiler.mapping": CONTRACTS | IO | SIM | COMPILER,
-    "compiler.passes": CONTRACTS | SIM | COMPILER,
-    "compiler.quantize": CONTRACTS | IO | COMPILER,
-    "sw": CONTRACTS | IO | SIM | COMPILER | {"sw", "sim.rtl", "sim.fuzz", "sim.mutants", "sim.verify", "hw.flow"},
+    **{room: CONTRACTS | IO | SIM | {"sim.verify"}
+       for room in ("compiler", *(f"compiler.{name}" for name in COMPILER))},
+    "compiler.ir": CONTRACTS | IO | {"sim.compiled"},
+    "compiler.importers": CONTRACTS | IO,
+    "compiler.kernels": CONTRACTS,
+    "compiler.quantize": CONTRACTS | IO,
+    **{room: CONTRACTS | IO | SIM | {"sim.rtl", "sim.fuzz", "sim.mutants", "sim.verify", "hw.flow"}
+       for room in ("sw", *(f"sw.{name}" for name in SW))},
 }
-"""By folder what its files may import: contracts by name, files and folders of ``hw`` and ``sim`` by path.
+for _top, _order in ORDERS.items():
+    for _place, _name in enumerate(_order):
+        below = {f"{_top}.{room}" for room in _order[:_place + 1]}
+        ALLOWED[f"{_top}.{_name}"] = ALLOWED[f"{_top}.{_name}"] | below
+for _name in SW:
+    ALLOWED[f"sw.{_name}"] = ALLOWED[f"sw.{_name}"] | {"compiler"} | {f"compiler.{room}" for room in COMPILER}
+ALLOWED["compiler"] = ALLOWED["compiler.listing"]  # what the package itself names
+"""By folder what its files may import: contracts by name, files and folders below the others by path.
 
 ``sim.rtl``, which builds and drives the generated Verilog, is the one room of ``sim`` that sees ``hw``; nothing of
 ``hw`` sees ``sim``.
@@ -57,13 +70,15 @@ def sources() -> list[Path]:
 
 def room(parts: tuple[str, ...]) -> str:
     """The rule that holds for something below ``gemmule``: ``hw.queue``, ``config``, ``compiler.ir``."""
-    return ".".join(parts[:2]) if parts[0] in ("hw", "sim", "compiler") else parts[0]
+    return ".".join(parts[:2]) if parts[0] in ("hw", "sim", "compiler", "sw") else parts[0]
 
 
 def folder_of(path: Path) -> str:
     parts = path.relative_to(ROOT).parts[:-1]
     if path.name == "__main__.py" and parts == ("gemmule",):
         return "gemmule.__main__"  # python -m gemmule: the command line
+    if parts in (("compiler",), ("sw",)) and path.name != "__init__.py":
+        parts = (*parts, path.stem)  # a file at the top is a room of its own
     return room(parts) if parts[0] != "gemmule" else "gemmule"
 
 
@@ -93,6 +108,35 @@ def imports(path: Path) -> set[str]:
 def test_layering(path: Path) -> None:
     extra = imports(path) - ALLOWED[folder_of(path)]
     assert not extra, f"{path.relative_to(ROOT)} must not import {sorted(extra)}"
+
+
+@pytest.mark.parametrize("top", ORDERS)
+def test_no_folder_is_a_corridor(top: str) -> None:
+    folders = {path.parent for path in (ROOT / top).rglob("*.py")}
+    counts = {str(folder.relative_to(ROOT)): sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+              for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
+
+
+def test_every_room_has_a_place() -> None:
+    """No file stands beside the rooms without one."""
+    for top, order in ORDERS.items():
+        found = {path.stem for path in (ROOT / top).iterdir()
+                 if path.suffix == ".py" or (path / "__init__.py").exists()}
+        assert found - {"__init__"} == set(order)
+
+
+def test_the_check_sees_upward_and_hidden_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that looks at a report: while types are checked, and when it runs."""
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    wrong = tmp_path / "sw" / "device" / "ledger.py"
+    wrong.parent.mkdir(parents=True)
+    (tmp_path / "gemmule" / "sw").mkdir(parents=True)
+    for text in ("if TYPE_CHECKING:\n    from gemmule.sw.reports.trace import slices\n",
+                 "def f():\n    from gemmule.sw.reports import trace\n    return trace\n",
+                 "def f():\n    import gemmule.sw.reports.trace\n"):
+        wrong.write_text(text)
+        assert imports(wrong) - ALLOWED[folder_of(wrong)] == {"sw.reports"}
 
 
 def test_every_contract_is_known() -> None:
@@ -138,6 +182,6 @@ def test_only_kernels_choose_device_operations() -> None:
     for path in (ROOT / "compiler").rglob("*.py"):
         names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)
                  and isinstance(node.value, ast.Name) and node.value.id in ("VOp", "SOp", "MatrixFlag")}
-        if names and path.parent.name != "kernels":
+        if names and (ROOT / "compiler" / "kernels") not in path.parents:
             found.add(path.stem)
     assert not found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.smollm2.model import source
-from gemmule.sw.chat import Template
+from gemmule.sw.text.chat import Template
 
 __all__ = ["Asked", "asked"]
 

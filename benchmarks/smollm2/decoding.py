@@ -18,12 +18,12 @@ from benchmarks.common import show
 from benchmarks.smollm2.asked import asked
 from benchmarks.smollm2.model import BITS, model_path, pair_of
 from benchmarks.smollm2.requests import TOKENS, answers, behind
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Cache, Rows
-from gemmule.compiler.model_file import load_model
 from gemmule.config import load_config
-from gemmule.sw.interpreted import InterpretedModel
-from gemmule.sw.reports.terminal import distinct
-from gemmule.sw.session import Session
+from gemmule.sw.decoding.generation import distinct
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.interpreted import InterpretedModel
 
 __all__ = ["METHODS", "decoding"]
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from gemmule import __version__
-from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.files.model_file import Made, save_model
 from gemmule.compiler.quantize.network import Options, Quantized, quantize_network
 from gemmule.compiler.quantize.prefix import behind_prefix
 from gemmule.io.progress import working
-from gemmule.sw.import_texts import texts_of
-from gemmule.sw.pair import Pair, imported_pair
-from gemmule.sw.sources import Source, read_source
+from gemmule.sw.models.import_texts import texts_of
+from gemmule.sw.models.pair import Pair, imported_pair
+from gemmule.sw.models.sources import Source, read_source
 
 __all__ = ["ALL", "BITS", "FOLDER", "VARIANTS", "model_path", "options", "pair_of", "quantised", "source"]
 

@@ -12,7 +12,7 @@ from textwrap import indent, wrap
 from typing import Any
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.pages.text import fill, table, wrapped
+from gemmule.sw.reports.markdown import fill, table, wrapped
 
 __all__ = ["PARTS", "main"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.sw.published import published_file
+from gemmule.sw.models.published import published_file
 
 __all__ = ["BLOCK", "Published"]
 

@@ -17,7 +17,7 @@ from benchmarks.smollm2.greedy import alike, greedy
 from benchmarks.smollm2.model import BITS, FOLDER, model_path, options, source
 from benchmarks.smollm2.published import Published
 from benchmarks.smollm2.texts import digest, windows_of
-from gemmule.compiler.model_file import load_model
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.quantize.likeness import LikenessSums
 
 __all__ = ["FORMATS", "TOKENS", "answers", "behind", "requests"]

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import show
 from benchmarks.smollm2.asked import asked
 from benchmarks.smollm2.model import model_path, pair_of, source
-from gemmule.compiler.model_file import load_model
+from gemmule.compiler.files.model_file import load_model
 from gemmule.config import Config, load_config
 from gemmule.io.progress import working
 from gemmule.sim.launch import Launch
@@ -27,7 +27,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.rtl.verilog import verilog_path
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.decoding.generation import Generation
-from gemmule.sw.session import Session
+from gemmule.sw.decoding.session import Session
 from gemmule.timing import Timing
 
 __all__ = ["rtl"]

@@ -8,11 +8,11 @@ from typing import Any
 
 from benchmarks.common import show
 from benchmarks.smollm2.model import BITS, model_path, pair_of
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Network
-from gemmule.compiler.model_file import load_model
-from gemmule.compiler.model_program import ModelProgram
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.config import load_config
-from gemmule.sw.passes import Passes
+from gemmule.sw.workloads.passes import Passes
 
 __all__ = ["CONFIG", "CONTEXTS", "speed"]
 

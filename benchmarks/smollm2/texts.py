@@ -1,7 +1,7 @@
 """Windows of text of four kinds that calibration does not see, chosen before anything was measured on them.
 
-Prose: paragraphs of Python's reference that :func:`gemmule.sw.import_texts.default_texts` keeps for measurement. Code:
-modules of the standard library that no import reads. Chat, and questions about a text that stands before them:
+Prose: paragraphs of Python's reference that :func:`gemmule.sw.models.import_texts.default_texts` keeps for measurement.
+Code: modules of the standard library that no import reads. Chat, and questions about a text that stands before them:
 ``conversations.json``, written by people for this benchmark, in the model's own chat template.
 """
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmule.sw.chat import Template
-from gemmule.sw.import_texts import MODULES, default_texts
-from gemmule.sw.sources import Source
-from gemmule.sw.tokens import token_windows
+from gemmule.sw.models.import_texts import MODULES, default_texts
+from gemmule.sw.models.sources import Source
+from gemmule.sw.text.chat import Template
+from gemmule.sw.text.tokens import token_windows
 
 __all__ = ["CODE", "LENGTH", "conversations", "digest", "windows_of"]
 

@@ -26,7 +26,7 @@ QUIET = 1.5
 """Load below which times mean something."""
 ENGINES = """
 from gemmule.config import load_config
-from gemmule.sw.session import Session
+from gemmule.sw.decoding.session import Session
 with Session(load_config("base"), interpreted=True) as session:
     session.generate("ar", [1, 2, 3], 1)
 """
@@ -36,8 +36,8 @@ import json, sys, time
 begin = time.perf_counter()
 from pathlib import Path
 from gemmule.config import load_config
-from gemmule.sw.pair import imported_pair
-from gemmule.sw.session import Session
+from gemmule.sw.models.pair import imported_pair
+from gemmule.sw.decoding.session import Session
 model, prompt, tokens, methods = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 found = {}
 with Session(load_config("base"), pair=imported_pair(Path(model)), interpreted=True) as session:

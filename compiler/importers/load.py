@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.importers.bert import BERT
 from gemmule.compiler.importers.config import read_config
+from gemmule.compiler.importers.families.bert import BERT
+from gemmule.compiler.importers.families.gpt2 import GPT2
+from gemmule.compiler.importers.families.gpt_neox import GPT_NEOX
+from gemmule.compiler.importers.families.llama import LLAMA
+from gemmule.compiler.importers.families.opt import OPT
+from gemmule.compiler.importers.families.phi import PHI
+from gemmule.compiler.importers.families.qwen import QWEN
 from gemmule.compiler.importers.family import Blueprint, Family
-from gemmule.compiler.importers.gguf_file import is_gguf
-from gemmule.compiler.importers.gpt2 import GPT2
-from gemmule.compiler.importers.gpt_neox import GPT_NEOX
-from gemmule.compiler.importers.llama import LLAMA
-from gemmule.compiler.importers.opt import OPT
-from gemmule.compiler.importers.phi import PHI
-from gemmule.compiler.importers.qwen import QWEN
+from gemmule.compiler.importers.gguf.file import is_gguf
 from gemmule.compiler.importers.shards import Shards, open_shards
 from gemmule.compiler.importers.weights import Weights, equal
 from gemmule.compiler.ir import Network
@@ -99,7 +99,7 @@ def load_network(source: str | Path) -> Network:
     """
     path = Path(source)
     if is_gguf(path):
-        from gemmule.compiler.importers.gguf import open_checkpoint
+        from gemmule.compiler.importers.gguf.checkpoint import open_checkpoint
 
         config, shards = open_checkpoint(path)
         return assemble(config, shards, path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmule.compiler.kernels.attention import CACHE, NEW
-from gemmule.compiler.kernels.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.shared import CACHE, NEW
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Loop, Registers, SetDisplacement, Step, Value
 from gemmule.config import Config
 from gemmule.isa import Length, MoveFlag, SOp, Unit

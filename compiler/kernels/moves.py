@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmule.compiler.kernels.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Loop, Registers, SetDisplacement, Step, Value
 from gemmule.config import Config
 from gemmule.control import set_length

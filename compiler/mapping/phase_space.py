@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from gemmule.compiler.ir import Linear
-from gemmule.compiler.kernels.sequence_attention import SequenceMapping
+from gemmule.compiler.kernels.attention.sequence import SequenceMapping
 from gemmule.compiler.mapping.mapper import Choice
 from gemmule.compiler.mapping.phase_bound import AttentionBound, BlockBound, Streamed
 from gemmule.compiler.passes.fuse import Attend

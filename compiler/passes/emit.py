@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.footprints import Bounds
-from gemmule.compiler.kernels.attention import CACHE, NEW, OLD
+from gemmule.compiler.kernels.attention.shared import CACHE, NEW, OLD
 from gemmule.compiler.kernels.row_blocks import stored
 from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value, leaves
+from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.passes.roll import LAYER_REGION
-from gemmule.compiler.schedule import place_waits
+from gemmule.compiler.passes.waits import place_waits
 from gemmule.config import Config
 from gemmule.control import repeat, set_displacement
 from gemmule.isa import CONTROL, NUM_BASES, Command, Length, Source

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from gemmule.compiler.kernels.attention import CACHE, OLD
+from gemmule.compiler.kernels.attention.shared import CACHE, OLD
 from gemmule.compiler.kernels.virtual import (
     HEAD_WEIGHTS,
     STATIC,

@@ -11,25 +11,26 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Add, Attention, Linear, Network, Norm, Rope
-from gemmule.compiler.kernels import embed, head, mlp
-from gemmule.compiler.kernels.answers import AnswerLayout, General, begin_answers, head_answers
-from gemmule.compiler.kernels.attention import AttentionKernel, attention_rows, load_masks, load_nobody
-from gemmule.compiler.kernels.block_attention import BlockAttention, BlockMapping
-from gemmule.compiler.kernels.cache_list import list_cache_rows
+from gemmule.compiler.kernels import embed, mlp
+from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
+from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
+from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
+from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
+from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
+from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store_heads
-from gemmule.compiler.kernels.exponents import exponent_sums
-from gemmule.compiler.kernels.greedy import next_turn
+from gemmule.compiler.kernels.head import logits
+from gemmule.compiler.kernels.head.answers import AnswerLayout, General, begin_answers, head_answers
+from gemmule.compiler.kernels.head.exponents import exponent_sums
+from gemmule.compiler.kernels.head.greedy import next_turn
+from gemmule.compiler.kernels.head.top import largest
 from gemmule.compiler.kernels.head_norm import HeadNorm
 from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
-from gemmule.compiler.kernels.online_attention import OnlineAttention, OnlineMapping
 from gemmule.compiler.kernels.spill import spill
-from gemmule.compiler.kernels.standard_attention import StandardAttention, StandardMapping
-from gemmule.compiler.kernels.top import largest
 from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
-from gemmule.compiler.kernels.whole_attention import WholeAttention, WholeMapping
 from gemmule.compiler.kernels.widen import load_diagonals
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
 from gemmule.compiler.passes.map import Mapping
@@ -153,7 +154,7 @@ class _Lowering:
             case Project():
                 self._project(operator)
             case Head():
-                write = head.tokens if self.mapping.tokens else head.logits
+                write = logits.tokens if self.mapping.tokens else logits.logits
                 write(self.b, self.ring, operator.linear, self._one(operator.linear.x))
 
     def _spill(self, name: str) -> None:

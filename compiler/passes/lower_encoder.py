@@ -9,20 +9,20 @@ import numpy as np
 
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels import embed, mlp
-from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
-from gemmule.compiler.kernels.head import ANSWERS
-from gemmule.compiler.kernels.layout import Span, by_heads, in_order
-from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
-from gemmule.compiler.kernels.norm import RowNorm
-from gemmule.compiler.kernels.row_blocks import RowBlock, load_rows, row_blocks, store_rows, stored
-from gemmule.compiler.kernels.sequence_attention import (
+from gemmule.compiler.kernels.attention.sequence import (
     CONTEXT,
     HEADS,
     HeadLayout,
     SequenceMapping,
     attend_sequence,
 )
-from gemmule.compiler.kernels.sequence_online import attend_online
+from gemmule.compiler.kernels.attention.sequence_online import attend_online
+from gemmule.compiler.kernels.epilogue import Heads, add_to_residual, store, store_heads
+from gemmule.compiler.kernels.head.logits import ANSWERS
+from gemmule.compiler.kernels.layout import Span, by_heads, in_order
+from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
+from gemmule.compiler.kernels.norm import RowNorm
+from gemmule.compiler.kernels.row_blocks import RowBlock, load_rows, row_blocks, store_rows, stored
 from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
 from gemmule.compiler.passes.fuse import Attend, Normalize

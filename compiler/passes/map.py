@@ -8,12 +8,12 @@ from itertools import chain, groupby, product
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
-from gemmule.compiler.kernels.attention import AttentionMapping, attention_rows
-from gemmule.compiler.kernels.block_attention import BlockMapping
-from gemmule.compiler.kernels.kv_layout import KvLayout
-from gemmule.compiler.kernels.online_attention import OnlineMapping
-from gemmule.compiler.kernels.standard_attention import StandardMapping
-from gemmule.compiler.kernels.whole_attention import WholeMapping
+from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.online import OnlineMapping
+from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
+from gemmule.compiler.kernels.attention.standard import StandardMapping
+from gemmule.compiler.kernels.attention.whole import WholeMapping
 from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
 from gemmule.timing import ceil_div

@@ -14,7 +14,7 @@ from typing import Any
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, Graph, Linear
-from gemmule.compiler.kernels.sequence_attention import SequenceMapping
+from gemmule.compiler.kernels.attention.sequence import SequenceMapping
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import TypeGuard
 
-from gemmule.compiler.kernels.attention import OLD
-from gemmule.compiler.kernels.batch import batch_words, contexts
-from gemmule.compiler.kernels.launch_words import first_move, launch_commands, launch_words
+from gemmule.compiler.kernels.attention.batch import batch_words, contexts
+from gemmule.compiler.kernels.attention.shared import OLD
+from gemmule.compiler.kernels.head.launch_words import first_move, launch_commands, launch_words
 from gemmule.compiler.kernels.virtual import Item, Loop, Registers, SetDisplacement, Step
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.compiler.passes.join import join

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import (
+from gemmule.sw.commands.report import html_page
+from gemmule.sw.commands.shared.common import (
     ComputeOption,
     ConfigOption,
     HtmlOption,
@@ -21,15 +22,12 @@ from gemmule.sw.commands.common import (
     Output,
     SeedOption,
     WeightsOption,
-    check_writable,
     choice,
     conditions,
     read_config,
-    write_file,
     write_trace,
 )
-from gemmule.sw.commands.report import html_page
-from gemmule.sw.commands.sampling import (
+from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,
     TopKOption,
@@ -39,7 +37,7 @@ from gemmule.sw.commands.sampling import (
     make_rule,
     rule_name,
 )
-from gemmule.sw.commands.texts import read_parts
+from gemmule.sw.commands.shared.texts import read_parts
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
@@ -53,13 +51,14 @@ from gemmule.sw.limits import (
     check_choice,
     new_tokens,
 )
+from gemmule.sw.reports.files import check_writable, write_file
 
 if TYPE_CHECKING:
-    from gemmule.sw.bench import Case
+    from gemmule.sw.benches.bench import Case
+    from gemmule.sw.decoding.session import Session
     from gemmule.sw.decoding.verify import Rule
-    from gemmule.sw.pair import Pair
+    from gemmule.sw.models.pair import Pair
     from gemmule.sw.prompts.choose import Prompt
-    from gemmule.sw.session import Session
 
 __all__ = ["bench"]
 
@@ -165,17 +164,17 @@ def bench(
     out, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting, say
-    from gemmule.sw.bench import trace as trace_cases
-    from gemmule.sw.bench_batch import groups, rows_for
-    from gemmule.sw.bench_rows import best_of, rows_of
-    from gemmule.sw.finished import Finished
-    from gemmule.sw.interpreted import interprets
-    from gemmule.sw.pair import open_pair
+    from gemmule.sw.benches.batch import groups, rows_for
+    from gemmule.sw.benches.bench import trace as trace_cases
+    from gemmule.sw.benches.finished import Finished
+    from gemmule.sw.benches.rows import best_of, rows_of
+    from gemmule.sw.decoding.resident import resident
+    from gemmule.sw.decoding.session import Session
+    from gemmule.sw.device.interpreted import interprets
+    from gemmule.sw.models.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.bench_table import print_bench
     from gemmule.sw.reports.resident import print_caches, resident_line
-    from gemmule.sw.resident import resident
-    from gemmule.sw.session import Session
 
     pair = open_pair(model, draft_model, weights)
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
@@ -248,8 +247,8 @@ def _measured(session: Session, ids: list[list[int]], max_new_tokens: int, cases
               ends: frozenset[int], rules: dict[Case, Rule], batch: int,
               shared: Callable[[int], Session]) -> list[dict[str, Any]]:
     """What each case does on prompts that go together."""
-    from gemmule.sw.bench import measure
-    from gemmule.sw.bench_batch import measure_batch, rows_for
+    from gemmule.sw.benches.batch import measure_batch, rows_for
+    from gemmule.sw.benches.bench import measure
 
     if batch == 1:
         return list(measure(session, ids[0], max_new_tokens, cases, ends, rules.__getitem__))
@@ -259,7 +258,7 @@ def _measured(session: Session, ids: list[list[int]], max_new_tokens: int, cases
 
 def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float],
            verify: str | None) -> list[Case]:
-    from gemmule.sw.bench import BOUNDS, Case
+    from gemmule.sw.benches.bench import BOUNDS, Case
 
     found = []
     for temperature in temperatures:
@@ -314,7 +313,7 @@ def _asking(pair: Pair, kinds: set[str]) -> Callable[[str], list[int]]:
     Raises:
         InputError: there are some, and the model has no template.
     """
-    from gemmule.sw.chat import Template
+    from gemmule.sw.text.chat import Template
 
     if pair.chat is None:
         if kinds:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import JsonOption, Output
+from gemmule.sw.commands.shared.common import JsonOption, Output
 from gemmule.sw.errors import InputError
 
 if TYPE_CHECKING:
-    from gemmule.sw.cached import Entry
+    from gemmule.sw.models.cached import Entry
 
 __all__ = ["cache"]
 
@@ -53,7 +53,7 @@ def show(json: JsonOption = None) -> None:
     from rich.table import Table
 
     from gemmule.io.cache import cache_root
-    from gemmule.sw.cached import entries
+    from gemmule.sw.models.cached import entries
 
     found = list(entries())
     total = sum(entry.size for entry in found)
@@ -89,7 +89,7 @@ def clear(
     out = Output(json)
 
     from gemmule.io.cache import cache_root, writing
-    from gemmule.sw.cached import entries, remove
+    from gemmule.sw.models.cached import entries, remove
 
     found = list(entries())
     names = sorted({entry.config for entry in found} - {""})

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, read_config, write_file
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, read_config
 from gemmule.sw.errors import InputError
-from gemmule.sw.published import PUBLISHED
+from gemmule.sw.models.published import PUBLISHED
+from gemmule.sw.reports.files import write_file
 
 if TYPE_CHECKING:
-    from gemmule.compiler.model_program import ModelProgram
-    from gemmule.compiler.notes import Notes
+    from gemmule.compiler.passes.notes import Notes
+    from gemmule.compiler.programs.model_program import ModelProgram
 
 __all__ = ["compile_"]
 
@@ -50,10 +51,10 @@ def compile_(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
-    from gemmule.compiler.mapping.search import compile_best
-    from gemmule.compiler.notes import Notes, described
+    from gemmule.compiler.passes.notes import Notes, described
+    from gemmule.compiler.search.decoder import compile_best
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.quantised import read_model
+    from gemmule.sw.models.quantised import read_model
 
     network = read_model(file).network
     most = network.graph.whole_positions
@@ -87,7 +88,7 @@ def compile_(
 
 def _explain(out: Output, notes: Notes) -> None:
     """Every mapping that was tried, and the one that fits."""
-    from gemmule.compiler.notes import described
+    from gemmule.compiler.passes.notes import described
 
     assert notes.mapping is not None
     won = described(notes.mapping) | {"banks": "by class" if notes.apart else "shared"}

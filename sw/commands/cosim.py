@@ -6,17 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gemmule.sw.commands.common import (
-    ConfigOption,
-    JsonOption,
-    Output,
-    SeedOption,
-    ShapeOption,
-    parse_shape,
-    read_config,
-)
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, SeedOption, ShapeOption, read_config
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import POSITION, ROWS
+from gemmule.sw.limits import POSITION, ROWS, parse_shape
 
 __all__ = ["cosim"]
 
@@ -65,8 +57,8 @@ def cosim(
     from gemmule.sim.rtl.device import RtlDevice
     from gemmule.sim.rtl.waveform import record_waveform
     from gemmule.sim.simulator import Simulator
-    from gemmule.sw.estimate import estimate
-    from gemmule.sw.programs import decode_launch, product
+    from gemmule.sw.workloads.estimate import estimate
+    from gemmule.sw.workloads.programs import decode_launch, product
 
     if program == "gemm":
         sizes = parse_shape(shape)

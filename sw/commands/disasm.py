@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, parse_shape, read_config, write_file
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, read_config
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import parse_shape
+from gemmule.sw.reports.files import write_file
 
 if TYPE_CHECKING:
     from gemmule.config import Config
@@ -48,9 +50,9 @@ def _from_file(path: Path) -> list[Command]:
 
 def _compiled(program: str, device: Config) -> Sequence[Command]:
     from gemmule.compiler.layout import WeightFormat
-    from gemmule.compiler.product import compile_product
-    from gemmule.sw.estimate import estimate, patiently
-    from gemmule.sw.programs import bundled_program
+    from gemmule.compiler.programs.product import compile_product
+    from gemmule.sw.workloads.estimate import estimate, patiently
+    from gemmule.sw.workloads.programs import bundled_program
 
     if program in ("target", "draft"):
         return bundled_program(program, device).program.commands

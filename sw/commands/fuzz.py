@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, read_config
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, SeedOption, read_config
 from gemmule.sw.limits import COMMANDS, PROGRAMS
 
 __all__ = ["fuzz"]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gemmule.io.reading import shown
-from gemmule.sw.commands.common import (
+from gemmule.sw.commands.report import html_page
+from gemmule.sw.commands.shared.common import (
     ComputeOption,
     ConfigOption,
     HtmlOption,
@@ -24,11 +25,9 @@ from gemmule.sw.commands.common import (
     choice,
     conditions,
     read_config,
-    write_file,
     write_trace,
 )
-from gemmule.sw.commands.report import html_page
-from gemmule.sw.commands.sampling import (
+from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,
     TemperatureOption,
@@ -39,7 +38,7 @@ from gemmule.sw.commands.sampling import (
     make_rule,
     rule_name,
 )
-from gemmule.sw.commands.texts import QUESTION, read_parts, read_prompt
+from gemmule.sw.commands.shared.texts import QUESTION, read_parts, read_prompt
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     ADAPTIVE_MOST,
@@ -62,12 +61,13 @@ from gemmule.sw.limits import (
     new_tokens,
     resolve_pair,
 )
+from gemmule.sw.reports.files import write_file
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.generation import Generation
     from gemmule.sw.decoding.script import Chatted
-    from gemmule.sw.pair import Pair
-    from gemmule.sw.reports.trace import Timeline
+    from gemmule.sw.device.timeline import Timeline
+    from gemmule.sw.models.pair import Pair
 
 __all__ = ["generate"]
 
@@ -212,19 +212,19 @@ def generate(
     texts, source = _texts(QUESTION if chat and prompt is prompt_file is turns is None else prompt, prompt_file, turns,
                            batch)
 
-    from gemmule.sw.commands.decode import Job, Live
+    from gemmule.sw.commands.shared.decode import Job, Live
     from gemmule.sw.decoding.methods import Lookup
+    from gemmule.sw.decoding.resident import resident
     from gemmule.sw.decoding.script import Plain, Script
+    from gemmule.sw.decoding.session import Session, rows_of
     from gemmule.sw.decoding.stops import Stops
-    from gemmule.sw.estimate import announce_tokens
-    from gemmule.sw.interpreted import interprets
-    from gemmule.sw.ledger import Ledger
-    from gemmule.sw.pair import open_pair
+    from gemmule.sw.device.interpreted import interprets
+    from gemmule.sw.device.ledger import Ledger
+    from gemmule.sw.models.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.resident import resident_line
     from gemmule.sw.reports.terminal import generation_json, print_generation
-    from gemmule.sw.resident import resident
-    from gemmule.sw.session import Session, rows_of
+    from gemmule.sw.workloads.estimate import announce_tokens
 
     pair = open_pair(model, draft_model, weights)
     script: Callable[[], Script]
@@ -356,9 +356,9 @@ def _chatted(pair: Pair, system: str | None) -> Callable[[Sequence[str]], Chatte
     Raises:
         InputError: the model has no template, or one that is none.
     """
-    from gemmule.sw.chat import Template
     from gemmule.sw.decoding.script import Chatted
-    from gemmule.sw.text import check_utf8
+    from gemmule.sw.models.bundled_models import check_utf8
+    from gemmule.sw.text.chat import Template
 
     if pair.chat is None:
         raise InputError(f"--chat: model {pair.name} has no chat template; leave out --chat, or import it from a "

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import (
-    ActivationOption,
-    JsonOption,
-    Output,
-    SeedOption,
-    SoftmaxOption,
-    choice,
-    write_file,
-)
+from gemmule.sw.commands.shared.common import ActivationOption, JsonOption, Output, SeedOption, SoftmaxOption, choice
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import BITS, METHODS_OF_ROUNDING
+from gemmule.sw.reports.files import write_file
 
 if TYPE_CHECKING:
-    from gemmule.sw.importing import Imported
+    from gemmule.sw.models.importing import Imported
 
 __all__ = ["import_"]
 
@@ -100,14 +93,14 @@ def import_(
     begin = time.monotonic()
     out = Output(json)
 
-    from gemmule.sw.import_texts import read_text
+    from gemmule.sw.models.import_texts import read_text
 
     words = read_text(calibrate, "--calibrate") if calibrate else None
     others = {name: read_text(path, "--evaluate") for name, path in _named(evaluate or []).items()}
 
     from gemmule.io.memory import peak_memory
     from gemmule.io.progress import say
-    from gemmule.sw.importing import Recipe, import_model
+    from gemmule.sw.models.importing import Recipe, import_model
 
     recipe = Recipe(bits=bits, group=group, method=method, smooth=smooth, prefix=prefix, rotate=rotate,
                     residual=residual, inner=inner, down=down, attention=attention, softmax=softmax,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, conditions, read_config
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, conditions, read_config
 
 __all__ = ["info"]
 
@@ -30,8 +30,8 @@ def info(
     out, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting
-    from gemmule.sw.capacity import fits, memories, peaks
     from gemmule.sw.limits import ARCHITECTURES
+    from gemmule.sw.workloads.capacity import fits, memories, peaks
 
     rows, found = [], peaks(device)
     if networks:

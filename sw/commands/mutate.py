@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, SeedOption, read_config
-from gemmule.sw.commands.earlier import Earlier, read_earlier, survivor
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, SeedOption, read_config
+from gemmule.sw.commands.shared.earlier import Earlier, read_earlier, survivor
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import COMMANDS, MINUTES, MUTANTS, PROGRAMS
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import write_file
 from gemmule.sw.errors import InputError
+from gemmule.sw.reports.files import write_file
 
 __all__ = ["html_page", "report"]
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import (
+from gemmule.sw.commands.run_arch import arch
+from gemmule.sw.commands.run_model import model
+from gemmule.sw.commands.shared.common import (
     ConfigOption,
     FigureOption,
     JsonOption,
@@ -17,22 +19,19 @@ from gemmule.sw.commands.common import (
     TraceOption,
     choice,
     conditions,
-    parse_shape,
     read_config,
     write_trace,
 )
-from gemmule.sw.commands.run_arch import arch
-from gemmule.sw.commands.run_model import model
-from gemmule.sw.commands.search import choose
+from gemmule.sw.commands.shared.search import choose
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import BACKENDS, DATAFLOWS, SEARCHES, WEIGHTS
+from gemmule.sw.limits import BACKENDS, DATAFLOWS, SEARCHES, WEIGHTS, parse_shape
 
 if TYPE_CHECKING:
     from gemmule.compiler.layout import WeightFormat
-    from gemmule.compiler.product import ProductProgram
+    from gemmule.compiler.programs.product import ProductProgram
     from gemmule.config import Config
     from gemmule.sim.result import Result
-    from gemmule.sw.commands.search import Chosen
+    from gemmule.sw.commands.shared.search import Chosen
 
 __all__ = ["run"]
 
@@ -98,8 +97,8 @@ def gemm(
     sizes = parse_shape(shape)
 
     from gemmule.compiler.layout import WeightFormat
-    from gemmule.sw.figures import check_figure, run_figure
-    from gemmule.sw.reports.trace import timeline_of
+    from gemmule.sw.device.timeline import timeline_of
+    from gemmule.sw.reports.figures import check_figure, run_figure
 
     if figure:
         check_figure(figure)
@@ -128,14 +127,14 @@ def _execute(device: Config, sizes: tuple[int, int, int], form: WeightFormat, ch
     """The program, what the device reports, seconds of the simulation, and whether the data are right."""
     import numpy as np
 
-    from gemmule.compiler.product import compile_product
     from gemmule.compiler.program import NO_DRAM
+    from gemmule.compiler.programs.product import compile_product
     from gemmule.io.progress import say
     from gemmule.resolve import FAULTS
     from gemmule.sim.simulator import Simulator
-    from gemmule.sw.device import DeviceError, open_device
-    from gemmule.sw.estimate import estimate, patiently
-    from gemmule.sw.programs import product
+    from gemmule.sw.device.backends import DeviceError, open_device
+    from gemmule.sw.workloads.estimate import estimate, patiently
+    from gemmule.sw.workloads.programs import product
 
     flow, mapping = chosen.space.dataflows[0], chosen.mapping
     cost = estimate(device, sizes, form, flow, backend=backend, timing_only=timing_only)

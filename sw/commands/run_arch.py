@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import (
+from gemmule.sw.commands.shared.common import (
     ActivationOption,
     AttentionOption,
     ConfigOption,
@@ -26,7 +26,7 @@ from gemmule.sw.limits import ARCHITECTURES, BITS, LAYER_SEARCHES, PHASES, SWEPT
 if TYPE_CHECKING:
     from gemmule.compiler.importers.architectures import Architecture
     from gemmule.config import Config
-    from gemmule.sw.architectures import Work
+    from gemmule.sw.workloads.architectures import Work
 
 __all__ = ["arch"]
 
@@ -101,8 +101,8 @@ def arch(
 
     from gemmule.compiler.importers.architectures import architecture
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.architectures import Work, run_architecture
-    from gemmule.sw.figures import check_figure, operators_figure, sweep_figure
+    from gemmule.sw.reports.figures import check_figure, operators_figure, sweep_figure
+    from gemmule.sw.workloads.architectures import Work, run_architecture
 
     found = architecture(name)
     work = Work(phase=phase, seq=seq, rows=rows, batch=batch, bits=bits, head_bits=head_bits, group=group,
@@ -131,7 +131,7 @@ def arch(
 def _sweep(found: Architecture, device: Config, work: Work, what: str, text: str) -> list[dict[str, Any]]:
     """Decode and prefill at each value."""
     from gemmule.io.progress import stderr
-    from gemmule.sw.architectures import sweep_values, swept
+    from gemmule.sw.workloads.architectures import sweep_values, swept
 
     values = sweep_values(found, work, what, text)
     points = []

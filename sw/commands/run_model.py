@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import (
+from gemmule.sw.commands.shared.common import (
     ConfigOption,
     FigureOption,
     FusionOption,
@@ -21,16 +21,16 @@ from gemmule.sw.commands.common import (
     read_config,
     write_trace,
 )
-from gemmule.sw.commands.texts import read_text
+from gemmule.sw.commands.shared.texts import read_text
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, DEFAULT, MODELS_FOLDER, PHASES, SOFTMAX, check_choice
-from gemmule.sw.published import PUBLISHED
+from gemmule.sw.models.published import PUBLISHED
 
 if TYPE_CHECKING:
-    from gemmule.compiler.encoder_program import EncoderProgram
-    from gemmule.compiler.model_program import ModelProgram
+    from gemmule.compiler.programs.encoder_program import EncoderProgram
+    from gemmule.compiler.programs.model_program import ModelProgram
     from gemmule.config import Config
-    from gemmule.sw.passes import EncoderPasses, Passes
+    from gemmule.sw.workloads.passes import EncoderPasses, Passes
 
 __all__ = ["model"]
 
@@ -106,13 +106,13 @@ def model(
     from gemmule.compiler.ir import Rows
     from gemmule.compiler.kept import compile_encoder_kept, compile_kept
     from gemmule.io.progress import say, stderr
-    from gemmule.sw.bundled import ENCODER, bundled_file
-    from gemmule.sw.choices import activation_name, attention_of, choose, softmax_name
-    from gemmule.sw.figures import check_figure, run_figure
-    from gemmule.sw.labels import first_window, shares
-    from gemmule.sw.passes import EncoderPasses, Passes
-    from gemmule.sw.quantised import is_published, read_model
-    from gemmule.sw.reports.trace import timeline_of
+    from gemmule.sw.device.timeline import timeline_of
+    from gemmule.sw.models.bundled import ENCODER, bundled_file
+    from gemmule.sw.models.choices import activation_name, attention_of, choose, softmax_name
+    from gemmule.sw.models.quantised import is_published, read_model
+    from gemmule.sw.reports.figures import check_figure, run_figure
+    from gemmule.sw.workloads.labels import first_window, shares
+    from gemmule.sw.workloads.passes import EncoderPasses, Passes
 
     if figure:
         check_figure(figure)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmule.sw.commands.common import JsonOption, Output, conditions, read_config
+from gemmule.sw.commands.shared.common import JsonOption, Output, conditions, read_config
 from gemmule.sw.limits import PRESETS, check_choice
 from gemmule.sw.studies import STUDIES
 
 if TYPE_CHECKING:
-    from gemmule.sw.study import Row
+    from gemmule.sw.workloads.study import Row
 
 __all__ = ["study"]
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import JsonOption, Output, choice, write_file
+from gemmule.sw.commands.shared.common import JsonOption, Output, choice
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import ENGINES
+from gemmule.sw.reports.files import write_file
 
 __all__ = ["sweep"]
 
@@ -55,10 +56,10 @@ def sweep(
       gemmule sweep grid.yaml --engine dask --export grid.csv
     """
     from gemmule.io.progress import counting
-    from gemmule.sw.engines import check_engine, evaluated
-    from gemmule.sw.figures import check_figure, pareto_figure
-    from gemmule.sw.sweep import Store, default_run, evaluate, pareto, points
-    from gemmule.sw.sweep_file import read_sweep
+    from gemmule.sw.reports.figures import check_figure, pareto_figure
+    from gemmule.sw.sweeps.engines import check_engine, evaluated
+    from gemmule.sw.sweeps.sweep import Store, default_run, evaluate, pareto, points
+    from gemmule.sw.sweeps.sweep_file import read_sweep
 
     out = Output(json)
     found = read_sweep(file)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, choice, read_config
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, choice, read_config
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SEEDS, TARGETS
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gemmule.sw.commands.common import ConfigOption, JsonOption, Output, read_config
+from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, read_config
 from gemmule.sw.errors import InputError
 
 __all__ = ["verilog"]

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemmule.compiler.ir import Rows
-from gemmule.sw.runtime import Forward, LoadedModel
-from gemmule.sw.step import Want
+from gemmule.sw.device.runtime import Forward, LoadedModel
+from gemmule.sw.device.step import Want
 
 __all__ = ["Ask", "Asking", "Keep", "alone", "together"]
 

@@ -11,8 +11,8 @@ from gemmule.sw.decoding.prefix import Prefix
 from gemmule.sw.decoding.stops import NO_STOPS, Cut, Stops
 from gemmule.sw.decoding.tree import AskingDrafter, Drafter, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import LoadedModel
 
 __all__ = ["Conversation", "Generation", "generate"]
 

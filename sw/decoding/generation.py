@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal
 
-from gemmule.sw.ledger import Ledger
+from gemmule.sw.device.ledger import Ledger
 
-__all__ = ["Generation", "beside", "joined"]
+__all__ = ["LOOPING", "Generation", "beside", "distinct", "joined", "loops"]
+
+LOOPING = 0.5
+"""Share of distinct 4-grams below which a text counts as looping."""
 
 
 @dataclass
@@ -90,3 +93,14 @@ def beside(texts: Sequence[Generation], ledger: Ledger) -> Generation:
     reasons = {text.finish_reason for text in texts}
     found.finish_reason = "interrupted" if "interrupted" in reasons else texts[-1].finish_reason
     return found
+
+
+def distinct(tokens: list[int], n: int) -> float:
+    """Share of distinct n-grams: repeated text flatters every drafter."""
+    grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
+    return len(set(grams)) / max(1, len(grams))
+
+
+def loops(tokens: list[int]) -> bool:
+    """Whether a text repeats itself: less than :data:`LOOPING` of its 4-grams are distinct."""
+    return len(tokens) >= 4 and distinct(tokens, 4) < LOOPING

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gemmule.compiler.ir import Rows
 from gemmule.sw.decoding.asking import Ask, Asking, Keep
 from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.runtime import Forward, LoadedModel
-from gemmule.sw.step import Want
+from gemmule.sw.device.runtime import Forward, LoadedModel
+from gemmule.sw.device.step import Want
 
 __all__ = ["Prefix"]
 

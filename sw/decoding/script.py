@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.generation import Generation
+from gemmule.sw.text.detokenize import Detokenizer
 
 __all__ = ["Chatted", "Given", "Plain", "Script"]
 

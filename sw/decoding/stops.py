@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.verify import cut_at_stop
+from gemmule.sw.text.detokenize import Detokenizer
 
 __all__ = ["NO_STOPS", "Cut", "Stops", "Watch"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Rows
 from gemmule.sw.decoding.asking import Asking
-from gemmule.sw.runtime import Forward
+from gemmule.sw.device.runtime import Forward
 
 __all__ = ["AskingDrafter", "Drafter", "Extra", "Tree"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmule.compiler.importers.architectures import Architecture, architectures
 from gemmule.sw.pages.command_line import OUTPUTS, ROOT
-from gemmule.sw.pages.text import table, wrapped
+from gemmule.sw.reports.markdown import table, wrapped
 
 __all__ = ["architectures_page"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmule.sw.pages.text import wrapped
+from gemmule.sw.reports.markdown import wrapped
 
 __all__ = ["FOLDERS", "Folder", "code_map_page", "files_of", "first_line"]
 
 ROOT = Path(__file__).resolve().parents[2]
+SENTENCE = re.compile(r"(?<=[^A-Z])[.] (?=[A-Z`])")
+"""Where one ends and the next begins; not behind "et al." and a year."""
 SUFFIXES = (".py", ".sv", ".h", ".vlt", ".yaml", ".safetensors", ".json")
 
 
@@ -63,49 +66,61 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
                                 "directed", "campaign")),
     ),
     "Compiler": (
-        Folder("compiler", ("tensors", "compile", "general", "kept", "notes", "model_program", "general_program",
-                            "commit", "moves", "model_file", "ideal", "encoder", "encoder_program", "layout", "place",
-                            "product", "sources", "footprints", "schedule", "turns", "greedy", "link",
-                            "step_program", "program", "listing", "errors")),
-        Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "gpt2", "opt",
-                                      "llama")),
+        Folder("compiler", ("compile", "kept", "ideal", "program", "listing", "layout", "place", "sources", "errors")),
+        Folder("compiler/importers", ("load", "family", "config", "shards", "weights", "build", "rope")),
+        Folder("compiler/importers/families", ("gpt2", "opt", "llama")),
+        Folder("compiler/importers/gguf", ("checkpoint", "file", "keys", "names")),
         Folder("compiler/ir", ("nodes", "signature", "graph", "rows", "cache", "functions", "float_interpreter",
                                "integer_interpreter", "part")),
-        Folder("compiler/kernels", ("virtual", "batch", "layout", "constants", "linear", "epilogue", "embed", "norm",
-                                    "attention", "block_attention", "whole_attention", "standard_attention",
-                                    "online_attention", "sequence_attention", "sequence_online", "row_blocks",
-                                    "mlp", "head", "cache_list",
-                                    "launch_words", "answers", "top", "softmax", "exponents", "commit", "greedy",
-                                    "moves", "product")),
-        Folder("compiler/passes", ("fuse", "fuse_encoder", "map", "map_encoder", "lower", "lower_encoder", "join",
-                                   "hoist", "roll", "schedule", "allocate", "emit")),
-        Folder("compiler/mapping", ("mapper", "exhaustive", "feedback", "constraint", "search", "cost",
-                                "product_search", "product_space", "product_bound", "product_model",
-                                "product_formula")),
         Folder("compiler/quantize", ("taps", "prefix", "rotate", "smooth", "steps", "weights", "scale", "network",
                                      "accuracy", "likeness", "verdict")),
+        Folder("compiler/files", ("model_file", "model_check", "tensors", "chat")),
+        Folder("compiler/kernels", ("virtual", "layout", "constants", "contents", "linear", "epilogue", "embed", "norm",
+                                    "head_norm", "mlp", "row_blocks", "widen", "spill", "commit", "moves", "product")),
+        Folder("compiler/kernels/attention", ("shared", "kv_layout", "batch", "cache_list", "softmax", "whole", "block",
+                                              "online", "standard", "sequence", "sequence_online")),
+        Folder("compiler/kernels/head", ("ids", "logits", "answers", "top", "exponents", "launch_words", "greedy")),
+        Folder("compiler/passes", ("fuse", "fuse_encoder", "map", "map_encoder", "lower", "lower_encoder", "join",
+                                   "hoist", "roll", "schedule", "allocate", "fit", "emit", "footprints", "waits",
+                                   "turns", "notes")),
+        Folder("compiler/programs", ("model_program", "general", "general_program", "commit", "moves", "beside",
+                                     "prefill", "greedy_loop", "step_program", "link", "encoder", "encoder_program",
+                                     "product")),
+        Folder("compiler/mapping", ("mapper", "exhaustive", "branch_and_bound", "feedback", "constraint", "found")),
+        Folder("compiler/mapping/product", ("space", "bound", "model", "formula")),
+        Folder("compiler/search", ("cost", "decoder", "prefill", "single", "greedy", "layer", "product")),
     ),
     "Software": (
-        Folder("sw", ("cli", "limits", "errors", "session", "pair", "text", "bundled", "device",
-                      "runtime", "step", "kv", "paged", "forward", "pieces", "answers", "slots", "programs", "estimate",
-                      "passes", "tokens", "ledger", "bench", "cached")),
-        Folder("sw/commands", ("group", "common", "generate", "sampling", "bench", "report", "import_", "compile_",
-                               "run", "search", "run_model", "cosim", "fuzz", "mutate", "verilog", "disasm", "synth",
+        Folder("sw", ("cli", "limits", "errors")),
+        Folder("sw/commands", ("generate", "bench", "report", "import_", "compile_", "run", "run_model", "run_arch",
+                               "sweep", "study", "info", "cosim", "fuzz", "mutate", "verilog", "disasm", "synth",
                                "cache")),
-        Folder("sw/decoding", ("generate", "tree", "verify", "sampling", "noise", "lengths", "theory")),
-        Folder("sw/decoding/methods", ("method", "ar", "draft", "pld")),
-        Folder("sw/records", ("record", "decoding", "workloads", "tools")),
-        Folder("sw/reports", ("terminal", "page", "generation", "methods", "trace")),
-        Folder("sw/prompts", ("choose", "categories")),
-        Folder("sw/studies", ("survey", "attention", "softmax", "activation", "fusion", "overlap")),
-        Folder("sw/models"),
+        Folder("sw/commands/shared", ("group", "common", "texts", "sampling", "decode", "search", "earlier")),
+        Folder("sw/text", ("tokens", "byte_level", "chat", "detokenize", "stream")),
+        Folder("sw/kv", ("contiguous", "paged")),
+        Folder("sw/device", ("backends", "runtime", "step", "forward", "pieces", "answers", "slots", "interpreted",
+                             "ledger", "timeline")),
+        Folder("sw/models", ("pair", "bundled", "bundled_models", "published", "quantised", "sources", "importing",
+                             "import_texts")),
         Folder("sw/models/default", (), "The pair worth decoding, and what `gemmule generate` takes."),
         Folder("sw/models/small", (), "The small pair: for RTL runs and quick tests."),
-        Folder("sw/training", ("train", "recipe", "corpus", "packages", "functions", "tokenizer", "prepare", "batches",
-                               "export", "model", "optimizers", "running", "target", "speed", "draft", "cycles",
-                               "folds", "encoder", "bundle", "yardstick", "copies", "measure", "report", "small")),
+        Folder("sw/decoding", ("session", "generate", "asking", "prefix", "tree", "verify", "sampling", "noise",
+                               "lengths", "context", "stops", "script", "generation", "resident")),
+        Folder("sw/decoding/methods", ("method", "ar", "draft", "pld")),
+        Folder("sw/prompts", ("corpus", "functions", "choose", "categories", "copies", "requests", "held_out")),
+        Folder("sw/workloads", ("passes", "architectures", "programs", "capacity", "estimate")),
+        Folder("sw/records", ("record", "decoding", "workloads", "tools")),
+        Folder("sw/benches", ("bench", "batch", "rows", "theory", "finished")),
+        Folder("sw/reports", ("terminal", "page", "generation", "methods", "trace", "figures", "files", "markdown")),
+        Folder("sw/sweeps", ("sweep_file", "sweep", "engines")),
+        Folder("sw/studies", ("survey", "attention", "softmax", "activation", "fusion", "overlap")),
         Folder("sw/pages", ("__main__", "system", "mesh", "memory_map", "isa", "configuration", "registers",
-                            "command_line", "schemas", "code_map", "svg", "ports", "text")),
+                            "command_line", "schemas", "code_map", "svg", "ports")),
+        Folder("sw/training", ("train", "recipe", "running", "measure", "report", "quality", "yardstick")),
+        Folder("sw/training/data", ("packages", "tokenizer", "prepare", "batches", "requests", "alignment", "folds")),
+        Folder("sw/training/networks", ("model", "export", "trained", "optimizers", "guidance", "heads", "bert")),
+        Folder("sw/training/stages", ("target", "copying_recipe", "copying", "answers", "lessons", "draft", "choice",
+                                      "encoder", "small", "bundle")),
     ),
     "Around it": (
         Folder("benchmarks", (), "What measures, each file a command; results in `docs/results`."),
@@ -196,7 +211,7 @@ def first_line(path: Path) -> str:
             head.append(line.strip("/# "))
         said = " ".join(head)
     said = " ".join(said.split()).replace("``", "`").replace("|", "\\|")
-    return said.split(". ")[0].rstrip(".:") if said else ""
+    return SENTENCE.split(said)[0].rstrip(".:") if said else ""
 
 
 def files_of(folder: Folder, root: Path = ROOT) -> list[Path]:

@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gemmule.sw.commands.group import COMMANDS, command_of
-from gemmule.sw.pages.text import COLUMNS, wrapped
+from gemmule.sw.commands.shared.group import COMMANDS, command_of
+from gemmule.sw.reports.markdown import COLUMNS, wrapped
 
 __all__ = ["command_line_page", "commands", "examples"]
 

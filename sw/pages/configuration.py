@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from gemmule.config import PRESETS, Config, Dram, Host, load_config
-from gemmule.sw.pages.text import wrapped
+from gemmule.sw.reports.markdown import wrapped
 
 __all__ = ["FIELDS", "Field", "configuration_page"]
 

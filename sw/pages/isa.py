@@ -27,7 +27,7 @@ from gemmule.isa import (
 )
 from gemmule.operands import OPERANDS, STREAM_UNIT, STREAMS, Operand
 from gemmule.operations import EXPONENTIALS, OPERATIONS, Operation, Unit
-from gemmule.sw.pages.text import wrapped
+from gemmule.sw.reports.markdown import wrapped
 from gemmule.terms import FIELD_TEXT, TERM_TEXT, Term
 
 __all__ = ["flag_meanings", "isa_page"]

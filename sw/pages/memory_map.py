@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmule.compiler.kernels.virtual import Bank
-from gemmule.compiler.mapping.search import compile_best, default_effort
-from gemmule.compiler.notes import Notes
 from gemmule.compiler.passes.map import default_rows
+from gemmule.compiler.passes.notes import Notes
+from gemmule.compiler.search.decoder import compile_best, default_effort
 from gemmule.config import Config, load_config
 from gemmule.operands import Memory
+from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.pages.svg import Drawing
-from gemmule.sw.text import bundled_model
 
 __all__ = ["Layout", "layout", "memory_svg"]
 

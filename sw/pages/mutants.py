@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gemmule.sw.pages.text import wrapped
+from gemmule.sw.reports.markdown import wrapped
 
 __all__ = ["mutants_page"]
 

@@ -20,7 +20,7 @@ from gemmule.csr import (
 from gemmule.isa import COMMAND_BYTES, MAX_LENGTH, NUM_BASES, NUM_LENGTHS
 from gemmule.resolve import FAULTS
 from gemmule.sw.pages.ports import ports_of_block
-from gemmule.sw.pages.text import wrapped
+from gemmule.sw.reports.markdown import wrapped
 
 __all__ = ["FAULT_MEANING", "REGISTERS", "registers_page"]
 

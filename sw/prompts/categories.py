@@ -4,7 +4,7 @@
 
 =========== ===================================================================================================
 completion  2 to 8 lines of code (:mod:`gemmule.sw.prompts.choose`)
-copy        a function, then the signature of its copy with 0 to 3 other names (:mod:`gemmule.sw.training.copies`)
+copy        a function, then the signature of its copy with 0 to 3 other names (:mod:`gemmule.sw.prompts.copies`)
 docstring   a function's head up to the first line of its docstring, which has three lines or more
 table       the first half of a literal of 4 elements or more on 4 lines or more
 repetition  three lines three times, then the first of them again
@@ -34,9 +34,9 @@ from gemmule.io.files import write_atomically
 from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.prompts import choose
 from gemmule.sw.prompts.choose import LICENCE, Prompt, digest
-from gemmule.sw.training.copies import FILE as COPIES
-from gemmule.sw.training.copies import load_copies
-from gemmule.sw.training.corpus import Corpus, Document, load_corpus
+from gemmule.sw.prompts.copies import FILE as COPIES
+from gemmule.sw.prompts.copies import load_copies
+from gemmule.sw.prompts.corpus import Corpus, Document, load_corpus
 
 __all__ = ["CALIBRATION", "choose_categories", "load_categories"]
 

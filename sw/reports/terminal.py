@@ -12,13 +12,13 @@ from rich.text import Text
 
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
-from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.decoding.theory import acceptance_by_position, theory
-from gemmule.sw.pair import Pair
+from gemmule.sw.benches.theory import acceptance_by_position, theory
+from gemmule.sw.decoding.generation import Generation, distinct
+from gemmule.sw.models.pair import Pair
 from gemmule.sw.reports.positions import by_position
 
 __all__ = [
-    "LOOPING", "counters_table", "distinct", "generation_json", "loops", "print_generation", "printable", "text_of",
+    "counters_table", "generation_json", "print_generation", "printable", "text_of",
 ]
 
 ENDED = {
@@ -26,8 +26,6 @@ ENDED = {
     "context": "ended because the context is full", "interrupted": "interrupted",
 }
 MOST_POSITIONS = 7
-LOOPING = 0.5
-"""Share of distinct 4-grams below which a text counts as looping."""
 UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 
@@ -116,17 +114,6 @@ def _histogram(run: Generation) -> dict[str, int]:
     for _, accepted in run.steps:
         counts[str(accepted)] = counts.get(str(accepted), 0) + 1
     return dict(sorted(counts.items(), key=lambda item: int(item[0])))
-
-
-def distinct(tokens: list[int], n: int) -> float:
-    """Share of distinct n-grams: repeated text flatters every drafter."""
-    grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
-    return len(set(grams)) / max(1, len(grams))
-
-
-def loops(tokens: list[int]) -> bool:
-    """Whether a text repeats itself: less than :data:`LOOPING` of its 4-grams are distinct."""
-    return len(tokens) >= 4 and distinct(tokens, 4) < LOOPING
 
 
 def print_generation(console: Console, prompts: Sequence[str], run: Generation, reference: Generation | None,

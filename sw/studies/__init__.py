@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gemmule.sw.study import Study
+    from gemmule.sw.workloads.study import Study
 
 __all__ = ["STUDIES", "study_of"]
 
@@ -17,7 +17,7 @@ STUDIES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.py") 
 
 def study_of(name: str) -> Study:
     """The one of :data:`STUDIES` of that name."""
-    from gemmule.sw.study import Study
+    from gemmule.sw.workloads.study import Study
 
     found = import_module(f"gemmule.sw.studies.{name}").STUDY
     assert isinstance(found, Study)

@@ -20,10 +20,10 @@ from gemmule.config import Config
 from gemmule.numerics import interpolate, lookup
 from gemmule.numerics.ibert import GELU_SCALE, gelu_constants, i_gelu, i_gelu_unit
 from gemmule.numerics.table import byte_table, word_table
-from gemmule.sw.architectures import Work, run_architecture
-from gemmule.sw.held_out import target_and_windows
 from gemmule.sw.limits import ACTIVATION
-from gemmule.sw.study import Row, Study
+from gemmule.sw.prompts.held_out import target_and_windows
+from gemmule.sw.workloads.architectures import Work, run_architecture
+from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "error_rows", "quality_rows", "time_rows"]
 

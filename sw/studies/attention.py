@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from gemmule.compiler.importers.architectures import Architecture, architecture
 from gemmule.config import Config
-from gemmule.sw.architectures import Work, run_architecture
-from gemmule.sw.choices import ONLINE_BLOCK
-from gemmule.sw.held_out import target_and_windows
 from gemmule.sw.limits import ATTENTION
+from gemmule.sw.models.choices import ONLINE_BLOCK
+from gemmule.sw.prompts.held_out import target_and_windows
 from gemmule.sw.studies.softmax import perplexities
-from gemmule.sw.study import Row, Study
+from gemmule.sw.workloads.architectures import Work, run_architecture
+from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["LENGTHS", "STUDY", "WORKS", "attention_rows", "decoder_rows"]
 

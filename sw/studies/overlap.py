@@ -16,14 +16,14 @@ from gemmule.config import Config
 from gemmule.sim.result import Result
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.draft import DraftModel
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.ledger import Ledger
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import Forward, LoadedModel
 from gemmule.sw.limits import DEFAULT
-from gemmule.sw.pair import Pair, bundled_pair
+from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
-from gemmule.sw.runtime import Forward, LoadedModel
-from gemmule.sw.session import Session
-from gemmule.sw.study import Row, Study
+from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "Ahead", "Overlap", "overlap_rows"]
 

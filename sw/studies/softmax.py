@@ -14,11 +14,11 @@ from gemmule.compiler.importers.architectures import architecture
 from gemmule.compiler.ir import Network
 from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.config import Config
-from gemmule.sw.architectures import Work, run_architecture
-from gemmule.sw.choices import ONLINE_BLOCK
-from gemmule.sw.held_out import target_and_windows
 from gemmule.sw.limits import SOFTMAX
-from gemmule.sw.study import Row, Study
+from gemmule.sw.models.choices import ONLINE_BLOCK
+from gemmule.sw.prompts.held_out import target_and_windows
+from gemmule.sw.workloads.architectures import Work, run_architecture
+from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "perplexities"]
 

@@ -14,9 +14,9 @@ from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.passes.map import default_rows
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.config import Config
-from gemmule.sw.device import open_device
-from gemmule.sw.runtime import LoadedModel
-from gemmule.sw.training.export import ModelShape, save_checkpoint
+from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.training.networks.export import ModelShape, save_checkpoint
 
 __all__ = ["Passes", "measure_passes", "random_network"]
 

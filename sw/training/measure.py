@@ -23,17 +23,18 @@ from typing import Any, Literal
 import numpy as np
 from tokenizers import Tokenizer
 
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Network, Rows
-from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import layer_outputs, predictor
 from gemmule.compiler.quantize.network import quantize_network
-from gemmule.sw.bundled import bundled_file
-from gemmule.sw.training import copies
-from gemmule.sw.training.corpus import Document, load_corpus
-from gemmule.sw.training.export import write_json
-from gemmule.sw.training.networks import calibration_windows, load_networks, options
-from gemmule.sw.training.packages import SECOND, choose, read_package
-from gemmule.sw.training.tokenizer import EOS_ID, encode, load_tokenizer, token_stream
+from gemmule.sw.models.bundled import bundled_file
+from gemmule.sw.prompts import copies
+from gemmule.sw.prompts.corpus import Document, load_corpus
+from gemmule.sw.text.byte_level import EOS_ID, encode, load_tokenizer
+from gemmule.sw.training.data.packages import SECOND, choose, read_package
+from gemmule.sw.training.data.tokenizer import token_stream
+from gemmule.sw.training.networks.export import write_json
+from gemmule.sw.training.networks.trained import calibration_windows, load_networks, options
 from gemmule.sw.training.yardstick import (
     CONTEXT,
     Floats,

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from gemmule.sw.pages.text import table
+from gemmule.sw.reports.markdown import table
 from gemmule.sw.training.measure import METHODS
-from gemmule.sw.training.networks import INT4_GROUP
+from gemmule.sw.training.networks.trained import INT4_GROUP
 from gemmule.sw.training.yardstick import CONTEXT
 
 __all__ = ["quality_of"]

@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gemmule.sw.training.copying_recipe import MATCH_THETA, CopyingRecipe
-from gemmule.sw.training.export import TARGET, ModelShape
+from gemmule.sw.training.networks.export import TARGET, ModelShape
+from gemmule.sw.training.stages.copying_recipe import MATCH_THETA, CopyingRecipe
 
 __all__ = ["CANDIDATES", "DraftRecipe", "EncoderRecipe", "Recipe", "Stage", "TargetRecipe", "factor", "fingerprint",
            "left_out_share"]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gemmule.sw.training.export import write_json
+from gemmule.sw.training.networks.export import write_json
 
 __all__ = ["replace_stage", "stage_log"]
 

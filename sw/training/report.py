@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.files import write_atomically
-from gemmule.sw.pages.text import fill, table, wrapped
-from gemmule.sw.training.export import SMALL_DRAFT, SMALL_TARGET, TARGET, parameters
-from gemmule.sw.training.packages import MOST_SHARED
+from gemmule.sw.reports.markdown import fill, table, wrapped
+from gemmule.sw.training.data.packages import MOST_SHARED
+from gemmule.sw.training.networks.export import SMALL_DRAFT, SMALL_TARGET, TARGET, parameters
 from gemmule.sw.training.quality import quality_of
 from gemmule.sw.training.recipe import CANDIDATES, Recipe
 from gemmule.sw.training.yardstick import CONTEXT

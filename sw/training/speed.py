@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from gemmule.sw.training.export import parameters, write_json
-from gemmule.sw.training.model import LanguageModel
-from gemmule.sw.training.optimizers import Optimizers
+from gemmule.sw.training.networks.export import parameters, write_json
+from gemmule.sw.training.networks.model import LanguageModel
+from gemmule.sw.training.networks.optimizers import Optimizers
 from gemmule.sw.training.recipe import Recipe, left_out_share
 from gemmule.sw.training.running import open_place
-from gemmule.sw.training.target import gradients
+from gemmule.sw.training.stages.target import gradients
 
 __all__ = ["measure_speed", "predicted_seconds"]
 

@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.sw.limits import DEFAULT
-from gemmule.sw.training import copies, measure, report
-from gemmule.sw.training.copying import teach_copying
-from gemmule.sw.training.draft import train_drafts
-from gemmule.sw.training.encoder import ship, train_encoder
-from gemmule.sw.training.export import write_json
-from gemmule.sw.training.networks import calibration_windows, load_networks, write_networks
-from gemmule.sw.training.prepare import prepare
+from gemmule.sw.prompts import copies
+from gemmule.sw.training import measure, report
+from gemmule.sw.training.data.prepare import prepare
+from gemmule.sw.training.networks.export import write_json
+from gemmule.sw.training.networks.trained import calibration_windows, load_networks, write_networks
 from gemmule.sw.training.recipe import Recipe, fingerprint
 from gemmule.sw.training.records import stage_log
 from gemmule.sw.training.running import Place, open_place
-from gemmule.sw.training.target import train_target
+from gemmule.sw.training.stages.copying import teach_copying
+from gemmule.sw.training.stages.draft import train_drafts
+from gemmule.sw.training.stages.encoder import ship, train_encoder
+from gemmule.sw.training.stages.target import train_target
 
 __all__ = ["run"]
 

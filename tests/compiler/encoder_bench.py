@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.sim.simulator import Simulator
 
 __all__ = ["EncoderBench", "random_rows"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gemmule import numerics
-from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, layer_part, residuals
-from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.numerics.exponential import EXPONENTIAL
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
-from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.sim.simulator import Simulator
 
 __all__ = ["Bench"]

@@ -10,9 +10,9 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.general_program import Answers
-from gemmule.compiler.greedy import compile_greedy
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, Softmax
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.general_bench import GeneralBench

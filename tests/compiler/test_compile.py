@@ -15,7 +15,7 @@ from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import load_config
 from gemmule.isa import CONTROL, Unit, VOp
 from gemmule.sim.rtl.device import RtlDevice
-from gemmule.sw.passes import Passes
+from gemmule.sw.workloads.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network, scaled
 from tests.compiler.passes_bench import Bench
 

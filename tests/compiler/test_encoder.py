@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.encoder_program import EncoderProgram
 from gemmule.compiler.ir import Activation, Cache, Form, IntegerInterpreter, Rows, Softmax
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.quantize.activation import with_activation
 from gemmule.config import Config, load_config
 from gemmule.isa import COp, Unit, VOp, encode_program

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.programs.general_program import Answers
 from gemmule.config import load_config
 from tests.compiler.general_bench import GeneralBench
 from tests.compiler.integer_networks import Sizes, random_network

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.greedy import GreedyLoop, compile_greedy
 from gemmule.compiler.ir import Network, Rows
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.config import Config, load_config
 from gemmule.sim.launch import Launch
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.text import bundled_model
+from gemmule.sw.models.bundled_models import bundled_model
 from tests.compiler.integer_networks import Sizes, random_network
 
 TINY, BASE, EDGE = (load_config(name) for name in ("tiny", "base", "edge"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.virtual import WEIGHTS, At, Bank, Buffer, Item, Step
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.config import load_config

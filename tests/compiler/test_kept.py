@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gemmule.compiler import kept
-from gemmule.compiler.mapping.prefill_search import best_prefill
-from gemmule.compiler.mapping.search import compile_best
+from gemmule.compiler.search.decoder import compile_best
+from gemmule.compiler.search.prefill import best_prefill
 from gemmule.config import load_config
-from gemmule.sw.cached import entries, remove
+from gemmule.sw.models.cached import entries, remove
 from tests.compiler.integer_networks import Sizes, random_network
 
 SIZES = Sizes(family="llama", hidden=17, inner=19, heads=1, kv_heads=1, head_dim=2, layers=1, vocab=5)

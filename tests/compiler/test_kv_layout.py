@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmule.compiler.kernels.kv_layout import KvLayout
+from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.config import load_config
 from tests.compiler.integer_networks import Sizes, random_network
 

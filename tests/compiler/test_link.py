@@ -9,19 +9,19 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.greedy import compile_greedy
 from gemmule.compiler.ir import Network, Rows
-from gemmule.compiler.kernels.attention import CACHE
-from gemmule.compiler.link import link_step
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Program, Step
-from gemmule.compiler.step_program import StepProgram
+from gemmule.compiler.programs.link import link_step
+from gemmule.compiler.programs.step_program import StepProgram
+from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.config import Config, load_config
 from gemmule.sim.result import Result
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device import Device
-from gemmule.sw.text import bundled_model
+from gemmule.sw.device.backends import Device
+from gemmule.sw.models.bundled_models import bundled_model
 from tests.compiler.integer_networks import Sizes, random_network
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
@@ -171,6 +171,6 @@ def test_refused() -> None:
 
 def test_too_many_base_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     linked = Linked(TINY, random_network(SMALL, 5), random_network(LARGE, 6), 4)
-    monkeypatch.setattr("gemmule.compiler.link.NUM_BASES", 28)
+    monkeypatch.setattr("gemmule.compiler.programs.link.NUM_BASES", 28)
     with pytest.raises(CompileError, match="must use at most 28 base registers, not 3"):
         link_step(linked.loop, linked.target, linked.step.base_address)

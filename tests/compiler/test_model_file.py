@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmule.compiler.chat import Chat
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.model_file import Made, load_model, model_bytes, save_model
+from gemmule.compiler.files.chat import Chat
+from gemmule.compiler.files.model_file import Made, load_model, model_bytes, save_model
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network
 

@@ -10,10 +10,10 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.attention import CACHE
-from gemmule.compiler.model_program import ModelProgram
-from gemmule.compiler.moves import Moves
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.moves import Moves
 from gemmule.config import load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator

@@ -12,14 +12,14 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.mapping.cost import prompt_cost
-from gemmule.compiler.mapping.prefill_search import best_prefill, prefill_rows
-from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.place import round_up
-from gemmule.compiler.prefill import PrefillProgram, compile_prefill
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.prefill import PrefillProgram, compile_prefill
+from gemmule.compiler.search.cost import prompt_cost
+from gemmule.compiler.search.prefill import best_prefill, prefill_rows
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator

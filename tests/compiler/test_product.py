@@ -10,9 +10,9 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.kernels.product import ORDERS, ROWS, ProductMapping, ProductShape
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.mapping.product_formula import by_formula
-from gemmule.compiler.product import INT8, compile_product
+from gemmule.compiler.mapping.product.formula import by_formula
 from gemmule.compiler.program import NO_DRAM
+from gemmule.compiler.programs.product import INT8, compile_product
 from gemmule.config import Config, load_config
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from gemmule.compiler import CompileError
-from gemmule.compiler import encoder as encoder_module
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes import emit as emit_module
-from gemmule.compiler.product import compile_product
 from gemmule.compiler.program import NO_DRAM, Program
+from gemmule.compiler.programs import encoder as encoder_module
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.programs.product import compile_product
 from gemmule.config import Config, load_config
 from gemmule.isa import MAX_LENGTH, Command
 from gemmule.sim.simulator import Simulator

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.general_program import Answers
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.programs.general_program import Answers
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.general_bench import GeneralBench

@@ -9,8 +9,8 @@ import pytest
 
 from gemmule.compiler import CompileError
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.footprints import footprints
-from gemmule.compiler.schedule import place_waits
+from gemmule.compiler.passes.footprints import footprints
+from gemmule.compiler.passes.waits import place_waits
 from gemmule.config import load_config
 from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp, decode_table
 from gemmule.operands import Memory

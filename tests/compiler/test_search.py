@@ -8,9 +8,9 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.mapping.cost import cost
-from gemmule.compiler.mapping.search import compile_best, default_effort
-from gemmule.compiler.notes import Notes
+from gemmule.compiler.passes.notes import Notes
+from gemmule.compiler.search.cost import cost
+from gemmule.compiler.search.decoder import compile_best, default_effort
 from gemmule.config import load_config
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench

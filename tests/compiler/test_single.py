@@ -11,11 +11,11 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
-from gemmule.compiler.mapping.cost import passes_cost
-from gemmule.compiler.model_program import ModelProgram
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM
-from gemmule.compiler.single import GAIN, best_single
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.search.cost import passes_cost
+from gemmule.compiler.search.single import GAIN, best_single
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator

@@ -8,21 +8,21 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from gemmule.compiler import greedy as loops
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.general_program import Answers
-from gemmule.compiler.greedy import compile_greedy
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
-from gemmule.compiler.link import link_step
 from gemmule.compiler.passes.schedule import schedule_greedy
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.link import link_step
+from gemmule.compiler.search import greedy as loops
+from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.config import Dram, load_config
 from gemmule.isa import ListFlag, SOp, Unit
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device import Device
+from gemmule.sw.device.backends import Device
 from tests.compiler.general_bench import GeneralBench
 from tests.compiler.integer_networks import Sizes, random_network
 

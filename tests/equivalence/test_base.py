@@ -3,16 +3,16 @@
 import pytest
 
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.encoder import compile_encoder
-from gemmule.compiler.greedy import compile_greedy
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.config import load_config
 from gemmule.sim.fuzz.run import fuzz
 from gemmule.sim.rtl.cosim import cosim
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.programs import product
-from gemmule.sw.session import Session
-from gemmule.sw.text import bundled_model, encode
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.models.bundled_models import bundled_model, encode
+from gemmule.sw.workloads.programs import product
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network

@@ -21,7 +21,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.rtl.fst import signals_of
 from gemmule.sim.simulator import Simulator
 from gemmule.sim.verify.verify import verify
-from gemmule.sw.commands.group import app
+from gemmule.sw.commands.shared.group import app
 from gemmule.timing import Timing
 
 TINY = load_config("tiny")

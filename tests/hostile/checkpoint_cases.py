@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from gemmule.sw.training.export import ModelShape, save_checkpoint
+from gemmule.sw.training.networks.export import ModelShape, save_checkpoint
 
 from .runner import MODELS, Case
 

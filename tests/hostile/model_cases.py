@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from gemmule.sw.bundled import FILES, write_manifest
+from gemmule.sw.models.bundled import FILES, write_manifest
 
 from .runner import Case
 

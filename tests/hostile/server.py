@@ -21,13 +21,13 @@ from typing import Any, NoReturn
 
 import gemmule.sw.cli
 import gemmule.sw.commands
-import gemmule.sw.text
-import gemmule.sw.training.bundle
+import gemmule.sw.models.bundled_models
+import gemmule.sw.training.stages.bundle
 
 MEMORY = 256 << 20
 """Bytes of address space that a command may take beyond what is imported."""
 ENTRIES: dict[str, Callable[[], object]] = {
-    "gemmule": gemmule.sw.cli.main, "bundle": gemmule.sw.training.bundle.main,
+    "gemmule": gemmule.sw.cli.main, "bundle": gemmule.sw.training.stages.bundle.main,
     # what no command may do, to see that it is noticed
     "allocate": lambda: bytearray(2 * MEMORY), "wait": lambda: time.sleep(60),
 }
@@ -45,7 +45,7 @@ def run(request: dict[str, Any]) -> NoReturn:
         os.dup2(os.open(path, mode), number)
     os.chdir(request["folder"])
     tempfile.tempdir = request["temporary"]
-    gemmule.sw.text.MODELS = Path(request["models"])
+    gemmule.sw.models.bundled_models.MODELS = Path(request["models"])
     sys.argv = request["arguments"]
     code: int | str | None = 1
     try:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.importers import load_network
-from gemmule.compiler.model_file import load_model
 from gemmule.config import PRESETS, ConfigError, load_config
-from gemmule.sw.bundled import FILES, bundled_file
-from gemmule.sw.training.tokenizer import load_tokenizer
+from gemmule.sw.models.bundled import FILES, bundled_file
+from gemmule.sw.text.byte_level import load_tokenizer
 
 from . import checkpoint_cases
 from .runner import MODELS, ROOT

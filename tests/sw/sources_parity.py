@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.ir import Cache, FloatInterpreter, Rows
-from gemmule.sw.published import published_file
-from gemmule.sw.sources import Source, read_source
+from gemmule.sw.models.published import published_file
+from gemmule.sw.models.sources import Source, read_source
 
 from .checkpoints import TEXTS, folder_with, gguf_with, sentencepiece, text_keys
 

@@ -12,10 +12,10 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.importers.architectures import Architecture, architecture
 from gemmule.config import load_config
-from gemmule.sw import architectures
-from gemmule.sw.architectures import Work, run_architecture, sweep_values, swept
 from gemmule.sw.errors import InputError
-from gemmule.sw.passes import Passes
+from gemmule.sw.workloads import architectures
+from gemmule.sw.workloads.architectures import Work, run_architecture, sweep_values, swept
+from gemmule.sw.workloads.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network
 
 from .test_cli import run
@@ -158,7 +158,7 @@ def test_command(monkeypatch, capsys, tmp_path: Path) -> None:
 
 
 def test_figures(tmp_path: Path) -> None:
-    from gemmule.sw.figures import operators_figure, sweep_figure
+    from gemmule.sw.reports.figures import operators_figure, sweep_figure
 
     record = run_architecture(small(), EDGE, Work(seq=50))
     for _ in range(2):

@@ -20,8 +20,8 @@ from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.stops import NO_STOPS, Stops
 from gemmule.sw.decoding.verify import GREEDY, Match, Rejection, Rule
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.step import Forward, Want
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.step import Forward, Want
 
 from .test_decoding import FixedDrafter, TreeDrafter, bushy
 from .test_sampling import Law, hashed

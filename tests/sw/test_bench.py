@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from gemmule.config import load_config
-from gemmule.sw.bench import Case, measure
-from gemmule.sw.bench_batch import groups, measure_batch, rows_for
-from gemmule.sw.bench_rows import best_of, rows_of
+from gemmule.sw.benches.batch import groups, measure_batch, rows_for
+from gemmule.sw.benches.bench import Case, measure
+from gemmule.sw.benches.finished import Finished
+from gemmule.sw.benches.rows import best_of, rows_of
+from gemmule.sw.benches.theory import theory
+from gemmule.sw.decoding.generation import loops
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
-from gemmule.sw.decoding.theory import theory
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match
-from gemmule.sw.finished import Finished
+from gemmule.sw.models.bundled_models import encode
 from gemmule.sw.prompts.choose import Prompt
-from gemmule.sw.reports.terminal import loops
 from gemmule.sw.reports.trace import DECODING, RUNS
-from gemmule.sw.session import Session
-from gemmule.sw.text import encode
 
 from .test_cli import run
 

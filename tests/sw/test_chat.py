@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.compiler.chat import Chat
-from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.files.chat import Chat
+from gemmule.compiler.files.model_file import Made, save_model
 from gemmule.config import load_config
-from gemmule.sw.chat import Template
-from gemmule.sw.commands.decode import turns
+from gemmule.sw.commands.shared.decode import turns
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.script import Chatted, Given
 from gemmule.sw.decoding.stops import Stops
+from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.errors import InputError
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.tokens import detokenizer
+from gemmule.sw.text.chat import Template
+from gemmule.sw.text.tokens import detokenizer
 from tests.compiler.integer_networks import Sizes, random_network
 
 from .test_cli import run

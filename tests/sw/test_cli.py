@@ -15,9 +15,9 @@ from gemmule.config import PRESETS
 from gemmule.hw.flow.target import TARGETS
 from gemmule.sw import limits
 from gemmule.sw.cli import main
-from gemmule.sw.commands.group import COMMANDS
+from gemmule.sw.commands.shared.group import COMMANDS
+from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.pages.command_line import commands, examples
-from gemmule.sw.pair import bundled_pair
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -13,19 +13,19 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.product import compile_product
+from gemmule.compiler.programs.product import compile_product
 from gemmule.config import load_config
 from gemmule.csr import CAUSE_MEANING, CAUSES
 from gemmule.isa import Unit
-from gemmule.sw import estimate as estimating
-from gemmule.sw.commands.common import conditions
-from gemmule.sw.commands.texts import PROMPT
+from gemmule.sw.commands.shared.common import conditions
+from gemmule.sw.commands.shared.texts import PROMPT
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.errors import InputError
-from gemmule.sw.estimate import Estimate, announce_tokens, estimate
+from gemmule.sw.models.bundled_models import encode
 from gemmule.sw.pages.command_line import OUTPUTS, commands, examples
-from gemmule.sw.session import Session
-from gemmule.sw.text import encode
-from gemmule.sw.training.tokenizer import EOS_ID as EOS
+from gemmule.sw.text.byte_level import EOS_ID as EOS
+from gemmule.sw.workloads import estimate as estimating
+from gemmule.sw.workloads.estimate import Estimate, announce_tokens, estimate
 
 from .test_cli import run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.model_file import Made, save_model
-from gemmule.compiler.notes import Notes
+from gemmule.compiler.files.model_file import Made, save_model
+from gemmule.compiler.passes.notes import Notes
 from gemmule.config import load_config
 from tests.compiler.integer_networks import Sizes, random_network
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gemmule.sw import interpreted
+from gemmule.sw.device import interpreted
+from gemmule.sw.device.interpreted import LARGE, interprets
 from gemmule.sw.errors import InputError
-from gemmule.sw.interpreted import LARGE, interprets
 
 from .test_cli import run
 

@@ -18,9 +18,9 @@ from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling, shared_draw
 from gemmule.sw.decoding.stops import NO_STOPS, Stops
 from gemmule.sw.decoding.verify import Match, Rejection
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import Forward
-from gemmule.sw.step import Want
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import Forward
+from gemmule.sw.device.step import Want
 
 from .test_decoding import VOCABULARY, FakeModel, FixedDrafter, Shape, TreeDrafter, bushy
 from .test_sampling import Law, hashed

@@ -13,12 +13,12 @@ from gemmule.sw.decoding.methods import METHODS, Lookup
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.methods.pld import FORMS, PromptLookup, lookup, lookup_original
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import cut_at_stop, greedy
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import Forward
-from gemmule.sw.session import Session
-from gemmule.sw.step import Want
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import Forward
+from gemmule.sw.device.step import Want
 
 VOCABULARY = 16
 

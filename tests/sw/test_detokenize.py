@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.stops import Cut, Stops
-from gemmule.sw.decoding.stream import TextStream
-from gemmule.sw.tokens import detokenizer, encode_behind
+from gemmule.sw.text.detokenize import Detokenizer
+from gemmule.sw.text.stream import TextStream
+from gemmule.sw.text.tokens import detokenizer, encode_behind
 
 from .tokenizers_of_each_kind import KINDS, byte_level, metaspace, sentence_piece
 

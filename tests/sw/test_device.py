@@ -6,7 +6,7 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.sim.rtl import device as rtl
-from gemmule.sw.device import MOST_RTL_DRAM_BYTES, RTL_DRAM_BYTES, DeviceError, open_device
+from gemmule.sw.device.backends import MOST_RTL_DRAM_BYTES, RTL_DRAM_BYTES, DeviceError, open_device
 
 TINY = load_config("tiny")
 

@@ -12,7 +12,7 @@ from gemmule.hw.flow.mutate import Mutant, Mutants
 from gemmule.sim.mutants import campaign
 from gemmule.sim.mutants.campaign import Verdict
 from gemmule.sw.cli import main
-from gemmule.sw.commands.earlier import Earlier, read_earlier, survivor
+from gemmule.sw.commands.shared.earlier import Earlier, read_earlier, survivor
 from gemmule.sw.errors import InputError
 
 MUTANTS = {i: Mutant(i, "load", "inv", "gemmule", f"$c{i}", "A", i, None, "x", ("hw/move/load.py:7",))

@@ -7,10 +7,10 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.sw import embeddings
-from gemmule.sw.embeddings import embed, pooled
 from gemmule.sw.errors import InputError
-from gemmule.sw.tokens import parse_tokenizer, sentence_windows
+from gemmule.sw.text.tokens import parse_tokenizer, sentence_windows
+from gemmule.sw.workloads import embeddings
+from gemmule.sw.workloads.embeddings import embed, pooled
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network
 

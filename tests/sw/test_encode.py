@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.files.model_file import Made, save_model
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder
 from tests.compiler.integer_networks import Sizes, random_network, scaled
 

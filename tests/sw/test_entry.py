@@ -14,7 +14,7 @@ import pytest
 
 from gemmule.sw import cli
 from gemmule.sw.cli import CLOSED_PIPE, INTERRUPTED
-from gemmule.sw.commands.group import COMMANDS
+from gemmule.sw.commands.shared.group import COMMANDS
 
 GEMMULE = [sys.executable, "-m", "gemmule"]
 SMALL = ["run", "gemm", "--shape", "4x4x4", "--config", "tiny"]

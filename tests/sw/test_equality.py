@@ -17,7 +17,7 @@ from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Match
-from gemmule.sw.interpreted import InterpretedModel
+from gemmule.sw.device.interpreted import InterpretedModel
 
 NEW = 16
 LENGTHS = (2, 5)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.config import load_config
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling, shared_draw
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import Match, Rejection
 from gemmule.sw.errors import InputError
-from gemmule.sw.session import Session
-from gemmule.sw.text import bundled_model, decode, encode
+from gemmule.sw.models.bundled_models import bundled_model, decode, encode
 
 PROMPTS = [
     "import os\n", "class Stack:\n    def push(self, item):\n", "def mean(values):\n    total = 0\n    for ",
@@ -149,7 +149,7 @@ def test_one_launch_a_step_of_turns_and_of_lengths(session: Session, stepping: S
 
 
 def test_a_pair_that_does_not_go_in_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gemmule.compiler.link.NUM_BASES", 20)
+    monkeypatch.setattr("gemmule.compiler.programs.link.NUM_BASES", 20)
     with pytest.raises(InputError, match="--launch step: .* at most 20 base registers, not 30: use --launch draft"):
         Session(load_config("base"), launch="step")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gemmule.compiler.files.model_file import Made, load_model, save_model
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.model_file import Made, load_model, save_model
 from gemmule.config import load_config
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.errors import InputError
-from gemmule.sw.pair import imported_pair
-from gemmule.sw.session import Session
-from gemmule.sw.text import MODELS
+from gemmule.sw.models.bundled_models import MODELS
+from gemmule.sw.models.pair import imported_pair
 from tests.compiler.integer_networks import Sizes, random_network
 
 from .test_cli import run

@@ -16,19 +16,19 @@ from rich.console import Console
 
 from gemmule.config import load_config
 from gemmule.sw.cli import INTERRUPTED
-from gemmule.sw.commands.decode import Live, halting, turns
-from gemmule.sw.decoding.detokenize import Detokenizer
+from gemmule.sw.commands.shared.decode import Live, halting, turns
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.script import Plain
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match
+from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.errors import InputError
-from gemmule.sw.ledger import Ledger
+from gemmule.sw.models.bundled_models import encode
 from gemmule.sw.reports.positions import by_position
-from gemmule.sw.session import Session
-from gemmule.sw.text import encode
+from gemmule.sw.text.detokenize import Detokenizer
 
 from .test_cli import run
 from .test_decoding import FakeModel

@@ -10,8 +10,8 @@ import pytest
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from gemmule.sw.errors import InputError
-from gemmule.sw.gguf_tokenizer import SPLITS
-from gemmule.sw.sources import read_source
+from gemmule.sw.models.gguf_tokenizer import SPLITS
+from gemmule.sw.models.sources import read_source
 
 from .checkpoints import TEXTS, byte_level, gguf_with, sentencepiece, text_keys
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.compiler import model_check
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.model_file import load_model
-from gemmule.sw import importing
-from gemmule.sw.text import MODELS
+from gemmule.compiler.files import model_check
+from gemmule.compiler.files.model_file import load_model
+from gemmule.sw.models import importing
+from gemmule.sw.models.bundled_models import MODELS
 from tests.compiler import families
 
 from .test_cli import run

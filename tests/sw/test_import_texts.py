@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmule.compiler.chat import Chat
+from gemmule.compiler.files.chat import Chat
 from gemmule.sw.errors import InputError
-from gemmule.sw.import_texts import default_texts, texts_of
-from gemmule.sw.sources import Source, read_source
-from gemmule.sw.text import MODELS
+from gemmule.sw.models.bundled_models import MODELS
+from gemmule.sw.models.import_texts import default_texts, texts_of
+from gemmule.sw.models.sources import Source, read_source
 from tests.compiler import families
 
 TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}<assistant>"

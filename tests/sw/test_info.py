@@ -10,8 +10,8 @@ import pytest
 
 from gemmule.compiler.importers.architectures import architecture
 from gemmule.config import load_config
-from gemmule.sw import capacity
-from gemmule.sw.capacity import fits, memories, peaks
+from gemmule.sw.workloads import capacity
+from gemmule.sw.workloads.capacity import fits, memories, peaks
 
 from .test_cli import run
 

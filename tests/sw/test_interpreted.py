@@ -8,12 +8,12 @@ from gemmule.compiler.ir import Rows
 from gemmule.config import load_config
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match, Rejection
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.step import Want
 from gemmule.sw.errors import InputError
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.session import Session
-from gemmule.sw.step import Want
-from gemmule.sw.text import encode
+from gemmule.sw.models.bundled_models import encode
 
 SAMPLING = Sampling(0.9, 40, Fraction(19, 20))
 RULES = {"greedy": GREEDY, "match": Match(SAMPLING, Noise(4)), "rejection": Rejection(SAMPLING, Noise(4))}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.ir import Rows
-from gemmule.sw.kv import ContiguousKV
-from gemmule.sw.pieces import pieces
+from gemmule.sw.device.pieces import pieces
+from gemmule.sw.kv.contiguous import ContiguousKV
 
 ROOM = 30
 

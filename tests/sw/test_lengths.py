@@ -14,10 +14,10 @@ from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.session import Session
-from gemmule.sw.text import encode
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.models.bundled_models import encode
 
 from .test_sampling import Law, hashed
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.config import load_config
-from gemmule.sw.device import open_device
-from gemmule.sw.paged import PagedKV, PagePool
-from gemmule.sw.runtime import PAGE, LoadedModel
+from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.runtime import PAGE, LoadedModel
+from gemmule.sw.kv.paged import PagedKV, PagePool
 from tests.compiler.integer_networks import Sizes, random_network
 
 SEED = 20261124

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.ir import Rows
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.config import load_config
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.pieces import launches
+from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.device.step import Want
+from gemmule.sw.device.timeline import LaunchRecord, Timeline
 from gemmule.sw.errors import InputError
-from gemmule.sw.pieces import launches
-from gemmule.sw.reports.trace import LaunchRecord, Timeline, phase
-from gemmule.sw.runtime import LoadedModel
-from gemmule.sw.session import Session
-from gemmule.sw.step import Want
-from gemmule.sw.text import encode
+from gemmule.sw.models.bundled_models import encode
+from gemmule.sw.reports.trace import phase
 
 from .test_cli import run
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.sw import published
 from gemmule.sw.errors import InputError
-from gemmule.sw.published import published_file
-from gemmule.sw.sources import read_source
+from gemmule.sw.models import published
+from gemmule.sw.models.published import published_file
+from gemmule.sw.models.sources import read_source
 
 from .checkpoints import gguf_with, text_keys
 

@@ -11,10 +11,10 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.quantize.accuracy import Comparison
-from gemmule.sw import importing, quantised
-from gemmule.sw.cached import entries, remove
-from gemmule.sw.importing import Imported, Recipe, import_model
-from gemmule.sw.quantised import read_model
+from gemmule.sw.models import importing, quantised
+from gemmule.sw.models.cached import entries, remove
+from gemmule.sw.models.importing import Imported, Recipe, import_model
+from gemmule.sw.models.quantised import read_model
 
 from .checkpoints import gguf_with, text_keys
 from .test_cli import run
@@ -69,7 +69,7 @@ def test_anew_where_something_changed(made: list[str], monkeypatch: pytest.Monke
     assert quantised.quantised("smollm2")[1].sha256 == file.sha256, "damaged"
     gguf_with(Path("model.gguf"), text_keys(eos_token_id=7))
     assert quantised.quantised("smollm2")[1].ends == (7,), "another release"
-    monkeypatch.setattr(quantised, "SOURCES", ("sw/quantised.py",))
+    monkeypatch.setattr(quantised, "SOURCES", ("sw/models/quantised.py",))
     assert quantised.quantised("smollm2")[1].ends == (7,), "another quantiser"
     assert made == ["int8"] * 4
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gemmule.compiler.compile import compile_network
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.place import round_up
 from gemmule.config import load_config
-from gemmule.sw.resident import BESIDE, _Model, resident
-from gemmule.sw.session import ALIGN, Session
-from gemmule.sw.text import bundled_model
+from gemmule.sw.decoding.resident import BESIDE, _Model, resident
+from gemmule.sw.decoding.session import ALIGN, Session
+from gemmule.sw.models.bundled_models import bundled_model
 
 BASE = load_config("base")
 PERIOD = BASE.dram.banks * BASE.dram.row_bytes

@@ -22,8 +22,8 @@ from gemmule.sw.decoding.noise import Noise, Purpose
 from gemmule.sw.decoding.sampling import Sampling, _shares, draw, shared_draw
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import Chosen, Match, Rejection, Rule
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.step import Forward, Want
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.step import Forward, Want
 
 SCALE = 1 / 512
 

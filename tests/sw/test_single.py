@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from gemmule.compiler.kernels.attention import CACHE
-from gemmule.compiler.model_file import Made, save_model
+from gemmule.compiler.files.model_file import Made, save_model
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.place import round_up
 from gemmule.config import load_config
-from gemmule.sw.pair import Pair, imported_pair
-from gemmule.sw.reports.trace import LaunchRecord, Timeline
-from gemmule.sw.resident import resident
-from gemmule.sw.session import Session
-from gemmule.sw.text import MODELS
+from gemmule.sw.decoding.resident import resident
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.timeline import LaunchRecord, Timeline
+from gemmule.sw.models.bundled_models import MODELS
+from gemmule.sw.models.pair import Pair, imported_pair
 from tests.compiler.integer_networks import Sizes, random_network
 
 EDGE = load_config("edge")

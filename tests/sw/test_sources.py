@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from gemmule.compiler import CompileError
 from gemmule.sw.errors import InputError
-from gemmule.sw.sources import Source, read_source
+from gemmule.sw.models.sources import Source, read_source
 
 from .checkpoints import VOCAB, byte_level, folder_with
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gemmule.compiler import CompileError
 from gemmule.sw.errors import InputError
-from gemmule.sw.sources import read_source
+from gemmule.sw.models.sources import read_source
 
 from .checkpoints import VOCAB, folder_with, gguf_with, text_keys
 

@@ -13,11 +13,11 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, layer_
 from gemmule.config import load_config
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.pld import PromptLookup
-from gemmule.sw.device import open_device
-from gemmule.sw.kv import ContiguousKV
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import LoadedModel
-from gemmule.sw.step import LayerRange, Want
+from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.device.step import LayerRange, Want
+from gemmule.sw.kv.contiguous import ContiguousKV
 from tests.compiler.general_bench import exponent_total
 from tests.compiler.integer_networks import Sizes, random_network
 

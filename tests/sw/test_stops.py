@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmule.config import load_config
-from gemmule.sw.decoding.detokenize import Detokenizer
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.stops import Cut, Stops
-from gemmule.sw.decoding.stream import TextStream
-from gemmule.sw.ledger import Ledger
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.text.detokenize import Detokenizer
+from gemmule.sw.text.stream import TextStream
 
 from .test_decoding import DRAFTERS, FakeModel, FixedDrafter, TreeDrafter, bushy
 

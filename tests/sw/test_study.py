@@ -14,13 +14,11 @@ from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.compiler.quantize.accuracy import perplexity
 from gemmule.config import load_config
 from gemmule.sim.result import Result
-from gemmule.sw.architectures import Work
 from gemmule.sw.decoding.generate import generate
-from gemmule.sw.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.offload import offload
-from gemmule.sw.pair import bundled_pair
-from gemmule.sw.session import Session
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.models.bundled_models import bundled_model, encode
+from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.studies import STUDIES, study_of
 from gemmule.sw.studies.activation import error_rows, quality_rows, time_rows
 from gemmule.sw.studies.attention import attention_rows, decoder_rows
@@ -29,8 +27,10 @@ from gemmule.sw.studies.overlap import Ahead, Overlap, overlap_rows
 from gemmule.sw.studies.smollm2 import _Board, smollm2_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
-from gemmule.sw.study import Row
-from gemmule.sw.text import bundled_model, encode
+from gemmule.sw.workloads.architectures import Work
+from gemmule.sw.workloads.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
+from gemmule.sw.workloads.offload import offload
+from gemmule.sw.workloads.study import Row
 
 from .test_cli import run
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from gemmule.sw import engines
 from gemmule.sw.commands.sweep import sweep
-from gemmule.sw.engines import evaluated
 from gemmule.sw.errors import InputError
-from gemmule.sw.sweep import Point, Store, evaluate, pareto, points
-from gemmule.sw.sweep_file import Workload, read_sweep
+from gemmule.sw.sweeps import engines
+from gemmule.sw.sweeps.engines import evaluated
+from gemmule.sw.sweeps.sweep import Point, Store, evaluate, pareto, points
+from gemmule.sw.sweeps.sweep_file import Workload, read_sweep
 
 from .test_cli import run
 

@@ -7,8 +7,8 @@ import re
 import sqlite3
 from pathlib import Path
 
-from gemmule.sw import engines
-from gemmule.sw.sweep import COLUMNS
+from gemmule.sw.sweeps import engines
+from gemmule.sw.sweeps.sweep import COLUMNS
 
 from .test_cli import run
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmule.sw.commands.texts import BETWEEN, read_parts
+from gemmule.sw.commands.shared.texts import BETWEEN, read_parts
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import PROMPTS_BYTES
 

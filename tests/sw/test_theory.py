@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gemmule.config import load_config
+from gemmule.sw.benches.theory import acceptance_by_position, best_length, expected_tokens, theory
 from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.decoding.theory import acceptance_by_position, best_length, expected_tokens, theory
-from gemmule.sw.ledger import Ledger
+from gemmule.sw.device.ledger import Ledger
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])

@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 import tokenizers
 
-from gemmule.compiler.model_file import load_model
-from gemmule.sw import bundled
-from gemmule.sw.training import bundle, corpus, export, networks, tokenizer, yardstick
+from gemmule.compiler.files.model_file import load_model
+from gemmule.sw.models import bundled
+from gemmule.sw.prompts import corpus
+from gemmule.sw.training import yardstick
+from gemmule.sw.training.data import tokenizer
+from gemmule.sw.training.networks import export
+from gemmule.sw.training.networks import trained as networks
+from gemmule.sw.training.stages import bundle
 
 TINY_TEXT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n" * 20
 

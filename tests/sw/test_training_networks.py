@@ -11,15 +11,20 @@ import pytest
 from tokenizers import Tokenizer
 
 from gemmule.compiler.errors import CompileError
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
-from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.config import load_config
-from gemmule.sw import bundled, pair, text
-from gemmule.sw.session import Session
-from gemmule.sw.training import corpus, cycles, export, measure, networks, quality, report, tokenizer
-from gemmule.sw.training.tokenizer import EOS_ID
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.models import bundled, pair
+from gemmule.sw.models import bundled_models as text
+from gemmule.sw.prompts import corpus
+from gemmule.sw.text.byte_level import EOS_ID
+from gemmule.sw.training import cycles, measure, quality, report
+from gemmule.sw.training.data import tokenizer
+from gemmule.sw.training.networks import export
+from gemmule.sw.training.networks import trained as networks
 from tests.compiler import families
 
 SEED = 20261124

@@ -10,22 +10,13 @@ import pytest
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Rows
 from gemmule.compiler.quantize.network import Options, quantize_network
-from gemmule.sw.bundled import FILES
 from gemmule.sw.limits import MODELS, MODELS_FOLDER, resolve_pair
-from gemmule.sw.training import (
-    batches,
-    copying_recipe,
-    export,
-    folds,
-    followers,
-    measure,
-    recipe,
-    report,
-    teacher,
-    tokenizer,
-    yardstick,
-)
-from gemmule.sw.training.prepare import Arrays
+from gemmule.sw.models.bundled import FILES
+from gemmule.sw.training import measure, recipe, report, yardstick
+from gemmule.sw.training.data import batches, folds, followers, tokenizer
+from gemmule.sw.training.data.prepare import Arrays
+from gemmule.sw.training.networks import export, teacher
+from gemmule.sw.training.stages import copying_recipe
 
 MOST_SHIPPED = 10_000_000
 """Bytes of all weights."""

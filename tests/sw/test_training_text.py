@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from gemmule.sw.training import alignment, copies, corpus, functions, packages, prepare, requests, tokenizer
+from gemmule.sw.prompts import copies, corpus, functions
+from gemmule.sw.training.data import alignment, packages, prepare, requests, tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''import os
@@ -288,5 +289,5 @@ def test_windows_hold_requests() -> None:
 
 
 def test_a_folder_without_a_corpus_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has no corpus: run gemmule.sw.training.prepare"):
+    with pytest.raises(ValueError, match="has no corpus: run gemmule.sw.training.data.prepare"):
         prepare.load_arrays(tmp_path)

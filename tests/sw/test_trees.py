@@ -10,14 +10,14 @@ import pytest
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
-from gemmule.compiler.kernels.attention import CACHE
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.config import Config, load_config
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.tree import Extra, Tree
-from gemmule.sw.device import open_device
-from gemmule.sw.ledger import Ledger
-from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import LoadedModel
 from tests.compiler.integer_networks import Sizes, random_network
 
 SEED = 20261125

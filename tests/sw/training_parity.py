@@ -11,36 +11,27 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from gemmule.compiler.files.model_file import load_model
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Rope
-from gemmule.compiler.model_file import load_model
 from gemmule.compiler.quantize.accuracy import predictor
 from gemmule.sw.limits import DEFAULT
-from gemmule.sw.training import (
-    answers,
+from gemmule.sw.training import recipe, running
+from gemmule.sw.training.data import folds, followers, requests, tokenizer
+from gemmule.sw.training.data.prepare import Arrays
+from gemmule.sw.training.networks import (
     bert,
     building,
-    copying,
-    copying_recipe,
     distillation,
-    draft,
-    encoder,
     export,
-    folds,
-    followers,
     guidance,
     heads,
     model,
-    networks,
     optimizers,
-    recipe,
-    requests,
-    running,
     student,
-    target,
-    tokenizer,
 )
-from gemmule.sw.training.prepare import Arrays
+from gemmule.sw.training.networks import trained as networks
+from gemmule.sw.training.stages import answers, copying, copying_recipe, draft, encoder, target
 
 pytestmark = pytest.mark.parity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.sw.decoding.methods.method import Method
 from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.runtime import Forward
+from gemmule.sw.device.runtime import Forward
 
 __all__ = ["METHOD", "Autoregressive"]
 

@@ -11,9 +11,9 @@ from gemmule.sw.decoding.methods.method import Method, Request
 from gemmule.sw.decoding.prefix import Prefix
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
+from gemmule.sw.device.runtime import Forward, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS_DEFAULT
-from gemmule.sw.runtime import Forward, LoadedModel
 
 __all__ = ["METHOD", "DraftModel"]
 

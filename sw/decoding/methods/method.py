@@ -9,7 +9,7 @@ from gemmule.config import Host
 from gemmule.sw.decoding.lengths import Lengths
 from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import GREEDY, Rule
-from gemmule.sw.runtime import LoadedModel
+from gemmule.sw.device.runtime import LoadedModel
 
 __all__ = ["HUGGING_FACE", "Lookup", "Method", "Request"]
 

@@ -10,8 +10,8 @@ from gemmule.config import Host
 from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
 from gemmule.sw.decoding.methods.method import HUGGING_FACE, Lookup, Method, Request
 from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.device.runtime import Forward
 from gemmule.sw.limits import LOOKUP_DEFAULT
-from gemmule.sw.runtime import Forward
 
 __all__ = ["FORMS", "METHOD", "Lookup", "PromptLookup", "lookup", "lookup_original"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Cache, FloatInterpreter, Rows
-from gemmule.sw.published import published_file
+from gemmule.sw.models.published import published_file
 
 from ..families import make
 from ..gguf_files import write_gguf

@@ -10,14 +10,14 @@ import pytest
 
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import FAMILIES, load_network
-from gemmule.compiler.importers.bert import BertKeys
 from gemmule.compiler.importers.config import ACTIVATIONS, HARMLESS, ActivationName, Keys
-from gemmule.compiler.importers.gpt2 import Gpt2Keys
-from gemmule.compiler.importers.gpt_neox import GptNeoxKeys
-from gemmule.compiler.importers.llama import GemmuleKeys, LlamaKeys, MistralKeys
-from gemmule.compiler.importers.opt import OptKeys
-from gemmule.compiler.importers.phi import PhiKeys
-from gemmule.compiler.importers.qwen import Qwen2Keys, Qwen3Keys
+from gemmule.compiler.importers.families.bert import BertKeys
+from gemmule.compiler.importers.families.gpt2 import Gpt2Keys
+from gemmule.compiler.importers.families.gpt_neox import GptNeoxKeys
+from gemmule.compiler.importers.families.llama import GemmuleKeys, LlamaKeys, MistralKeys
+from gemmule.compiler.importers.families.opt import OptKeys
+from gemmule.compiler.importers.families.phi import PhiKeys
+from gemmule.compiler.importers.families.qwen import Qwen2Keys, Qwen3Keys
 
 from ..families import make, write
 

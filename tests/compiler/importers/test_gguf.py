@@ -12,8 +12,8 @@ from gguf.quants import dequantize
 
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import load_network
-from gemmule.compiler.importers.gguf import open_checkpoint
-from gemmule.compiler.importers.gguf_file import BLOCKS, open_gguf
+from gemmule.compiler.importers.gguf.checkpoint import open_checkpoint
+from gemmule.compiler.importers.gguf.file import BLOCKS, open_gguf
 
 from ..families import FAMILIES, make, write
 from ..gguf_files import CONVERTERS, write_gguf

@@ -11,9 +11,9 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.importers import FAMILIES, load_network
 from gemmule.compiler.importers.config import Keys
-from gemmule.compiler.importers.gguf_file import BLOCKS
-from gemmule.compiler.importers.gguf_names import ARCHITECTURES
-from gemmule.sw.gguf_tokenizer import SPLITS
+from gemmule.compiler.importers.gguf.file import BLOCKS
+from gemmule.compiler.importers.gguf.names import ARCHITECTURES
+from gemmule.sw.models.gguf_tokenizer import SPLITS
 
 from ..families import make, write
 from .test_config import RECORDS

@@ -9,10 +9,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from gemmule.compiler.encoder import compile_encoder
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.mapping import branch_and_bound, exhaustive
-from gemmule.compiler.mapping.layer_search import (
+from gemmule.compiler.mapping.mapper import Mapper
+from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.programs.encoder import compile_encoder
+from gemmule.compiler.search.layer import (
     explained,
     layer_bound,
     layer_cost,
@@ -21,8 +23,6 @@ from gemmule.compiler.mapping.layer_search import (
     phase_cost,
     search_layer,
 )
-from gemmule.compiler.mapping.mapper import Mapper
-from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.config import Config, load_config
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder

@@ -10,11 +10,11 @@ import pytest
 from gemmule.compiler.kernels.product import ProductMapping, ProductShape
 from gemmule.compiler.mapping.found import FOLDER
 from gemmule.compiler.mapping.mapper import Mapper
-from gemmule.compiler.mapping.product_search import SEARCHES, explained, product_cost, search_product
-from gemmule.compiler.mapping.product_space import ProductSpace
+from gemmule.compiler.mapping.product.space import ProductSpace
+from gemmule.compiler.search.product import SEARCHES, explained, product_cost, search_product
 from gemmule.config import load_config
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.programs import product
+from gemmule.sw.workloads.programs import product
 
 TINY = load_config("tiny")
 SHAPE = ProductShape(m=6, k=9, n=14)

@@ -11,9 +11,9 @@ from ortools.sat.python import cp_model
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.product import ProductMapping, ProductShape
 from gemmule.compiler.layout import WeightFormat
-from gemmule.compiler.mapping.product_search import product_cost
-from gemmule.compiler.mapping.product_space import ProductSpace, dataflows_of
-from gemmule.compiler.product import compile_product
+from gemmule.compiler.mapping.product.space import ProductSpace, dataflows_of
+from gemmule.compiler.programs.product import compile_product
+from gemmule.compiler.search.product import product_cost
 from gemmule.config import Config, load_config
 
 ONE_BANK = Config(name="one", dim=8, bus_bytes=4, spm_kib=8, spm_banks=1, acc_kib=2, acc_banks=2, preload=2)

@@ -8,7 +8,7 @@ import pytest
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Linear, Network, Rows
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
-from gemmule.sw.text import bundled_model, encode
+from gemmule.sw.models.bundled_models import bundled_model, encode
 
 from ..integer_networks import Sizes, random_network
 

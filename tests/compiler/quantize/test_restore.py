@@ -12,7 +12,7 @@ from gemmule.compiler.importers import load_network
 from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Linear, Network, Rows
 from gemmule.compiler.quantize.network import Options, quantize_network
 from gemmule.compiler.quantize.restore import restore_network
-from gemmule.sw.text import bundled_model
+from gemmule.sw.models.bundled_models import bundled_model
 from tests.compiler import families
 
 SEED, VOCAB = 20261124, 211

@@ -11,9 +11,10 @@ from gemmule.config import load_config
 from gemmule.isa import Unit
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.figures import busy_shares, run_figure
-from gemmule.sw.programs import product
-from gemmule.sw.reports.trace import Timeline, slices, timeline_of
+from gemmule.sw.device.timeline import Timeline, timeline_of
+from gemmule.sw.reports.figures import busy_shares, run_figure
+from gemmule.sw.reports.trace import slices
+from gemmule.sw.workloads.programs import product
 
 TINY = load_config("tiny")
 

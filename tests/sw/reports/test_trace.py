@@ -10,9 +10,10 @@ import pytest
 from gemmule.config import load_config
 from gemmule.isa import Unit
 from gemmule.sw.decoding.generate import Generation
-from gemmule.sw.reports.trace import DECODING, DEVICE, HOST, LAUNCHES, LaunchRecord, StepRecord, Timeline, trace_bytes
-from gemmule.sw.session import Session
-from gemmule.sw.text import encode
+from gemmule.sw.decoding.session import Session
+from gemmule.sw.device.timeline import LaunchRecord, StepRecord, Timeline
+from gemmule.sw.models.bundled_models import encode
+from gemmule.sw.reports.trace import DECODING, DEVICE, HOST, LAUNCHES, trace_bytes
 
 from ..test_cli import run as main_run
 

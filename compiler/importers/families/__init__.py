@@ -1,0 +1,1 @@
+"""Families of published networks, a file each."""

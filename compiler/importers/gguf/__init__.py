@@ -1,0 +1,1 @@
+"""GGUF files: read, checked, named as Hugging Face names them."""

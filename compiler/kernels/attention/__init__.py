@@ -1,0 +1,1 @@
+"""Attention: a file a kind, and what all kinds share."""

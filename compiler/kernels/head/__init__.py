@@ -1,0 +1,1 @@
+"""Answers of a pass: logits, greedy tokens, the largest logits, exponent sums."""

@@ -1,0 +1,1 @@
+"""The mapping of a product: its space, formula, bound and search."""

@@ -1,0 +1,1 @@
+"""Programs: what each is compiled to, and its launches."""

@@ -1,0 +1,48 @@
+"""A second program for more new rows than the one beside it, for keys and values alone: passes over a prompt.
+
+Nothing is answered, so there is no head, and of the last layer there are only keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Network
+from gemmule.compiler.passes.fuse import fuse, unanswered
+from gemmule.compiler.passes.map import Choice
+from gemmule.compiler.passes.notes import Notes
+from gemmule.compiler.program import Registers
+from gemmule.compiler.programs.beside import compile_beside
+from gemmule.compiler.programs.model_program import ModelProgram
+
+__all__ = ["PrefillProgram", "compile_prefill"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefillProgram(ModelProgram):
+    """Passes of up to ``max_rows`` new rows behind a cache, of which no answer is wanted."""
+
+    def registers(self, rows: int, context: int, wanted: int | None = None) -> Registers:
+        if wanted:
+            raise CompileError(f"a prefill answers no rows, not {wanted}: take the program beside it")
+        return super().registers(rows, context, 0)
+
+    def extremes(self) -> list[Registers]:
+        most = self.max_positions
+        sizes = {(rows, min(context, most - rows)) for rows in (1, self.max_rows) for context in (0, 1, 65, most - 1)}
+        return [self.registers(rows, context) for rows, context in sorted(sizes)]
+
+
+def compile_prefill(network: Network, program: ModelProgram, *, rows: int, base_address: int,
+                    among: Sequence[Choice] | None = None, checked: bool = True,
+                    notes: Notes | None = None) -> PrefillProgram:
+    """Compile a prefill of up to ``rows`` new rows beside ``program`` (:func:`compile_beside`).
+
+    Raises:
+        CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
+    """
+    return compile_beside(PrefillProgram, network, program, unanswered(fuse(network.graph)), rows=rows,
+                          context=program.max_positions, answered=False, base_address=base_address, among=among,
+                          checked=checked, notes=notes)

@@ -1,0 +1,1 @@
+"""Decoding methods measured side by side, beside what theory foretells."""

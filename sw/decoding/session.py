@@ -1,0 +1,216 @@
+"""From a config and a method to a finished generation: what the commands and benchmarks call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.place import round_up
+from gemmule.compiler.programs.link import link_step
+from gemmule.config import Config
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.decoding.asking import together
+from gemmule.sw.decoding.context import OVERFLOWS
+from gemmule.sw.decoding.generate import Conversation, Generation
+from gemmule.sw.decoding.lengths import LENGTHS
+from gemmule.sw.decoding.methods import HUGGING_FACE, METHODS, Lookup, Request
+from gemmule.sw.decoding.stops import Stops
+from gemmule.sw.decoding.verify import GREEDY, Rule
+from gemmule.sw.device.backends import Device, open_device
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import TARGET, LoadedModel
+from gemmule.sw.device.timeline import Timeline
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
+from gemmule.sw.models.pair import Pair, Placed, bundled_pair
+
+__all__ = ["Session", "rows_of"]
+
+ALIGN = 1 << 16
+Opener = Callable[[Config, int], Device]
+"""Opens a device with so many bytes of DRAM."""
+ROWS = 16
+"""Of a pass of a batch, where no draft needs more: a batch computes all rows that it has room for."""
+
+
+def rows_of(batch: int, method: str, num_speculative_tokens: int | None) -> int:
+    """Rows of each text of a batch: as many as a draft needs, a power of two, and with all texts 16 at least."""
+    drafts = 1 if METHODS[method].option else 0
+    return max(1 << (num_speculative_tokens or drafts).bit_length(), ROWS // (1 << (batch - 1).bit_length()))
+
+
+class Session:
+    """One device with a pair of target and draft on it, one behind the other in DRAM; by default the bundled small one.
+
+    A context manager: the RTL back end runs a simulator process.
+    """
+
+    def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
+                 general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
+                 rows: int | None = None, prefill: int | None = None) -> None:
+        """``backend``: a name of :func:`open_device`, or what opens another device.
+
+        ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
+
+        ``launch``: of :data:`gemmule.sw.limits.LAUNCHES`. ``pass``: each pass is one; ``draft``: the draft model takes
+        the greedy steps of a draft in one; ``step``: and the target verifies in it. The last two not with ``general``.
+        ``interpreted``: values by the integer interpreter, cycles by timing alone: the same, several times as fast;
+        on the model back end, for tokens and logits, a pass a launch.
+        ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
+        ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
+        of any pass, by the one program, as of a batch.
+
+        Raises:
+            InputError: options that exclude each other, or a draft and a target that do not go in one launch.
+        """
+        looped = check_choice("--launch", launch, LAUNCHES) != "pass"
+        if looped and batch > 1:
+            raise InputError(f"--launch {launch} takes one text a launch, not a --batch: drop one of the two")
+        if interpreted and (backend != "model" or looped):
+            raise InputError("--compute interpreter needs --backend model and --launch pass: it runs no device whose "
+                             "launches go on from one token to the next")
+        pair = pair or bundled_pair()
+        if batch > 1:
+            if prefill:
+                raise InputError(f"--prefill-rows {prefill} is of one text, not of a --batch: drop one of the two")
+            prefill = 0
+        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill)
+        size = round_up(len(target.dram), ALIGN)
+        draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
+        step = None
+        if draft:
+            size = round_up(size + len(draft.dram), ALIGN)
+        if draft and draft.loop and launch == "step":
+            try:
+                step = link_step(draft.loop, target.program, size)
+            except CompileError as error:
+                raise InputError(f"--launch step: {error}: use --launch draft") from None
+            size = round_up(size + step.size, ALIGN)
+        self.config = config
+        if interpreted:
+            self.device: Device = Simulator(config, dram_bytes=1)
+        else:
+            self.device = open_device(backend, config, size) if isinstance(backend, str) else backend(config, size)
+
+        def loaded(name: str, placed: Placed) -> LoadedModel:
+            if isinstance(self.device, Simulator) and interpreted:
+                return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
+                                        placed.single)
+            return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
+                               step if placed.loop else None, placed.prefill, placed.single)
+
+        self.target, self.draft = loaded(TARGET, target), loaded("draft", draft) if draft else None
+
+    def converse(
+        self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
+        rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
+        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+        ledger: Ledger | None = None,
+    ) -> Conversation:
+        """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
+
+        Args:
+            method: its name (:data:`gemmule.sw.decoding.methods.METHODS`).
+            num_speculative_tokens: drafted a step; by default the method's own number, or as many as a pass verifies.
+            stop: tokens that end the text, or tokens and strings.
+            rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
+            lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
+            timeline: gets every launch and step, for a trace.
+            lookup: how prompt lookup searches the text.
+            context_overflow: name of what becomes of a full context (:data:`gemmule.sw.decoding.context.OVERFLOWS`).
+            kv_cache: ``full``, or ``none``: every pass goes over the whole text.
+            ledger: gets the cycles; by default a new one with ``timeline``.
+
+        Raises:
+            InputError: an option is none of those, or outside its range.
+        """
+        check_choice("--context-overflow", context_overflow, tuple(OVERFLOWS))
+        check_choice("--kv-cache", kv_cache, KV_CACHES)
+        kept = kv_cache == "full"
+        if not kept and self.draft and self.draft.loop:
+            raise InputError("--kv-cache none needs a session with launch='pass': others' passes need the rows of the "
+                             "ones before")
+        stops = stop if isinstance(stop, Stops) else Stops(stop)
+        count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)
+        drafter = METHODS[method].make(Request(
+            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stops.tokens, rule, self.config.host,
+            lookup, kept))
+        return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kept=kept,
+                            shared=self.target.program.batch > 1)
+
+    def generate_batch(
+        self, method: str, prompts: Sequence[list[int]], max_new_tokens: int, num_speculative_tokens: int | None = None,
+        stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop",
+        halted: Callable[[], bool] | None = None, ledger: Ledger | None = None,
+    ) -> list[Generation]:
+        """Generate up to ``max_new_tokens`` behind each prompt, as many prompts at a time as the session's ``batch``.
+
+        Each text is the one that its prompt gives alone with ``rule.of_text(number)``. Cycles of a run are those from
+        its begin to its end, other texts' rows included; those of all are in ``ledger``.
+
+        Raises:
+            InputError: as of :meth:`generate`.
+        """
+        ledger = ledger or Ledger(self.config)
+        talks = [self.converse(method, num_speculative_tokens, stop, rule=rule.of_text(number), lengths=lengths,
+                               lookup=lookup, context_overflow=context_overflow, ledger=ledger)
+                 for number in range(len(prompts))]
+        askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
+        try:
+            return together(askings, [self.draft, self.target] if self.draft else [self.target],
+                            self.target.program.batch)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def generate(
+        self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
+        stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
+        rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
+        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+    ) -> Generation:
+        """Generate up to ``max_new_tokens`` behind ``prompt`` (token ids): one turn of :meth:`converse`.
+
+        ``progress`` is called with each step's new tokens.
+
+        Raises:
+            InputError: an option is outside its range, or the prompt does not fit.
+        """
+        if max_new_tokens < 1:
+            raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
+        conversation = self.converse(method, num_speculative_tokens, stop, rule=rule, lengths=lengths,
+                                     timeline=timeline, lookup=lookup, context_overflow=context_overflow,
+                                     kv_cache=kv_cache)
+        try:
+            return conversation.turn(prompt, max_new_tokens, progress)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def drafts(self, method: str, wanted: int | None) -> int:
+        """Tokens that a method drafts a step at most, 0 where it drafts none.
+
+        Raises:
+            InputError: there is no such method, or one pass does not verify so many.
+        """
+        check_choice("--method", method, tuple(METHODS))
+        chosen, most = METHODS[method], self.target.program.max_rows - 1
+        if chosen.option is None:
+            return 0
+        count = min(chosen.num_tokens, most) if wanted is None else wanted
+        if not 1 <= count <= most:
+            raise InputError(
+                f"{chosen.option} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
+        return count
+
+    def extra_parameters(self, method: str) -> int:
+        """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
+        return self.draft.program.graph.parameters if method == "draft" and self.draft else 0
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.device.close()

@@ -1,0 +1,200 @@
+"""A pass, launch by launch: by the plain program and those beside it where greedy tokens are wanted, else by the
+general one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from gemmule.compiler.ir import Graph, Rows
+from gemmule.compiler.program import Program, Step
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.sim.result import Result
+from gemmule.sw.device.answers import Collected
+from gemmule.sw.device.backends import Device
+from gemmule.sw.device.pieces import Piece, launches, pieces
+from gemmule.sw.device.slots import HiddenSlots
+from gemmule.sw.device.step import Forward, Hidden, LayerRange, Want, exponent_scaling
+from gemmule.sw.kv.contiguous import KV
+from gemmule.sw.kv.paged import PagedKV
+
+__all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale"]
+
+Caches = KV | Sequence[KV]
+"""Of a single sequence, or of each of a batch."""
+
+
+class Runner(Protocol):
+    """A model on a device that runs launches."""
+
+    name: str
+    program: ModelProgram
+    device: Device
+    slots: HiddenSlots | None
+    prefill: PrefillProgram | None
+    single: ModelProgram | None
+
+    @property
+    def first(self) -> int: ...
+
+    def run(self, program: ModelProgram | Program, step: Step) -> Result: ...
+
+
+def forward_rows(model: Runner, rows: Rows, want: Want, kv: Caches | None,
+                 layers: Sequence[LayerRange] | None) -> Forward:
+    """:meth:`gemmule.sw.device.runtime.LoadedModel.forward`, but that caches do not know of the new rows yet."""
+    rows = rows.behind(model.first)
+    cached, answered = _cached(model, rows, kv), answered_rows(rows, want)
+    places = _places_of(model, kv, len(rows)) if kv is not None else None
+    if want.plain and layers is None and rows.hidden is None:
+        return _plain(model, rows, answered, cached, kv is not None, places)
+    return _general(model, rows, want, answered, cached, layers)
+
+
+def append_rows(kv: Caches | None, rows: Rows) -> None:
+    """Tell caches of the new rows of their sequences."""
+    for cache in _several(kv) if kv is not None else ():
+        cache.append(int((rows.sequences == cache.sequence).sum()))
+
+
+def _several(kv: Caches) -> Sequence[KV]:
+    return kv if isinstance(kv, Sequence) else [kv]
+
+
+def _cached(model: Runner, rows: Rows, kv: Caches | None) -> list[int]:
+    """Cached rows of each sequence."""
+    batch, most = model.program.batch, model.program.max_positions
+    if kv is None:
+        starts = [rows.positions[rows.sequences == i] for i in range(batch)]
+        cached = [int(at[0]) if len(at) else most for at in starts]
+    else:
+        caches = _several(kv)
+        if [cache.sequence for cache in caches] != list(range(batch)):
+            raise ValueError(f"a pass takes a cache for each of {batch} sequences in their order, not of "
+                             f"{[cache.sequence for cache in caches]}")
+        cached = [model.first + cache.length for cache in caches]
+    for sequence, (first, count) in enumerate(zip(cached, np.bincount(rows.sequences, minlength=batch))):
+        if count and first + count > most:
+            raise ValueError(
+                f"{model.name}: rows {first}..{first + count - 1} exceed the context of {most} positions; shorten the "
+                "prompt or --max-new-tokens")
+        if not count and first >= most:
+            raise ValueError(
+                f"{model.name}: sequence {sequence} must have rows in each pass, or a cache with room for one, not "
+                f"{first} of {most} rows: truncate it where it is done with")
+    return cached
+
+
+def answered_rows(rows: Rows, want: Want) -> np.ndarray:
+    """The last rows of each sequence  # bool [rows]."""
+    found = np.ones(len(rows), dtype=bool)
+    if want.last is not None:
+        for sequence in np.unique(rows.sequences):
+            own = np.flatnonzero(rows.sequences == sequence)
+            found[own[:max(0, len(own) - want.last)]] = False
+    return found
+
+
+def _places(program: ModelProgram, piece: Piece, answered: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Of a launch: its answered rows in the pass, where their answers stand, and how many answers there are."""
+    inside = (piece.index >= 0) & answered[piece.index]
+    index = piece.index[inside]
+    if program.batch == 1 or not len(index):
+        return index, np.arange(len(index)), len(index)
+    return index, program.slots(piece.rows)[inside], program.batch * program.max_rows
+
+
+def _places_of(model: Runner, kv: Caches, new: int) -> np.ndarray | None:
+    """Rows of the pool for the cached and ``new`` positions, where they go by list."""
+    pool = model.program.pool > 0
+    cache = _several(kv)[0]
+    if pool is not isinstance(cache, PagedKV):
+        raise ValueError(f"{model.name}: a {'paged' if pool else 'contiguous'} program takes caches of its own kind: "
+                         "make them with the model's kv()")
+    return np.concatenate([np.arange(model.first), cache.places(new)]) if isinstance(cache, PagedKV) else None
+
+
+def _plain(model: Runner, rows: Rows, answered: np.ndarray, cached: list[int], kept: bool,
+           places: np.ndarray | None) -> Forward:
+    """Greedy tokens by the plain program, rows of a prompt and a row alone by those beside it."""
+    results = []
+    found, place = np.zeros(int(answered.sum()), dtype=np.int64), np.cumsum(answered) - 1
+    for program, piece in launches(rows, answered, model.program, model.prefill, model.single, cached):
+        index, to, count = _places(program, piece, answered)
+        lengths = [length + done for length, done in zip(cached, piece.before)]
+        listed = places if places is None else places[:lengths[0] + len(piece.rows)]
+        results.append(model.run(program, program.step(piece.rows, count, lengths if kept else None, listed)))
+        if count:
+            found[place[index]] = np.array(program.read_tokens(model.device.read_dram, count))[to]
+    return Forward(found.tolist(), tuple(results))
+
+
+def _general(model: Runner, rows: Rows, want: Want, answered: np.ndarray, cached: list[int],
+             layers: Sequence[LayerRange] | None) -> Forward:
+    """Whatever is wanted, by the general program: a launch for each range of layers."""
+    program, slots = model.program, model.slots
+    if program.general is None or slots is None:
+        raise ValueError(f"{model.name}: hidden rows, ranges of layers and other answers than tokens need the general "
+                         "program: compile with general=True")
+    general, graph, temperature = program.general, program.graph, want.temperature
+    if want.top > general.answers.top:
+        raise ValueError(f"the largest logits of a row are at most {general.answers.top}, not {want.top}: take fewer, "
+                         "or logits")
+    ranges = _cut(layers or [LayerRange(first=0, count=graph.layers)], want.hidden)
+    exponents = exponent_scaling(logit_scale(graph), temperature) if temperature else None
+    collected = Collected(want, answered, graph.vocab, exponents)
+    hidden: dict[int, list[Hidden]] = {depth: [] for depth in want.hidden}
+    stores = [part.end in hidden or number < len(ranges) - 1 for number, part in enumerate(ranges)]
+    parts = list(pieces(rows, program.max_rows, program.batch, cached))
+    if hidden:
+        slots.check_room(len(parts) * sum(stores))
+    results = []
+    for piece in parts:
+        index, to, count = _places(program, piece, answered)
+        taken = piece.rows
+        for part, stored in zip(ranges, stores):
+            before = cached if part.kv is None else _cached(model, rows, part.kv)
+            slot, stamp = slots.take() if stored else (None, 0)
+            wanted = Answers(rows=count if part is ranges[-1] else 0, logits=want.logits, top=want.top > 0,
+                             scale=exponents, hidden=slot)
+            results.append(model.run(general, program.general_step(
+                taken, [length + done for length, done in zip(before, piece.before)], (part.first, part.count),
+                wanted)))
+            if slot is not None:
+                places = slot + program.slots(piece.rows)
+                taken = taken.entering(places)
+                if part.end in hidden:
+                    hidden[part.end].append(Hidden(places[piece.index >= 0], part.end, (stamp,)))
+        if count:
+            collected.take(general, model.device.read_dram, index, to, count)
+    return collected.forward(tuple(results), {depth: _joined(found) for depth, found in hidden.items()})
+
+
+def logit_scale(graph: Graph) -> float:
+    """``real = number * scale`` of a network's logits."""
+    scale = graph.by_name[graph.output].type.scale
+    assert isinstance(scale, float)
+    return scale
+
+
+def _cut(layers: Sequence[LayerRange], depths: Sequence[int]) -> list[LayerRange]:
+    """The ranges, each ended where hidden rows are wanted."""
+    found = []
+    for part in layers:
+        edges = [part.first, *sorted(depth for depth in set(depths) if part.first < depth < part.end), part.end]
+        found += [replace(part, first=first, count=end - first) for first, end in zip(edges, edges[1:])]
+    missing = set(depths) - {part.end for part in found}
+    if missing:
+        raise ValueError(f"hidden rows can be had behind the layers of the pass, not behind {sorted(missing)}: run "
+                         "those layers")
+    return found
+
+
+def _joined(parts: Sequence[Hidden]) -> Hidden:
+    return Hidden(np.concatenate([part.slots for part in parts]), parts[0].depth,
+                  tuple(stamp for part in parts for stamp in part.stamps))

@@ -1,0 +1,129 @@
+"""A model without its device's arithmetic: values by the integer interpreter, cycles by the timing of its launches.
+
+Where a launch's time depends on no data but the rows that it gathers, values and cycles can be had apart: the same
+numbers as of the simulated device (tests compare them), several times as fast, and without a program values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.general_program import Answers
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.sim.result import Result
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.device.forward import Caches, answered_rows
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.pieces import launches, pieces
+from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.device.step import Forward, LayerRange, Want
+from gemmule.sw.errors import InputError
+
+__all__ = ["InterpretedModel", "interprets"]
+
+LARGE = 20_000_000
+"""Parameters from which the device's own arithmetic is a matter of minutes."""
+
+
+def interprets(compute: str, parameters: int, *, backend: str = "model", launch: str = "pass",
+               lengths: str = "constant") -> bool:
+    """Whether values come from the interpreter, for one of :data:`gemmule.sw.limits.COMPUTES` and a target's size.
+
+    ``launch`` and ``lengths``: what a launch holds, and by what drafts end.
+
+    Raises:
+        InputError: the interpreter is asked for where it cannot answer.
+    """
+    able = backend == "model" and launch == "pass" and lengths != "confidence"
+    if compute == "interpreter" and not able:
+        raise InputError("--compute interpreter needs --backend model, --launch pass and no --draft-lengths "
+                         "confidence: it runs no device, whose launches go on from one token to the next and which "
+                         "tells how sure the draft is; take --compute auto")
+    return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
+
+
+class InterpretedModel(LoadedModel):
+    """A model for decoding loops: passes by tokens, greedy or with logits.
+
+    Its cache is the interpreter's. The rows of a pass follow what their sequence has cached up to the first one's
+    position; what lies behind is forgotten, as on the device.
+    """
+
+    def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
+                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None) -> None:
+        """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged."""
+        self.name, self.network, self.program, self.timer = name, network, program, timer
+        self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
+        self.ledger: Ledger | None = None
+        self.loop = self.step = self.slots = self.pages = None
+        self.prefill, self.single = prefill, single
+
+    def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
+                layers: Sequence[LayerRange] | None = None) -> Forward:
+        """Run new rows of each sequence behind its cached ones.
+
+        Raises:
+            ValueError: other answers than tokens and logits are wanted, other caches, or hidden rows.
+        """
+        want = want if isinstance(want, Want) else Want(last=want)
+        simple = want in (Want(last=want.last), Want(last=want.last, logits=True)) and rows.hidden is None
+        if kv is not None or layers or not simple:
+            raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
+                             "for other answers")
+        rows = rows.behind(self.first)
+        cached = [self._truncated(rows, sequence) for sequence in range(self.program.batch)]
+        logits = self.interpreter.forward(rows, self.cache)
+        answered = answered_rows(rows, want)
+        found = logits[answered]
+        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached))
+        return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None)
+
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
+        """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles: none.
+
+        Raises:
+            ValueError: a path that a device would have to move, whose cycles nobody tells.
+        """
+        if self.timer is not None and path != list(range(len(path))):
+            raise ValueError(f"{self.name}: the interpreter keeps paths that are in place; run the device for trees")
+        first = self.first + position
+        self.cache.keep([*range(first), *(first + node for node in path)], sequence)
+        return 0
+
+    def _truncated(self, rows: Rows, sequence: int) -> int:
+        """Cached rows of a sequence, those behind its first new position forgotten."""
+        own = rows.positions[rows.sequences == sequence]
+        if len(own):
+            self.cache.truncate(int(own[0]), sequence)
+        return self.cache.length(sequence)
+
+    def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int]) -> list[Result]:
+        """The launches that the device would run."""
+        program, found = self.program, []
+        if want.plain:
+            for by, piece in launches(rows, answered, program, self.prefill, self.single, cached):
+                count = int(answered[piece.index[piece.index >= 0]].sum())
+                found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
+            return found
+        general = program.general
+        if general is None:
+            raise ValueError(f"{self.name}: logits need the general program: compile with general=True")
+        for piece in pieces(rows, program.max_rows, program.batch, cached):
+            count = int(answered[piece.index[piece.index >= 0]].sum())
+            step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
+                                        (0, self.network.graph.layers), Answers(rows=count, logits=want.logits))
+            found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
+        return found
+
+    def _launch(self, program: Program, step: Step, gathered: dict[int, np.ndarray]) -> Result:
+        assert self.timer is not None
+        self.timer.load(program.launch(self.name, NO_DRAM, step.registers))
+        result = self.timer.run(timing_only=True, indices=gathered)
+        if self.ledger:
+            self.ledger.launch(self.name, result, program.commands, answers=not isinstance(program, PrefillProgram))
+        return result

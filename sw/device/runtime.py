@@ -1,0 +1,221 @@
+"""A compiled decoder on a device: place it in DRAM, run passes over new rows, keep the accepted ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.moves import Moves
+from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.programs.step_program import StepProgram
+from gemmule.sim.result import Result
+from gemmule.sw.device.backends import Device, DeviceError
+from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.slots import HiddenSlots
+from gemmule.sw.device.step import Forward, Hidden, LayerRange, Want
+from gemmule.sw.device.timeline import Earlier
+from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.kv.paged import PagedKV, PagePool
+
+__all__ = ["PAGE", "TARGET", "Forward", "LoadedModel"]
+
+PAGE = 32
+"""Rows of a page."""
+TARGET = "target"
+"""Name of the model that verifies."""
+
+
+class LoadedModel:
+    """One model's program, weights and KV cache on a device.
+
+    The KV cache is contiguous in DRAM: the rows of a pass take the slots behind the cached ones, so a rollback is
+    nothing but a smaller length. Of a tree, :meth:`commit` moves the accepted path together.
+    """
+
+    def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
+                 loop: GreedyLoop | None = None, step: StepProgram | None = None,
+                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None) -> None:
+        """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
+
+        ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
+        of rows that are not answered; ``single``: a row alone, as far as it sees.
+        """
+        self.loop, self.step, self.prefill, self.single = loop, step, prefill, single
+        self.name = name
+        self.program = program
+        self.device = device
+        self.ledger: Ledger | None = None
+        general = program.general
+        self.slots = HiddenSlots(general.slots, general.batch * general.max_rows) if general else None
+        """Shared by all copies."""
+        pool = program.pool
+        self.pages = PagePool(pool, min(PAGE, pool), self.first) if pool else None
+        """Shared by all copies, and by all sequences."""
+        device.write_dram(program.base_address, dram.tobytes())
+        if step:
+            device.write_dram(step.program_address, step.image)
+
+    def charging(self, ledger: Ledger) -> Self:
+        """The same model, whose launches are charged to ``ledger``."""
+        made = copy.copy(self)
+        made.ledger = ledger
+        return made
+
+    def kv(self, sequence: int = 0) -> ContiguousKV | PagedKV:
+        """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted."""
+        return PagedKV(self.pages, self.room) if self.pages else ContiguousKV(self, self.room, sequence)
+
+    @property
+    def first(self) -> int:
+        """Constant rows with which every sequence's cache begins. Positions here count tokens, which stand behind them;
+        those of programs and of the interpreter count both."""
+        return self.program.graph.prefix
+
+    @property
+    def room(self) -> int:
+        """Tokens of a sequence at most."""
+        return self.program.max_positions - self.first
+
+    @property
+    def logit_scale(self) -> float:
+        """``real = number * scale`` of its logits."""
+        return logit_scale(self.program.graph)
+
+    # -- passes
+
+    def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
+                layers: Sequence[LayerRange] | None = None) -> Forward:
+        """Run new rows of each sequence behind its cached ones; long chains in several launches.
+
+        Args:
+            rows: by token or by hidden row, those of a sequence one behind the other.
+            want: what is wanted back, by default the greedy tokens of all rows; a number: those of so many last rows. A
+                launch without answered rows skips the head.
+            kv: the caches, of which each of a batch has one; new rows are appended. Without any the first row of each
+                sequence is right behind its cached ones, as its position says.
+            layers: ranges that the rows go through, one launch for each; by default all layers.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            CompileError: the program does not do it; ``compile_network(.., general=True)`` makes one that does.
+            ValueError: the rows do not fit the context or the program.
+        """
+        found = forward_rows(self, rows, want if isinstance(want, Want) else Want(last=want), kv, layers)
+        for caches in (kv, *(part.kv for part in layers or ())):
+            append_rows(caches, rows)
+        return found
+
+    def slots_of(self, hidden: Hidden) -> np.ndarray:
+        """Where hidden rows stand, for :meth:`gemmule.compiler.ir.Rows.entering`  # int64 [rows].
+
+        Raises:
+            ValueError: others have taken their place.
+        """
+        if self.slots is None:
+            raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
+        return self.slots.check(hidden)
+
+    def greedy(self, token: int, position: int, steps: int) -> Forward:
+        """The greedy tokens of so many steps from ``token`` at ``position`` on, in one launch.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            ValueError: the model has no such program, or the steps do not fit the context.
+        """
+        if self.loop is None:
+            raise ValueError(f"{self.name} takes one greedy step a launch: make the session with launch='draft'")
+        result = self._launched(self.loop, self.loop.step(token, self.first + position, steps))
+        self._charge(self.name, self.loop, result, passes=steps)
+        return Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
+
+    def draft_and_verify(self, token: int, position: int, steps: int,
+                         before: int | None = None) -> tuple[Forward, Forward]:
+        """:meth:`greedy`, and in the same launch the target's answers behind ``token`` and what was drafted.
+
+        ``before``: the token before, if this model's cache lacks its row.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+            ValueError: the model has no such program, or the steps do not fit it.
+        """
+        if self.step is None:
+            raise ValueError(f"{self.name} drafts in a launch without the target: make the session with launch='step'")
+        program = self.step.caught_up if before is None else self.step
+        result = self._launched(program, program.step(token, self.first + position, steps, before))
+        drafting = program.draft_cycles(result)
+        self._charge(TARGET, program, result, earlier=Earlier(self.name, drafting, steps))
+        drafted, verified = program.read_tokens(self.device.read_dram, steps)
+        return (Forward(drafted, (result,), others=int(result.cycles) - drafting),
+                Forward(verified, (result,), others=drafting))
+
+    # -- the cache
+
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
+        """Keep of the rows that the last pass added at ``position`` those of the accepted path, one behind the other.
+
+        Returns cycles, host work included; so do the following.
+
+        Raises:
+            DeviceError: the launch ended with a device fault.
+        """
+        program = self.program.commit
+        if program is None and path != list(range(len(path))):
+            raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
+                             "cache's commit, or propose one path a step")
+        step = program.step(self.first + position, path, sequence) if program else None
+        return self._cost(self.run(program, step)) if program and step else 0
+
+    def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
+        """``rows`` rows from one (sequence, first row) to another, in all layers."""
+        copies = self._moves().copy
+        source, target = ((sequence, self.first + row) for sequence, row in (source, target))
+        return self._cost(self.run(copies, copies.step(source, target, rows)))
+
+    def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
+        """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
+        gather = self._moves().gather
+        constant = np.broadcast_to(np.arange(self.first), (*slots.shape[:-1], self.first))
+        kept = np.concatenate([constant, slots + self.first], axis=-1)
+        return self._cost(self.run(gather, gather.step(sequence, kept)))
+
+    def _moves(self) -> Moves:
+        moves = self.program.moves
+        if moves is None:
+            raise ValueError(f"{self.name}: copies and gathers of cached rows need their programs: compile with "
+                             "general=True")
+        return moves
+
+    # -- launches
+
+    def _cost(self, result: Result) -> int:
+        return int(result.cycles) + self.device.config.host.launch_cycles
+
+    def run(self, program: Program, step: Step) -> Result:
+        """One launch with a pass, or what moves rows of the cache."""
+        result = self._launched(program, step)
+        self._charge(self.name, program, result)
+        return result
+
+    def _launched(self, program: Program, step: Step) -> Result:
+        for address, content in step.inputs:
+            self.device.write_dram(address, content.tobytes())
+        self.device.load(program.launch(self.name, NO_DRAM, step.registers))
+        result = self.device.run()
+        if result.fault:
+            raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")
+        return result
+
+    def _charge(self, model: str, program: Program, result: Result, *, passes: int = 1,
+                earlier: Earlier | None = None) -> None:
+        """The only place where any is."""
+        if self.ledger:
+            self.ledger.launch(model, result, program.commands, passes=passes, earlier=earlier,
+                               answers=not isinstance(program, PrefillProgram))

@@ -1,0 +1,1 @@
+"""Caches of keys and values: one protocol, a file a kind."""

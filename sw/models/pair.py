@@ -1,0 +1,314 @@
+"""Models that decode together: a target and, where there is one, a draft with the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.files.chat import Chat
+from gemmule.compiler.files.model_file import ModelFile, load_model
+from gemmule.compiler.ir import Network
+from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, single_kept
+from gemmule.compiler.passes.map import choices, default_rows
+from gemmule.compiler.place import round_up
+from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
+from gemmule.compiler.search.decoder import default_effort
+from gemmule.config import Config
+from gemmule.io.progress import working
+from gemmule.io.reading import named
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
+from gemmule.sw.models import bundled_models as text
+from gemmule.sw.models.bundled import FILES
+from gemmule.sw.models.published import PUBLISHED, published_file
+from gemmule.sw.models.quantised import is_published, quantised
+from gemmule.sw.text.detokenize import Detokenizer
+from gemmule.sw.text.tokens import detokenizer, encode_behind, parse_tokenizer
+
+__all__ = ["Pair", "Placed", "bundled_pair", "imported_pair", "open_pair", "published_pair"]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A network, compiled, and what stands in DRAM from its ``base_address`` on (uint8), other programs included."""
+
+    network: Network
+    program: ModelProgram
+    dram: np.ndarray
+    loop: GreedyLoop | None = None
+    """Of several greedy steps, if wanted."""
+    prefill: PrefillProgram | None = None
+    """Of a prompt's rows, if wanted and where it pays."""
+    single: ModelProgram | None = None
+    """Of a row alone, where it pays and passes are of one text."""
+
+
+class Place(Protocol):
+    """Compiles a model for a device, from an address of its DRAM on.
+
+    ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
+    sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
+    program for prompts; 0: without one; None: as many as pay.
+    """
+
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
+                 rows: int | None = None, prefill: int | None = 0) -> Placed: ...
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What generating needs of its models.
+
+    Attributes:
+        name: as the report shows it.
+        positions: of the target, prompt and new tokens together.
+        ends: tokens that end a text.
+        encode: token ids of a prompt.
+        go_on: token ids of text that comes behind others: without a token that begins a text.
+        plain: token ids of text that says itself what it begins with, as a chat template's does.
+        words: text of token ids.
+        digests: SHA-256 of the files of both.
+        target, draft: compile and place the models; no draft: only autoregressive decoding.
+        parameters: of the target.
+        chat: the target's chat template, where it has one.
+    """
+
+    name: str
+    positions: int
+    ends: frozenset[int]
+    encode: Callable[[str], list[int]]
+    go_on: Callable[[str], list[int]]
+    plain: Callable[[str], list[int]]
+    words: Detokenizer
+    digests: tuple[str, ...]
+    target: Place
+    draft: Place | None
+    parameters: int
+    chat: Chat | None = None
+
+    def decode(self, ids: Sequence[int], before: Sequence[int] = ()) -> str:
+        """Text of token ids behind others, special tokens left out."""
+        return self.words.text(ids, before)
+
+
+@cache
+def bundled_pair(name: str = SMALL, weights: str | None = None) -> Pair:
+    """A bundled pair (:data:`gemmule.sw.limits.MODELS`) with ``int8`` weights, or ``int4`` ones made of them.
+
+    Raises:
+        CompileError: a file is missing or damaged.
+    """
+    pair = resolve_pair(name)
+    models = {role: _with_weights(text.bundled_model(role, pair), weights, f"the bundled {role}")
+              for role in ("target", "draft")}
+    target, draft = (_Imported(MODELS_FOLDER / pair / FILES[role], model, shown=role, bundled=True)
+                     for role, model in models.items())
+    encode = partial(text.encode, pair=pair)
+    return Pair(
+        name=pair, positions=models["target"].network.graph.text_positions, ends=frozenset(models["target"].ends),
+        encode=encode, go_on=encode, plain=encode, words=text.bundled_detokenizer(pair),
+        digests=tuple(model.sha256 for model in models.values()), target=target, draft=draft,
+        parameters=models["target"].network.graph.parameters)
+
+
+def _with_weights(file: ModelFile, weights: str | None, what: str) -> ModelFile:
+    """The model with weights of that width; None: as it is.
+
+    Raises:
+        InputError: int8 weights are wanted of int4 ones.
+    """
+    if weights is None or weights == f"int{file.made.bits}":
+        return file
+    if weights == "int8":
+        raise InputError(f"--weights int8: {what} has int4 weights, which no int8 ones can be made of: import it again "
+                         "with --bits int8")
+    return replace(file, network=narrowed(file.network), sha256=f"{file.sha256}-int4-{NARROW_GROUP}")
+
+
+def _read(path: Path, option: str, weights: str | None) -> ModelFile:
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a directory: `gemmule import {path} --calibrate TEXTFILE --out FILE` "
+                         "first, then give the FILE")
+    file = load_model(path)
+    if file.network.graph.encoder:
+        raise InputError(f"{option} {path} must be a decoder, not an encoder, whose rows see what follows them: it "
+                         "gives hidden rows or labels, not text")
+    return _with_weights(file, weights, f"{option} {path}")
+
+
+def _tokenizer(file: ModelFile, path: Path, option: str) -> Tokenizer:
+    if file.tokenizer is None:
+        raise InputError(f"{option} {path} has no tokenizer: import it again from a directory with tokenizer.json")
+    return parse_tokenizer(file.tokenizer, named(path), file.network.graph.vocab)
+
+
+def imported_pair(target: Path, draft: Path | None = None, weights: str | None = None) -> Pair:
+    """Files that ``gemmule import`` wrote; ``weights``: as of :func:`bundled_pair`.
+
+    Raises:
+        CompileError: a file is missing, damaged or no model.
+        InputError: their tokens differ.
+    """
+    return _pair(target, _read(target, "--model", weights), target.name, draft, weights)
+
+
+def published_pair(name: str, draft: Path | None = None, weights: str | None = None) -> Pair:
+    """A published model by name (:func:`gemmule.sw.models.quantised.quantised`), and a file that drafts for it, if any.
+
+    Raises:
+        CacheError, CompileError, InputError: as of that function and of :func:`imported_pair`.
+    """
+    try:
+        published_file(name)
+    except InputError as error:
+        raise InputError(f"{error}; or take --model {DEFAULT}, which needs nothing") from None
+    path, file = quantised(name, weights)
+    return _pair(path, file, name, draft, weights)
+
+
+def _pair(target: Path, file: ModelFile, name: str, draft: Path | None, weights: str | None) -> Pair:
+    """``name``: of the target, as the report shows it."""
+    graph, tokenizer = file.network.graph, _tokenizer(file, target, "--model")
+    other = None
+    if draft is not None:
+        other = _read(draft, "--draft-model", weights)
+        if (_tokenizer(other, draft, "--draft-model").get_vocab() != tokenizer.get_vocab()
+                or other.network.graph.vocab != graph.vocab):
+            raise InputError(f"--draft-model {draft} must have the tokens of {name}: its vocabulary differs")
+        if other.network.graph.text_positions < graph.text_positions:
+            raise InputError(f"--draft-model {draft} must see the {graph.text_positions:,} positions of {name}, not "
+                             f"{other.network.graph.text_positions:,}")
+
+    def encode(prompt: str, *, begins: bool = True) -> list[int]:
+        return _behind(file.made.prefix, text.token_ids(tokenizer, prompt, add_special_tokens=begins))
+
+    def go_on(said: str) -> list[int]:
+        return encode_behind(tokenizer, text.check_utf8("--turns", said))
+
+    return Pair(
+        name=name, positions=graph.text_positions, ends=frozenset(file.ends), encode=encode, go_on=go_on,
+        plain=partial(encode, begins=False), words=detokenizer(tokenizer), chat=file.chat, parameters=graph.parameters,
+        digests=(file.sha256, *((other.sha256,) if other else ())), target=_Imported(target, file, shown=name),
+        draft=_Imported(draft, other, shown=draft.name) if draft and other else None)
+
+
+def _behind(prefix: tuple[int, ...], ids: list[int]) -> list[int]:
+    """Tokens of a text without those that stand in every cache already, unless nothing is left."""
+    count = len(prefix)
+    return ids[count:] if tuple(ids[:count]) == prefix and len(ids) > count else ids
+
+
+class _Imported:
+    """Compiles a file's network, once for each device and address."""
+
+    def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
+        self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None], Placed] = {}
+
+    def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
+                 rows: int | None = None, prefill: int | None = 0) -> Placed:
+        graph = self.file.network.graph
+        rows = rows or default_rows(graph, config)
+        key = config, base, general, looped, batch, rows, prefill
+        if key not in self.kept:
+            try:
+                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
+                    raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
+            except CompileError as error:
+                raise self._refused(config, error) from None
+            with working(f"compiling {self.shown} for {config.name}", least=1.0):
+                try:
+                    placed = self._place(config, base, rows, general, looped, batch)
+                except CompileError as error:
+                    raise self._refused(config, error) from None
+                self.kept[key] = self._with_single(self._with_prefill(placed, prefill))
+        return self.kept[key]
+
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
+        network, effort = self.file.network, default_effort(self.file.network.graph)
+        if looped:
+            loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
+            return Placed(network, loop.single, loop.fill(network), loop)
+        program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
+                               base_address=base, general=general, batch=batch)
+        return Placed(network, program, program.fill(network))
+
+    def _with_prefill(self, placed: Placed, rows: int | None) -> Placed:
+        """With the program for prompts behind all else.
+
+        Raises:
+            InputError: rows are given, and do not fit.
+        """
+        program, effort = placed.program, default_effort(placed.program.graph)
+        if rows == 0:
+            return placed
+        if rows is not None and rows <= program.max_rows:
+            raise InputError(f"--prefill-rows must be 0, or more than the {program.max_rows} rows of a pass that "
+                             f"decodes, not {rows}")
+        try:
+            prefill = prefill_kept(placed.network, self.file.sha256, program, effort=effort, rows=rows,
+                                   base_address=program.base_address + _behind_all(placed))
+        except CompileError as error:
+            raise InputError(f"--prefill-rows {rows}: {error}" if rows else f"a program for prompts: {error}: use "
+                             "--prefill-rows 0") from None
+        return replace(placed, dram=_with(placed, prefill), prefill=prefill) if prefill else placed
+
+    def _with_single(self, placed: Placed) -> Placed:
+        """With the program for single rows behind all else."""
+        program = placed.program
+        single = single_kept(placed.network, self.file.sha256, program,
+                             base_address=program.base_address + _behind_all(placed))
+        return replace(placed, dram=_with(placed, single), single=single) if single else placed
+
+    def _refused(self, config: Config, why: object) -> InputError:
+        what = f"the bundled model {self.shown}" if self.bundled else named(self.path)
+        mend = ": use --config base or edge" if self.bundled else ""
+        return InputError(f"{what} does not run on config {config.name!r}{mend} ({why})")
+
+
+def _behind_all(placed: Placed) -> int:
+    """Bytes from the program's address to where another one may stand."""
+    dram = placed.program.config.dram
+    return round_up(len(placed.dram), dram.banks * dram.row_bytes)
+
+
+def _with(placed: Placed, program: ModelProgram) -> np.ndarray:
+    """The DRAM with a program more behind."""
+    behind = _behind_all(placed)
+    dram = np.zeros(behind + program.size, dtype=np.uint8)
+    dram[:len(placed.dram)] = placed.dram
+    program.put(dram[behind:], "program", np.frombuffer(program.image, dtype=np.uint8))
+    return dram
+
+
+def open_pair(model: str, draft: Path | None = None, weights: str | None = None) -> Pair:
+    """A bundled pair or published model by name, or the files of an imported one.
+
+    ``weights``: as of :func:`bundled_pair`, of a published model as it is made.
+
+    Raises:
+        CacheError: a published model cannot be kept.
+        CompileError: a file is missing, damaged or no model.
+        InputError: there is neither such a pair nor such a file, or the models' tokens differ.
+    """
+    if model in MODELS:
+        if draft is not None:
+            raise InputError(f"--draft-model goes with --model FILE, not with the bundled {model}, which has its own: "
+                             "drop it")
+        return bundled_pair(model, weights)
+    if is_published(model):
+        return published_pair(model, draft, weights)
+    if not model or not Path(model).exists():
+        known = ", ".join((*MODELS, *PUBLISHED))
+        raise InputError(f"--model must be one of {known} or a file that `gemmule import` wrote, not {model!r}")
+    return imported_pair(Path(model), draft, weights)

@@ -1,0 +1,1 @@
+"""Design spaces: every configuration with every workload."""

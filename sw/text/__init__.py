@@ -1,0 +1,1 @@
+"""Text and tokens: tokenizers of checkpoints, chat templates, text as it comes."""

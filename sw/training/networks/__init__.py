@@ -1,0 +1,1 @@
+"""Networks in torch, what their heads are told, and checkpoints."""

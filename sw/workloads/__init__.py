@@ -1,0 +1,1 @@
+"""Workloads beside decoding: passes of networks, known shapes, products, what fits a device."""
