@@ -36,12 +36,13 @@ from gemmule.config import load_config
 from gemmule.sw.decoding.asking import alone, together
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import Constant
-from gemmule.sw.decoding.methods import METHODS, Request
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.models.pair import Pair, bundled_pair
@@ -89,8 +90,12 @@ Contents = dict[str, tuple[np.ndarray, np.ndarray]]
 class Uncharged(InterpretedModel):
     """A model whose passes nobody counts."""
 
-    def charging(self, ledger: Ledger) -> Self:
-        return self
+    def charging(self, ledger: Ledger | None, name: str | None = None) -> Self:
+        if name in (None, self.name):
+            return self
+        made = copy.copy(self)
+        made.name = name
+        return made
 
 
 class Target(Uncharged):
@@ -136,19 +141,24 @@ class Text:
     target: Target
 
 
+def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rule: Rule) -> Conversation:
+    config, cache = load_config("base"), target.kv()
+    request = Request(draft=draft, target=target.charging(None, DRAFT), cache=cache, lengths=Constant(length),
+                      ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}))
+    return Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, kv=cache)
+
+
 def decode(models: Models, prompts: Sequence[list[int]], method: str, length: int, new_tokens: int, rule: Rule,
            references: Sequence[Contents] = ()) -> list[Text]:
     """Texts of ``new_tokens`` behind prompts, together; caches are compared with ``references`` where there are any."""
-    config, count = load_config("base"), len(prompts)
+    count = len(prompts)
     whole, draft = (kind(name, network, Untimed(network.graph, batch=count), None)  # type: ignore[arg-type]
                     for kind, name, network in ((Target, "target", models.target), (Uncharged, "draft", models.draft)))
     assert isinstance(whole, Target)
     targets = [whole.of(number, references[number] if references else None) for number in range(count)]
-    request = Request(draft, Constant(length), frozenset(), rule, config.host)
-    talks = [Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, shared=count > 1)
-             for target in targets]
+    talks = [_talk(target, draft, method, length, rule) for target in targets]
     askings = [talk.turning(prompt, new_tokens) for talk, prompt in zip(talks, prompts, strict=True)]
-    runs = together(askings, [draft, whole], count) if count > 1 else [alone(asking) for asking in askings]
+    runs = together(askings, (DRAFT, TARGET), count) if count > 1 else [alone(asking) for asking in askings]
     return [Text(run, target) for run, target in zip(runs, targets, strict=True)]
 
 
@@ -157,7 +167,7 @@ def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule:
     plain = [decode(models, [prompt], "ar", 0, new_tokens, rule)[0] for prompt in prompts]
     references = [text.target.contents() for text in plain]
     found: dict[str, Any] = {}
-    for method, length in ((method, length) for method in METHODS if METHODS[method].option for length in LENGTHS):
+    for method, length in ((method, length) for method in METHODS if METHODS[method].drafts for length in LENGTHS):
         texts = decode(models, prompts, method, length, new_tokens, rule, references)
         ended = Counter("undrafted" if not drafted else "none" if not accepted else "all" if accepted == drafted
                         else "some" for text in texts for drafted, accepted in text.run.steps)

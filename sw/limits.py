@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +11,15 @@ from gemmule.sw.errors import InputError
 
 __all__ = [
     "ACTIVATION", "ADAPTIVE_MOST", "ARCHITECTURES", "ATTENTION", "BACKENDS", "BATCH", "BITS", "CATEGORIES", "COMMANDS",
-    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "DRAFTS_DEFAULT", "ENGINES", "FUSION", "KV_CACHES",
-    "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "LOOKUP_DEFAULT", "LOOKUP_FORMS", "METHODS", "METHODS_OF_ROUNDING",
-    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "NGRAM", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
+    "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
+    "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
+    "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL",
-    "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "new_tokens",
+    "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "either", "new_tokens",
     "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
-METHODS = ("ar", "draft", "pld")
 BACKENDS = ("model", "rtl")
 DATAFLOWS = ("ws", "os")
 SEARCHES = ("formula", "exhaustive", "optuna", "cp-sat")
@@ -56,8 +56,6 @@ DEFAULT, SMALL = MODELS = ("default", "small")
 CONTEXTS = {DEFAULT: 1024, SMALL: 256}
 """Positions of a pair, prompt and new tokens together."""
 MODELS_FOLDER = Path(__file__).resolve().parent / "models"
-DRAFTS_DEFAULT, LOOKUP_DEFAULT = 5, 10
-LOOKUP_FORMS = ("huggingface", "original")
 PROMPT_BYTES = 1 << 16
 PROMPTS_BYTES = 1 << 24
 """Of a file of several texts."""
@@ -95,7 +93,6 @@ class Range:
 
 SEED = Range(0, 2**32 - 1)
 DRAFTS = Range(1, 15, "tokens", "one pass verifies 16 rows")
-NGRAM = Range(1, 16, "tokens")
 BATCH = Range(1, 16, "texts")
 ROWS = Range(1, 16, "rows")
 PREFILL = Range(0, 512, "rows")
@@ -133,6 +130,12 @@ def check_choice(option: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise InputError(f"{option} must be one of {', '.join(known)}, not {value!r}")
     return value
+
+
+def either(words: Sequence[str]) -> str:
+    """``a``, ``a or b``, ``a, b or c``."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def parse_shape(text: str, option: str = "--shape") -> tuple[int, int, int]:

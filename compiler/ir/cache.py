@@ -134,6 +134,12 @@ class Cache:
         at = self._at(sequence)
         self._sequences[new] = _Sequence(at.positions, dict(at.keys), dict(at.values), set(at.begun))
 
+    def begin_with(self, other: Cache, sequence: int) -> None:
+        """The sequence begins with what another cache has of it: one of a network of which this one's is a part."""
+        at = other._at(sequence)
+        keys, values = ({name: parts[name] for name in self.width} for parts in (at.keys, at.values))
+        self._sequences[sequence] = _Sequence(at.positions, keys, values, at.begun & self.width.keys())
+
 
 def check_rows(rows: Rows, graph: Graph) -> None:
     """Whether a network can compute rows.

@@ -7,7 +7,7 @@ always wrong; both draft for nothing. What is kept of a run are counts and cycle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,16 +15,25 @@ from gemmule.compiler.ideal import ideal
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sw.decoding.generate import Generation, generate
 from gemmule.sw.decoding.generation import distinct, loops
-from gemmule.sw.decoding.session import Session
-from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.decoding.session import NONE, Session
+from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import Forward, LoadedModel
+from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.device.timeline import Timeline, runs_behind
 
-__all__ = ["BOUNDS", "CASE", "Case", "Foreseen", "costs", "foreseen", "measure", "trace"]
+__all__ = [
+    "BOUNDS", "CASE", "Case", "Foreseen", "OptionsOf", "costs", "foreseen", "measure", "no_options", "trace",
+]
 
 BOUNDS = ("always", "never")
+OptionsOf = Callable[[str], Mapping[str, Any]]
+"""Values of a method's own options, by its name."""
+
+
+def no_options(method: str) -> Mapping[str, Any]:
+    """Defaults."""
+    return NONE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,29 +60,23 @@ class Case:
 CASE = tuple(Case.__dataclass_fields__)
 
 
-class Foreseen:
+class Foreseen(Drafter):
     """Drafts what it is told comes next, or always something else; no model runs for it."""
 
     def __init__(self, prompt: int, tokens: Sequence[int], num_tokens: int, right: bool, vocab: int) -> None:
         self.prompt, self.tokens, self.num_tokens = prompt, tokens, num_tokens
         self.shift, self.vocab = 0 if right else 1, vocab
 
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        pass
-
     def propose(self, ids: list[int], budget: int) -> Tree:
         at = len(ids) - self.prompt
         coming = self.tokens[at:at + min(self.num_tokens, budget)]
         return Tree.chain(ids[-1], [(token + self.shift) % self.vocab for token in coming])
 
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        pass
-
 
 def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
-            rule_of: Callable[[Case], Rule]) -> Iterator[dict[str, Any]]:
+            rule_of: Callable[[Case], Rule], options_of: OptionsOf = no_options) -> Iterator[dict[str, Any]]:
     """What each case does behind a prompt; autoregressive decoding runs once for each rule."""
-    for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of):
+    for case, run, reference in _runs(session, ids, new_tokens, cases, stop, rule_of, options_of):
         rule = rule_of(case)
         same_text = rule is GREEDY or rule.same_text
         yield asdict(case) | {
@@ -84,21 +87,23 @@ def measure(session: Session, ids: list[int], new_tokens: int, cases: Iterable[C
 
 
 def trace(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
-          rule_of: Callable[[Case], Rule]) -> Timeline:
+          rule_of: Callable[[Case], Rule], options_of: OptionsOf = no_options) -> Timeline:
     """Every launch and step of each case behind a prompt, one case behind the other."""
     return runs_behind((str(case), run.ledger.cycles, run.ledger.timeline or []) for case, run, _ in _runs(
-        session, ids, new_tokens, cases, stop, rule_of, traced=True))
+        session, ids, new_tokens, cases, stop, rule_of, options_of, traced=True))
 
 
 def _runs(session: Session, ids: list[int], new_tokens: int, cases: Iterable[Case], stop: frozenset[int],
-          rule_of: Callable[[Case], Rule], traced: bool = False) -> Iterator[tuple[Case, Generation, Generation]]:
+          rule_of: Callable[[Case], Rule], options_of: OptionsOf,
+          traced: bool = False) -> Iterator[tuple[Case, Generation, Generation]]:
     """Of each case its run and that of autoregressive decoding by the same rule."""
     references: dict[Rule, Generation] = {}
     for case in cases:
         rule = rule_of(case)
 
         def decode(method: str, count: int | None, rule: Rule = rule) -> Generation:
-            return session.generate(method, ids, new_tokens, count, stop, rule=rule, timeline=[] if traced else None)
+            return session.generate(method, ids, new_tokens, count, stop, rule=rule, options=options_of(method),
+                                    timeline=[] if traced else None)
 
         if rule not in references:
             references[rule] = decode("ar", None)

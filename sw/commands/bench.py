@@ -27,6 +27,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.method_options import own_options, with_method_options
 from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,
@@ -38,6 +39,7 @@ from gemmule.sw.commands.shared.sampling import (
     rule_name,
 )
 from gemmule.sw.commands.shared.texts import read_parts
+from gemmule.sw.decoding.methods import METHODS, of_option
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     BACKENDS,
@@ -45,16 +47,16 @@ from gemmule.sw.limits import (
     CATEGORIES,
     DEFAULT,
     DRAFTS,
-    METHODS,
     REQUESTS,
     TEMPERATURE,
     check_choice,
+    either,
     new_tokens,
 )
 from gemmule.sw.reports.files import check_writable, write_file
 
 if TYPE_CHECKING:
-    from gemmule.sw.benches.bench import Case
+    from gemmule.sw.benches.bench import Case, OptionsOf
     from gemmule.sw.decoding.session import Session
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.models.pair import Pair
@@ -87,6 +89,7 @@ def _list(option: str, text: str, one: Any) -> list[Any]:
     return list(dict.fromkeys(found))
 
 
+@with_method_options(*(one.drafts.name for one in METHODS.values() if one.drafts))
 def bench(
     config: ConfigOption = "base",
     model: ModelOption = DEFAULT,
@@ -101,6 +104,7 @@ def bench(
     num_speculative_tokens: Annotated[str, typer.Option(
         "--num-speculative-tokens", metavar="N,..",
         help=f"Tokens drafted a step, between commas, {DRAFTS}.")] = "1,3,5",
+    method_options: Any = None,
     temperature: Annotated[str, typer.Option(
         "--temperature", metavar="T,..", help=f"Between commas: 0 (greedy), or {TEMPERATURE[0]:g} to "
                                               f"{TEMPERATURE[1]:g}.")] = "0",
@@ -160,6 +164,9 @@ def bench(
     names = category and _list("--category", category, lambda name: check_choice(
         "--category", name, (*CATEGORIES, *REQUESTS, CALIBRATION)))
     cases = _cases(methods, lengths, _list("--temperature", temperature, float), verify)
+    for option in method_options:
+        if not set(of_option(option)).intersection(methods):
+            raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
     out, device = Output(json), read_config(config)
 
@@ -179,10 +186,11 @@ def bench(
     pair = open_pair(model, draft_model, weights)
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     if pair.draft is None and method == EVERY:
-        cases = [case for case in cases if case.method != "draft"]
+        cases = [case for case in cases if case.method not in METHODS or not METHODS[case.method].needs_draft]
     every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
-    general = any(case.temperature for case in cases)
-    check_launch(launch, general, batch=batch)
+    general = any(case.temperature for case in cases) or any(METHODS[name].needs_general for name in methods
+                                                             if name in METHODS)
+    check_launch(launch, any(case.temperature for case in cases), batch=batch)
     quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass")
     begin = time.perf_counter()
     results: list[dict[str, Any]] = []
@@ -202,7 +210,12 @@ def bench(
             device.sha256, *pair.digests, RECORD, *(
                 sha256(program.image).hexdigest() for model in (session.target, session.draft) if model
                 for program in (model.program, model.prefill, model.single) if program),
-            max_new_tokens, top_k, top_p, seed, launch, batch, [repr(case) for case in cases]])
+            max_new_tokens, top_k, top_p, seed, launch, batch, [repr(case) for case in cases],
+            *([sorted(method_options.items())] if method_options else [])])
+
+        def options_of(name: str) -> dict[str, Any]:
+            return own_options(METHODS[name], method_options)
+
         shared = cache(lambda rows: session_of(rows))
         done = 0
         with counting("prompts", len(every)) as tell:
@@ -210,14 +223,16 @@ def bench(
                 ids, name = [tokens for _, tokens in group], group[0][0].name
                 found = kept.of(
                     "\n".join(f"{prompt.kind} {prompt.name} {prompt.text}" for prompt, _ in group),
-                    partial(_measured, session, ids, max_new_tokens, cases, pair.ends, rules, batch, shared))
+                    partial(_measured, session, ids, max_new_tokens, cases, pair.ends, rules, batch, shared,
+                            options_of))
                 results += [result | {"category": group[0][0].kind, "prompt": name} for result in found]
                 done += len(group)
                 tell(done, name)
         timeline = None
         if trace:
             say(f"tracing {every[0][0].name}")
-            timeline = trace_cases(session, every[0][1], max_new_tokens, cases, pair.ends, rules.__getitem__)
+            timeline = trace_cases(session, every[0][1], max_new_tokens, cases, pair.ends, rules.__getitem__,
+                                   options_of)
         drafting = session.extra_parameters("draft")
         stays = resident(session if batch == 1 else shared(rows_for(cases[-1], batch)))
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
@@ -228,6 +243,8 @@ def bench(
         "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p,
+        "method_options": {name: METHODS[name].values(own_options(METHODS[name], method_options))
+                           for name in methods if name in METHODS and METHODS[name].options},
         "rows": rows, "best": best, "resident": stays,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     if html:
@@ -245,15 +262,15 @@ def bench(
 
 def _measured(session: Session, ids: list[list[int]], max_new_tokens: int, cases: Sequence[Case],
               ends: frozenset[int], rules: dict[Case, Rule], batch: int,
-              shared: Callable[[int], Session]) -> list[dict[str, Any]]:
+              shared: Callable[[int], Session], options_of: OptionsOf) -> list[dict[str, Any]]:
     """What each case does on prompts that go together."""
     from gemmule.sw.benches.batch import measure_batch, rows_for
     from gemmule.sw.benches.bench import measure
 
     if batch == 1:
-        return list(measure(session, ids[0], max_new_tokens, cases, ends, rules.__getitem__))
+        return list(measure(session, ids[0], max_new_tokens, cases, ends, rules.__getitem__, options_of))
     return list(measure_batch(session, lambda case: shared(rows_for(case, batch)), ids, max_new_tokens, cases, ends,
-                              rules.__getitem__))
+                              rules.__getitem__, options_of))
 
 
 def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float],

@@ -27,6 +27,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.method_options import check_options, drafts_of, own_options, with_method_options
 from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,
@@ -39,6 +40,7 @@ from gemmule.sw.commands.shared.sampling import (
     rule_name,
 )
 from gemmule.sw.commands.shared.texts import QUESTION, read_parts, read_prompt
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import (
     ADAPTIVE_MOST,
@@ -46,18 +48,13 @@ from gemmule.sw.limits import (
     BATCH,
     CONTEXTS,
     DEFAULT,
-    DRAFTS,
-    DRAFTS_DEFAULT,
     KV_CACHES,
     LENGTHS,
-    LOOKUP_DEFAULT,
-    LOOKUP_FORMS,
-    METHODS,
     MODELS,
-    NGRAM,
     OVERFLOWS,
     PROMPT_BYTES,
     check_choice,
+    either,
     new_tokens,
     resolve_pair,
 )
@@ -74,6 +71,7 @@ __all__ = ["generate"]
 CONTEXT = CONTEXTS[resolve_pair(DEFAULT)]
 
 
+@with_method_options()
 def generate(
     config: ConfigOption = "base",
     model: ModelOption = DEFAULT,
@@ -106,28 +104,10 @@ def generate(
         help="What the system says before; only with --chat. Default: what the template says.")] = None,
     method: Annotated[str | None, typer.Option(
         "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
-        callback=lambda name: name if name is None else check_choice("--method", name, METHODS),
-        help="Decoding: draft (a small model proposes, the large one verifies), pld (prompt lookup: what followed the "
-             "last tokens before) or ar (autoregressive). Default: draft where there is a draft model.")] = None,
-    num_speculative_tokens: Annotated[int | None, typer.Option(
-        "--num-speculative-tokens", metavar="N", show_default=False,
-        callback=lambda n: n if n is None else DRAFTS.check("--num-speculative-tokens", n),
-        help=f"Tokens drafted a step, {DRAFTS}; only with --method draft. Default: {DRAFTS_DEFAULT}.")] = None,
-    prompt_lookup_num_tokens: Annotated[int | None, typer.Option(
-        "--prompt-lookup-num-tokens", metavar="N", show_default=False,
-        callback=lambda n: n if n is None else DRAFTS.check("--prompt-lookup-num-tokens", n),
-        help=f"Tokens drafted a step, {DRAFTS}; only with --method pld. Default: {LOOKUP_DEFAULT}, or as many as a "
-             "pass verifies.")] = None,
-    prompt_lookup_form: Annotated[str | None, typer.Option(
-        "--prompt-lookup-form", metavar="|".join(LOOKUP_FORMS), autocompletion=lambda: list(LOOKUP_FORMS),
-        show_default=False,
-        callback=lambda name: name if name is None else check_choice("--prompt-lookup-form", name, LOOKUP_FORMS),
-        help="Which earlier places count: huggingface (all that something follows) or original (those that are "
-             "followed by as many tokens as are drafted); only with --method pld. Default: huggingface.")] = None,
-    prompt_lookup_max: Annotated[int | None, typer.Option(
-        "--prompt-lookup-max", metavar="N", show_default=False,
-        callback=lambda n: n if n is None else NGRAM.check("--prompt-lookup-max", n),
-        help=f"Tokens that are looked for first, {NGRAM}; then fewer; only with --method pld. Default: 3.")] = None,
+        callback=lambda name: name if name is None else check_choice("--method", name, tuple(METHODS)),
+        help="Decoding. " + "; ".join(f"{name}: {one.says}" for name, one in METHODS.items())
+             + ". Default: draft where there is a draft model.")] = None,
+    method_options: Any = None,
     draft_lengths: Annotated[str, choice(
         "--draft-lengths", LENGTHS, "How many of those a step drafts: constant (all), heuristic (2 more where all were "
         "accepted, else 1 fewer), confidence (on while the draft is 40 % sure), cost (most tokens a cycle by "
@@ -189,12 +169,10 @@ def generate(
     """
     if method is None:
         method = "ar" if model not in MODELS and draft_model is None else "draft"
-    drafting = ("draft", "pld")
+    way, drafting = METHODS[method], tuple(name for name, one in METHODS.items() if one.drafts)
+    check_options(method, method_options)
     _check_method(method, {
-        "--num-speculative-tokens": (num_speculative_tokens, ("draft",)),
-        "--prompt-lookup-num-tokens": (prompt_lookup_num_tokens, ("pld",)),
-        "--prompt-lookup-form": (prompt_lookup_form, ("pld",)), "--prompt-lookup-max": (prompt_lookup_max, ("pld",)),
-        "--baseline" if baseline else "--no-baseline": (baseline, drafting if kv_cache == "full" else METHODS),
+        "--baseline" if baseline else "--no-baseline": (baseline, drafting if kv_cache == "full" else tuple(METHODS)),
         f"--draft-lengths {draft_lengths}": (draft_lengths if draft_lengths != "constant" else None, drafting)})
     check_launch(launch, temperature > 0, draft_lengths, kv_cache)
     if not all(strings := stop or []):
@@ -213,7 +191,6 @@ def generate(
                            batch)
 
     from gemmule.sw.commands.shared.decode import Job, Live
-    from gemmule.sw.decoding.methods import Lookup
     from gemmule.sw.decoding.resident import resident
     from gemmule.sw.decoding.script import Plain, Script
     from gemmule.sw.decoding.session import Session, rows_of
@@ -239,12 +216,11 @@ def generate(
         _check_context(ids if batch > 1 else ids[:1], max_new_tokens, pair.positions, source)
     elif max_new_tokens < 1:
         raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-    drafts = num_speculative_tokens or prompt_lookup_num_tokens or (
-        None if draft_lengths == "constant" else ADAPTIVE_MOST)
+    drafts = drafts_of(way, method_options) or (None if draft_lengths == "constant" else ADAPTIVE_MOST)
+    options = own_options(way, method_options)
     stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.words)
     announce_tokens(max_new_tokens * len(texts), backend, pair.parameters)
     timeline: Timeline | None = [] if trace else None
-    lookup = Lookup(prompt_lookup_form or Lookup.form, prompt_lookup_max or Lookup.most_ngram)
     sampled, streamed = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)
     head, title = f"{conditions(device_config)}; seed {seed}", f"{pair.name} model, {method} on {backend}"
     live = None
@@ -255,14 +231,14 @@ def generate(
     job = Job(script=script, ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule,
               context_overflow=context_overflow, batch=batch)
     rows = rows_of(batch, method, drafts) if batch > 1 else None
-    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if method == "draft" else "pass",
-                       lengths=draft_lengths)
-    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence",
-                 launch=launch if method == "draft" else "pass", batch=batch, rows=rows,
+    launch_of = launch if way.needs_draft else "pass"
+    quick = interprets(compute, pair.parameters, backend=backend, launch=launch_of, lengths=draft_lengths)
+    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence" or way.needs_general,
+                 launch=launch_of, batch=batch, rows=rows,
                  prefill=prefill_rows, interpreted=quick) as session:
         begin = time.perf_counter()
         run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
-                      num_tokens=drafts, lengths=draft_lengths, lookup=lookup, kv_cache=kv_cache, live=live)
+                      num_tokens=drafts, lengths=draft_lengths, options=options, kv_cache=kv_cache, live=live)
         seconds, stays = time.perf_counter() - begin, resident(session)
     if live and live.closed:
         raise typer.Exit(1)
@@ -281,7 +257,7 @@ def generate(
         "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": run.given,
         "chat": chat, "system": system,
         "method": method, "backend": backend, "compute": "interpreter" if quick else "device", "seed": seed,
-        "num_speculative_tokens": session.drafts(method, drafts),
+        "num_speculative_tokens": session.drafts(method, drafts), "method_options": way.values(options),
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
         "launch": launch, "prefill_rows": prefill_rows, "stop": strings,
         "context_overflow": context_overflow, "dropped_tokens": run.dropped,
@@ -314,7 +290,7 @@ def _check_method(method: str, options: dict[str, tuple[object, Sequence[str]]])
     """
     for option, (value, needed) in options.items():
         if value is not None and method not in needed:
-            raise InputError(f"{option} needs --method {' or '.join(needed)}, not {method}: drop one of the two"
+            raise InputError(f"{option} needs --method {either(needed)}, not {method}: drop one of the two"
                              + ", or give --draft-model" * (method == "ar" and "draft" in needed))
 
 

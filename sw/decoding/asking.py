@@ -1,46 +1,20 @@
-"""Decoding as questions to models: one text asks alone, several ask together and share passes.
-
-A decoding loop, and a drafter that runs models, is a generator: it yields the pass that it needs and goes on with the
-answer. So the same loop serves one sequence and a batch, whose questions to a model go into one pass.
-"""
+"""Who answers questions to models: one text's alone, or those of several texts together, in passes that they share."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gemmule.compiler.ir import Rows
-from gemmule.sw.device.runtime import Forward, LoadedModel
-from gemmule.sw.device.step import Want
+from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.step import KV, Ask, Asking, Forward, LayerRange
 
-__all__ = ["Ask", "Asking", "Keep", "alone", "together"]
+__all__ = ["alone", "together"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Ask:
-    """A pass over new rows of one sequence; the answer is its :class:`Forward`."""
-
-    model: LoadedModel
-    rows: Rows
-    want: Want
-
-
-@dataclass(frozen=True, eq=False)
-class Keep:
-    """Of the rows that the last pass added at ``position`` the path stays; there is no answer."""
-
-    model: LoadedModel
-    position: int
-    path: list[int]
-
-
-Asking = Generator[Ask | Keep, Any, T]
 
 
 def alone(asking: Asking[T]) -> T:
@@ -52,21 +26,25 @@ def alone(asking: Asking[T]) -> T:
         except StopIteration as done:
             found: T = done.value
             return found
-        answer = asked.model.forward(asked.rows, asked.want) if isinstance(asked, Ask) else asked.model.commit(
-            asked.position, asked.path)
+        if not isinstance(asked, Ask):
+            asked.kv.commit(asked.path)
+            answer = None
+        elif asked.steps:
+            answer = asked.model.greedy(asked.kv, asked.rows.tokens.tolist(), asked.steps)
+        else:
+            answer = asked.model.forward(asked.rows, asked.want, asked.kv, layers=asked.layers)
 
 
-def together(askings: Sequence[Asking[T]], order: Sequence[LoadedModel], batch: int) -> list[T]:
+def together(askings: Sequence[Asking[T]], order: Sequence[str], batch: int) -> list[T]:
     """What each text comes to, ``batch`` of them at a time: where one is done, the next one takes its sequence.
 
-    ``order``: models from the first to be asked on. Rows that need no answer go first, then a model answers when
-    nobody asks one before it any more, so that texts that draft more or less still share the pass that verifies.
+    ``order``: names of models, from the first to be asked on. Rows that need no answer go first, then a model answers
+    when nobody asks one before it any more, so that texts that draft more or less still share the pass that verifies.
     """
-    names = [model.name for model in order]
     found: dict[int, T] = {}
     asked: dict[int, Ask] = {}
-    ends = {name: [0] * batch for name in names}
-    """Of each model and sequence, where its last rows end: a place for a row that nobody sees."""
+    ends: dict[int, list[int]] = {}
+    """Of each program and sequence, where its last rows end: a place for a row that nobody sees."""
     waiting = deque(range(len(askings)))
     texts = [waiting.popleft() if waiting else None for _ in range(batch)]
     """That each sequence has."""
@@ -80,40 +58,56 @@ def together(askings: Sequence[Asking[T]], order: Sequence[LoadedModel], batch: 
                 texts[sequence] = waiting.popleft() if waiting else None
                 answer = None
                 continue
+            question.kv.sequence = sequence
             if isinstance(question, Ask):
                 asked[sequence] = question
                 return
-            question.model.commit(question.position, question.path, sequence)
-            ends[question.model.name][sequence] = question.position + len(question.path)
+            question.kv.commit(question.path)
+            _ends(ends, question.kv.model, batch)[sequence] = question.kv.length
             answer = None
 
     for sequence in range(batch):
         go_on(sequence, None)
     while asked:
-        first = min(asked.values(), key=lambda ask: (ask.want.last != 0, names.index(ask.model.name)))
-        group = {sequence: ask for sequence, ask in asked.items()
-                 if ask.model.name == first.model.name and ask.want == first.want}
+        first = min(asked.values(), key=lambda ask: (ask.want.last != 0, order.index(ask.model.name)))
+        group = {sequence: ask for sequence, ask in asked.items() if _alike(ask, first)}
         for sequence in group:
             del asked[sequence]
-        for sequence, answer in _shared(group, first.want, ends[first.model.name]).items():
+        for sequence, answer in _shared(group, first, _ends(ends, first.model, batch)).items():
             go_on(sequence, answer)
     return [found[text] for text in range(len(askings))]
 
 
-def _shared(group: dict[int, Ask], want: Want, ends: list[int]) -> dict[int, Forward]:
+def _alike(ask: Ask, other: Ask) -> bool:
+    """Whether a pass can answer both."""
+    return (ask.model.name, ask.want, _spans(ask.layers)) == (other.model.name, other.want, _spans(other.layers))
+
+
+def _spans(layers: Sequence[LayerRange] | None) -> list[tuple[int, int]] | None:
+    return None if layers is None else [(part.first, part.count) for part in layers]
+
+
+def _ends(ends: dict[int, list[int]], model: Any, batch: int) -> list[int]:
+    """By program: a model under another name has the same caches."""
+    return ends.setdefault(id(model.program), [0] * batch)
+
+
+def _filled(model: Any, sequence: int, rows: int) -> KV:
+    """What stands for the cache of a sequence without a question."""
+    made = ContiguousKV(model, rows + 1, sequence)
+    made.append(rows)
+    return made
+
+
+def _shared(group: dict[int, Ask], first: Ask, ends: list[int]) -> dict[int, Forward]:
     """One pass for several sequences. One without a question has a row behind all of its own, which nobody sees."""
     parts = [group[number].rows if number in group else Rows.chain([0], end) for number, end in enumerate(ends)]
+    caches = [group[number].kv if number in group else _filled(first.model, number, end)
+              for number, end in enumerate(ends)]
+    out = first.model.forward(Rows.batch(parts), first.want, caches, layers=first.layers)
     for number, ask in group.items():
-        ends[number] = int(ask.rows.positions[0]) + len(ask.rows)
-    out = next(iter(group.values())).model.forward(Rows.batch(parts), want)
-    counts = [len(part) if want.last is None else min(want.last, len(part)) for part in parts]
-    edges = np.cumsum([0, *counts]).tolist()
-    return {number: _part(out, edges[number], edges[number + 1]) for number in group}
-
-
-def _part(out: Forward, first: int, end: int) -> Forward:
-    """The answers of some rows; the launches are those of all."""
-    exponents = out.exponents and replace(
-        out.exponents, maximum=out.exponents.maximum[first:end], total=out.exponents.total[first:end])
-    return Forward(out.argmax[first:end], out.results, None if out.logits is None else out.logits[first:end],
-                   exponents=exponents)
+        ends[number] = ask.kv.length
+    last = first.want.last
+    rows, answers = (np.cumsum([0, *sizes]).tolist() for sizes in (
+        [len(part) for part in parts], [len(part) if last is None else min(last, len(part)) for part in parts]))
+    return {number: out.part(slice(*rows[number:number + 2]), slice(*answers[number:number + 2])) for number in group}

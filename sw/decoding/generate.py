@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
-from gemmule.sw.decoding.asking import Asking, alone
+from gemmule.sw.decoding.asking import alone
 from gemmule.sw.decoding.context import Overflow
 from gemmule.sw.decoding.generation import Generation
-from gemmule.sw.decoding.prefix import Prefix
 from gemmule.sw.decoding.stops import NO_STOPS, Cut, Stops
-from gemmule.sw.decoding.tree import AskingDrafter, Drafter, Tree
+from gemmule.sw.decoding.tree import Drafter
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import Asking
 
 __all__ = ["Conversation", "Generation", "generate"]
+
+T = TypeVar("T")
 
 
 class Conversation:
@@ -28,17 +32,16 @@ class Conversation:
     """
 
     def __init__(self, target: LoadedModel, drafter: Drafter, ledger: Ledger, stops: Stops = NO_STOPS,
-                 rule: Rule = GREEDY, *, overflow: Overflow | None = None, kept: bool = True,
-                 shared: bool = False) -> None:
+                 rule: Rule = GREEDY, *, overflow: Overflow | None = None, kv: TextKV | None = None) -> None:
         """``overflow``: what stays of a text that fills the context; None: it ends there.
 
-        ``kept``: the KV cache keeps its rows from step to step; if not, each step passes the whole text. ``shared``:
-        passes of the drafter are shared with the other texts of a batch, too.
+        ``kv``: the target's cache of this text, charged to ``ledger``; by default a new one.
         """
-        self.target, self.drafter, self.ledger = target.charging(ledger), drafter, ledger
-        self.stops, self.rule, self.overflow, self.shared = stops, rule, overflow, shared
-        self.context = target.room
-        self.cached = Prefix(self.target, kept)
+        self.drafter, self.ledger, self.stops, self.rule, self.overflow = drafter, ledger, stops, rule, overflow
+        self.target, self.context = target, target.room
+        self.cached = target.charging(ledger).kv() if kv is None else kv
+        own = drafter.want()
+        self.want = rule.want() if own is None else rule.want().joined(own)
         self.window: list[int] = []
         self.dropped = 0
 
@@ -80,15 +83,16 @@ class Conversation:
                 yield from self._enter()
             before, position = self.ledger.cycles, len(self.window)
             yield from self.cached.begin(self.window)  # behind the prefill nothing to do, unless no cache is kept
-            tree = yield from self._propose(min(
-                max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.target.program.max_rows - 1))
-            out = yield from self.cached.tree(self.window, tree, self.rule.want())
+            tree = yield from _asked(self.drafter.propose(self.window, min(
+                max_new_tokens - len(run.tokens) - 1, self.context - position - 1,
+                self.drafter.launches * self.target.program.max_rows - 1)))
+            out = yield from self.cached.candidates(tree.rows(position - 1), self.want)
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
-            yield from self.cached.commit(tree, path)
+            yield from self.cached.accept([tree.tokens[node] for node in path], path)
             cut = watch.cut(new)
             self.window += cut.new
             run.tokens += cut.new
-            self.cached.truncate(len(self.window) - 1)
+            self.cached.rewind(len(self.window) - 1)
             self.drafter.observe(out, path, cut.new)
             self.ledger.step()
             run.steps.append((len(tree.tokens) - 1, len(path) - 1))
@@ -112,11 +116,6 @@ class Conversation:
         """Whether a turn with ``text`` fits, or something may be dropped for it."""
         return len(self.window) + len(text) < self.context or (self.overflow is not None and self.context > 1)
 
-    def _propose(self, budget: int) -> Asking[Tree]:
-        if self.shared and isinstance(self.drafter, AskingDrafter):
-            return (yield from self.drafter.proposing(self.window, budget))
-        return self.drafter.propose(self.window, budget)
-
     def _enter(self) -> Asking[None]:
         """Make room where the context is full, and cache what is not there: by the target, then by the drafter."""
         if self.overflow is not None and len(self.window) >= self.context:
@@ -124,10 +123,12 @@ class Conversation:
             self.dropped += len(self.window) - len(left)
             self.window = left
         yield from self.cached.begin(self.window)
-        if self.shared and isinstance(self.drafter, AskingDrafter):
-            yield from self.drafter.beginning(self.window, self.dropped)
-        else:
-            self.drafter.begin(self.window, self.dropped)
+        yield from _asked(self.drafter.begin(self.window, self.dropped))
+
+
+def _asked(found: Asking[T] | T) -> Asking[T]:
+    """What a drafter comes to, whether it asks for it or just says it."""
+    return (yield from found) if isinstance(found, Generator) else found
 
 
 def generate(
@@ -141,7 +142,7 @@ def generate(
     rule: Rule = GREEDY,
     *,
     overflow: Overflow | None = None,
-    kept: bool = True,
+    kv: TextKV | None = None,
 ) -> Generation:
     """Generate up to ``max_new_tokens`` after ``prompt``, tokens chosen by ``rule``: the only turn of a conversation.
 
@@ -149,5 +150,9 @@ def generate(
         ValueError: as of :meth:`Conversation.turn`.
     """
     stops = stop if isinstance(stop, Stops) else Stops(stop)
-    conversation = Conversation(target, drafter, ledger, stops, rule, overflow=overflow, kept=kept)
-    return conversation.turn(prompt, max_new_tokens, progress)
+    conversation = Conversation(target, drafter, ledger, stops, rule, overflow=overflow, kv=kv)
+    try:
+        return conversation.turn(prompt, max_new_tokens, progress)
+    finally:
+        if kv is None:
+            conversation.cached.rewind(0)  # pages go back to their pool

@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmule.numerics import row_max, row_probabilities, scores
 from gemmule.sw.decoding.noise import Noise, Purpose
-from gemmule.sw.device.step import exponent_scaling
+from gemmule.sw.step import exponent_scaling
 
 __all__ = ["Sampling", "draw", "shared_draw"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Any
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.place import round_up
@@ -14,9 +15,10 @@ from gemmule.sw.decoding.asking import together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, Generation
 from gemmule.sw.decoding.lengths import LENGTHS
-from gemmule.sw.decoding.methods import HUGGING_FACE, METHODS, Lookup, Request
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import GREEDY, Rule
+from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, open_device
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
@@ -29,6 +31,7 @@ from gemmule.sw.models.pair import Pair, Placed, bundled_pair
 __all__ = ["Session", "rows_of"]
 
 ALIGN = 1 << 16
+NONE: Mapping[str, Any] = MappingProxyType({})
 Opener = Callable[[Config, int], Device]
 """Opens a device with so many bytes of DRAM."""
 ROWS = 16
@@ -37,7 +40,7 @@ ROWS = 16
 
 def rows_of(batch: int, method: str, num_speculative_tokens: int | None) -> int:
     """Rows of each text of a batch: as many as a draft needs, a power of two, and with all texts 16 at least."""
-    drafts = 1 if METHODS[method].option else 0
+    drafts = 1 if METHODS[method].drafts else 0
     return max(1 << (num_speculative_tokens or drafts).bit_length(), ROWS // (1 << (batch - 1).bit_length()))
 
 
@@ -99,14 +102,15 @@ class Session:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.single)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.single)
+                               step if placed.loop else None, placed.prefill, placed.single, ahead)
 
-        self.target, self.draft = loaded(TARGET, target), loaded("draft", draft) if draft else None
+        ahead = Ahead() if step else None
+        self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
 
     def converse(
         self, method: str, num_speculative_tokens: int | None = None, stop: frozenset[int] | Stops = frozenset(), *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
-        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+        options: Mapping[str, Any] = NONE, context_overflow: str = "stop", kv_cache: str = "full",
         ledger: Ledger | None = None,
     ) -> Conversation:
         """A text without tokens yet, to be generated with ``method`` from an empty KV cache.
@@ -118,7 +122,7 @@ class Session:
             rule: how tokens are chosen; all but greedy decoding take a session with ``general=True``.
             lengths: name of the schedule by which a step drafts fewer (:data:`gemmule.sw.decoding.lengths.LENGTHS`).
             timeline: gets every launch and step, for a trace.
-            lookup: how prompt lookup searches the text.
+            options: values of the method's own options, by key.
             context_overflow: name of what becomes of a full context (:data:`gemmule.sw.decoding.context.OVERFLOWS`).
             kv_cache: ``full``, or ``none``: every pass goes over the whole text.
             ledger: gets the cycles; by default a new one with ``timeline``.
@@ -134,17 +138,20 @@ class Session:
                              "ones before")
         stops = stop if isinstance(stop, Stops) else Stops(stop)
         count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)
+        if METHODS[method].needs_general and self.target.program.general is None:
+            raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers")
+        cache = self.target.charging(ledger).kv(kept=kept)
         drafter = METHODS[method].make(Request(
-            self.draft and self.draft.charging(ledger), LENGTHS[lengths](count), stops.tokens, rule, self.config.host,
-            lookup, kept))
-        return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kept=kept,
-                            shared=self.target.program.batch > 1)
+            draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
+            lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,
+            options=METHODS[method].values(options)))
+        return Conversation(self.target, drafter, ledger, stops, rule, overflow=OVERFLOWS[context_overflow], kv=cache)
 
     def generate_batch(
         self, method: str, prompts: Sequence[list[int]], max_new_tokens: int, num_speculative_tokens: int | None = None,
         stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
-        rule: Rule = GREEDY, lengths: str = "constant", lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop",
-        halted: Callable[[], bool] | None = None, ledger: Ledger | None = None,
+        rule: Rule = GREEDY, lengths: str = "constant", options: Mapping[str, Any] = NONE,
+        context_overflow: str = "stop", halted: Callable[[], bool] | None = None, ledger: Ledger | None = None,
     ) -> list[Generation]:
         """Generate up to ``max_new_tokens`` behind each prompt, as many prompts at a time as the session's ``batch``.
 
@@ -156,12 +163,11 @@ class Session:
         """
         ledger = ledger or Ledger(self.config)
         talks = [self.converse(method, num_speculative_tokens, stop, rule=rule.of_text(number), lengths=lengths,
-                               lookup=lookup, context_overflow=context_overflow, ledger=ledger)
+                               options=options, context_overflow=context_overflow, ledger=ledger)
                  for number in range(len(prompts))]
         askings = [talk.turning(prompt, max_new_tokens, progress, halted) for talk, prompt in zip(talks, prompts)]
         try:
-            return together(askings, [self.draft, self.target] if self.draft else [self.target],
-                            self.target.program.batch)
+            return together(askings, (DRAFT, TARGET), self.target.program.batch)
         except ValueError as error:
             raise InputError(str(error)) from None
 
@@ -169,7 +175,7 @@ class Session:
         self, method: str, prompt: list[int], max_new_tokens: int, num_speculative_tokens: int | None = None,
         stop: frozenset[int] | Stops = frozenset(), progress: Callable[[list[int]], None] | None = None, *,
         rule: Rule = GREEDY, lengths: str = "constant", timeline: Timeline | None = None,
-        lookup: Lookup = HUGGING_FACE, context_overflow: str = "stop", kv_cache: str = "full",
+        options: Mapping[str, Any] = NONE, context_overflow: str = "stop", kv_cache: str = "full",
     ) -> Generation:
         """Generate up to ``max_new_tokens`` behind ``prompt`` (token ids): one turn of :meth:`converse`.
 
@@ -181,7 +187,7 @@ class Session:
         if max_new_tokens < 1:
             raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
         conversation = self.converse(method, num_speculative_tokens, stop, rule=rule, lengths=lengths,
-                                     timeline=timeline, lookup=lookup, context_overflow=context_overflow,
+                                     timeline=timeline, options=options, context_overflow=context_overflow,
                                      kv_cache=kv_cache)
         try:
             return conversation.turn(prompt, max_new_tokens, progress)
@@ -196,17 +202,17 @@ class Session:
         """
         check_choice("--method", method, tuple(METHODS))
         chosen, most = METHODS[method], self.target.program.max_rows - 1
-        if chosen.option is None:
+        if chosen.drafts is None:
             return 0
-        count = min(chosen.num_tokens, most) if wanted is None else wanted
+        count = min(int(chosen.drafts.default or most), most) if wanted is None else wanted
         if not 1 <= count <= most:
             raise InputError(
-                f"{chosen.option} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
+                f"{chosen.drafts.name} must be from 1 to {most} (one pass verifies {most + 1} rows), not {count}")
         return count
 
     def extra_parameters(self, method: str) -> int:
         """Weights that a method needs beside the target's: those of the draft model, a tied head counted once."""
-        return self.draft.program.graph.parameters if method == "draft" and self.draft else 0
+        return self.draft.program.graph.parameters if self.draft and METHODS[method].needs_draft else 0
 
     def __enter__(self) -> Session:
         return self

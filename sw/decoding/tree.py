@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-from gemmule.compiler.ir import Rows
-from gemmule.sw.decoding.asking import Asking
-from gemmule.sw.device.runtime import Forward
+    from gemmule.compiler.ir import Rows
+    from gemmule.sw.step import Asking, Forward, Want
 
-__all__ = ["AskingDrafter", "Drafter", "Extra", "Tree"]
+__all__ = ["Drafter", "Extra", "Tree"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,6 @@ class Tree:
         parent: parent node per node; -1 for node 0.
         weights: what a node's token was drawn by, integers [vocab] by node; none where chance had no part in it.
         extra: rows behind the nodes, whose answers stand behind theirs; nodes and they are within the budget together.
-        verified: the target's answers behind the nodes, where the launch that drafted them had its pass too.
 
     Raises:
         ValueError: a node is not behind its parent, or another than node 0 has none; an extra row sees one behind it.
@@ -49,7 +49,6 @@ class Tree:
     parent: list[int]
     weights: Mapping[int, np.ndarray] = field(default_factory=dict)
     extra: Sequence[Extra] = ()
-    verified: Forward | None = None
 
     def __post_init__(self) -> None:
         if len(self.parent) != len(self.tokens) or self.parent[:1] != [-1]:
@@ -64,14 +63,17 @@ class Tree:
                                  f"not depth {row.depth} and rows {list(row.sees)}")
 
     @staticmethod
-    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = (),
-              verified: Forward | None = None) -> Tree:
+    def chain(pending: int, drafted: list[int], weights: Sequence[np.ndarray | None] = ()) -> Tree:
         """``weights`` of the drafted tokens, where they were drawn."""
         return Tree([pending, *drafted], list(range(-1, len(drafted))),
-                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None}, verified=verified)
+                    {node: drawn for node, drawn in enumerate(weights, 1) if drawn is not None})
 
     def rows(self, first: int) -> Rows:
         """Nodes, then extra rows, of one sequence; ``first``: position of the pending token."""
+        import numpy as np
+
+        from gemmule.compiler.ir import Rows
+
         nodes = Rows.tree(self.tokens, self.parent, first)
         if not self.extra:
             return nodes
@@ -88,16 +90,29 @@ class Tree:
         return [i for i, parent in enumerate(self.parent) if parent == node]
 
 
-class Drafter(Protocol):
-    """Proposes candidates; may run device passes of its own."""
+class Drafter(ABC):
+    """Proposes candidates, and learns from the answers.
 
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
+    One that runs models is a generator of questions (:data:`gemmule.sw.step.Asking`), in which it may use any cache and
+    the target itself; one that does not returns what it proposes.
+    """
+
+    launches = 1
+    """Launches that the candidates of a step may take, each with as many rows as the target's program has."""
+
+    def want(self) -> Want | None:
+        """What it wants of the target's pass beside what the rule does; None: nothing."""
+        return None
+
+    def begin(self, ids: list[int], dropped: int = 0) -> Asking[None] | None:
         """Called after the target's prefill with the text so far: of a prompt, of each later turn, of a cut context.
 
         ``dropped``: tokens of the whole text in front of ``ids`` that the models see no more.
         """
+        return None
 
-    def propose(self, ids: list[int], budget: int) -> Tree:
+    @abstractmethod
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree] | Tree:
         """Candidates after the committed ``ids`` (the last one is pending), at most ``budget`` with extra rows."""
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
@@ -105,14 +120,4 @@ class Drafter(Protocol):
 
         ``out`` answers behind every node and extra row.
         """
-
-
-@runtime_checkable
-class AskingDrafter(Drafter, Protocol):
-    """A drafter whose passes a batch can share: the same methods as questions."""
-
-    def beginning(self, ids: list[int], dropped: int = 0) -> Asking[None]:
-        """:meth:`begin`."""
-
-    def proposing(self, ids: list[int], budget: int) -> Asking[Tree]:
-        """:meth:`propose`."""
+        return

@@ -18,7 +18,7 @@ import numpy as np
 from gemmule.sw.decoding.noise import Noise, Purpose
 from gemmule.sw.decoding.sampling import Sampling, draw, shared_draw
 from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.device.step import Forward, Want
+from gemmule.sw.step import Forward, Want
 
 __all__ = ["GREEDY", "Chosen", "Greedy", "Match", "Rejection", "Rule", "cut_at_stop", "greedy"]
 

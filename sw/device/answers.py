@@ -9,7 +9,7 @@ import numpy as np
 from gemmule.compiler.program import ReadDram
 from gemmule.compiler.programs.general_program import GeneralProgram
 from gemmule.sim.result import Result
-from gemmule.sw.device.step import Exponents, Forward, Hidden, TopK, Want
+from gemmule.sw.step import Exponents, Forward, Hidden, TopK, Want
 
 __all__ = ["Collected"]
 

@@ -19,9 +19,8 @@ from gemmule.sw.device.answers import Collected
 from gemmule.sw.device.backends import Device
 from gemmule.sw.device.pieces import Piece, launches, pieces
 from gemmule.sw.device.slots import HiddenSlots
-from gemmule.sw.device.step import Forward, Hidden, LayerRange, Want, exponent_scaling
-from gemmule.sw.kv.contiguous import KV
 from gemmule.sw.kv.paged import PagedKV
+from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want, exponent_scaling
 
 __all__ = ["Caches", "Runner", "answered_rows", "append_rows", "forward_rows", "logit_scale"]
 

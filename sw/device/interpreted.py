@@ -7,22 +7,24 @@ numbers as of the simulated device (tests compare them), several times as fast, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, layer_part
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.sim.result import Result
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.device.forward import Caches, answered_rows
+from gemmule.sw.device.forward import Caches, answered_rows, append_rows
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.pieces import launches, pieces
 from gemmule.sw.device.runtime import LoadedModel
-from gemmule.sw.device.step import Forward, LayerRange, Want
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import KV, Forward, LayerRange, Want
 
 __all__ = ["InterpretedModel", "interprets"]
 
@@ -47,11 +49,36 @@ def interprets(compute: str, parameters: int, *, backend: str = "model", launch:
     return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
 
 
-class InterpretedModel(LoadedModel):
-    """A model for decoding loops: passes by tokens, greedy or with logits.
+@dataclass(eq=False)
+class _Early:
+    """The first layers of a network, and caches that are ahead of those of all layers."""
 
-    Its cache is the interpreter's. The rows of a pass follow what their sequence has cached up to the first one's
-    position; what lies behind is forgotten, as on the device.
+    interpreter: IntegerInterpreter
+    cache: Cache
+    passed: dict[int, list[int]] = field(default_factory=dict)
+    """Tokens whose rows are cached, by sequence."""
+
+    def begin(self, whole: Cache, kv: KV, first: int, rows: Rows) -> int:
+        """Cached rows of a sequence before a pass: those of all layers, which are taken over, or ones that are ahead.
+
+        ``first``: constant rows.
+        """
+        if not isinstance(kv, TextKV) or (kv.ids and kv.length != len(kv.ids)):
+            raise ValueError("the interpreter drafts in caches whose rows are those of a text in order: run the device "
+                             "for others")
+        sequence = kv.sequence
+        if not kv.ids or self.passed.get(sequence) != kv.ids:
+            self.cache.begin_with(whole, sequence)
+        self.cache.truncate(min(first + kv.length, self.cache.length(sequence)), sequence)
+        self.passed[sequence] = [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
+        return self.cache.length(sequence)
+
+
+class InterpretedModel(LoadedModel):
+    """A model for decoding loops: passes by tokens through all layers or the first ones, greedy or with logits.
+
+    Its cache is the interpreter's. The rows of a pass follow what their sequence has cached; what lies behind is
+    forgotten, as on the device.
     """
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
@@ -59,8 +86,10 @@ class InterpretedModel(LoadedModel):
         """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged."""
         self.name, self.network, self.program, self.timer = name, network, program, timer
         self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
+        self.early: dict[int, _Early] = {}
+        """By how many of the first layers they have."""
         self.ledger: Ledger | None = None
-        self.loop = self.step = self.slots = self.pages = None
+        self.loop = self.step = self.slots = self.pages = self.ahead = None
         self.prefill, self.single = prefill, single
 
     def forward(self, rows: Rows, want: Want | int | None = None, kv: Caches | None = None, *,
@@ -68,20 +97,46 @@ class InterpretedModel(LoadedModel):
         """Run new rows of each sequence behind its cached ones.
 
         Raises:
-            ValueError: other answers than tokens and logits are wanted, other caches, or hidden rows.
+            ValueError: other answers than tokens and logits are wanted, other layers than the first ones, caches whose
+                rows are not those of a text in order, or hidden rows.
         """
         want = want if isinstance(want, Want) else Want(last=want)
-        simple = want in (Want(last=want.last), Want(last=want.last, logits=True)) and rows.hidden is None
-        if kv is not None or layers or not simple:
+        count = self._layers(layers)
+        if want not in (Want(last=want.last), Want(last=want.last, logits=True)) or rows.hidden is not None:
             raise ValueError(f"{self.name}: the interpreter gives tokens and logits of rows by token; run the device "
                              "for other answers")
+        caches: Sequence[KV] = [] if kv is None else kv if isinstance(kv, Sequence) else [kv]
         rows = rows.behind(self.first)
-        cached = [self._truncated(rows, sequence) for sequence in range(self.program.batch)]
-        logits = self.interpreter.forward(rows, self.cache)
+        every = self.network.graph.layers
+        if caches and count < every:
+            early = self._early(count)
+            cached = [early.begin(self.cache, one, self.first, rows) for one in caches]
+            logits = early.interpreter.forward(rows, early.cache)
+        else:
+            cached = [self._truncated(rows, sequence, caches[sequence] if caches else None)
+                      for sequence in range(self.program.batch)]
+            logits = self.interpreter.forward(rows, self.cache)
         answered = answered_rows(rows, want)
         found = logits[answered]
-        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached))
+        results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count))
+        append_rows(kv, rows)
         return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None)
+
+    def _layers(self, layers: Sequence[LayerRange] | None) -> int:
+        """How many of the first layers a pass runs."""
+        if layers is None:
+            return self.network.graph.layers
+        (part, *more) = layers
+        if more or part.first or part.kv is not None:
+            raise ValueError(f"{self.name}: the interpreter runs the first layers of a network, in one cache; run the "
+                             "device for others")
+        return part.count
+
+    def _early(self, count: int) -> _Early:
+        if count not in self.early:
+            part = layer_part(self.network, 0, count)
+            self.early[count] = _Early(IntegerInterpreter(part), Cache(part.graph))
+        return self.early[count]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
         """Keep of the rows that the last pass added at ``position`` those of the accepted path; returns cycles: none.
@@ -95,17 +150,20 @@ class InterpretedModel(LoadedModel):
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
         return 0
 
-    def _truncated(self, rows: Rows, sequence: int) -> int:
-        """Cached rows of a sequence, those behind its first new position forgotten."""
+    def _truncated(self, rows: Rows, sequence: int, kv: KV | None) -> int:
+        """Cached rows of a sequence, those behind them forgotten; without a cache by its first new position."""
         own = rows.positions[rows.sequences == sequence]
-        if len(own):
+        if kv is not None:
+            self.cache.truncate(min(self.first + kv.length, self.cache.length(sequence)), sequence)
+        elif len(own):
             self.cache.truncate(int(own[0]), sequence)
         return self.cache.length(sequence)
 
-    def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int]) -> list[Result]:
+    def _launches(self, rows: Rows, want: Want, answered: np.ndarray, cached: Sequence[int],
+                  layers: int) -> list[Result]:
         """The launches that the device would run."""
         program, found = self.program, []
-        if want.plain:
+        if want.plain and layers == self.network.graph.layers:
             for by, piece in launches(rows, answered, program, self.prefill, self.single, cached):
                 count = int(answered[piece.index[piece.index >= 0]].sum())
                 found.append(self._launch(by, by.step(piece.rows, count), by.gathered(piece.rows)))
@@ -116,7 +174,7 @@ class InterpretedModel(LoadedModel):
         for piece in pieces(rows, program.max_rows, program.batch, cached):
             count = int(answered[piece.index[piece.index >= 0]].sum())
             step = program.general_step(piece.rows, [n + done for n, done in zip(cached, piece.before)],
-                                        (0, self.network.graph.layers), Answers(rows=count, logits=want.logits))
+                                        (0, layers), Answers(rows=count, logits=want.logits))
             found.append(self._launch(general, step, program.gathered(piece.rows, general.commands)))
         return found
 

@@ -16,16 +16,18 @@ from gemmule.compiler.programs.moves import Moves
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.step_program import StepProgram
 from gemmule.sim.result import Result
+from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, DeviceError
 from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
-from gemmule.sw.device.step import Forward, Hidden, LayerRange, Want
 from gemmule.sw.device.timeline import Earlier
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.paged import PagedKV, PagePool
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want
 
-__all__ = ["PAGE", "TARGET", "Forward", "LoadedModel"]
+__all__ = ["PAGE", "TARGET", "LoadedModel"]
 
 PAGE = 32
 """Rows of a page."""
@@ -42,13 +44,15 @@ class LoadedModel:
 
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
-                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None) -> None:
+                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None,
+                 ahead: Ahead | None = None) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
-        of rows that are not answered; ``single``: a row alone, as far as it sees.
+        of rows that are not answered; ``single``: a row alone, as far as it sees. ``ahead``: has the target's answers
+        of a launch of ``step``; the target's own model has it, too.
         """
-        self.loop, self.step, self.prefill, self.single = loop, step, prefill, single
+        self.loop, self.step, self.prefill, self.single, self.ahead = loop, step, prefill, single, ahead
         self.name = name
         self.program = program
         self.device = device
@@ -63,15 +67,20 @@ class LoadedModel:
         if step:
             device.write_dram(step.program_address, step.image)
 
-    def charging(self, ledger: Ledger) -> Self:
-        """The same model, whose launches are charged to ``ledger``."""
+    def charging(self, ledger: Ledger | None, name: str | None = None) -> Self:
+        """The same model, whose launches are charged to ``ledger``; ``name``: as another one's, such as a draft's."""
         made = copy.copy(self)
-        made.ledger = ledger
+        made.ledger, made.name = ledger, name or self.name
         return made
 
-    def kv(self, sequence: int = 0) -> ContiguousKV | PagedKV:
-        """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted."""
-        return PagedKV(self.pages, self.room) if self.pages else ContiguousKV(self, self.room, sequence)
+    def kv(self, sequence: int = 0, *, kept: bool = True) -> ContiguousKV | PagedKV:
+        """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted.
+
+        Not ``kept``: no row stays from pass to pass.
+        """
+        if self.pages:
+            return PagedKV(self, self.pages, self.room, kept=kept)
+        return ContiguousKV(self, self.room, sequence, kept=kept)
 
     @property
     def first(self) -> int:
@@ -108,7 +117,10 @@ class LoadedModel:
             CompileError: the program does not do it; ``compile_network(.., general=True)`` makes one that does.
             ValueError: the rows do not fit the context or the program.
         """
-        found = forward_rows(self, rows, want if isinstance(want, Want) else Want(last=want), kv, layers)
+        want = want if isinstance(want, Want) else Want(last=want)
+        found = self._ahead(rows, want, kv) if layers is None else None
+        if found is None:
+            found = forward_rows(self, rows, want, kv, layers)
         for caches in (kv, *(part.kv for part in layers or ())):
             append_rows(caches, rows)
         return found
@@ -123,8 +135,12 @@ class LoadedModel:
             raise ValueError(f"{self.name} has no hidden rows: compile with general=True")
         return self.slots.check(hidden)
 
-    def greedy(self, token: int, position: int, steps: int) -> Forward:
-        """The greedy tokens of so many steps from ``token`` at ``position`` on, in one launch.
+    def greedy(self, kv: KV, tokens: Sequence[int], steps: int) -> Forward:
+        """The greedy tokens of so many steps behind ``tokens``, which are passed behind the cached rows; all in one
+        launch but for tokens before the last one.
+
+        Where there is a program for it, the launch also has the target's pass over the last token and the drafted ones;
+        the target answers from it when it is asked for them.
 
         Raises:
             DeviceError: the launch ended with a device fault.
@@ -132,29 +148,37 @@ class LoadedModel:
         """
         if self.loop is None:
             raise ValueError(f"{self.name} takes one greedy step a launch: make the session with launch='draft'")
-        result = self._launched(self.loop, self.loop.step(token, self.first + position, steps))
-        self._charge(self.name, self.loop, result, passes=steps)
-        return Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
-
-    def draft_and_verify(self, token: int, position: int, steps: int,
-                         before: int | None = None) -> tuple[Forward, Forward]:
-        """:meth:`greedy`, and in the same launch the target's answers behind ``token`` and what was drafted.
-
-        ``before``: the token before, if this model's cache lacks its row.
-
-        Raises:
-            DeviceError: the launch ended with a device fault.
-            ValueError: the model has no such program, or the steps do not fit it.
-        """
+        *lacking, token = tokens
+        if len(lacking) > (self.step is not None):
+            self.forward(Rows.chain(lacking, kv.length), Want(last=0), kv)
+            lacking = []
         if self.step is None:
-            raise ValueError(f"{self.name} drafts in a launch without the target: make the session with launch='step'")
-        program = self.step.caught_up if before is None else self.step
+            result = self._launched(self.loop, self.loop.step(token, self.first + kv.length, steps))
+            self._charge(self.name, self.loop, result, passes=steps)
+            found = Forward(self.loop.read_tokens(self.device.read_dram, steps), (result,))
+        else:
+            found = self._draft_and_verify(self.step, token, kv.length + len(lacking), steps, *lacking)
+        kv.append(len(lacking) + steps)
+        return found
+
+    def _draft_and_verify(self, step: StepProgram, token: int, position: int, steps: int,
+                          before: int | None = None) -> Forward:
+        """``before``: the token before, if this model's cache lacks its row."""
+        program = step.caught_up if before is None else step
         result = self._launched(program, program.step(token, self.first + position, steps, before))
         drafting = program.draft_cycles(result)
         self._charge(TARGET, program, result, earlier=Earlier(self.name, drafting, steps))
         drafted, verified = program.read_tokens(self.device.read_dram, steps)
-        return (Forward(drafted, (result,), others=int(result.cycles) - drafting),
-                Forward(verified, (result,), others=drafting))
+        if self.ahead:
+            self.ahead.put([token, *drafted], position, Forward(verified, (result,), others=drafting))
+        return Forward(drafted, (result,), others=int(result.cycles) - drafting)
+
+    def _ahead(self, rows: Rows, want: Want, kv: Caches | None) -> Forward | None:
+        """The answers, where a launch of another model had this pass, too."""
+        if self.ahead is None or self.name != TARGET:
+            return None
+        cached = kv.length if isinstance(kv, TextKV) else int(rows.positions[0])
+        return self.ahead.take(rows, want, cached)
 
     # -- the cache
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmule.sw.device.step import Hidden
+from gemmule.sw.step import Hidden
 
 __all__ = ["HiddenSlots"]
 

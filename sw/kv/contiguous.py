@@ -1,40 +1,16 @@
-"""A sequence's keys and values in the device's memory: what a decoding method may do with them, and what it costs."""
+"""A cache whose rows stand one behind the other in the device's memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-__all__ = ["KV", "ContiguousKV", "Mover"]
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import KV
 
-
-class KV(Protocol):
-    """Cached rows of one sequence. Every operation says how many cycles it took, host work included."""
-
-    sequence: int
-    """Its number in the batch."""
-    length: int
-    """Cached rows."""
-
-    def append(self, rows: int) -> int:
-        """A pass has added rows behind the cached ones."""
-
-    def commit(self, path: Sequence[int]) -> int:
-        """Keep of the rows that the last pass added those with these numbers, rising, one behind the other."""
-
-    def truncate(self, length: int) -> int:
-        """Keep the first rows."""
-
-    def fork(self, other: KV) -> int:
-        """Let another sequence begin with these rows."""
-
-    def gather(self, slots: np.ndarray) -> int:
-        """Keep these rows, rising, one behind the other  # int [kept], or [layers, KV heads, kept]."""
-
-    def evict(self, first: int, count: int) -> int:
-        """Drop ``count`` rows from ``first`` on; those behind move up."""
+__all__ = ["ContiguousKV", "Mover"]
 
 
 class Mover(Protocol):
@@ -49,47 +25,62 @@ class Mover(Protocol):
         """Rows ``slots`` of a sequence to its first ones."""
 
 
-class ContiguousKV:
+class ContiguousKV(TextKV):
     """A cache whose rows stand one behind the other in each layer's and KV head's own run.
 
     Raises:
         ValueError: rows that are not there.
     """
 
-    def __init__(self, mover: Mover, room: int, sequence: int = 0) -> None:
-        """``room``: rows that it can take."""
-        self.mover, self.room, self.sequence = mover, room, sequence
-        self.length = 0
-        self._added = 0
+    model: Mover
+
+    def __init__(self, model: Mover, room: int, sequence: int = 0, *, kept: bool = True) -> None:
+        """``room``: rows that it can take; ``kept``: as of :class:`TextKV`."""
+        super().__init__(model, sequence, kept=kept)
+        self.room, self._length, self._added = room, 0, 0
+
+    @property
+    def length(self) -> int:
+        """Cached rows."""
+        return self._length
+
+    def borrow(self, model: Any) -> Self:
+        made = type(self)(model, self.room, self.sequence, kept=self.kept)
+        made._length = self.length
+        made._begin_with(self)
+        return made
 
     def append(self, rows: int) -> int:
         """Free: the pass has stored them where they belong."""
         if not 0 <= rows <= self.room - self.length:
             raise ValueError(f"sequence {self.sequence} has room for {self.room - self.length} more rows, not {rows}: "
                              "evict some, or shorten the text")
-        self.length += rows
+        self._length += rows
         self._added = rows
         return 0
 
     def commit(self, path: Sequence[int]) -> int:
         """A launch where kept rows are not in place, else free."""
         first = self.length - self._added
-        cycles = self.mover.commit(first, list(path), self.sequence)
-        self.length, self._added = first + len(path), 0
+        cycles = self.model.commit(first, list(path), self.sequence)
+        self._length, self._added = first + len(path), 0
         return cycles
 
     def truncate(self, length: int) -> int:
         """Free: what stands behind is seen by nobody."""
         if not 0 <= length <= self.length:
             raise ValueError(f"a cache of {self.length} rows can be cut to 0 to as many, not {length}")
-        self.length, self._added = length, 0
+        self._cut(length)
+        self._length, self._added = length, 0
         return 0
 
     def fork(self, other: KV) -> int:
         """One launch that copies what is used."""
-        cycles = self.mover.copy_rows((self.sequence, 0), (other.sequence, 0), self.length) if self.length else 0
+        cycles = self.model.copy_rows((self.sequence, 0), (other.sequence, 0), self.length) if self.length else 0
         other.truncate(0)
         other.append(self.length)
+        if isinstance(other, TextKV):
+            other._begin_with(self)
         return cycles
 
     def gather(self, slots: np.ndarray) -> int:
@@ -100,8 +91,9 @@ class ContiguousKV:
             raise ValueError(f"rows to keep must be from 0 to {self.length - 1}, not {index.min()} to {index.max()}")
         if (np.diff(index, axis=-1) <= 0).any():
             raise ValueError("rows to keep must rise: each is moved to a place before its own, or stays")
-        cycles = 0 if (index == np.arange(kept)).all() else self.mover.gather_rows(self.sequence, index)
-        self.length, self._added = kept, 0
+        cycles = 0 if (index == np.arange(kept)).all() else self.model.gather_rows(self.sequence, index)
+        self._left(index.reshape(-1, kept).max(axis=0) if kept else index.reshape(-1)[:0])
+        self._length, self._added = kept, 0
         return cycles
 
     def evict(self, first: int, count: int) -> int:
@@ -109,7 +101,8 @@ class ContiguousKV:
         if not 0 <= first <= first + count <= self.length:
             raise ValueError(f"rows to drop must lie within 0 to {self.length}, not {first} to {first + count}")
         left = self.length - first - count
-        cycles = self.mover.copy_rows((self.sequence, first + count), (self.sequence, first), left) \
+        cycles = self.model.copy_rows((self.sequence, first + count), (self.sequence, first), left) \
             if left and count else 0
-        self.length, self._added = self.length - count, 0
+        self._left(np.delete(np.arange(self.length), np.s_[first:first + count]))
+        self._length, self._added = self.length - count, 0
         return cycles

@@ -9,10 +9,12 @@ written; here none ever is).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from gemmule.sw.kv.contiguous import KV
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import KV
 
 __all__ = ["PagePool", "PagedKV"]
 
@@ -68,16 +70,17 @@ class PagePool:
         np.subtract.at(self.named, np.asarray(rows, dtype=np.int64) // self.page, 1)
 
 
-class PagedKV:
+class PagedKV(TextKV):
     """A sequence's rows of a pool. Nothing is ever moved on the device, so every operation is free.
 
     Raises:
         ValueError: rows that are not there; a full pool or context.
     """
 
-    def __init__(self, pool: PagePool, room: int, sequence: int = 0) -> None:
-        """``room``: rows that a pass can see."""
-        self.pool, self.room, self.sequence = pool, room, sequence
+    def __init__(self, model: Any, pool: PagePool, room: int, sequence: int = 0, *, kept: bool = True) -> None:
+        """``room``: rows that a pass can see; ``kept``: as of :class:`TextKV`."""
+        super().__init__(model, sequence, kept=kept)
+        self.pool, self.room = pool, room
         self.rows: list[int] = []
         self._reserved: list[int] = []
         self._added = 0
@@ -117,6 +120,7 @@ class PagedKV:
         """Keep the first rows."""
         if not 0 <= length <= self.length:
             raise ValueError(f"a cache of {self.length} rows can be cut to 0 to as many, not {length}")
+        self._cut(length)
         return self._keep(range(length))
 
     def fork(self, other: KV) -> int:
@@ -126,6 +130,7 @@ class PagedKV:
         other.truncate(0)
         self.pool.share(self.rows)
         other.rows = list(self.rows)
+        other._begin_with(self)
         return 0
 
     def gather(self, slots: np.ndarray) -> int:
@@ -135,13 +140,16 @@ class PagedKV:
             raise ValueError(f"rows of a pool are the same in all layers and heads: a list, not of shape {index.shape}")
         if len(index) and (index.min() < 0 or index.max() >= self.length or (np.diff(index) <= 0).any()):
             raise ValueError(f"rows to keep must rise within 0 to {self.length - 1}")
+        self._left(index)
         return self._keep(index.tolist())
 
     def evict(self, first: int, count: int) -> int:
         """Drop ``count`` rows from ``first`` on."""
         if not 0 <= first <= first + count <= self.length:
             raise ValueError(f"rows to drop must lie within 0 to {self.length}, not {first} to {first + count}")
-        return self._keep([*range(first), *range(first + count, self.length)])
+        index = [*range(first), *range(first + count, self.length)]
+        self._left(np.array(index, dtype=np.int64))
+        return self._keep(index)
 
     def _keep(self, index: Sequence[int]) -> int:
         kept = [self.rows[i] for i in index]

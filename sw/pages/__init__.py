@@ -16,6 +16,7 @@ from gemmule.sw.pages.configuration import configuration_page
 from gemmule.sw.pages.isa import isa_page
 from gemmule.sw.pages.memory_map import memory_svg
 from gemmule.sw.pages.mesh import mesh_svg
+from gemmule.sw.pages.methods import methods_page
 from gemmule.sw.pages.mutants import mutants_page
 from gemmule.sw.pages.registers import registers_page
 from gemmule.sw.pages.schemas import schema_text
@@ -30,6 +31,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/command-line.md": command_line_page,
     "docs/configuration.md": configuration_page,
     "docs/isa.md": isa_page,
+    "docs/methods.md": methods_page,
     "docs/mutants.md": mutants_page,
     "docs/registers.md": registers_page,
     "docs/img/system.svg": system_svg,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
+from gemmule.sw.decoding.methods import METHODS
+from gemmule.sw.limits import check_choice
 from gemmule.sw.records.record import Record
 
 __all__ = ["Bench", "Generate"]
+
+
+def _known(name: str) -> str:
+    return check_choice("method", name, tuple(METHODS))
+
+
+MethodName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(METHODS)})]
+"""Of :data:`gemmule.sw.decoding.methods.METHODS`."""
 
 
 class Baseline(BaseModel):
@@ -80,7 +90,9 @@ class Generate(Record):
     prompt: str = Field(description="of the first turn or text")
     chat: bool = Field(default=False, description="whether prompts went through the model's chat template")
     system: str | None = Field(default=None, description="what the system says in it")
-    method: Literal["ar", "draft", "pld"]
+    method: MethodName
+    method_options: dict[str, int | str | None] = Field(
+        default_factory=dict, description="of the method's own, but for how many tokens it drafts; null: as it finds")
     backend: Literal["model", "rtl"]
     compute: Literal["device", "interpreter"] = Field(
         default="device", description="where values come from; the interpreter's are those of the device")
@@ -150,7 +162,7 @@ class Generate(Record):
 class BenchRow(BaseModel):
     """One way to decode, on the prompts of a category (`all`: of all)."""
 
-    method: Literal["ar", "draft", "pld", "always", "never"]
+    method: MethodName | Literal["always", "never"]
     category: str
     temperature: float
     num_speculative_tokens: int
@@ -227,6 +239,8 @@ class Bench(Record):
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None
+    method_options: dict[str, dict[str, int | str | None]] = Field(
+        default_factory=dict, description="by method, those of its own; null: as it finds")
     rows: list[BenchRow]
     best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
     resident: Resident

@@ -17,12 +17,13 @@ from gemmule.sim.result import Result
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.session import Session
-from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import Forward, LoadedModel
+from gemmule.sw.device.runtime import LoadedModel
 from gemmule.sw.limits import DEFAULT
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
+from gemmule.sw.step import Asking, Forward
 from gemmule.sw.workloads.study import Row, Study
 
 __all__ = ["STUDY", "Ahead", "Overlap", "overlap_rows"]
@@ -34,7 +35,7 @@ POSITION = 128
 """Cached rows of the passes that are timed."""
 
 
-class Ahead:
+class Ahead(Drafter):
     """A draft model that guesses one token more than it proposes, and counts how often the next draft would count."""
 
     def __init__(self, model: LoadedModel, num_tokens: int) -> None:
@@ -42,12 +43,12 @@ class Ahead:
         self.steps = self.useful = self.drafted = 0
         self.guess: int | None = None
 
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        self.drafter.begin(ids, dropped)
+    def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
+        yield from self.drafter.begin(ids, dropped)
 
-    def propose(self, ids: list[int], budget: int) -> Tree:
+    def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
         self.drafted = min(self.num_tokens, budget)
-        tokens = self.drafter.propose(ids, self.drafted + 1).tokens
+        tokens = (yield from self.drafter.propose(ids, self.drafted + 1)).tokens
         self.guess = tokens[self.drafted + 1]
         return Tree.chain(ids[-1], tokens[1:self.drafted + 1])
 
@@ -103,7 +104,9 @@ def overlap_rows(pair: Pair, config: Config, prompts: Sequence[list[int]], lengt
             assert session.draft is not None
             position = min(POSITION, pair.positions // 2)
             (verify,) = session.target.forward(Rows.chain([0] * (length + 1), position)).results
-            (draft,) = session.draft.greedy(0, position, length).results
+            cache = session.draft.kv()
+            cache.append(position)
+            (draft,) = session.draft.greedy(cache, [0], length).results
         yield from _rows(length, Overlap(config, verify, draft, useful / max(1, steps)), steps)
 
 

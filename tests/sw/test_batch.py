@@ -20,8 +20,10 @@ from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.stops import NO_STOPS, Stops
 from gemmule.sw.decoding.verify import GREEDY, Match, Rejection, Rule
+from gemmule.sw.device.forward import Caches, append_rows
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.step import Forward, Want
+from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.step import Forward, Want
 
 from .test_decoding import FixedDrafter, TreeDrafter, bushy
 from .test_sampling import Law, hashed
@@ -47,10 +49,14 @@ class Lanes:
     def room(self) -> int:
         return self.lanes[0].room
 
-    def charging(self, ledger: Ledger) -> Lanes:
+    def charging(self, ledger: Ledger, name: str = "") -> Lanes:
         return self
 
-    def forward(self, rows: Rows, want: Want) -> Forward:
+    def kv(self, sequence: int = 0, *, kept: bool = True) -> ContiguousKV:
+        return ContiguousKV(self, self.room, sequence, kept=kept)
+
+    def forward(self, rows: Rows, want: Want, kv: Caches, layers: object = None) -> Forward:
+        append_rows(kv, rows)
         assert sorted(set(rows.sequences.tolist())) == list(range(len(self.lanes))), "each has a row at least"
         assert (np.diff(rows.sequences) >= 0).all()
         self.passes.append(np.bincount(rows.sequences).tolist())
@@ -59,12 +65,12 @@ class Lanes:
             own = rows.take(np.flatnonzero(rows.sequences == number))
             assert own.positions.max() < lane.max_positions
             count = len(own) if want.last is None else min(want.last, len(own))
-            parts.append(lane.forward(own, Want(last=count, logits=want.logits)))
+            parts.append(lane.forward(own, Want(last=count, logits=want.logits), []))
         return Forward([token for part in parts for token in part.argmax], (),
                        np.concatenate([part.logits for part in parts]) if want.logits else None)
 
-    def commit(self, position: int, path: list[int], sequence: int = 0) -> None:
-        self.lanes[sequence].commit(position, path)
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
+        return self.lanes[sequence].commit(position, path)
 
 
 def law(salt: int = 0, near: int = 0, context: int = 64) -> Law:
@@ -83,10 +89,10 @@ def batch(name: str, rules: list[Rule], new: int = NEW, stops: Stops = NO_STOPS,
     target, draft = Lanes(lambda: law(context=context), len(PROMPTS)), Lanes(
         lambda: law(5, 3, context), len(PROMPTS), "draft")
     ledger = Ledger(CONFIG)
-    talks = [Conversation(target, MAKE[name](draft, rule), ledger, stops, rule, overflow=OVERFLOWS[overflow],  # type: ignore[arg-type]
-                          shared=True) for rule in rules]
+    talks = [Conversation(target, MAKE[name](draft, rule), ledger, stops, rule, overflow=OVERFLOWS[overflow])  # type: ignore[arg-type]
+             for rule in rules]
     runs = together([talk.turning(prompt, new + 3 * i) for i, (talk, prompt) in enumerate(zip(talks, PROMPTS))],
-                    [draft, target], len(PROMPTS))  # type: ignore[list-item]
+                    ("draft", "target"), len(PROMPTS))
     return runs, target, draft, ledger
 
 
@@ -131,9 +137,9 @@ def test_stops_end_one_text_and_not_the_others() -> None:
 
 def test_an_error_of_one_text_is_raised() -> None:
     target = Lanes(law, 2)
-    talks = [Conversation(target, Autoregressive(), Ledger(CONFIG), shared=True) for _ in range(2)]  # type: ignore[arg-type]
+    talks = [Conversation(target, Autoregressive(), Ledger(CONFIG)) for _ in range(2)]  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at most 63 tokens, not 70"):
-        together([talks[0].turning([1], 3), talks[1].turning([1] * 70, 3)], [target], 2)  # type: ignore[list-item]
+        together([talks[0].turning([1], 3), talks[1].turning([1] * 70, 3)], ("target",), 2)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 7])
@@ -141,10 +147,10 @@ def test_the_next_text_takes_the_place_of_one_that_is_done(batch: int) -> None:
     """Whatever was in the cache of the sequence before; nor do more sequences than texts change any."""
     rules = rules_of("match")
     target, draft = Lanes(law, batch), Lanes(lambda: law(5, 3), batch, "draft")
-    talks = [Conversation(target, DraftModel(draft, 3, rule), Ledger(CONFIG), rule=rule,  # type: ignore[arg-type]
-                          shared=True) for rule in rules]
+    talks = [Conversation(target, DraftModel(draft, 3, rule), Ledger(CONFIG), rule=rule)  # type: ignore[arg-type]
+             for rule in rules]
     runs = together([talk.turning(prompt, 8 + 5 * i) for i, (talk, prompt) in enumerate(zip(talks, PROMPTS))],
-                    [draft, target], batch)  # type: ignore[list-item]
+                    ("draft", "target"), batch)
     for i, (run, rule) in enumerate(zip(runs, rules)):
         assert run.tokens == generate(law(), Autoregressive(), PROMPTS[i], 8 + 5 * i, Ledger(CONFIG),  # type: ignore[arg-type]
                                       rule=rule).tokens

@@ -195,7 +195,7 @@ def test_other_settings_are_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--method", "magic"], "--method must be one of ar, draft, pld, always, never, not 'magic'"),
+    (["--method", "magic"], "--method must be one of ar, draft, jacobi, layerskip, pld, always, never, not 'magic'"),
     (["--num-speculative-tokens", "1,x"], "--num-speculative-tokens must be numbers between commas, not '1,x'"),
     (["--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
     (["--temperature", "-1"], "--temperature must be 0 or from 0.001"),

@@ -18,9 +18,9 @@ from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling, shared_draw
 from gemmule.sw.decoding.stops import NO_STOPS, Stops
 from gemmule.sw.decoding.verify import Match, Rejection
+from gemmule.sw.device.forward import Caches
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import Forward
-from gemmule.sw.device.step import Want
+from gemmule.sw.step import Forward, Want
 
 from .test_decoding import VOCABULARY, FakeModel, FixedDrafter, Shape, TreeDrafter, bushy
 from .test_sampling import Law, hashed
@@ -40,9 +40,9 @@ class WholeModel(FakeModel):
             value = (value * 31 + token + 7) % 1009
         return value % VOCABULARY
 
-    def forward(self, rows: Rows, want: Want) -> Forward:
+    def forward(self, rows: Rows, want: Want, kv: Caches, layers: object = None) -> Forward:
         self.rows.append(len(rows))
-        return super().forward(rows, want)
+        return super().forward(rows, want, kv)
 
 
 def guess(ids: list[int]) -> list[int]:
@@ -155,7 +155,8 @@ def test_turns(name: str, kept: bool, context: int) -> None:
     """Each turn is a prompt of all that was said before; with the cache kept only what is new is passed."""
     shape, text, overflow = Shape(max_positions=context), list[int](), OVERFLOWS["sinks"]
     target, ledger = WholeModel(shape=shape), Ledger(CONFIG)
-    talk = Conversation(target, MAKE[name](shape), ledger, overflow=overflow, kept=kept)  # type: ignore[arg-type]
+    talk = Conversation(target, MAKE[name](shape), ledger, overflow=overflow,  # type: ignore[arg-type]
+                        kv=target.kv(kept=kept))  # type: ignore[arg-type]
     turns = []
     for given in TURNS:
         text += given
@@ -167,11 +168,11 @@ def test_turns(name: str, kept: bool, context: int) -> None:
             for before in turns:
                 other.turn(before[0], 9)
             expected = other.turn(given, 9).tokens
-        before = len(talk.cached)
+        before = len(talk.cached.ids)
         run = talk.turn(given, 9)
         assert run.tokens == expected
         assert run.cached == before
-        assert len(talk.cached) == (len(talk.window) - 1 if kept else 0)
+        assert len(talk.cached.ids) == (len(talk.window) - 1 if kept else 0)
         text += run.tokens
         turns.append((given, run))
     if name == "ar" and kept and context == 60:
@@ -203,8 +204,8 @@ def test_no_cache(name: str) -> None:
     for kept in (True, False):
         target, drafter = WholeModel(), MAKE[name](Shape())
         if isinstance(drafter, DraftModel):
-            drafter.cached.kept = kept
-        runs.append(generate(target, drafter, [3, 1, 4], 20, Ledger(CONFIG), kept=kept))
+            drafter.cache.kept = kept
+        runs.append(generate(target, drafter, [3, 1, 4], 20, Ledger(CONFIG), kv=target.kv(kept=kept)))
         rows.append(target.rows)
     assert runs[0].tokens == runs[1].tokens
     assert runs[0].steps == runs[1].steps

@@ -115,10 +115,11 @@ def test_an_interrupt_ends_behind_a_step() -> None:
         text.append(expected.next_token(text))
 
     class Slow(FakeModel):
-        def commit(self, position: int, path: list[int]) -> None:
+        def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
             super().commit(position, path)
             if position == 8:
                 os.kill(os.getpid(), signal.SIGINT)
+            return 0
 
     talk = Conversation(Slow(), Autoregressive(), Ledger(load_config("tiny")))  # type: ignore[arg-type]
     with halting() as halted:

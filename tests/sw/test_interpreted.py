@@ -11,9 +11,9 @@ from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import GREEDY, Match, Rejection
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.step import Want
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.bundled_models import encode
+from gemmule.sw.step import Want
 
 SAMPLING = Sampling(0.9, 40, Fraction(19, 20))
 RULES = {"greedy": GREEDY, "match": Match(SAMPLING, Noise(4)), "rejection": Rejection(SAMPLING, Noise(4))}

@@ -125,7 +125,7 @@ OPERATIONS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["grow", "com
 def test_no_row_is_handed_out_twice(operations: list[tuple[int, str, int, int]]) -> None:
     """Against lists of unique numbers, one for each row ever written."""
     pool = PagePool(64, 4)
-    caches, golden = [PagedKV(pool, 30) for _ in range(3)], [list[int]() for _ in range(3)]
+    caches, golden = [PagedKV(None, pool, 30) for _ in range(3)], [list[int]() for _ in range(3)]
     written: dict[int, int] = {}
     """By row of the pool the number that it holds."""
     serial = 0

@@ -14,11 +14,11 @@ from gemmule.config import load_config
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.device.pieces import launches
 from gemmule.sw.device.runtime import LoadedModel
-from gemmule.sw.device.step import Want
 from gemmule.sw.device.timeline import LaunchRecord, Timeline
 from gemmule.sw.errors import InputError
 from gemmule.sw.models.bundled_models import encode
 from gemmule.sw.reports.trace import phase
+from gemmule.sw.step import Want
 
 from .test_cli import run
 

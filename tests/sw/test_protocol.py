@@ -19,8 +19,8 @@ from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.runtime import Forward
 from gemmule.sw.models.bundled_models import encode
+from gemmule.sw.step import Forward
 
 from .test_sampling import Law, hashed
 
@@ -39,7 +39,7 @@ def target(**options: int) -> Law:
     return Law(row, **{"max_positions": 128, "max_rows": 12, **options})
 
 
-class Lookahead:
+class Lookahead(Drafter):
     """Lookahead decoding with n-grams of two (Fu et al. 2024): a window of guesses runs beside the candidates.
 
     Its rows see the pending token and the window before them. What the target says behind each is the next guess, and
@@ -52,9 +52,6 @@ class Lookahead:
         self.pool: dict[int, list[int]] = {}
         self.nodes = self.kept_rows = 0
         self.shown: list[int] = []
-
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         guesses = self.pool.get(ids[-1], [])[:min(self.branches, budget)]
@@ -75,7 +72,7 @@ class Lookahead:
 
 
 @dataclass
-class Nested:
+class Nested(Drafter):
     """Drafts what a decoding loop of its own gives: on a smaller model, with a drafter of that one's."""
 
     talk: Conversation
@@ -92,9 +89,6 @@ class Nested:
         run = self.talk.turn([], min(self.count, budget))
         self.runs += run.steps
         return Tree.chain(ids[-1], run.tokens)
-
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        pass
 
 
 def model(salt: int, near: int) -> Law:
@@ -147,7 +141,7 @@ def test_extra_rows_are_answered_and_leave_no_trace() -> None:
     law.cache = [3, 1]
     rows = tree.rows(2)
     assert rows.positions.tolist() == [2, 3, 4, 3, 5, 4, 2]
-    out = law.forward(rows, GREEDY.want())
+    out = law.forward(rows, GREEDY.want(), law.kv())
     seen = [[4], [4, 7], [4, 7, 8], [4, 9], [4, 7, 2], [9, 5], [1]]
     assert out.argmax == [int(row([3, 1, *tokens]).argmax()) for tokens in seen]
     assert Tree([4], [-1]).rows(2).tokens.tolist() == [4]

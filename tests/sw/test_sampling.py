@@ -20,10 +20,12 @@ from gemmule.sw.decoding.methods.draft import DraftModel
 from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.decoding.noise import Noise, Purpose
 from gemmule.sw.decoding.sampling import Sampling, _shares, draw, shared_draw
-from gemmule.sw.decoding.tree import Tree
+from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import Chosen, Match, Rejection, Rule
+from gemmule.sw.device.forward import Caches, append_rows
 from gemmule.sw.device.ledger import Ledger
-from gemmule.sw.device.step import Forward, Want
+from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.step import Asking, Forward, Want
 
 SCALE = 1 / 512
 
@@ -48,10 +50,14 @@ class Law:
     def room(self) -> int:
         return self.max_positions
 
-    def charging(self, ledger: Ledger) -> "Law":
+    def charging(self, ledger: Ledger, name: str = "") -> "Law":
         return self
 
-    def forward(self, rows: Rows, want: Want) -> Forward:
+    def kv(self, sequence: int = 0, *, kept: bool = True) -> ContiguousKV:
+        return ContiguousKV(self, self.room, sequence, kept=kept)
+
+    def forward(self, rows: Rows, want: Want, kv: Caches, layers: object = None) -> Forward:
+        append_rows(kv, rows)
         before = self.cache[:int(rows.positions[0])]
         assert len(before) == rows.positions[0], "a pass may not leave a hole in the cache"
         self.cache = before + rows.tokens.tolist()
@@ -59,8 +65,9 @@ class Law:
         found = [self.row(before + rows.tokens[seen].tolist()) for seen in rows.mask[len(rows) - last:]]
         return Forward([int(row.argmax()) for row in found], (), np.array(found) if want.logits else None)
 
-    def commit(self, position: int, path: list[int]) -> None:
+    def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
         self.cache = self.cache[:position] + [self.cache[position + node] for node in path]
+        return 0
 
 
 def hashed(salt: int, vocabulary: int, spread: int, near: int = 0) -> Callable[[list[int]], np.ndarray]:
@@ -265,23 +272,17 @@ def expected(new: int) -> dict[tuple[int, ...], Fraction]:
     return found
 
 
-class Siblings:
+class Siblings(Drafter):
     """Two candidates for the next token, drawn independently by the same weights."""
 
     def __init__(self, rule: Rejection) -> None:
         self.rule = rule
-
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         q = small(3)(ids).astype(np.int64)
         drawn = [int(np.searchsorted(np.cumsum(q), self.rule.noise.below(
             int(q.sum()), len(ids), Purpose.DRAFT, number), side="right")) for number in range(min(2, budget))]
         return Tree([ids[-1], *drawn], [-1] + [0] * len(drawn), {node + 1: q for node in range(len(drawn))})
-
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        pass
 
 
 class Fixed(Siblings):
@@ -348,8 +349,8 @@ def test_dropping_a_drawn_draft_has_another_law() -> None:
     rule = Rejection(Plain(), Script())
 
     class Picky(DraftModel):
-        def propose(self, ids: list[int], budget: int) -> Tree:
-            tree = super().propose(ids, budget)
+        def propose(self, ids: list[int], budget: int) -> Asking[Tree]:
+            tree = yield from super().propose(ids, budget)
             low = tree.weights and tree.weights[1][tree.tokens[1]] < 2
             return Tree.chain(ids[-1], []) if low else tree
 

@@ -16,8 +16,8 @@ from gemmule.sw.decoding.methods.pld import PromptLookup
 from gemmule.sw.device.backends import open_device
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
-from gemmule.sw.device.step import LayerRange, Want
 from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.step import LayerRange, Want
 from tests.compiler.general_bench import exponent_total
 from tests.compiler.integer_networks import Sizes, random_network
 
@@ -269,7 +269,7 @@ def test_refused() -> None:
     model, plain = _model(network, "base", rows=2), _model(network, "base", rows=2, general=False)
     for call, rule in (
             (lambda: plain.forward(Rows.chain([1]), Want(logits=True)), "compile with general=True"),
-            (lambda: plain.kv().mover.copy_rows((0, 1), (0, 0), 1), "compile with general=True"),
+            (lambda: plain.kv().model.copy_rows((0, 1), (0, 0), 1), "compile with general=True"),
             (lambda: model.forward(Rows.chain([1]), Want(top=17)), "at most 16, not 17"),
             (lambda: model.forward(Rows.chain([1]), Want(hidden=(3,))), r"not behind \[3\]"),
             (lambda: model.forward(Rows.chain([1] * 10), Want(hidden=(2,))), "must fit 4 blocks of 2, not need 5"),

@@ -7,8 +7,7 @@ import io
 import json
 from pathlib import Path
 
-from gemmule.sw.device.step import Want
-from gemmule.sw.kv.contiguous import KV
+from gemmule.sw.step import KV, Want
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "step-interface.md").read_text("utf-8")

@@ -10,6 +10,7 @@ import tokenizers
 from gemmule.compiler.files.model_file import load_model
 from gemmule.sw.models import bundled
 from gemmule.sw.prompts import corpus
+from gemmule.sw.text import byte_level
 from gemmule.sw.training import yardstick
 from gemmule.sw.training.data import tokenizer
 from gemmule.sw.training.networks import export
@@ -114,8 +115,8 @@ def test_digest_sees_boundaries() -> None:
 
 
 def test_special_ids(tiny: "tokenizers.Tokenizer") -> None:
-    assert tiny.token_to_id("<pad>") == tokenizer.PAD_ID == 0
-    assert tiny.token_to_id("<eos>") == tokenizer.EOS_ID == 1
+    assert tiny.token_to_id("<pad>") == byte_level.PAD_ID == 0
+    assert tiny.token_to_id("<eos>") == byte_level.EOS_ID == 1
     # The tiny text runs out of pairs before 300; all bytes and both special tokens are there.
     assert 258 < tiny.get_vocab_size() <= 300
 
@@ -125,10 +126,10 @@ def test_special_ids(tiny: "tokenizers.Tokenizer") -> None:
     ["", " ", "def f():\n\treturn  1\r\n", " leading and trailing ", "naïve ☃ 𝄞", "\x00\x01\x7f", "a <eos> b<pad>"],
 )
 def test_round_trip(tiny: "tokenizers.Tokenizer", text: str) -> None:
-    ids = tokenizer.encode(tiny, text)
-    assert tokenizer.decode(tiny, ids) == text
-    assert tokenizer.EOS_ID not in ids, "a text never contains the special token itself"
-    assert tokenizer.PAD_ID not in ids
+    ids = byte_level.encode(tiny, text)
+    assert byte_level.decode(tiny, ids) == text
+    assert byte_level.EOS_ID not in ids, "a text never contains the special token itself"
+    assert byte_level.PAD_ID not in ids
 
 
 def test_round_trip_of_random_text(tiny: "tokenizers.Tokenizer") -> None:
@@ -137,14 +138,14 @@ def test_round_trip_of_random_text(tiny: "tokenizers.Tokenizer") -> None:
         text = "".join(
             chr(generator.choice([generator.randrange(128), generator.randrange(0xD800)])) for _ in range(40)
         )
-        assert tokenizer.decode(tiny, tokenizer.encode(tiny, text)) == text
+        assert byte_level.decode(tiny, byte_level.encode(tiny, text)) == text
 
 
 def test_saved_tokenizer_is_the_same(tiny: "tokenizers.Tokenizer", tmp_path: Path) -> None:
     tokenizer.save_tokenizer(tiny, tmp_path / "tokenizer.json")
-    loaded = tokenizer.load_tokenizer(tmp_path / "tokenizer.json")
+    loaded = byte_level.load_tokenizer(tmp_path / "tokenizer.json")
     for text in (TINY_TEXT, "a <eos> b"):
-        assert tokenizer.encode(loaded, text) == tokenizer.encode(tiny, text)
+        assert byte_level.encode(loaded, text) == byte_level.encode(tiny, text)
     assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
 
 
@@ -160,10 +161,10 @@ def test_too_small_vocabulary_is_named() -> None:
 def test_stream_puts_eos_between_files(tiny: "tokenizers.Tokenizer") -> None:
     stream = tokenizer.token_stream(tiny, [("a.py", "a = 1\n"), ("b.py", "b = 2\n")])
     assert stream.dtype == np.int64
-    assert stream[0] == tokenizer.EOS_ID
-    assert int((stream == tokenizer.EOS_ID).sum()) == 3
-    assert stream[-1] == tokenizer.EOS_ID
-    assert tokenizer.decode(tiny, stream.tolist()) == "a = 1\nb = 2\n"
+    assert stream[0] == byte_level.EOS_ID
+    assert int((stream == byte_level.EOS_ID).sum()) == 3
+    assert stream[-1] == byte_level.EOS_ID
+    assert byte_level.decode(tiny, stream.tolist()) == "a = 1\nb = 2\n"
 
 
 def test_checkpoint_round_trip(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.config import Config, load_config
 from gemmule.sw.decoding.generate import generate
 from gemmule.sw.decoding.methods.ar import Autoregressive
-from gemmule.sw.decoding.tree import Extra, Tree
+from gemmule.sw.decoding.tree import Drafter, Extra, Tree
 from gemmule.sw.device.backends import open_device
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
@@ -30,15 +30,12 @@ def _model(network: Network, config: Config, rows: int, backend: str = "model") 
     return LoadedModel("target", program, program.fill(network), open_device(backend, config, program.size))
 
 
-class Bushy:
+class Bushy(Drafter):
     """Random trees in which some branch may be right: children of a node are drawn from few tokens."""
 
     def __init__(self, text: list[int]) -> None:
         self.text = text
         """What autoregressive decoding gives behind the prompt."""
-
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         random, right = np.random.default_rng((SEED, len(ids))), self.text[len(ids) - len(PROMPT):]
@@ -55,9 +52,6 @@ class Bushy:
         extra = [Extra(int(random.integers(101)), int(random.integers(0, budget + 1)),
                        tuple(np.flatnonzero(random.random(row) < 0.4).tolist())) for row in range(keep, budget + 1)]
         return Tree(tokens[:keep], parent[:keep], extra=extra)
-
-    def observe(self, out: object, path: list[int], new: list[int]) -> None:
-        pass
 
 
 @pytest.mark.parametrize(("family", "config"), [("llama", "base"), ("gpt2", "edge"), ("opt", "base")])

@@ -6,17 +6,16 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gemmule.io.progress import counting, say
 from gemmule.sw.decoding.generate import Conversation
 from gemmule.sw.decoding.generation import Generation, beside, joined
-from gemmule.sw.decoding.methods import HUGGING_FACE, Lookup
 from gemmule.sw.decoding.script import Script
-from gemmule.sw.decoding.session import Session
+from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.stops import Stops
 from gemmule.sw.decoding.verify import Rule
 from gemmule.sw.device.ledger import Ledger
@@ -123,7 +122,7 @@ class Job:
     batch: int
 
     def run(self, session: Session, label: str, method: str, ledger: Ledger, *, num_tokens: int | None = None,
-            lengths: str = "constant", lookup: Lookup = HUGGING_FACE, kv_cache: str = "full",
+            lengths: str = "constant", options: Mapping[str, Any] = NONE, kv_cache: str = "full",
             live: Live | None = None) -> Generation:
         """Decode by a method, charged to ``ledger``. An interrupt ends it behind the step that it is in.
 
@@ -136,10 +135,10 @@ class Job:
             if self.batch > 1:
                 return beside(session.generate_batch(
                     method, self.ids, self.max_new_tokens, num_tokens, self.stops, count, rule=self.rule,
-                    lengths=lengths, lookup=lookup, context_overflow=self.context_overflow, halted=halted,
+                    lengths=lengths, options=options, context_overflow=self.context_overflow, halted=halted,
                     ledger=ledger), ledger)
             talk = session.converse(
-                method, num_tokens, self.stops, rule=self.rule, lengths=lengths, lookup=lookup, kv_cache=kv_cache,
+                method, num_tokens, self.stops, rule=self.rule, lengths=lengths, options=options, kv_cache=kv_cache,
                 context_overflow=self.context_overflow, ledger=ledger)
             return joined(turns(talk, script, self.max_new_tokens, count, halted, live))
 

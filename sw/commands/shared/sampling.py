@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmule.sw.commands.shared.common import choice
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import LAUNCHES, PREFILL, TEMPERATURE, TOP_K, VERIFY, check_choice
 
@@ -32,7 +33,8 @@ VerifyOption = Annotated[str | None, typer.Option(
     "--verify", metavar="|".join(VERIFY), show_default=False, autocompletion=lambda: list(VERIFY),
     callback=lambda value: value if value is None else check_choice("--verify", value, VERIFY),
     help="How drawn tokens are verified: match (the same text as ar with the same seed) or rejection (the same "
-         "distribution; more drafts of a model are accepted). Default: rejection with --method draft, else match.")]
+         "distribution; more drafts of a model are accepted). Default: rejection with --method "
+         f"{', '.join(name for name, one in METHODS.items() if one.verify == 'rejection')}, else match.")]
 
 
 LaunchOption = Annotated[str, choice(
@@ -91,7 +93,7 @@ def rule_name(method: str, temperature: float, verify: str | None) -> str:
         if verify is not None:
             raise InputError(f"--verify {verify} needs --temperature above 0: drop one of the two")
         return "greedy"
-    return verify or ("rejection" if method == "draft" else "match")
+    return verify or (METHODS[method].verify if method in METHODS else "match")
 
 
 def make_rule(name: str, temperature: float, top_k: int | None, top_p: float | None, seed: int) -> Rule:

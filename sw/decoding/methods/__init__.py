@@ -1,8 +1,24 @@
-"""Methods of decoding by name; another one is one more file and its name here."""
+"""Methods of decoding by name: each file here that declares a METHOD is one."""
 
-from gemmule.sw.decoding.methods import ar, draft, pld
-from gemmule.sw.decoding.methods.method import HUGGING_FACE, Lookup, Method, Request
+from __future__ import annotations
 
-__all__ = ["HUGGING_FACE", "METHODS", "Lookup", "Method", "Request"]
+from importlib import import_module
+from pathlib import Path
 
-METHODS: dict[str, Method] = {module.METHOD.name: module.METHOD for module in (ar, draft, pld)}
+from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+
+__all__ = ["DRAFT", "METHODS", "Method", "Option", "Request", "of_option"]
+
+
+def _found() -> dict[str, Method]:
+    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "method"))
+    methods = [import_module(f"{__name__}.{name}").METHOD for name in names]
+    return {method.name: method for method in methods}
+
+
+METHODS: dict[str, Method] = _found()
+
+
+def of_option(name: str) -> tuple[str, ...]:
+    """Methods that have an option of that name."""
+    return tuple(method.name for method in METHODS.values() if any(one.name == name for one in method.every_option()))

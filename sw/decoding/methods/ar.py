@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from gemmule.sw.decoding.methods.method import Method
-from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.device.runtime import Forward
+from gemmule.sw.decoding.tree import Drafter, Tree
 
 __all__ = ["METHOD", "Autoregressive"]
 
 
-class Autoregressive:
+class Autoregressive(Drafter):
     """Proposes nothing: every pass commits exactly one token."""
-
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        pass
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         return Tree.chain(ids[-1], [])
 
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        pass
 
-
-METHOD = Method(name="ar", make=lambda request: Autoregressive(), option=None, num_tokens=0)
+METHOD = Method(name="ar", says="autoregressive: one token a pass", make=lambda request: Autoregressive())

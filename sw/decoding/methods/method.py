@@ -1,55 +1,93 @@
-"""What a method of decoding is: its name, its option, and how its drafter is made."""
+"""What a method of decoding is: what it declares, and the drafter that it makes. Light to import, as methods are.
+
+Command line, bench, JSON, reports and docs follow from the declaration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from gemmule.config import Host
-from gemmule.sw.decoding.lengths import Lengths
-from gemmule.sw.decoding.tree import Drafter
-from gemmule.sw.decoding.verify import GREEDY, Rule
-from gemmule.sw.device.runtime import LoadedModel
+from gemmule.sw.errors import InputError
+from gemmule.sw.limits import Range, check_choice
 
-__all__ = ["HUGGING_FACE", "Lookup", "Method", "Request"]
+if TYPE_CHECKING:
+    from gemmule.config import Host
+    from gemmule.sw.decoding.lengths import Lengths
+    from gemmule.sw.decoding.tree import Drafter
+    from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.device.runtime import LoadedModel
+    from gemmule.sw.kv.text import TextKV
+
+__all__ = ["DRAFT", "Method", "Option", "Request"]
+
+DRAFT = "draft"
+"""Name under which the passes of a method's own drafting are charged."""
 
 
-@dataclass(frozen=True)
-class Lookup:
-    """How prompt lookup finds what may come next.
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a method. Methods that share one declare it alike but for its default.
 
     Attributes:
-        form: of :data:`gemmule.sw.decoding.methods.pld.FORMS`.
-        most_ngram: tokens that are looked for first; then fewer.
+        name: on the command line.
+        limits: integers from and to, or words; of words the first is the default where none is named.
+        default: None: the method finds one (``otherwise`` says which).
+        help: what it means, a sentence.
+        otherwise: the default in words.
     """
 
-    form: str = "huggingface"
-    most_ngram: int = 3
+    name: str
+    limits: Range | tuple[str, ...]
+    help: str
+    default: int | str | None = None
+    otherwise: str = ""
+
+    @property
+    def key(self) -> str:
+        """In JSON and in :attr:`Request.options`."""
+        return self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def kind(self) -> type[int] | type[str]:
+        """Of its values."""
+        return int if isinstance(self.limits, Range) else str
+
+    def check(self, value: Any) -> Any:
+        """``value``.
+
+        Raises:
+            InputError: it is out of range.
+        """
+        limits = self.limits
+        return limits.check(self.name, value) if isinstance(limits, Range) else check_choice(self.name, value, limits)
 
 
-HUGGING_FACE = Lookup()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What a drafter may be made of.
 
     Attributes:
-        draft: a smaller model with the target's tokens, whose launches are charged; None where there is none.
+        draft: a smaller model with the target's tokens; None where there is none.
+        target: the model that verifies, charged as :data:`DRAFT`: for methods that draft with it.
+        cache: the target's cache of this text.
         lengths: how many tokens are drafted a step.
         ends: tokens that end a text.
         rule: how tokens are chosen.
         host: what the host's work costs.
-        lookup: how prompt lookup searches the text.
+        options: values of the method's own options, by key, defaults included.
         kept: whether KV caches keep their rows from pass to pass.
     """
 
     draft: LoadedModel | None
+    target: LoadedModel
+    cache: TextKV
     lengths: Lengths
     ends: frozenset[int]
-    rule: Rule = GREEDY
-    host: Host = Host()
-    lookup: Lookup = HUGGING_FACE
+    rule: Rule
+    host: Host
+    options: Mapping[str, Any] = field(default_factory=dict)
     kept: bool = True
 
 
@@ -59,12 +97,38 @@ class Method:
 
     Attributes:
         name: of ``--method``.
+        says: what it proposes, for help and docs.
         make: a new drafter for a text. Raises InputError: what it needs is not there.
-        option: the option that says how many tokens are drafted a step; None: none are.
-        num_tokens: where the option is not given, if the target takes as many rows.
+        drafts: the option that says how many tokens are drafted a step; None: none are.
+        options: others of its own.
+        needs_draft: whether a draft model proposes; its weights count as the method's.
+        needs_general: whether the target runs some of its layers, or gives other answers than tokens.
+        verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
     """
 
     name: str
+    says: str
     make: Callable[[Request], Drafter]
-    option: str | None
-    num_tokens: int
+    drafts: Option | None = None
+    options: tuple[Option, ...] = ()
+    needs_draft: bool = False
+    needs_general: bool = False
+    verify: str = "match"
+
+    def every_option(self) -> Iterator[Option]:
+        """The one that says how many tokens are drafted comes first."""
+        yield from (self.drafts,) if self.drafts else ()
+        yield from self.options
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Its own options by key: as given, else their defaults.
+
+        Raises:
+            InputError: a value out of range, or of an option that it has not.
+        """
+        known = {option.key: option for option in self.options}
+        for key in given:
+            if key not in known:
+                raise InputError(f"method {self.name} has no option {key}: leave it out")
+        return {key: option.check(given[key]) if given.get(key) is not None else option.default
+                for key, option in known.items()}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from gemmule.config import Host
 from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
-from gemmule.sw.decoding.methods.method import HUGGING_FACE, Lookup, Method, Request
-from gemmule.sw.decoding.tree import Tree
-from gemmule.sw.device.runtime import Forward
-from gemmule.sw.limits import LOOKUP_DEFAULT
+from gemmule.sw.decoding.methods.method import Method, Option, Request
+from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.limits import DRAFTS, Range
 
-__all__ = ["FORMS", "METHOD", "Lookup", "PromptLookup", "lookup", "lookup_original"]
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gemmule.config import Host
+    from gemmule.sw.step import Forward
+
+__all__ = ["FORMS", "METHOD", "PromptLookup", "lookup", "lookup_original"]
+
+MOST_NGRAM = 3
+"""Tokens that are looked for first, unless said."""
 
 
 def lookup(ids: list[int], most_ngram: int, num_tokens: int, ends: frozenset[int] = frozenset()) -> list[int]:
@@ -46,6 +52,8 @@ def lookup_original(ids: list[int], most_ngram: int, num_tokens: int,
 
 def _places(text: list[int], ngram: list[int]) -> np.ndarray:
     """Where the n-gram stands in the text, rising  # int64"""
+    import numpy as np
+
     if len(text) < len(ngram):
         return np.zeros(0, dtype=np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(text), len(ngram))
@@ -57,22 +65,24 @@ FORMS: dict[str, Callable[[list[int], int, int, frozenset[int]], list[int]]] = {
 """Ways to look a continuation up, by name."""
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """Drafts from the text itself; no model runs for it."""
 
-    def __init__(self, lengths: Lengths | int, ends: frozenset[int], host: Host | None = None,
-                 by: Lookup = HUGGING_FACE) -> None:
-        """``lengths``: how many tokens are drafted; a number: always as many. ``by``: how they are looked up."""
-        self.find, self.by = FORMS[by.form], by
+    def __init__(self, lengths: Lengths | int, ends: frozenset[int], host: Host | None = None, *,
+                 form: str = "huggingface", most_ngram: int = MOST_NGRAM) -> None:
+        """``lengths``: how many tokens are drafted; a number: always as many.
+
+        ``form``: of :data:`FORMS`. ``most_ngram``: tokens that are looked for first; then fewer.
+        """
+        from gemmule.config import Host
+
+        self.find, self.most_ngram = FORMS[form], most_ngram
         self.lengths = Constant(lengths) if isinstance(lengths, int) else lengths
         self.ends, self.host = ends, host or Host()
         self.costs, self.drafted = Costs(step=self.host.step_cycles), 0
 
-    def begin(self, ids: list[int], dropped: int = 0) -> None:
-        pass
-
     def propose(self, ids: list[int], budget: int) -> Tree:
-        found = self.find(ids, self.by.most_ngram, self.lengths.most(), self.ends)[:budget]
+        found = self.find(ids, self.most_ngram, self.lengths.most(), self.ends)[:budget]
         self.drafted = len(found)
         return Tree.chain(ids[-1], found)
 
@@ -82,7 +92,18 @@ class PromptLookup:
 
 
 def _make(request: Request) -> PromptLookup:
-    return PromptLookup(request.lengths, request.ends, request.host, request.lookup)
+    options = request.options
+    return PromptLookup(request.lengths, request.ends, request.host, form=options["prompt_lookup_form"],
+                        most_ngram=options["prompt_lookup_max"])
 
 
-METHOD = Method(name="pld", make=_make, option="--prompt-lookup-num-tokens", num_tokens=LOOKUP_DEFAULT)
+METHOD = Method(
+    name="pld", says="prompt lookup: what followed the last tokens before", make=_make,
+    drafts=Option(name="--prompt-lookup-num-tokens", limits=DRAFTS, default=10, help="Tokens drafted a step.",
+                  otherwise="10, or as many as a pass verifies"),
+    options=(
+        Option(name="--prompt-lookup-form", limits=tuple(FORMS), default="huggingface",
+               help="Which earlier places count: huggingface (all that something follows) or original (those that are "
+                    "followed by as many tokens as are drafted)."),
+        Option(name="--prompt-lookup-max", limits=Range(1, 16, "tokens"), default=MOST_NGRAM,
+               help="Tokens that are looked for first; then fewer.")))

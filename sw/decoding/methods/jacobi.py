@@ -1,0 +1,55 @@
+"""Jacobi decoding: the next tokens are guessed all at once, and every pass mends the guess (Santilli et al. 2023).
+
+With greedy decoding the next n tokens solve n equations, token i = argmax of what stands before it. A pass over a guess
+of all n gives what each equation says: one step of Jacobi's iteration. Tokens that agree with it from the front on are
+those of autoregressive decoding and stay; the answers behind them are the next guess. No model but the target runs, and
+nothing is learned or looked up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gemmule.sw.decoding.methods.method import Method, Option, Request
+from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.limits import DRAFTS
+
+if TYPE_CHECKING:
+    from gemmule.sw.decoding.lengths import Lengths
+    from gemmule.sw.step import Forward
+
+__all__ = ["METHOD", "Jacobi"]
+
+
+class Jacobi(Drafter):
+    """Guesses by the target's own answers behind the last guess, and where there is none by tokens of the text."""
+
+    def __init__(self, lengths: Lengths) -> None:
+        """``lengths``: tokens of a guess."""
+        self.lengths = lengths
+        self.guess: list[int] = []
+        self.shown = 0
+
+    def begin(self, ids: list[int], dropped: int = 0) -> None:
+        self.guess = []
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        count = min(self.lengths.most(), budget)
+        while len(self.guess) < count:  # where the iteration begins does not change the text; these are as good as any
+            self.guess.append(ids[-1 - len(self.guess) % len(ids)])
+        self.shown = count
+        return Tree.chain(ids[-1], self.guess[:count])
+
+    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+        accepted = len(path) - 1
+        # Row i answers behind guess i: the ones behind what was accepted and its correction are the next guess.
+        self.guess = out.argmax[accepted + 1:self.shown + 1]
+
+
+def _make(request: Request) -> Jacobi:
+    return Jacobi(request.lengths)
+
+
+METHOD = Method(
+    name="jacobi", says="Jacobi iteration: the next tokens are guessed at once, and each pass mends the guess",
+    make=_make, drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted a step."))

@@ -1,0 +1,299 @@
+"""Every method that declares itself gives the text of autoregressive decoding: alone, in batches, on any cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.compile import compile_network
+from gemmule.compiler.ir import Network, Rows
+from gemmule.config import load_config
+from gemmule.sw.decoding.asking import alone, together
+from gemmule.sw.decoding.context import OVERFLOWS
+from gemmule.sw.decoding.generate import Conversation, generate
+from gemmule.sw.decoding.lengths import LENGTHS
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
+from gemmule.sw.decoding.methods.ar import Autoregressive
+from gemmule.sw.decoding.methods.layerskip import EarlyExit
+from gemmule.sw.decoding.methods.pld import PromptLookup
+from gemmule.sw.decoding.noise import Noise
+from gemmule.sw.decoding.sampling import Sampling
+from gemmule.sw.decoding.tree import Drafter, Extra, Tree
+from gemmule.sw.decoding.verify import GREEDY, Match, Rule
+from gemmule.sw.device.backends import open_device
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.device.runtime import TARGET, LoadedModel
+from gemmule.sw.errors import InputError
+from gemmule.sw.kv.parts import parts_of
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import Forward, LayerRange, Want
+from tests.compiler.integer_networks import Sizes, random_network
+
+SEED = 20261126
+CONFIG = load_config("edge")
+SIZES = Sizes(family="llama", hidden=48, inner=100, heads=4, kv_heads=2, head_dim=24, layers=3, vocab=41, positions=60)
+PROMPTS = ([3, 1, 4, 1, 5], [7, 7], [2, 9, 2, 9, 2, 9], [40])
+RULES = {"greedy": GREEDY, "match": Match(Sampling(0.7, 8, Fraction(9, 10)), Noise(5))}
+
+
+@cache
+def network(salt: int = 0) -> Network:
+    return random_network(SIZES, SEED + salt)
+
+
+@cache
+def model(name: str = TARGET, salt: int = 0, **options: int | bool) -> LoadedModel:
+    """Each is compiled once: texts have caches of their own, and begin with empty ones."""
+    options = {"rows": 8, "tokens": True, "general": True} | options
+    program = compile_network(network(salt), CONFIG, **options)  # type: ignore[arg-type]
+    return LoadedModel(name, program, program.fill(network(salt)), open_device("model", CONFIG, program.size))
+
+
+def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledger: Ledger, *, count: int = 3,
+         overflow: str = "stop", kv: TextKV | None = None) -> Conversation:
+    way = METHODS[method]
+    kv = target.charging(ledger).kv() if kv is None else kv
+    request = Request(draft=draft.charging(ledger), target=target.charging(ledger, DRAFT), cache=kv,
+                      lengths=LENGTHS["constant"](count if way.drafts else 0), ends=frozenset(), rule=rule,
+                      host=CONFIG.host, options=way.values({}))
+    return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[LoadedModel, LoadedModel]:
+    return model(), model(DRAFT, 1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
+def test_alone(models: tuple[LoadedModel, LoadedModel], method: str, rule: str) -> None:
+    """To the end of the context, and behind it; launches are charged to the names that the method declares."""
+    target, draft = models
+    for prompt, new, overflow in ((PROMPTS[0], 99, "stop"), (PROMPTS[1], 80, "sinks")):
+        expected = generate(target, Autoregressive(), prompt, new, Ledger(CONFIG), rule=RULES[rule],
+                            overflow=OVERFLOWS[overflow])
+        ledger = Ledger(CONFIG)
+        run = talk(method, target, draft, RULES[rule], ledger, overflow=overflow).turn(prompt, new)
+        assert run.tokens == expected.tokens
+        assert run.finish_reason == expected.finish_reason
+        assert ledger.device_cycles == sum(ledger.by_model.values())
+        assert set(ledger.launches) <= {TARGET, DRAFT}
+        drafts = METHODS[method].needs_draft or METHODS[method].needs_general
+        assert (ledger.launches.get(DRAFT, 0) > 0) is drafts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_together(method: str) -> None:
+    """Texts of other lengths share passes, drafts with the target's first layers among them."""
+    target, draft = model(batch=3, rows=4), model(DRAFT, 1, batch=3, rows=4)
+    for name, rule in RULES.items():
+        ledger = Ledger(CONFIG)
+        talks = [talk(method, target, draft, rule.of_text(i), ledger, count=1 + i % 3) for i in range(len(PROMPTS))]
+        runs = together([one.turning(prompt, 9 + 4 * i) for i, (one, prompt) in enumerate(zip(talks, PROMPTS))],
+                        (DRAFT, TARGET), 3)
+        single = model()
+        for i, (run, prompt) in enumerate(zip(runs, PROMPTS)):
+            assert run.tokens == generate(single, Autoregressive(), prompt, 9 + 4 * i, Ledger(CONFIG),
+                                          rule=rule.of_text(i)).tokens, name
+
+
+@pytest.mark.parametrize("method", ["jacobi", "layerskip", "pld"])
+def test_by_the_interpreter(models: tuple[LoadedModel, LoadedModel], method: str) -> None:
+    """The same tokens, steps and cycles as of the simulated device, first layers included."""
+    target, draft = models
+    timed = InterpretedModel(TARGET, network(), target.program, open_device("model", CONFIG, 1))  # type: ignore[arg-type]
+    runs, ledgers = [], []
+    for one in (target, timed):
+        ledgers.append(Ledger(CONFIG))
+        runs.append(talk(method, one, draft, GREEDY, ledgers[-1]).turn(PROMPTS[0], 30))
+    assert runs[0].tokens == runs[1].tokens
+    assert runs[0].steps == runs[1].steps
+    assert ledgers[0] == ledgers[1]
+
+
+def test_an_early_exit_of_all_layers_is_always_right(models: tuple[LoadedModel, LoadedModel]) -> None:
+    """What would be accepted if the first layers were the whole: every draft, whose rows are those of the target."""
+    target, _ = models
+    ledger = Ledger(CONFIG)
+    kv = target.charging(ledger).kv()
+    drafter = EarlyExit(target.charging(ledger, DRAFT), kv, SIZES.layers, LENGTHS["constant"](3), GREEDY)
+    run = Conversation(target, drafter, ledger, kv=kv).turn(PROMPTS[0], 20)
+    assert run.acceptance == 1
+    assert ledger.launches[DRAFT] == run.drafted
+
+
+def test_an_exit_that_is_no_layer(models: tuple[LoadedModel, LoadedModel]) -> None:
+    target, draft = models
+    for layer in (0, 3):
+        request = Request(draft=draft, target=target, cache=target.kv(), lengths=LENGTHS["constant"](3),
+                          ends=frozenset(), rule=GREEDY, host=CONFIG.host, options={"exit_layer": layer})
+        with pytest.raises(InputError, match=f"--exit-layer must be from 1 to 2 for a target of 3 layers, not {layer}"):
+            METHODS["layerskip"].make(request)
+
+
+# -- caches of other kinds in the loop
+
+def test_pages_give_the_same_text() -> None:
+    """A pool by list; a text that was forked goes on twice, neither disturbing the other."""
+    contiguous, paged = model(), model(general=False, pool=192)
+    expected = generate(contiguous, PromptLookup(3, frozenset()), PROMPTS[2], 40, Ledger(CONFIG))
+    found = generate(paged, PromptLookup(3, frozenset()), PROMPTS[2], 40, Ledger(CONFIG))
+    assert (found.tokens, found.steps) == (expected.tokens, expected.steps)
+    first = Conversation(paged, Autoregressive(), Ledger(CONFIG), kv=paged.kv())
+    first.turn(PROMPTS[2], 10)
+    forked = paged.kv()
+    first.cached.fork(forked)
+    assert forked.ids == first.cached.ids
+    other = Conversation(paged, PromptLookup(3, frozenset()), Ledger(CONFIG), kv=forked)
+    said = [*first.window, 8]
+    run = other.turn(said, 10)
+    assert run.cached == len(said) - 2, "what was forked is not passed again"
+    again = first.turn([5], 10)
+    for text, tokens in ((said, run.tokens), ([*said[:-1], 5], again.tokens)):
+        assert generate(contiguous, Autoregressive(), text, 10, Ledger(CONFIG)).tokens == tokens
+
+
+def test_a_cache_of_which_rows_are_gone(models: tuple[LoadedModel, LoadedModel]) -> None:
+    """Every method goes on behind it as autoregressive decoding does, and rollbacks leave what is left."""
+    target, draft = models
+
+    def behind(method: str, drop: str) -> list[int]:
+        ledger = Ledger(CONFIG)
+        kv = target.charging(ledger).kv()
+        one = talk(method, target, draft, GREEDY, ledger, kv=kv)
+        one.turn(list(range(1, 21)), 1)
+        if drop == "evict":
+            kv.evict(4, 8)
+        elif drop == "gather":
+            kv.gather(np.array([0, 1, 2, 9, 12, 15, 18, 19]))
+        run = one.turn([6, 5], 20)
+        assert kv.length < len(kv.ids) or drop == "none"
+        return run.tokens
+
+    texts = {drop: behind("ar", drop) for drop in ("none", "evict", "gather")}
+    assert len({tuple(text) for text in texts.values()}) > 1, "what is gone is not seen"
+    for method in ("draft", "jacobi", "layerskip", "pld"):
+        for drop, expected in texts.items():
+            assert behind(method, drop) == expected
+
+
+class Wide(Drafter):
+    """Random trees of more nodes than a launch has rows, some on the way of the text; and rows that are never kept."""
+
+    launches = 4
+
+    def __init__(self, text: Sequence[int], prompt: int) -> None:
+        self.text, self.prompt, self.largest = text, prompt, 0
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        random, right = np.random.default_rng((SEED, len(ids))), self.text[len(ids) - self.prompt:]
+        tokens, parent, depth = [ids[-1]], [-1], [0]
+        for node in range(1, budget - 1):
+            behind = int(random.integers(max(0, node - 9), node))
+            behind = behind if depth[behind] < 6 else 0
+            good = depth[behind] < len(right) and random.random() < 0.6
+            tokens.append(right[depth[behind]] if good else int(random.integers(SIZES.vocab)))
+            parent.append(behind)
+            depth.append(depth[behind] + 1)
+        self.largest = max(self.largest, len(tokens))
+        extra = [Extra(1, 1), Extra(2, 2, (0, len(tokens)))] if budget >= 3 else []
+        return Tree(tokens, parent, extra=extra)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_trees_of_several_launches(models: tuple[LoadedModel, LoadedModel], rule: str) -> None:
+    target, _ = models
+    plain = generate(target, Autoregressive(), PROMPTS[0], 50, Ledger(CONFIG), rule=RULES[rule])
+    drafter, ledger = Wide(plain.tokens, len(PROMPTS[0])), Ledger(CONFIG)
+    found = generate(target, drafter, PROMPTS[0], 50, ledger, rule=RULES[rule])
+    assert found.tokens == plain.tokens
+    assert drafter.largest > target.program.max_rows
+    assert len(found.steps) < len(plain.steps)
+    assert ledger.launches[TARGET] > len(found.steps) + 1
+
+
+def test_parts_hold_what_their_rows_see() -> None:
+    random = np.random.default_rng(SEED)
+    print(f"seed {SEED}")
+    for _ in range(200):
+        count, most = int(random.integers(1, 40)), int(random.integers(8, 17))
+        parent = [-1, *(int(random.integers(max(0, node - 5), node)) for node in range(1, count))]
+        depth = [0] * count
+        for node in range(1, count):
+            parent[node] = parent[node] if depth[parent[node]] < most - 2 else 0
+            depth[node] = depth[parent[node]] + 1
+        mask = Rows.tree([0] * count, parent, 0).mask
+        parts = parts_of(mask, most)
+        assert set(np.concatenate(parts).tolist()) == set(range(count))
+        for part in parts:
+            assert len(part) <= most
+            assert all(set(np.flatnonzero(mask[row]).tolist()) <= set(part.tolist()) for row in part)
+    with pytest.raises(ValueError, match="at most 3 before it, as many as a launch verifies, not 4 as candidate 4"):
+        parts_of(np.tri(5, dtype=bool), 4)
+
+
+# -- what a pass gives
+
+def test_wants_are_joined() -> None:
+    both = Want(last=1, logits=True, hidden=(2,)).joined(Want(top=3, hidden=(1, 2)))
+    assert both == Want(last=None, logits=True, top=3, hidden=(1, 2))
+    assert Want(last=1).joined(Want(last=3, temperature=0.5)) == Want(last=3, temperature=0.5)
+    with pytest.raises(ValueError, match="exponents at one temperature, not at 0.5 and 1"):
+        Want(temperature=0.5).joined(Want(temperature=1.0))
+
+
+class Watching(Drafter):
+    """Asks for hidden rows and the largest logits of all that is verified, and keeps what it gets."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.model, self.seen = model, list[tuple[np.ndarray, list[int]]]()
+
+    def want(self) -> Want:
+        return Want(top=2, hidden=(1,))
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        return Tree.chain(ids[-1], ids[-2:-1][:budget])
+
+    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
+        assert out.top is not None
+        assert out.top.tokens[:, 0].tolist() == out.argmax
+        assert len(out.hidden[1]) == len(out.argmax)
+        rows = Rows.chain([0] * len(out.argmax)).entering(self.model.slots_of(out.hidden[1]))
+        late = replace(rows, positions=rows.positions + 50)
+        self.seen.append((late.hidden, out.argmax))  # type: ignore[arg-type]
+
+
+def test_hidden_rows_are_handed_on_to_each_text_of_a_batch() -> None:
+    """Each gets the handles of its own rows: the head run on them gives what the layers give there."""
+    target = model(batch=2, rows=4)
+    drafters = [Watching(target) for _ in range(2)]
+    talks = [Conversation(target, drafter, Ledger(CONFIG)) for drafter in drafters]
+    runs = together([one.turning(prompt, 6) for one, prompt in zip(talks, PROMPTS)], (DRAFT, TARGET), 2)
+    single = model()
+    for run, prompt, drafter in zip(runs, PROMPTS, drafters):
+        assert run.tokens == generate(single, Autoregressive(), prompt, 6, Ledger(CONFIG)).tokens
+        slots = [set(hidden.tolist()) for hidden, _ in drafter.seen]
+        assert all(len(one) == len(answers) for one, (_, answers) in zip(slots, drafter.seen))
+    first, second = (set(drafter.seen[-1][0].tolist()) for drafter in drafters)
+    assert not first & second, "no row is given to two texts"
+
+
+def test_early_layers_leave_what_all_layers_leave(models: tuple[LoadedModel, LoadedModel]) -> None:
+    """A borrowed cache has its own length; what drafts add there is overwritten by the pass that verifies."""
+    target, _ = models
+    kv = target.kv()
+    alone(kv.begin([1, 2, 3, 4]))
+    ahead = kv.borrow(target)
+    out = alone(ahead.chain([1, 2, 3, 4], Want(last=1), [LayerRange(first=0, count=1)]))
+    assert (kv.length, ahead.length) == (3, 4)
+    assert len(out.argmax) == 1
+    assert alone(kv.chain([1, 2, 3, 4], Want(last=1))).argmax == target.forward(Rows.chain([1, 2, 3, 4]), 1).argmax
+    paged = model(general=False, pool=192)
+    with pytest.raises(ValueError, match="PagedKV cannot be borrowed"):
+        paged.kv().borrow(paged)
