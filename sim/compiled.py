@@ -19,7 +19,7 @@ from gemmule.io.cache import cache_root
 from gemmule.io.locks import Lock, acquire
 from gemmule.io.progress import say, working
 
-__all__ = ["borrowing", "compiled", "kept", "stamp"]
+__all__ = ["borrowing", "compiled", "inlined", "kept", "stamp"]
 
 
 def borrowing(function: Callable[..., Any]) -> Any:
@@ -29,6 +29,12 @@ def borrowing(function: Callable[..., Any]) -> Any:
     that locks the bus: more than half of the time of a launch.
     """
     options: Any = {"_nrt": False}
+    return numba.njit(**options)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """:func:`borrowing`, compiled into each function that calls it: a step that has a name and costs no call."""
+    options: Any = {"_nrt": False, "forceinline": True}
     return numba.njit(**options)(function)
 
 

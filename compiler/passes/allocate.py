@@ -25,6 +25,8 @@ EARLY = 16
 """Items at a beginning, which should not wait for what was before; later ones wait for nothing of it."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
+SLACK = (4, 3, 2, 1, 0)
+"""Eighths of a class's peak that it gets beyond it, for what fragments: the most that fits."""
 
 
 @dataclass(frozen=True)
@@ -180,40 +182,60 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
     """
     lives = lifetimes(items, early=early)
     classes = {bank: [life for life in lives if life.buffer.bank is bank] for bank in Bank}
-    rows = _fill(classes[Bank.ACCUMULATOR], _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
-    if isinstance(rows, Lifetime):
-        close = _closely(classes[Bank.ACCUMULATOR], [], 0, config.acc_rows) if closely else None
-        if close is None:
-            raise AccumulatorError(_does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)"))
-        rows = close
-    found, unit = dict(rows), config.spm_bank_rows if apart else config.preload
-    for slack in (4, 3, 2, 1, 0):  # room beyond the peak, in eighths, for what fragments
-        at, parts = 0, dict[Buffer, int]()
-        for bank in ORDER:
-            need = peak(classes[bank])
-            more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
-            size = ceil_div(need + more, unit) * unit
-            last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
-            made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows,
-                                               before=before if bank is Bank.STATE else ()))
-            if isinstance(made, Lifetime):
-                packed = _closely(classes[bank], [], at, last) if closely and not slack else None
-                if packed is None:
-                    break
-                made = packed
-            parts.update(made)
-            at += size
-        else:
+    found = _accumulator(classes[Bank.ACCUMULATOR], config, closely)
+    unit = config.spm_bank_rows if apart else config.preload
+    for slack in SLACK:
+        parts = _in_turn(classes, config, unit, slack, before, closely and not slack)
+        if not isinstance(parts, Lifetime):
             return found | parts
     if early and (packed := _packed(classes, config, unit, list(before))):
         return found | packed
     whole = _fill([life for life in lives if life.buffer.bank is not Bank.ACCUMULATOR],
                   _Range(0, config.spm_rows, config.spm_bank_rows, before=before))
     if isinstance(whole, Lifetime) or apart:
-        life = whole if isinstance(whole, Lifetime) else made
+        life = whole if isinstance(whole, Lifetime) else parts
         assert isinstance(life, Lifetime)
         raise CompileError(_does_not_fit(life, config.spm_rows, "scratchpad (spm_kib)"))
     return found | whole
+
+
+def _accumulator(lives: Sequence[Lifetime], config: Config, closely: bool) -> dict[Buffer, int]:
+    """Rows of the accumulator.
+
+    Raises:
+        AccumulatorError: they do not fit.
+    """
+    rows = _fill(lives, _Range(0, config.acc_rows, config.acc_bank_rows, spread=True))
+    if not isinstance(rows, Lifetime):
+        return rows
+    close = _closely(lives, [], 0, config.acc_rows) if closely else None
+    if close is None:
+        raise AccumulatorError(_does_not_fit(rows, config.acc_rows, "accumulator (acc_kib)"))
+    return close
+
+
+def _in_turn(classes: Mapping[Bank, Sequence[Lifetime]], config: Config, unit: int, slack: int, before: Past,
+             closely: bool) -> dict[Buffer, int] | Lifetime:
+    """Scratchpad rows for one class behind the other, each in units of its own and placed in the order of use.
+
+    Or the first buffer that finds none. ``slack``: room beyond a class's peak, of which placing in order needs some.
+    """
+    at, found = 0, dict[Buffer, int]()
+    for bank in ORDER:
+        need = peak(classes[bank])
+        more = 0 if bank is Bank.STREAM else need * slack // 8  # what streams has places of its own for good
+        size = ceil_div(need + more, unit) * unit
+        last = config.spm_rows if bank is ORDER[-1] else min(at + size, config.spm_rows)
+        made = _fill(classes[bank], _Range(at, last, config.spm_bank_rows,
+                                           before=before if bank is Bank.STATE else ()))
+        if isinstance(made, Lifetime):
+            close = _closely(classes[bank], [], at, last) if closely else None
+            if close is None:
+                return made
+            made = close
+        found |= made
+        at += size
+    return found
 
 
 def _fill(lives: Sequence[Lifetime], room: _Range) -> dict[Buffer, int] | Lifetime:
@@ -231,29 +253,37 @@ def _packed(classes: Mapping[Bank, Sequence[Lifetime]], config: Config, unit: in
             before: Sequence[tuple[int, int, int]]) -> dict[Buffer, int] | None:
     """Rows for all classes, each in units of its own, the largest buffers first; None when they do not fit.
 
-    Closer than one after another, but neighbours in time share rows. So what is touched early goes before all others,
-    as far up as rows have not been in use just before.
+    Closer than one after another, but neighbours in time share rows: what is touched early would wait for what was
+    before, so it has its rows first.
     """
     at, found = 0, dict[Buffer, int]()
     recent = [(low, high) for low, high, until in before if until >= -OLD]
     for bank in ORDER:
         lives = classes[bank]
         last = min(config.spm_rows, at + ceil_div(peak(lives), unit) * unit)
-        early = [life for life in lives if life.begin < EARLY] if bank is Bank.STATE else []
-        placed: list[tuple[int, Lifetime]] = []
-        for life in early:
-            rows = life.buffer.rows
-            free = [start for start in range(last - rows, at - 1, -1) if not start % life.buffer.align and not any(
-                low < start + rows and start < high
-                for low, high in (*recent, *((first, first + other.buffer.rows) for first, other in placed)))]
-            if free:
-                placed.append((free[0], life))
-        close = _closely(lives, placed, at, config.spm_rows)
+        given = _early(lives, recent, at, last) if bank is Bank.STATE else []
+        close = _closely(lives, given, at, config.spm_rows)
         if close is None:
             return None
         at = ceil_div(max((start + buffer.rows for buffer, start in close.items()), default=at), unit) * unit
         found |= close
     return found if at <= config.spm_rows else None
+
+
+def _early(lives: Sequence[Lifetime], recent: Sequence[tuple[int, int]], first: int,
+           last: int) -> list[tuple[int, Lifetime]]:
+    """Rows of what is touched early, as far up as none has been in use just before; the rest of it finds none here."""
+    placed: list[tuple[int, Lifetime]] = []
+    taken = list(recent)
+    for life in lives:
+        if life.begin < EARLY:
+            rows, align = life.buffer.rows, life.buffer.align
+            start = next((start for start in range(last - rows, first - 1, -1) if not start % align and not any(
+                low < start + rows and start < high for low, high in taken)), None)
+            if start is not None:
+                placed.append((start, life))
+                taken.append((start, start + rows))
+    return placed
 
 
 def _closely(lives: Sequence[Lifetime], given: Sequence[tuple[int, Lifetime]], first: int,

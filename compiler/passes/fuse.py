@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import (
@@ -95,6 +96,7 @@ class Head:
     linear: Linear
 
 
+Kind = TypeVar("Kind", bound=Node)
 Operator = Embed | Normalize | Attend | Remember | Inner | Project | Head
 
 
@@ -111,8 +113,8 @@ def fuse(graph: Graph) -> list[Operator]:
     """
     if not graph.integer:
         raise CompileError("the network must be quantised before it is compiled: `gemmule import` does it")
-    found = sorted(_operators(graph), key=lambda operator: max(
-        graph.nodes.index(node) for node in nodes_of(operator)))
+    places = {node.name: place for place, node in enumerate(graph.nodes)}
+    found = sorted(_matches(graph), key=lambda operator: max(places[node.name] for node in nodes_of(operator)))
     taken = {node.name for operator in found for node in nodes_of(operator)}
     left = [node for node in graph.nodes if node.name not in taken]
     if left or sum(len(nodes_of(operator)) for operator in found) != len(graph.nodes):
@@ -131,47 +133,110 @@ def unanswered(operators: Sequence[Operator]) -> list[Operator]:
                                         attention=attend.attention, key_norm=attend.key_norm)]
 
 
-def _operators(graph: Graph) -> Iterator[Operator]:
-    inner: set[str] = set()
-    for node in graph.nodes:
-        if isinstance(node, Attention):
-            (query, query_norm, query_rope), (key, key_norm, key_rope), (value, *_) = (
-                _rotated(graph, name) for name in (node.query, node.key, node.value))
-            inner |= {query.name, key.name, value.name}
-            yield Attend(query=query, key=key, value=value, query_rope=query_rope, key_rope=key_rope, attention=node,
-                         query_norm=query_norm, key_norm=key_norm)
-        elif isinstance(node, Activation):
-            first = _linear(graph, node.x)
-            products = [reader for reader in graph.readers(node.name) if isinstance(reader, Product)]
-            inner.add(first.name)
-            if not products:
-                yield Inner(up=first, activation=node)
-                continue
-            product = products[0]
-            up = _linear(graph, product.b if product.a == node.name else product.a)
-            inner.add(up.name)
-            yield Inner(up=up, activation=node, gate=first, product=product)
-        elif isinstance(node, Norm) and not node.head_dim:
-            if node.name not in graph.wide_norms:
-                twins = [name for name, first in graph.wide_norms.items() if first == node.name]
-                wide = graph.by_name[twins[0]] if twins else None
-                yield Normalize(norm=node, wide=wide if isinstance(wide, Norm) else None)
-        elif isinstance(node, Embedding):
-            adds = [reader for reader in graph.readers(node.name) if isinstance(reader, Add)]
-            other = graph.by_name[adds[0].b] if adds else None
-            position = other if isinstance(other, Position) else None
-            yield Embed(embedding=node, position=position, add=adds[0] if position else None)
-    for node in graph.nodes:
-        if isinstance(node, Linear) and node.name not in inner:
-            if node.name == graph.output:
-                yield Head(linear=node)
-                continue
-            if node.plane is not Plane.HIGH and (add := _sum(graph, node)):
-                high_add = graph.by_name[add.a] if node.plane else None
-                high = graph.by_name[high_add.b] if isinstance(high_add, Add) else None
-                if node.plane is None or isinstance(high, Linear) and _halves(high, node):
-                    yield Project(linear=node, add=add, high=high if isinstance(high, Linear) else None,
-                                  high_add=high_add if isinstance(high_add, Add) else None)
+def _matches(graph: Graph) -> Iterator[Operator]:
+    """What :data:`PATTERNS` find, one pattern after the other; a node that one has taken is no root for another."""
+    taken: set[str] = set()
+    for pattern in PATTERNS:
+        for node in graph.nodes:
+            if isinstance(node, pattern.root) and node.name not in taken and (operator := pattern.match(graph, node)):
+                taken |= {part.name for part in nodes_of(operator)}
+                yield operator
+
+
+def _attend(graph: Graph, node: Attention) -> Attend:
+    (query, query_norm, query_rope), (key, key_norm, key_rope), (value, *_) = (
+        _rotated(graph, name) for name in (node.query, node.key, node.value))
+    return Attend(query=query, key=key, value=value, query_rope=query_rope, key_rope=key_rope, attention=node,
+                  query_norm=query_norm, key_norm=key_norm)
+
+
+def _gated(graph: Graph, node: Activation) -> Inner | None:
+    product = _reader(graph, node, Product)
+    if product is None:
+        return None
+    other = product.b if product.a == node.name else product.a
+    return Inner(gate=_linear(graph, node.x), up=_linear(graph, other), activation=node, product=product)
+
+
+def _inner(graph: Graph, node: Activation) -> Inner:
+    return Inner(up=_linear(graph, node.x), activation=node)
+
+
+def _twins(graph: Graph, node: Norm) -> Normalize | None:
+    wide = next((graph.by_name[name] for name, first in graph.wide_norms.items() if first == node.name), None)
+    return Normalize(norm=node, wide=wide) if isinstance(wide, Norm) and not node.head_dim else None
+
+
+def _normalize(graph: Graph, node: Norm) -> Normalize | None:
+    return None if node.head_dim else Normalize(norm=node)
+
+
+def _placed(graph: Graph, node: Embedding) -> Embed | None:
+    add = _reader(graph, node, Add)
+    position = graph.by_name[add.b] if add else None
+    return Embed(embedding=node, position=position, add=add) if isinstance(position, Position) else None
+
+
+def _embed(graph: Graph, node: Embedding) -> Embed:
+    return Embed(embedding=node, position=None, add=None)
+
+
+def _head(graph: Graph, node: Linear) -> Head | None:
+    return Head(linear=node) if node.name == graph.output else None
+
+
+def _project(graph: Graph, node: Linear) -> Project | None:
+    add = _sum(graph, node)
+    return Project(linear=node, add=add) if add and node.plane is None else None
+
+
+def _project_planes(graph: Graph, node: Linear) -> Project | None:
+    add = _sum(graph, node)
+    if add is None or node.plane is not Plane.LOW:
+        return None
+    before = graph.by_name[add.a]
+    high = graph.by_name[before.b] if isinstance(before, Add) else None
+    if isinstance(before, Add) and isinstance(high, Linear) and _halves(high, node):
+        return Project(linear=node, add=add, high=high, high_add=before)
+    return None
+
+
+@dataclass(frozen=True)
+class Pattern(Generic[Kind]):
+    """What of a network becomes one operator.
+
+    Members
+    -------
+    shape: the nodes, ``->`` from one to a reader of it, the root in capitals; ``[..]`` may be missing.
+    root: class of the node from which the others are found.
+    match: the operator of such a node with those around it, or None where these are others.
+    """
+
+    shape: str
+    root: type[Kind]
+    match: Callable[[Graph, Kind], Operator | None]
+
+
+PATTERNS: tuple[Pattern[Any], ...] = (
+    Pattern("query, key, value: linear [-> norm of heads] [-> rope] -> ATTENTION", Attention, _attend),
+    Pattern("linear -> ACTIVATION -> product <- linear", Activation, _gated),
+    Pattern("linear -> ACTIVATION", Activation, _inner),
+    Pattern("NORM, and its wide twin, which stands in the residual stream", Norm, _twins),
+    Pattern("NORM", Norm, _normalize),
+    Pattern("EMBEDDING -> sum <- position", Embedding, _placed),
+    Pattern("EMBEDDING", Embedding, _embed),
+    # Behind all others: a linear that is part of something larger is none of these.
+    Pattern("LINEAR, the network's output", Linear, _head),
+    Pattern("LINEAR -> sum with the residual stream", Linear, _project),
+    Pattern("LINEAR of low bytes -> sum with (linear of high bytes -> sum with the residual stream)", Linear,
+            _project_planes),
+)
+"""The operators that the compiler knows. Of those with the same root the first that matches has it."""
+
+
+def _reader(graph: Graph, node: Node, kind: type[Kind]) -> Kind | None:
+    """The first reader of this kind."""
+    return next((reader for reader in graph.readers(node.name) if isinstance(reader, kind)), None)
 
 
 def _sum(graph: Graph, node: Linear) -> Add | None:

@@ -43,17 +43,25 @@ def place_turn_waits(commands: Sequence[Command], config: Config, launches: Iter
     for registers in launches:
         for i, command in enumerate(registers.first):
             table[i] = table_row(command)
-        while True:
-            order = Order(config, registers.bases, registers.limits, registers.lengths)
-            place, end, races = order.run(table)
-            if end == FINE:
-                break
-            if end != RACE:
-                why = FAULTS[order.fault] if end == FAULT else "it touches a place twice"
-                raise CompileError(f"command {place} ({disassemble(found[place])}) must be legal by itself, not: {why}")
-            for unit, distance in races:
-                have = int(table[place, _WAIT0 + unit]) or MAX_WAIT
-                table[place, _WAIT0 + unit] = min(have, distance, MAX_WAIT)
+        _settle(table, found, config, registers)
     waits = table[:, _WAIT0:_WAIT0 + len(Unit)].tolist()
     return [command if command.unit == CONTROL else replace(
         command, waits={unit: row[unit] for unit in Unit if row[unit]}) for command, row in zip(found, waits)]
+
+
+def _settle(table: np.ndarray, commands: Sequence[Command], config: Config, registers: Registers) -> None:
+    """Put into ``table`` the waits that one launch lacks: the verifier names the first race, until it finds none.
+
+    It ends, for each round waits for more than the one before.
+    """
+    while True:
+        order = Order(config, registers.bases, registers.limits, registers.lengths)
+        place, end, races = order.run(table)
+        if end == FINE:
+            return
+        if end != RACE:
+            why = FAULTS[order.fault] if end == FAULT else "it touches a place twice"
+            raise CompileError(f"command {place} ({disassemble(commands[place])}) must be legal by itself, not: {why}")
+        for unit, distance in races:
+            have = int(table[place, _WAIT0 + unit]) or MAX_WAIT
+            table[place, _WAIT0 + unit] = min(have, distance, MAX_WAIT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, ValueLike, signed
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value, ValueLike, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2, exact_log2
@@ -34,6 +34,9 @@ PREDICATE_BITS = _BITS["predicate"]
 WAIT_BITS = MAX_WAIT.bit_length()
 WAIT_UNITS = tuple(Unit)
 WORD_BITS = 8 * COMMAND_BYTES
+SIZES = "rows", "columns", "depth"
+Fields = Mapping[str, tuple[ShapeLike, ValueLike]]
+"""Registers of a stage by name: shape, and what they are loaded with."""
 
 _fault = {name: code for code, name in enumerate(FAULTS)}
 
@@ -108,18 +111,37 @@ class Resolve(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config = self.config
-        stages = Timing.of(config).resolve
+        stages = Timing.of(self.config).resolve
         assert stages == 6, "as many as there are calls of stage() below"
-        assert Timing.of(config).registers == NUM_BASES + 1, "as long as the launch's registers take"
+        assert Timing.of(self.config).registers == NUM_BASES + 1, "as long as the launch's registers take"
         occupied = Signal(stages)
         moves = Signal(stages)  # stage i takes what is before it
-        m.submodules.execute = execute = Execute(config=config)
-        comes = Signal(stages)  # stage i may take what is before it
+        m.submodules.execute = execute = Execute(config=self.config)
+        self._move(m, execute, occupied, moves)
+
+        def stage(i: int, fields: Fields) -> data.View:
+            """The registers behind stage ``i``, loaded with what they are given."""
+            held = Signal(data.StructLayout({name: shape for name, (shape, _) in fields.items()}), name=f"stage{i}")
+            with m.If(moves[i - 1]):
+                m.d.sync += (held[name].eq(value) for name, (_, value) in fields.items())
+            return held
+
+        fetched = stage(1, {"word": (WORD_BITS, self.word)})
+        found = stage(2, self._look_up(m, fetched, execute, present=occupied[0], enter=moves[0]))
+        reached = stage(3, self._mean(m, found))
+        spread = stage(4, self._multiply(m, reached))
+        summed = stage(5, self._sum(m, spread))
+        done = stage(6, self._judge(m, summed))
+        self._tell(m, done)
+        return m
+
+    def _move(self, m: Module, execute: Execute, occupied: Signal, moves: Signal) -> None:
+        """Which stages take what is before them, and which hold a command then."""
+        comes = Signal(len(moves))  # stage i may take what is before it
         m.d.comb += comes.eq(Cat(
             self.valid & execute.ready & ~execute.refusal.any(), occupied[0] & ~execute.held, occupied[1:-1]))
         room = self.leave
-        for i in reversed(range(stages)):
+        for i in reversed(range(len(moves))):
             room = ~occupied[i] | room
             m.d.comb += moves[i].eq(room & comes[i])
             with m.If(room):
@@ -129,33 +151,27 @@ class Resolve(wiring.Component):
         with m.If(self.clear):
             m.d.sync += occupied.eq(0)
 
-        def stage(i: int, fields: Mapping[str, tuple[ShapeLike, ValueLike]]) -> data.View:
-            """The registers behind stage ``i``, loaded with what they are given."""
-            held = Signal(data.StructLayout({name: shape for name, (shape, _) in fields.items()}), name=f"stage{i}")
-            with m.If(moves[i - 1]):
-                m.d.sync += (held[name].eq(value) for name, (_, value) in fields.items())
-            return held
-
-        address_bits = config.address_bits
-        fetched = stage(1, {"word": (WORD_BITS, self.word)})
-
-        # Registers.
+    def _look_up(self, m: Module, fetched: data.View, execute: Execute, *, present: Value, enter: Value) -> Fields:
+        """The registers that the command names; a control command is executed."""
+        address_bits = self.config.address_bits
         m.submodules.lookup = lookup = Lookup()
         m.d.comb += [
             lookup.word.eq(fetched.word), execute.registers.eq(lookup.registers),
             lookup.lengths.eq(execute.lengths), self.base_index.eq(lookup.base_index),
             execute.clear.eq(self.clear), execute.initial.eq(self.length),
-            self.length_index.eq(execute.length_index), execute.enter.eq(moves[0]),
-            execute.present.eq(occupied[0]), execute.word.eq(fetched.word), execute.length.eq(lookup.result.dyn),
+            self.length_index.eq(execute.length_index), execute.enter.eq(enter),
+            execute.present.eq(present), execute.word.eq(fetched.word), execute.length.eq(lookup.result.dyn),
         ]
         connect(m, wiring.flipped(self.repeat), execute.repeat)
-        found = stage(2, {
+        return {
             "word": (WORD_BITS, lookup.scaled), "found": (lookup_layout(), lookup.result),
             "base": (address_bits, self.base), "limit": (address_bits, self.limit),
             "displacement": (address_bits, execute.displacement), "refusal": (REFUSAL_BITS, execute.refusal),
-        })
+        }
 
-        # Lengths, what the command means, where it begins in DRAM.
+    def _mean(self, m: Module, found: data.View) -> Fields:
+        """Lengths, what the command means, where it begins in DRAM."""
+        config, address_bits = self.config, self.config.address_bits
         m.submodules.legal = legal = Legal(
             comparison_modes=config.comparison_modes, index_bits=config.index_bits)
         m.submodules.meaning = meaning = Meaning()
@@ -170,15 +186,17 @@ class Resolve(wiring.Component):
         room = (1 << address_bits) - found.base  # addresses do not wrap
         control = header.unit == CONTROL
         known = Mux(control, found.refusal != _fault["illegal"], legal.known & ~nothing_to_compare)
-        reached = stage(3, {
+        return {
             "word": (WORD_BITS, found.word), "known": (1, known),
             "control": (1, control), "refused": (1, control & found.refusal.any()),
             "means": (meaning_layout(), meaning.result), "extents": (extents_layout(), extents.result),
             "base": (address_bits, found.base), "moved": (address_bits + 1, move.offset + found.displacement),
             "reach": (address_bits + 1, Mux(found.limit < room, found.limit, room)),
-        })
+        }
 
-        # Products.
+    def _multiply(self, m: Module, reached: data.View) -> Fields:
+        """Products: how many rows an operand spans, and bytes of DRAM."""
+        config, address_bits = self.config, self.config.address_bits
         m.submodules.spans = spans = Spans(config=config)
         _, move, _, _, _ = fields_of(reached.word)
         lengths, means = reached.extents, reached.means
@@ -191,17 +209,18 @@ class Resolve(wiring.Component):
         last = lengths.rows_last
         bad_rows = reached.refused | means.tree & last[exact_log2(8 * config.dim):].any() | (
             means.uses_stat & last[exact_log2(config.stat_rows):].any())
-        sizes = "rows", "columns", "depth"
-        spread = stage(4, {
+        return {
             "word": (WORD_BITS, reached.word), "known": (1, reached.known), "zero": (1, zero),
             "means": (meaning_layout(), means), "spans": (spans_layout(), spans.result),
             "address": (address_bits, reached.base + reached.moved), "joined": (1, joined),
             # Bytes up to the limit; a displacement may go beyond it.
             "left": (signed(address_bits + 2), reached.reach - reached.moved), "bad_rows": (1, bad_rows),
-            **{name: (LENGTH_BITS, lengths[name]) for name in sizes},
-        })
+            **{name: (LENGTH_BITS, lengths[name]) for name in SIZES},
+        }
 
-        # Sums.
+    def _sum(self, m: Module, spread: data.View) -> Fields:
+        """Sums: the rows that operands reach, and the bytes of DRAM."""
+        config, address_bits = self.config, self.config.address_bits
         m.submodules.hulls = hulls = Hulls(config=config)
         m.submodules.entries = entries = Entries(config=config)
         _, move, _, vector, _ = fields_of(spread.word)
@@ -220,17 +239,19 @@ class Resolve(wiring.Component):
             entries.results.eq(spread.spans.results), entries.first.eq(spread.spans.first[1]),
             entries.dst.eq(spread.spans.first[2]),
         ]
-        summed = stage(5, {
+        return {
             "word": (WORD_BITS, spread.word), "known": (1, spread.known), "zero": (1, spread.zero),
             "means": (meaning_layout(), means), "first": (spread.spans.first.shape(), spread.spans.first),
             "hulls": (hulls_layout(config), hulls.result), "bad": (1, entries.bad | bad_stat | spread.spans.bad),
             "address": (address_bits, spread.address), "size": (len(size), size),
             "left": (spread.left.shape(), spread.left), "unaligned": (1, unaligned), "joined": (1, spread.joined),
             "stride": (self.move.stride.shape(), Mux(spread.joined, size, move.stride)),
-            **{name: (LENGTH_BITS, spread[name]) for name in sizes},
-        })
+            **{name: (LENGTH_BITS, spread[name]) for name in SIZES},
+        }
 
-        # Banks and the fault.
+    def _judge(self, m: Module, summed: data.View) -> Fields:
+        """Banks, and the fault: the first of these that is one."""
+        config, address_bits = self.config, self.config.address_bits
         m.submodules.banks = banks = Banks(config=config)
         header, _, _, vector, _ = fields_of(summed.word)
         means, zero = summed.means, summed.zero
@@ -250,15 +271,16 @@ class Resolve(wiring.Component):
         with m.Elif(summed.unaligned):
             m.d.comb += fault.eq(_fault["align"])
         claims = Cat(banks.claims) & (~zero).replicate(CLAIMS * config.claim_bits)
-        done = stage(6, {
+        return {
             "word": (WORD_BITS, summed.word), "zero": (1, zero), "fault": (FAULT_BITS, fault),
             "claims": (banks.claims.shape(), claims), "apart": (1, ~zero & banks.apart),
             "first": (data.ArrayLayout(FIRST_BITS, CLAIMS), summed.first), "address": (address_bits, summed.address),
             "joined": (1, summed.joined), "stride": (self.move.stride.shape(), summed.stride),
-            **{name: (LENGTH_BITS, summed[name]) for name in sizes},
-        })
+            **{name: (LENGTH_BITS, summed[name]) for name in SIZES},
+        }
 
-        # The command as its unit sees it.
+    def _tell(self, m: Module, done: data.View) -> None:
+        """The command as its unit sees it."""
         header, move, matrix, vector, select = fields_of(done.word)
         m.d.comb += [
             self.fault.eq(done.fault), self.claims.eq(done.claims),
@@ -285,4 +307,3 @@ class Resolve(wiring.Component):
             *(command.flags.eq(header.flags) for command in (self.matrix, self.vector, self.select)),
             *(command.apart.eq(done.apart) for command in (self.matrix, self.vector)),
         ]
-        return m

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -87,8 +87,7 @@ class VectorLane(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        op, begin = self.control, self.begin
-        valid, visible = [None, *self.valid], [None, *self.visible]
+        op, valid = self.control, self._valid
         main, aux, scaler, sine = (Signal(signed(bits), name=name) for name, bits in (
             ("main", 32), ("aux", 16), ("scaler", 16), ("sine", 16)))
         mult, shift, bias = Signal(16), Signal(6), Signal(signed(32))
@@ -104,159 +103,37 @@ class VectorLane(wiring.Component):
         multiplies = ((valid[2] & (op.residual | op.add)) | (valid[5] & op.rotate) | (valid[8] & (op.weigh | op.gelu))
                       | (valid[9] & op.interpolate))
 
-        # Stage 2: first product or sum. A pass with aux operands holds them for two cycles a stage.
-        other, of, to, total2 = Signal(signed(17)), Signal(signed(33)), Signal(signed(33)), Signal(signed(35))
-        aux3, aux5 = Signal(signed(16)), Signal(signed(16))
-        sine3, beta3, beta5 = Signal(signed(16)), Signal(signed(32)), Signal(signed(32))
-        product2 = Signal(signed(33))
-        m.d.comb += [
-            other.eq(Mux(op.by_n, op.n, Mux(op.product, aux, main[:16].as_signed()))),
-            product2.eq(main[:16].as_signed() * other),
-            of.eq(Mux(op.norm, ~product2, Mux(op.by_n | op.product | op.square, product2, main))),
-            to.eq(Mux(op.norm, self.mean, bias)),
-            total2.eq(Cat(1, of).as_signed() + Cat(op.norm, to).as_signed()),
-            self.plain.eq(main[:16]),  # planes: holds in stage 3
-        ]
-        with m.If(valid[2]):
-            m.d.sync += self.factor.eq(total2[1:])
-            with m.If(~(op.by_n | op.product | op.square)):  # wraps
-                m.d.sync += self.factor[-1].eq(total2[32])
-        with m.If(valid[2] & (op.norm | op.rotate)):
-            m.d.sync += [aux3.eq(aux), sine3.eq(sine)]
-        with m.If(valid[2] & op.norm):
-            m.d.sync += beta3.eq(bias)
-
-        # Stage 3: multiplier. ADD: both products, so that no path goes from one multiplier to the other's sum.
-        scaled, by = Signal(signed(51)), Signal(signed(18))
-        m.d.comb += by.eq(Mux(op.by_row, self.row_mult, mult))
-        with m.If(valid[3] & ~op.square):
-            m.d.sync += scaled.eq(Mux(
-                op.add, self.factor[:26].as_signed() + second[:26].as_signed(), self.factor * by))
-
-        # Shifts stand in registers of their own in front of the shifters, whose wide multiplexers they steer.
-        shift4, again_shift, from_second = Signal(6), Signal(6), Signal()
-        m.d.sync += [
-            shift4.eq(Mux(op.by_row, self.row_shift, shift)),
-            again_shift.eq(Mux(op.weigh, self.row_shift, op.shift2)),
-            from_second.eq(op.weigh | op.interpolate | op.gelu | (op.residual & valid[3])),
-        ]
-
-        # Stage 4: rounding shift. A rescaled residual has up to 32 bits and may cancel as many.
-        m.submodules.round = first = RoundingShift(51)
-        over, rounded, kept = Signal(), first.result, Signal(signed(32))
-        addend5 = Signal(signed(32))
-        m.d.comb += [
-            first.value.eq(scaled), first.shift.eq(shift4),
-            first.flip.eq(op.absmax & first.sign),  # ~x = magnitude - 1
-            first.add.eq(Cat(~first.flip, (op.absmax & ~first.sign).replicate(32))),
-            # A magnitude is that of an int32.
-            over.eq(first.over | ~(op.absmax | Mux(
-                op.full, fits(first.floor, first.half, 32), fits(first.floor, first.half, 24)))),
-            kept.eq(Mux(over, Cat((~first.sign).replicate(23), (first.sign ^ op.full).replicate(8), first.sign),
-                        rounded)),
-        ]
-        with m.If(valid[4] & ~op.square):
-            m.d.sync += self.score.eq(kept)
-            with m.If(op.relu & first.sign):
-                m.d.sync += self.score.eq(0)
-        m.submodules.second_round = again = RoundingShift(38)
-        with m.If(valid[4] & op.residual):
-            m.d.sync += addend5.eq(again.result)
+        aux3, aux5, sine3, beta3, beta5 = self._first_sum(m, main, aux, sine, bias)
+        scaled = self._scale(m, mult, second)
+        shift4, again_shift, from_second = self._shifts(m, shift)
+        again, addend5 = self._round(m, scaled, shift4)
         with m.If(valid[4] & (op.norm | op.rotate)):
             m.d.sync += [aux5.eq(aux3), sine5.eq(sine3), beta5.eq(beta3)]
-
-        # Stage 5: residual, int8 or int16; or second multiplication.
-        active, word16, by_aux = Signal(signed(33)), Signal(signed(16)), Signal(signed(32))
-        narrow, minus, x = Signal(), Signal(), Signal(signed(16))
-        m.d.comb += [
-            active.eq(self.score + addend5), minus.eq(active[-1]), narrow.eq(op.store & ~op.wide),
-            x.eq(Mux(beyond(active[15:32], minus) | (narrow & beyond(active[7:15], minus)),
-                          Cat((~minus).replicate(7), (minus ^ ~narrow).replicate(8), minus), active)),
-        ]
-        with m.If(valid[5] & ~op.exp & ~op.square):
-            m.d.sync += word16.eq(x)
-        sign = self.score[-1]
-        m.d.comb += self.x.eq(Mux(  # what is multiplied has no residual: the adder need not come first
-            beyond(self.score[15:31], sign), Cat((~sign).replicate(15), sign), self.score))
-        with m.If(valid[5] & (op.norm | op.rotate)):
-            m.d.sync += by_aux.eq(self.x * aux5)
-
-        # Stage 6: limits of an int8 result, with which the byte table is read; or sum of the pair.
-        byte, limited, passed = Signal(signed(8)), Signal(8), Signal(16)
-        total, plus, carry = Signal(signed(33)), Signal(signed(33)), 0 if self._odd else op.rotate
-        m.d.comb += [
-            byte.eq(word16),
-            limited.eq(Mux(narrow & (byte > op.high), op.high, Mux(narrow & (byte < op.low), op.low, byte))),
-            plus.eq(Mux(op.rotate, second[:33] if self._odd else ~second[:33], beta5)),
-        ]
-        with m.If(valid[6]):
-            m.d.sync += total.eq((Cat(1, by_aux).as_signed() + Cat(carry, plus).as_signed()) >> 1)
-        with m.If(valid[6] & op.store):
-            m.d.sync += passed.eq(Cat(limited, word16[8:]))
-        m.d.comb += [
-            words.clear.eq(begin), words.lookup.eq(op.lookup), words.enable.eq(Mux(op.interpolate, self.valid[5:8], 0)),
-            words.x.eq(Cat(limited, word16[8:])), self.place.eq(words.place),
-            words.low.eq(self.low), words.high.eq(self.high), words.end.eq(self.words_end),
-        ]
-
-        # Stages 5 to 7 of the softmax weights and of I_GELU.
-        modes = self.config.comparison_modes
-        m.submodules.exponential = exponential = Exponential(comparison_modes=modes)
-        m.d.comb += [
-            exponential.clear.eq(begin), exponential.kind.eq(op.kind),
-            exponential.enable.eq(Mux(op.exp, self.valid[4:7], 0)),
-            exponential.visible.eq(visible[7]),
-            exponential.score.eq(self.score),
-            exponential.maximum.eq(self.maximum),
-            self.power.eq(exponential.p),
-        ]
-        if modes:
-            m.submodules.gelu = gelu = GeluFactor()
-            m.d.comb += [
-                gelu.clear.eq(begin), gelu.enable.eq(Mux(op.gelu, self.valid[5:7], 0)), gelu.x.eq(word16)]
+        word16, by_aux, narrow = self._add_residual(m, addend5, aux5)
+        limited, passed, total = self._limit(m, word16, narrow, by_aux, second, beta5)
+        self._look_up(m, words, limited, word16)
+        exponential, gelu = self._exponential(m, word16)
+        if gelu is not None:
             a, b = a | gelu.held, b | gelu.factor
         m.d.comb += [second_a.eq(a), second_b.eq(b), product.eq(second_a * second_b)]
         with m.If(multiplies):
             m.d.sync += second.eq(product)
-
-        # Stage 4: the residual. Stage 7 (late results: 9, 10): second rounding, of an interpolation with its word.
-        # A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart.
-        value, value7, of7, over7 = Signal(16), Signal(16), again.result, Signal()
-        fit = [fits(again.floor, again.half, bits) for bits in (8, 9, 16, 17)]
-        m.d.comb += [
-            again.value.eq(Mux(from_second, second, total)),
-            again.shift.eq(again_shift),
-            again.add.eq(Cat(1, words.base).as_signed()),
-            # An interpolated word lies between two others. Weights have no sign bit.
-            over7.eq(again.over | ~(op.interpolate | Mux(
-                op.wide, Mux(op.weigh, fit[3], fit[2]), Mux(op.weigh, fit[1], fit[0])))),
-            value7.eq(passed | Mux(over7, Cat(
-                (~again.sign).replicate(7), again.sign ^ (op.wide | op.weigh), (~again.sign).replicate(7),
-                again.sign ^ op.weigh), of7)),
-        ]
-        with m.If(Mux(op.late, (valid[9] & ~op.interpolate) | (valid[10] & op.interpolate), valid[7])):
-            m.d.sync += value.eq(value7)
-            with m.If(op.lookup):
-                m.d.sync += value[:8].eq(words.byte)
-
-        # Stages 8 and 11: write register; the low plane of a result of 16 bits goes one cycle earlier.
-        early, late, held, delayed, seen = Signal(), Signal(8), Signal(8), Signal(), Signal()
-        writes = early | Mux(op.late, valid[11], valid[8])
-        m.d.comb += [
-            delayed.eq(op.weigh | op.gelu),
-            early.eq(op.wide & Mux(op.late, valid[10], valid[7])),
-            held.eq(Mux(op.wide, value[8:], value[:8])),
-            seen.eq(Mux(op.late, Mux(early, visible[10], visible[11]), Mux(early, visible[7], visible[8]))),
-        ]
-        m.d.sync += late.eq(held)
-        with m.If(writes):
-            m.d.sync += self.result.eq(Mux(
-                early, Mux(delayed, value[:8], value7[:8]), Mux(delayed, late, held | exponential.weight)))
-        with m.If(writes & ~seen):
-            m.d.sync += self.result.eq(0)
-        with m.If(begin):
+        m.d.comb += again.value.eq(Mux(from_second, second, total))
+        value, value7 = self._round_again(m, again, again_shift, words, passed)
+        self._write(m, value, value7, exponential)
+        with m.If(self.begin):
             m.d.sync += [register.eq(0) for register in (sine3, sine5, beta3, beta5, addend5, by_aux, passed, value)]
         return m
+
+    @property
+    def _valid(self) -> list[Value]:
+        """By number of a stage, from 1 on: it holds a pass."""
+        return [Const(0), *self.valid]
+
+    @property
+    def _visible(self) -> list[Value]:
+        """By number of a stage, from 1 on: this lane is a column of its row."""
+        return [Const(0), *self.visible]
 
     def _capture(self, m: Module, main: Signal, operands: tuple[Signal, ...], parameters: tuple[Signal, ...]) -> None:
         """Stage 1: read data. Low planes wait for their high plane, a bias shifts in from the top."""
@@ -286,3 +163,194 @@ class VectorLane(wiring.Component):
             m.d.sync += bias.eq(Cat(bias[8:], self.r1))
         with m.If(self.begin):
             m.d.sync += [bias.eq(0), scaler.eq(0), sine.eq(0)]
+
+    def _first_sum(self, m: Module, main: Signal, aux: Signal, sine: Signal, bias: Signal) -> tuple[Signal, ...]:
+        """Stage 2: first product or sum. A pass with aux operands holds them for two cycles a stage.
+
+        The registers in which operands wait for stages 3 to 5.
+        """
+        op, valid = self.control, self._valid
+        other, of, to, total2 = Signal(signed(17)), Signal(signed(33)), Signal(signed(33)), Signal(signed(35))
+        aux3, aux5 = Signal(signed(16)), Signal(signed(16))
+        sine3, beta3, beta5 = Signal(signed(16)), Signal(signed(32)), Signal(signed(32))
+        product2 = Signal(signed(33))
+        m.d.comb += [
+            other.eq(Mux(op.by_n, op.n, Mux(op.product, aux, main[:16].as_signed()))),
+            product2.eq(main[:16].as_signed() * other),
+            of.eq(Mux(op.norm, ~product2, Mux(op.by_n | op.product | op.square, product2, main))),
+            to.eq(Mux(op.norm, self.mean, bias)),
+            total2.eq(Cat(1, of).as_signed() + Cat(op.norm, to).as_signed()),
+            self.plain.eq(main[:16]),  # planes: holds in stage 3
+        ]
+        with m.If(valid[2]):
+            m.d.sync += self.factor.eq(total2[1:])
+            with m.If(~(op.by_n | op.product | op.square)):  # wraps
+                m.d.sync += self.factor[-1].eq(total2[32])
+        with m.If(valid[2] & (op.norm | op.rotate)):
+            m.d.sync += [aux3.eq(aux), sine3.eq(sine)]
+        with m.If(valid[2] & op.norm):
+            m.d.sync += beta3.eq(bias)
+        return aux3, aux5, sine3, beta3, beta5
+
+    def _scale(self, m: Module, mult: Signal, second: Signal) -> Signal:
+        """Stage 3: multiplier. ADD: both products, so that no path goes from one multiplier to the other's sum."""
+        op, valid = self.control, self._valid
+        scaled, by = Signal(signed(51)), Signal(signed(18))
+        m.d.comb += by.eq(Mux(op.by_row, self.row_mult, mult))
+        with m.If(valid[3] & ~op.square):
+            m.d.sync += scaled.eq(Mux(
+                op.add, self.factor[:26].as_signed() + second[:26].as_signed(), self.factor * by))
+        return scaled
+
+    def _shifts(self, m: Module, shift: Signal) -> tuple[Signal, Signal, Signal]:
+        """Shifts stand in registers of their own in front of the shifters, whose wide multiplexers they steer.
+
+        The first shifter's and the second's, and whether the second's value is that of the second multiplier.
+        """
+        op, valid = self.control, self._valid
+        shift4, again_shift, from_second = Signal(6), Signal(6), Signal()
+        m.d.sync += [
+            shift4.eq(Mux(op.by_row, self.row_shift, shift)),
+            again_shift.eq(Mux(op.weigh, self.row_shift, op.shift2)),
+            from_second.eq(op.weigh | op.interpolate | op.gelu | (op.residual & valid[3])),
+        ]
+        return shift4, again_shift, from_second
+
+    def _round(self, m: Module, scaled: Signal, shift4: Signal) -> tuple[RoundingShift, Signal]:
+        """Stage 4: rounding shift, and the second one's, of the residual, which is returned with its register.
+
+        A rescaled residual has up to 32 bits and may cancel as many.
+        """
+        op, valid = self.control, self._valid
+        m.submodules.round = first = RoundingShift(51)
+        over, rounded, kept = Signal(), first.result, Signal(signed(32))
+        addend5 = Signal(signed(32))
+        m.d.comb += [
+            first.value.eq(scaled), first.shift.eq(shift4),
+            first.flip.eq(op.absmax & first.sign),  # ~x = magnitude - 1
+            first.add.eq(Cat(~first.flip, (op.absmax & ~first.sign).replicate(32))),
+            # A magnitude is that of an int32.
+            over.eq(first.over | ~(op.absmax | Mux(
+                op.full, fits(first.floor, first.half, 32), fits(first.floor, first.half, 24)))),
+            kept.eq(Mux(over, Cat((~first.sign).replicate(23), (first.sign ^ op.full).replicate(8), first.sign),
+                        rounded)),
+        ]
+        with m.If(valid[4] & ~op.square):
+            m.d.sync += self.score.eq(kept)
+            with m.If(op.relu & first.sign):
+                m.d.sync += self.score.eq(0)
+        m.submodules.second_round = again = RoundingShift(38)
+        with m.If(valid[4] & op.residual):
+            m.d.sync += addend5.eq(again.result)
+        return again, addend5
+
+    def _add_residual(self, m: Module, addend5: Signal, aux5: Signal) -> tuple[Signal, Signal, Signal]:
+        """Stage 5: residual, int8 or int16; or second multiplication. Both registers, and whether a result is int8."""
+        op, valid = self.control, self._valid
+        active, word16, by_aux = Signal(signed(33)), Signal(signed(16)), Signal(signed(32))
+        narrow, minus, x = Signal(), Signal(), Signal(signed(16))
+        m.d.comb += [
+            active.eq(self.score + addend5), minus.eq(active[-1]), narrow.eq(op.store & ~op.wide),
+            x.eq(Mux(beyond(active[15:32], minus) | (narrow & beyond(active[7:15], minus)),
+                          Cat((~minus).replicate(7), (minus ^ ~narrow).replicate(8), minus), active)),
+        ]
+        with m.If(valid[5] & ~op.exp & ~op.square):
+            m.d.sync += word16.eq(x)
+        sign = self.score[-1]
+        m.d.comb += self.x.eq(Mux(  # what is multiplied has no residual: the adder need not come first
+            beyond(self.score[15:31], sign), Cat((~sign).replicate(15), sign), self.score))
+        with m.If(valid[5] & (op.norm | op.rotate)):
+            m.d.sync += by_aux.eq(self.x * aux5)
+        return word16, by_aux, narrow
+
+    def _limit(self, m: Module, word16: Signal, narrow: Signal, by_aux: Signal, second: Signal,
+               beta5: Signal) -> tuple[Signal, Signal, Signal]:
+        """Stage 6: limits of an int8 result, with which the byte table is read; or sum of the pair.
+
+        The limited byte, the register of it with its high plane, and that of the sum.
+        """
+        op, valid = self.control, self._valid
+        byte, limited, passed = Signal(signed(8)), Signal(8), Signal(16)
+        total, plus, carry = Signal(signed(33)), Signal(signed(33)), 0 if self._odd else op.rotate
+        m.d.comb += [
+            byte.eq(word16),
+            limited.eq(Mux(narrow & (byte > op.high), op.high, Mux(narrow & (byte < op.low), op.low, byte))),
+            plus.eq(Mux(op.rotate, second[:33] if self._odd else ~second[:33], beta5)),
+        ]
+        with m.If(valid[6]):
+            m.d.sync += total.eq((Cat(1, by_aux).as_signed() + Cat(carry, plus).as_signed()) >> 1)
+        with m.If(valid[6] & op.store):
+            m.d.sync += passed.eq(Cat(limited, word16[8:]))
+        return limited, passed, total
+
+    def _look_up(self, m: Module, words: WordLookup, limited: Signal, word16: Signal) -> None:
+        """Stages 6 to 8: a result looks up its byte, or two words and the weight between them."""
+        op, begin = self.control, self.begin
+        m.d.comb += [
+            words.clear.eq(begin), words.lookup.eq(op.lookup), words.enable.eq(Mux(op.interpolate, self.valid[5:8], 0)),
+            words.x.eq(Cat(limited, word16[8:])), self.place.eq(words.place),
+            words.low.eq(self.low), words.high.eq(self.high), words.end.eq(self.words_end),
+        ]
+
+    def _exponential(self, m: Module, word16: Signal) -> tuple[Exponential, GeluFactor | None]:
+        """Stages 5 to 7 of the softmax weights and of I_GELU."""
+        op, begin, visible = self.control, self.begin, self._visible
+        modes = self.config.comparison_modes
+        m.submodules.exponential = exponential = Exponential(comparison_modes=modes)
+        m.d.comb += [
+            exponential.clear.eq(begin), exponential.kind.eq(op.kind),
+            exponential.enable.eq(Mux(op.exp, self.valid[4:7], 0)),
+            exponential.visible.eq(visible[7]),
+            exponential.score.eq(self.score),
+            exponential.maximum.eq(self.maximum),
+            self.power.eq(exponential.p),
+        ]
+        if not modes:
+            return exponential, None
+        m.submodules.gelu = gelu = GeluFactor()
+        m.d.comb += [gelu.clear.eq(begin), gelu.enable.eq(Mux(op.gelu, self.valid[5:7], 0)), gelu.x.eq(word16)]
+        return exponential, gelu
+
+    def _round_again(self, m: Module, again: RoundingShift, again_shift: Signal, words: WordLookup,
+                     passed: Signal) -> tuple[Signal, Signal]:
+        """Stage 4: the residual. Stage 7 (late results: 9, 10): second rounding, of an interpolation with its word.
+
+        A residual's rows stand in stages 4 and 7 in different cycles: they are an odd number apart. The register, and
+        what it is loaded with.
+        """
+        op, valid = self.control, self._valid
+        value, value7, of7, over7 = Signal(16), Signal(16), again.result, Signal()
+        fit = [fits(again.floor, again.half, bits) for bits in (8, 9, 16, 17)]
+        m.d.comb += [
+            again.shift.eq(again_shift),
+            again.add.eq(Cat(1, words.base).as_signed()),
+            # An interpolated word lies between two others. Weights have no sign bit.
+            over7.eq(again.over | ~(op.interpolate | Mux(
+                op.wide, Mux(op.weigh, fit[3], fit[2]), Mux(op.weigh, fit[1], fit[0])))),
+            value7.eq(passed | Mux(over7, Cat(
+                (~again.sign).replicate(7), again.sign ^ (op.wide | op.weigh), (~again.sign).replicate(7),
+                again.sign ^ op.weigh), of7)),
+        ]
+        with m.If(Mux(op.late, (valid[9] & ~op.interpolate) | (valid[10] & op.interpolate), valid[7])):
+            m.d.sync += value.eq(value7)
+            with m.If(op.lookup):
+                m.d.sync += value[:8].eq(words.byte)
+        return value, value7
+
+    def _write(self, m: Module, value: Signal, value7: Signal, exponential: Exponential) -> None:
+        """Stages 8 and 11: write register; the low plane of a result of 16 bits goes one cycle earlier."""
+        op, valid, visible = self.control, self._valid, self._visible
+        early, late, held, delayed, seen = Signal(), Signal(8), Signal(8), Signal(), Signal()
+        writes = early | Mux(op.late, valid[11], valid[8])
+        m.d.comb += [
+            delayed.eq(op.weigh | op.gelu),
+            early.eq(op.wide & Mux(op.late, valid[10], valid[7])),
+            held.eq(Mux(op.wide, value[8:], value[:8])),
+            seen.eq(Mux(op.late, Mux(early, visible[10], visible[11]), Mux(early, visible[7], visible[8]))),
+        ]
+        m.d.sync += late.eq(held)
+        with m.If(writes):
+            m.d.sync += self.result.eq(Mux(
+                early, Mux(delayed, value[:8], value7[:8]), Mux(delayed, late, held | exponential.weight)))
+        with m.If(writes & ~seen):
+            m.d.sync += self.result.eq(0)

@@ -1,119 +1,105 @@
-"""Mutants one by one on the checks until the first fails; every verdict is kept, so that a long run can go on later."""
+"""A campaign: mutants on checks and proofs in turn, the cheap ones first, until each is killed, proved or left open."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from gemmule.config import Config
-from gemmule.hw import tb
-from gemmule.io.progress import counting
-from gemmule.sim.errors import SimulationError
-from gemmule.sim.fuzz.generate import generate, probe
-from gemmule.sim.mutants.directed import directed
+from gemmule.io.progress import counting, working
+from gemmule.sim.mutants.checks import Checks
 from gemmule.sim.mutants.kept import Kept
-from gemmule.sim.mutants.recorded import Check, programs
-from gemmule.sim.mutants.setup import DRAM_BYTES
-from gemmule.sim.rtl import device
-from gemmule.sim.rtl.device import RtlDevice, RtlError
+from gemmule.sim.mutants.recorded import Check
+from gemmule.sim.mutants.verdicts import Verdict, verdicts
 
-__all__ = ["NONE", "Verdict", "campaign", "checks_of"]
-
-NONE = 0
-"""The device without a mutant."""
-EARLY = 4
-"""Programs before the directed checks: they kill nearly all."""
-LONG = 10
-"""Times the commands that the last program has: counts grow to more bits."""
-FAULTY = 600
-"""Probes: short programs at the brink of a fault, with one at their end."""
+__all__ = ["Bench", "Campaign"]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a mutant."""
+class Bench(Protocol):
+    """What builds mutants in and proves of them that they change nothing."""
 
-    number: int
-    killed_by: str | None = None
-    """Name of the check that failed; None: it survived all."""
-    how: str = ""
-    """What the check found."""
+    @property
+    def attempts(self) -> int:
+        """Ways in which it tries to prove it, from the quickest on."""
 
+    def build(self, numbers: Sequence[int], *, leaps: bool) -> Path:
+        """Verilog of the device with these mutants to choose from; ``leaps``: its counts can leap."""
 
-def checks_of(config: Config, seed: int, count: int, commands: int, *,
-              passed: int = 0) -> tuple[list[Check], list[list[Check]], int, str]:
-    """Early checks, all others by groups, the bytes of DRAM that they need, and what tells them from others.
-
-    Of ``count`` programs of ``gemmule fuzz`` a few are early; then comes what no program reaches, faults, and the rest
-    of them. Without the first ``passed``, but for the last one, which is longer than all others.
-    """
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
-    early = (generate(config, seed + i, commands, faults=0.1) for i in range(passed, min(EARLY, count)))
-    faulty = (probe(config, seed + i) for i in range(FAULTY))
-    late = (generate(config, seed + i, commands * (LONG if i == count - 1 else 1), faults=0.1 * (i < count - 1))
-            for i in range(max(EARLY, min(passed, count - 1)), count))
-    dram_bytes, found = DRAM_BYTES, ([], [])  # type: tuple[int, tuple[list[Check], list[Check]]]
-    with counting("programs recorded", count + FAULTY) as tell:
-        for launches, group in zip((early, chain(faulty, late)), found):
-            for program in programs(config, launches):
-                group.append(program.check)
-                digest.update(program.digest)
-                dram_bytes = max(dram_bytes, len(program.dram))
-                tell(min(sum(map(len, found)), count + FAULTY), "on the model")
-    *groups, rest = directed(config, seed)
-    return found[0], [*groups, [*rest, *found[1]]], 1 << (dram_bytes - 1).bit_length(), digest.hexdigest()
+    def prove(self, number: int, first: int, last: int) -> str | None:
+        """The proof that attempt ``first`` or one up to ``last - 1`` finds, or None."""
 
 
-def judge(number: int, every: Iterable[Check], start: Callable[[int], RtlDevice]) -> Verdict:
-    """The first check that one mutant fails, on a device that was just powered up."""
-    name = "start"
-    try:
-        with start(number) as rtl:
-            for check in every:
-                name = check.name
-                if found := check.run(rtl):
-                    return Verdict(number, name, found[:200])
-    except RtlError as error:
-        return Verdict(number, name, _why(str(error)))
-    return Verdict(number)
-
-
-def _why(message: str) -> str:
-    """What an error says of the device, without where the log is."""
-    return message.partition("; last line")[0].partition("; log:")[0].partition("; its log")[0].partition(": ")[2][:200]
-
-
-def campaign(config: Config, verilog: Path, numbers: Sequence[int], every: Sequence[Check], dram_bytes: int,
-             kept: Path, key: str) -> Iterator[Verdict]:
-    """The verdict on every mutant of ``verilog``, in order; those that ``kept`` has from an earlier run at once.
+class Campaign:
+    """Mutants of one device. A run that was interrupted goes on where it was, for what is found is kept.
 
     Parameters
     ----------
-    every: the checks, in order; a mutant is dead with the first that fails.
-    kept: file of the verdicts, used again where Verilog, testbench and ``key`` (of the checks) are the same.
+    root: folder of what is kept; ``key``: what proofs are of, those of other things are not used.
+    equal: proofs that are already known, by mutant.
+    over: whether the time for it is over; mutants that are left then stay open.
 
-    Raises:
-        SimulationError: the device without a mutant fails a check, or the simulator cannot be built.
+    Members
+    -------
+    verdicts: of the mutants that were judged, by number, the last one of each.
+    equal: proofs by mutant.
     """
-    digest, host = hashlib.sha256(), Path(device.__file__).with_name("server.py")
-    for text in (verilog.read_bytes(), *(path.read_bytes() for path in (*tb.SOURCES, host)), key.encode()):
-        digest.update(len(text).to_bytes(8, "little") + text)
-    known = Kept(kept, digest.hexdigest())
-    verdicts = {number: Verdict(**result) for number, result in known.results.items()}
 
-    def start(number: int) -> RtlDevice:
-        return RtlDevice(config, verilog=verilog, dram_bytes=dram_bytes, arguments=[f"+mutant={number}"])
+    def __init__(self, config: Config, checks: Checks, bench: Bench, root: Path, key: str, *,
+                 equal: Mapping[int, str], over: Callable[[], bool]) -> None:
+        self.config, self.checks, self.bench, self.root, self.over = config, checks, bench, root, over
+        self.verdicts: dict[int, Verdict] = {}
+        self.equal = dict(equal)
+        self._proofs = Kept(root / "proofs.jsonl", key)
 
-    for number in (NONE, *numbers):
-        if number not in verdicts:
-            verdicts[number] = judge(number, every, start)
-            known.add(**asdict(verdicts[number]))
-        verdict = verdicts[number]
-        if number != NONE:
-            yield verdict
-        elif verdict.killed_by:
-            kept.unlink()
-            raise SimulationError(f"mutate: the device without a mutant fails {verdict.killed_by}: {verdict.how}")
+    def run(self, numbers: Sequence[int]) -> list[int]:
+        """Those of these mutants that stay open: no check noticed them, and no proof says that none can.
+
+        Nearly all fail a few programs. One proof that is quick takes less than the other checks; those that take long
+        are for what survives all of them.
+        """
+        left = list(numbers)
+        if self.checks.early and left:
+            left = self._judge(left, self.checks.early, "early.jsonl", self._build(left, leaps=False))
+        left = self._prove(left, 1)
+        if left:
+            verilog = self._build(left, leaps=True)
+            for i, group in enumerate(self.checks.late, 1):
+                left = self._judge(left, group, f"late_{i}.jsonl", verilog)
+        return self._prove(left, self.bench.attempts)
+
+    def _build(self, numbers: Sequence[int], *, leaps: bool) -> Path:
+        with working("building the mutants in"):
+            return self.bench.build(numbers, leaps=leaps)
+
+    def _judge(self, numbers: list[int], checks: Sequence[Check], kept: str, verilog: Path) -> list[int]:
+        """Those that live through the checks, or that time is over for."""
+        if self.over():
+            return numbers
+        alive: list[int] = []
+        with counting("mutants", len(numbers)) as tell:
+            for i, verdict in enumerate(verdicts(self.config, verilog, numbers, checks, self.checks.dram_bytes,
+                                                 self.root / kept, self.checks.key), 1):
+                self.verdicts[verdict.number] = verdict
+                alive += [verdict.number] * (verdict.killed_by is None)
+                tell(i, f"{len(alive)} survive")
+                if self.over():
+                    return [*alive, *numbers[i:]]
+        return alive
+
+    def _prove(self, numbers: list[int], attempts: int) -> list[int]:
+        """Those of which none of the first ``attempts`` proves that they change nothing."""
+        left = []
+        with counting("survivors", max(1, len(numbers))) as tell:
+            for i, number in enumerate(numbers, 1):
+                known = self._proofs.results.get(number, {"proof": None, "attempts": 0})
+                if not known["proof"] and known["attempts"] < attempts and not self.over():
+                    proof = self.bench.prove(number, known["attempts"], attempts)
+                    self._proofs.add(number, proof=proof, attempts=attempts)
+                    known = self._proofs.results[number]
+                if known["proof"]:
+                    self.equal[number] = known["proof"]
+                else:
+                    left.append(number)
+                tell(i, f"{len(self.equal)} proved to change nothing")
+        return left

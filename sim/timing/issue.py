@@ -7,7 +7,7 @@ import numpy as np
 from gemmule.csr import CAUSES
 from gemmule.operations import ISSUE_PRIORITY
 from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
-from gemmule.sim.compiled import borrowing
+from gemmule.sim.compiled import borrowing, inlined
 from gemmule.sim.timing.move import FOREVER, begin_load, begin_store
 from gemmule.sim.timing.program import LOAD, MATRIX, PLACE, SELECT, STORE, UNITS, VECTOR
 from gemmule.sim.timing.queues import CLAIMS, QUEUES, SLOT
@@ -115,29 +115,54 @@ def _ports_free(k, unit, at):  # type: ignore[no-untyped-def]
     return True
 
 
+@inlined
+def _passed(k, u, end):  # type: ignore[no-untyped-def]
+    """The first cycle in which the commands of a unit before number ``end`` have visibly finished.
+
+    The last of them finishes last.
+    """
+    return k.finish[u, (end - 1) & SLOT] + 1
+
+
+@inlined
+def _earliest(k, s, u):  # type: ignore[no-untyped-def]
+    """The first cycle in which the head of unit ``u`` may issue if its ports are free: the rule of issue.
+
+    That is the latest of what it needs; FOREVER while one of these has no known end. Behind others of its unit it may
+    have to wait until they, or so many of them, have finished, and until what they share is free.
+    """
+    begin, end = k.finished[u], k.issued[u]
+    at = end & SLOT
+    first = 0
+    if begin < end:
+        if k.alone[u, at]:
+            first = _passed(k, u, end)
+        elif end - begin >= k.limit[u]:
+            first = _passed(k, u, end - k.limit[u] + 1)
+        if u == MATRIX:
+            first = max(first, k.preload_free - 1)
+        elif u == LOAD and s.load_command >= 0:
+            first = FOREVER
+        elif u == STORE:
+            first = max(first, s.reader_idle)
+    for v in range(UNITS):
+        if k.finished[v] < k.target[u, at, v]:
+            known = k.target[u, at, v] <= k.issued[v]
+            first = max(first, _passed(k, v, k.target[u, at, v]) if known else FOREVER)
+    return first
+
+
 @borrowing
 def choose(k, s, t):  # type: ignore[no-untyped-def]
     """The unit whose head issues in cycle ``t``, or -1; sets every unit's ``status``."""
     chosen = -1
     for turn in range(UNITS):
         u = _PRIORITY[turn]
-        flying = k.issued[u] - k.finished[u]
+        flying = k.finished[u] < k.issued[u]
         k.status[u] = BUSY if flying else EMPTY
         if k.issued[u] == k.pushed[u]:
             continue
-        at = k.issued[u] & SLOT
-        if flying:
-            if k.alone[u, at] or flying >= k.limit[u]:
-                continue
-            if u == MATRIX and t < k.preload_free - 1:
-                continue
-            if u == LOAD and s.load_command >= 0:
-                continue
-            if u == STORE and t < s.reader_idle:
-                continue
-        if (k.finished[0] < k.target[u, at, 0] or k.finished[1] < k.target[u, at, 1]
-                or k.finished[2] < k.target[u, at, 2] or k.finished[3] < k.target[u, at, 3]
-                or k.finished[4] < k.target[u, at, 4]):
+        if _earliest(k, s, u) > t:
             if not flying:
                 k.status[u] = WAITING
             continue
@@ -146,7 +171,7 @@ def choose(k, s, t):  # type: ignore[no-untyped-def]
         if chosen < 0:
             if k.stale:
                 _refresh(k)
-            if _ports_free(k, u, at):
+            if _ports_free(k, u, k.issued[u] & SLOT):
                 chosen = u
                 k.status[u] = BUSY
     return chosen
@@ -184,15 +209,6 @@ def issue_command(p, k, s, u, t, table, stream, resolved, indices, starts, issue
 
 
 @borrowing
-def _passed(k, u, end):  # type: ignore[no-untyped-def]
-    """The first cycle in which the commands of a unit before number ``end`` have visibly finished.
-
-    The last of them finishes last.
-    """
-    return k.finish[u, (end - 1) & SLOT] + 1
-
-
-@borrowing
 def _release(k, s, t):  # type: ignore[no-untyped-def]
     """The first cycle after ``t`` in which a port may be given back."""
     after = FOREVER
@@ -212,39 +228,20 @@ def _release(k, s, t):  # type: ignore[no-untyped-def]
 def next_stamp(k, s, t, busy):  # type: ignore[no-untyped-def]
     """The first cycle after ``t`` in which a head may issue, or the cause of a unit's cycles differs, all else equal.
 
-    A head waits for the latest of what it needs; stamps before that change nothing that anybody looks at. What is not
-    known yet (finishes of loads, of stores) comes as an event of the mover, which ends the wait early.
+    Stamps before a head's earliest cycle change nothing that anybody looks at. What is not known yet (finishes of
+    loads, of stores) comes as an event of the mover, which ends the wait early. ``busy``: a command entered a queue or
+    was issued in ``t``, so that ports may be free for another in the next cycle.
     """
     after, ports = FOREVER, False
     for u in range(UNITS):
-        begin, end = k.finished[u], k.issued[u]
-        idle = 0
-        if begin < end:
-            idle = _passed(k, u, end)
-            after = min(after, idle)
-        if end == k.pushed[u]:
-            continue
-        at = end & SLOT
-        wait = 0
-        if begin < end:
-            if k.alone[u, at]:
-                wait = idle
-            elif end - begin >= k.limit[u]:
-                wait = _passed(k, u, end - k.limit[u] + 1)
-            if u == MATRIX:
-                wait = max(wait, k.preload_free - 1)
-            elif u == LOAD and s.load_command >= 0:
-                wait = FOREVER
-            elif u == STORE:
-                wait = max(wait, s.reader_idle)
-        for v in range(UNITS):
-            if k.finished[v] < k.target[u, at, v]:
-                known = k.target[u, at, v] <= k.issued[v]
-                wait = max(wait, _passed(k, v, k.target[u, at, v]) if known else FOREVER)
-        if wait > t:
-            after = min(after, wait)
-        else:
-            ports = True
+        if k.finished[u] < k.issued[u]:
+            after = min(after, _passed(k, u, k.issued[u]))
+        if k.issued[u] < k.pushed[u]:
+            earliest = _earliest(k, s, u)
+            if earliest > t:
+                after = min(after, earliest)
+            else:
+                ports = True
     if ports:
         return t + 1 if busy else min(after, _release(k, s, t))
     return after

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmule.isa import TABLE_FIELDS, MoveFlag
 from gemmule.resolve import OUT
-from gemmule.sim.compiled import borrowing
+from gemmule.sim.compiled import borrowing, inlined
 from gemmule.sim.timing.dram import after_refresh, close, first_beat, serve
 from gemmule.sim.timing.program import LOAD, STORE
 
@@ -251,7 +251,7 @@ def _arrive(p, s, dram, indices, finish):  # type: ignore[no-untyped-def]
     return min(until, s.reader_idle) if reading else until
 
 
-@borrowing
+@inlined
 def advance(p, s, dram, indices, finish, until):  # type: ignore[no-untyped-def]
     """Serve all bursts with events before ``until``, the next cycle in which anything else may change.
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from gemmule.sw.commands.shared.common import ConfigOption, JsonOption, Output, SeedOption, read_config
-from gemmule.sw.commands.shared.earlier import Earlier, read_earlier, survivor
+from gemmule.sw.commands.shared.earlier import Earlier, read_earlier
+from gemmule.sw.commands.shared.mutants import by_unit, identity, in_turn, killers, survivor, total
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import COMMANDS, MINUTES, MUTANTS, PROGRAMS
-
-if TYPE_CHECKING:
-    from gemmule.config import Config
-    from gemmule.hw.flow.mutate import Mutant, Mutants
-    from gemmule.sim.mutants.campaign import Verdict
-    from gemmule.sim.mutants.recorded import Check
 
 __all__ = ["mutate"]
 
@@ -66,147 +58,53 @@ def mutate(
     out = Output(json)
     device = read_config(config)
 
-    from gemmule.hw.flow.equal import ATTEMPTS, prove, prover
-    from gemmule.hw.flow.few import some_of
+    from gemmule.hw.flow.equal import prover
     from gemmule.hw.flow.mutate import build_mutants
     from gemmule.hw.flow.tools import SynthError, Tools
-    from gemmule.io.progress import counting, say, working
-    from gemmule.sim.mutants.campaign import campaign, checks_of
-    from gemmule.sim.mutants.kept import Kept
+    from gemmule.hw.flow.trial import Trial
+    from gemmule.io.progress import say, working
+    from gemmule.sim.mutants import checks
+    from gemmule.sim.mutants.campaign import Campaign
 
     tools, root, begin = Tools(native), ROOT / f"{device.name}-{mutants}-{seed}", time.monotonic()
     try:
         with working(f"drawing the mutants of {device.name} with Yosys"):
             netlist = build_mutants(device, mutants, seed, root, tools=tools)
+        what, order = identity(device, seed, netlist), in_turn(netlist.mutants)
         by_number = {mutant.number: mutant for mutant in netlist.mutants}
-        what = _what(device, seed, netlist)
         earlier = read_earlier(again, what, by_number) if again else Earlier({}, {}, frozenset(by_number), 0, 0)
-        passed = earlier.programs if earlier.commands == commands else 0
-        early, late, dram_bytes, key = checks_of(device, seed, programs, commands, passed=passed)
-        verdicts: dict[int, Verdict] = {}
-
-        def over() -> bool:
-            return minutes is not None and time.monotonic() - begin > 60 * minutes
-
-        def built(numbers: list[int], *, leaps: bool) -> Path:
-            """These mutants in a simulator of their own; ``leaps``: its counts can leap."""
-            with working("building the mutants in"):
-                return some_of(netlist, numbers, leaps=leaps, tools=tools)
-
-        def judge(numbers: list[int], checks: list[Check], kept: str, verilog: Path) -> list[int]:
-            """Those that live through the checks."""
-            alive: list[int] = []
-            if over():
-                return numbers
-            with counting("mutants", len(numbers)) as tell:
-                for i, verdict in enumerate(campaign(
-                        device, verilog, numbers, checks, dram_bytes, root / kept, key), 1):
-                    verdicts[verdict.number] = verdict
-                    alive += [verdict.number] * (verdict.killed_by is None)
-                    tell(i, f"{len(alive)} survive")
-                    if over():
-                        return [*alive, *numbers[i:]]
-            return alive
-
-        proofs = Kept(root / "proofs.jsonl", f"{what['netlist']} {tools.versions()} {prover()}")
-        equal = dict(earlier.equal)
-
-        def proved(numbers: list[int], attempts: Sequence[tuple[int, int]]) -> list[int]:
-            """Those of which none of so many attempts proves that they change nothing."""
-            open_ones = []
-            with counting("survivors", max(1, len(numbers))) as tell:
-                for i, number in enumerate(numbers, 1):
-                    known = proofs.results.get(number, {"proof": None, "attempts": 0})
-                    if not known["proof"] and known["attempts"] < len(attempts) and not over():
-                        proof = prove(by_number[number], netlist.netlist, root / "equal",
-                                      attempts=attempts[known["attempts"]:], tools=tools)
-                        proofs.add(number, proof=proof, attempts=len(attempts))
-                        known = proofs.results[number]
-                    if known["proof"]:
-                        equal[number] = known["proof"]
-                    else:
-                        open_ones.append(number)
-                    tell(i, f"{len(equal)} proved to change nothing")
-            return open_ones
-
-        alive = [number for number in _turns(netlist.mutants) if number in earlier.open]
-        if early and alive:
-            alive = judge(alive, early, "early.jsonl", built(alive, leaps=False))
-        alive = proved(alive, ATTEMPTS[:1])  # takes less than the other checks
-        if alive:
-            verilog = built(alive, leaps=True)
-            for i, group in enumerate(late, 1):
-                alive = judge(alive, group, f"late_{i}.jsonl", verilog)
-        alive = proved(alive, ATTEMPTS)
+        campaign = Campaign(
+            device, checks.checks_of(device, seed, programs, commands,
+                                     passed=earlier.programs if earlier.commands == commands else 0),
+            Trial(netlist, root / "equal", tools), root, f"{what['netlist']} {tools.versions()} {prover()}",
+            equal=earlier.equal, over=lambda: minutes is not None and time.monotonic() - begin > 60 * minutes)
+        left = campaign.run([mutant.number for mutant in order if mutant.number in earlier.open])
     except SynthError as error:
         raise InputError(str(error)) from None
-    survivors = [by_number[number] for number in _turns(netlist.mutants)
-                 if number in equal or number in alive]
-    units = _units(netlist.mutants, {mutant.number for mutant in survivors}, equal, netlist.cells)
-    total = {what: sum(row[what] for row in units.values()) for what in ("cells", "mutants", "killed", "equal", "open")}
-    total["rate"] = _rate(total["killed"], total["mutants"] - total["equal"])
-    _table(out, units, total)
+    equal = campaign.equal
+    survivors = [mutant for mutant in order if mutant.number in equal or mutant.number in left]
+    units = by_unit(netlist, {mutant.number for mutant in survivors}, equal)
+    _table(out, units)
     for mutant in survivors:
         out.print(f"{mutant.unit} {mutant.number}: {mutant.mode} {mutant.place} ({', '.join(mutant.source[:2])}): "
                   f"{equal.get(mutant.number, 'open')}")
     say(f"{time.monotonic() - begin:.0f} s")
     out.write("mutate", device, {
         "seed": seed, "programs": programs, "commands": commands, "tools": tools.versions(),
-        "netlist": what["netlist"], "units": units, "total": total,
-        "killed_by": dict(Counter(earlier.killed_by) + Counter(
-            _kind(verdict.killed_by) for verdict in verdicts.values() if verdict.killed_by)),
+        "netlist": what["netlist"], "units": units, "total": total(units),
+        "killed_by": killers(earlier.killed_by, campaign.verdicts.values()),
         "survivors": [survivor(mutant, equal.get(mutant.number)) for mutant in survivors],
     })
 
 
-def _what(device: Config, seed: int, netlist: Mutants) -> dict[str, Any]:
-    """What tells these mutants from others."""
-    count = Counter(mutant.unit for mutant in netlist.mutants)
-    return {"config_sha256": device.sha256, "seed": seed,
-            "netlist": hashlib.sha256(netlist.verilog.read_bytes()).hexdigest(),
-            "units": {unit: {"cells": cells, "mutants": count[unit]} for unit, cells in netlist.cells.items()}}
-
-
-def _turns(mutants: tuple[Mutant, ...]) -> list[int]:
-    """Numbers of the mutants, one of each unit in turn: what is known early is of all units."""
-    seen: Counter[str] = Counter()
-    turns = []
-    for mutant in mutants:
-        turns.append((seen[mutant.unit], mutant.number))
-        seen[mutant.unit] += 1
-    return [number for _, number in sorted(turns)]
-
-
-def _rate(killed: int, of: int) -> float:
-    return round(killed / of, 4) if of else 1.0
-
-
-def _kind(check: str) -> str:
-    """A check without its seed: programs are one kind."""
-    return {"fuzz": "program", "probe": "probe", "broad": "broad program"}.get(check.partition("-")[0], check)
-
-
-def _units(mutants: tuple[Mutant, ...], survivors: set[int], equal: dict[int, str],
-           cells: Any) -> dict[str, dict[str, Any]]:
-    """By unit: cells, mutants, killed, proved equal, open, and the share killed of those not proved equal."""
-    found: dict[str, dict[str, Any]] = {}
-    for unit, number in cells.items():
-        own = [mutant.number for mutant in mutants if mutant.unit == unit]
-        killed = sum(i not in survivors for i in own)
-        same = sum(i in equal for i in own)
-        found[unit] = {"cells": number, "mutants": len(own), "killed": killed, "equal": same,
-                       "open": len(own) - killed - same, "rate": _rate(killed, len(own) - same)}
-    return found
-
-
-def _table(out: Output, units: dict[str, dict[str, Any]], total: dict[str, Any]) -> None:
+def _table(out: Output, units: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     table.add_column("unit")
     for name in ("cells", "mutants", "killed", "proved equal", "open", "killed of the rest"):
         table.add_column(name, justify="right")
-    for name, row in (*units.items(), ("all", total)):
+    for name, row in (*units.items(), ("all", total(units))):
         table.add_row(name, *(f"{row[what]:,}" for what in ("cells", "mutants", "killed", "equal", "open")),
                       f"{row['rate']:.1%}")
     out.console.print(table)

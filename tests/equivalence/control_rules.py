@@ -89,8 +89,8 @@ CONTROL_RULES: dict[str, tuple[str, str, str]] = {
         "(f.pending >= 0 and t == f.effect - 1 and stream[f.pending, TIMES])"),
     "control takes no queue": ("sim.timing.engine", "return u == CONTROL_UNIT or k", "return u != CONTROL_UNIT and k"),
     "behind a fault": ("sim.timing.program", "good, end = i, min(end, i + 1 + behind)", "good, end = i, i + 1"),
-    "end: last control command": ("sim.timing.engine", "                last = t\n", "                pass\n"),
-    "end: dropped commands": ("sim.timing.engine", "sent == good == count and f.dropping == 0",
+    "end: last control command": ("sim.timing.engine", "        clock.last = clock.t\n", "        pass\n"),
+    "end: dropped commands": ("sim.timing.engine", "sent == good == count and run.front.dropping == 0",
                               "sent == good == count"),
     "end: last dropped command": ("sim.timing.front", "        f.last = t\n", ""),
     # the window

@@ -200,10 +200,10 @@ RULES: dict[str, tuple[str, str, str]] = {
     "scaling: second factor": ("resolve", "out[_O_AUX] = _register(register + 2, lengths)", "pass"),
     "scaling: of sums": ("resolve", "out[_OP] == _ADD or (out[_OP] == _REQUANT and", "(out[_OP] == _REQUANT and"),
     # resolve
-    "resolve: room": ("sim.timing.engine", "f.taken - sent < p.resolve or push)",
-                      "f.taken - sent <= p.resolve or push)"),
-    "resolve: room, less": ("sim.timing.engine", "f.taken - sent < p.resolve or push)",
-                            "f.taken - sent < p.resolve - 1 or push)"),
+    "resolve: room": ("sim.timing.engine", "f.taken - sent < p.resolve or leaves)",
+                      "f.taken - sent <= p.resolve or leaves)"),
+    "resolve: room, less": ("sim.timing.engine", "f.taken - sent < p.resolve or leaves)",
+                            "f.taken - sent < p.resolve - 1 or leaves)"),
     "gather: order": ("sim.functional.execute", "outside[self.indices]", "outside[self.indices[::-1]]"),
     "scatter: order": ("sim.functional.execute", "zip(self.indices, values)", "zip(self.indices[::-1], values[::-1])"),
     "index cycles: first load": ("sim.timing.move", "begin += p.index_cycles", "begin += 0"),
@@ -239,10 +239,18 @@ RULES: dict[str, tuple[str, str, str]] = {
     "skipped: alone": ("sim.timing.queues", "alone = nothing", "alone = out[_EMPTY]"),
     "alone: predicate": ("sim.timing.queues", "if stationary != k.dataflow or k.after_predicate:",
                          "if stationary != k.dataflow:"),
+    # when a head may issue
+    "issue: alone": ("sim.timing.issue", "if k.alone[u, at]:", "if False:"),
+    "issue: in flight": ("sim.timing.issue", "elif end - begin >= k.limit[u]:", "elif end - begin > k.limit[u]:"),
+    "issue: preload": ("sim.timing.issue", "first = max(first, k.preload_free - 1)", "first = max(first, 0)"),
+    "issue: one load": ("sim.timing.issue", "elif u == LOAD and s.load_command >= 0:", "elif False:"),
+    "issue: one reader": ("sim.timing.issue", "first = max(first, s.reader_idle)", "first = max(first, 0)"),
+    "issue: waits": ("sim.timing.issue", "if k.finished[v] < k.target[u, at, v]:",
+                     "if k.finished[v] + 1 < k.target[u, at, v]:"),
     # when issue looks
-    "looks: after a burst": ("sim.timing.engine", "due = min(due, mover.changed)", "pass"),
+    "looks: after a burst": ("sim.timing.engine", "clock.due = min(clock.due, mover.changed)", "pass"),
     "looks: at a new head": ("sim.timing.engine", "elif looks or fresh:", "elif looks:"),
-    "looks: at a head of an idle unit": ("sim.timing.engine", "        if soon:\n", "        if False:\n"),
+    "looks: at a head of an idle unit": ("sim.timing.engine", "    if soon:", "    if False:"),
 }
 """Rule: module below ``gemmule``, what it says, and the mutant."""
 

@@ -9,10 +9,12 @@ import pytest
 from gemmule.config import load_config
 from gemmule.hw.flow import equal, few, mutate
 from gemmule.hw.flow.mutate import Mutant, Mutants
-from gemmule.sim.mutants import campaign
-from gemmule.sim.mutants.campaign import Verdict
+from gemmule.sim.mutants import campaign, checks
+from gemmule.sim.mutants.checks import Checks
+from gemmule.sim.mutants.verdicts import Verdict
 from gemmule.sw.cli import main
-from gemmule.sw.commands.shared.earlier import Earlier, read_earlier, survivor
+from gemmule.sw.commands.shared.earlier import Earlier, read_earlier
+from gemmule.sw.commands.shared.mutants import survivor
 from gemmule.sw.errors import InputError
 
 MUTANTS = {i: Mutant(i, "load", "inv", "gemmule", f"$c{i}", "A", i, None, "x", ("hw/move/load.py:7",))
@@ -85,12 +87,12 @@ def again(tmp_path, monkeypatch, capsys):
 
     def checks_of(config, seed, programs, commands, **more):
         passed.append(more["passed"])
-        return [], [["a check"], ["others"]], 1, "key"
+        return Checks([], [["a check"], ["others"]], 1, "key")
 
     monkeypatch.setattr(mutate, "build_mutants", lambda *_, **__: built)
     monkeypatch.setattr(few, "some_of", some_of)
-    monkeypatch.setattr(campaign, "checks_of", checks_of)
-    monkeypatch.setattr(campaign, "campaign", lambda config, verilog, numbers, *_: (
+    monkeypatch.setattr(checks, "checks_of", checks_of)
+    monkeypatch.setattr(campaign, "verdicts", lambda config, verilog, numbers, *_: (
         Verdict(number, "offsets" if number == 5 else None) for number in numbers))
     monkeypatch.setattr(equal, "prove", lambda mutant, *_, **__: "2 steps" if mutant.number == 2 else None)
     found = result()

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.io.reading import ReadError, named, read_json
+from gemmule.sw.commands.shared.mutants import survivor
 from gemmule.sw.errors import InputError
 
-__all__ = ["Earlier", "read_earlier", "survivor"]
+__all__ = ["Earlier", "read_earlier"]
 
 MOST = 1 << 24
 """Bytes of a result."""
-
-
-def survivor(mutant: Any, proof: str | None) -> dict[str, Any]:
-    """A mutant that no check noticed, as a result names it."""
-    return {"number": mutant.number, "unit": mutant.unit, "mode": mutant.mode, "place": mutant.place,
-            "wire": mutant.wire, "source": list(mutant.source), "equal": proof}
 
 
 @dataclass(frozen=True)

@@ -1,116 +1,82 @@
-"""The campaign without a simulator: what kills, what is kept, and that the device itself must pass."""
-
-import json
+"""A campaign without simulator and prover: in which order mutants are judged and proved, and what stays open."""
 
 import pytest
 
 from gemmule.config import load_config
-from gemmule.sim.errors import SimulationError
 from gemmule.sim.mutants import campaign as running
-from gemmule.sim.mutants.campaign import Verdict, campaign, checks_of
-from gemmule.sim.mutants.recorded import Check
-from gemmule.sim.rtl.device import RtlError
+from gemmule.sim.mutants.campaign import Campaign
+from gemmule.sim.mutants.checks import Checks
+from gemmule.sim.mutants.verdicts import Verdict
 
 TINY = load_config("tiny")
+KILLED_BY = {1: "early", 2: "late_1", 3: "late_2"}
+PROVED_BY = {4: 0, 5: 2}
+"""Of each mutant the check that notices it, or the attempt that proves that none can; nothing is known of others."""
 
 
-class Device:
-    """A device whose number says what is wrong with it."""
+class Bench:
+    """Writes down what it is asked for."""
 
-    started: list[int] = []
+    attempts = 3
 
-    def __init__(self, config, *, verilog, dram_bytes, arguments):
-        self.number = int(arguments[0].removeprefix("+mutant="))
-        self.started.append(self.number)
-        if self.number == 5:
-            raise RtlError("rtl tiny: the simulator died (by SIGSEGV); its log is empty")
+    def __init__(self):
+        self.asked = []
 
-    def __enter__(self):
-        return self
+    def build(self, numbers, *, leaps):
+        self.asked.append(("build", *numbers, leaps))
+        return "leaps.sv" if leaps else "early.sv"
 
-    def __exit__(self, *_):
-        pass
-
-
-def second(device):
-    if device.number == 3:
-        raise RtlError("rtl tiny: no interrupt after 9 cycles; 1 of 2 commands done; log: /x")
-    return "1 DRAM bytes" if device.number == 2 else ""
-
-
-CHECKS = [Check("one", lambda device: "cycles" if device.number == 1 else ""), Check("two", second)]
+    def prove(self, number, first, last):
+        self.asked.append(("prove", number, first, last))
+        return f"attempt {PROVED_BY[number]}" if first <= PROVED_BY.get(number, 9) < last else None
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    monkeypatch.setattr(running, "RtlDevice", Device)
-    monkeypatch.setattr(Device, "started", [])
-    verilog, kept = tmp_path / "x.sv", tmp_path / "kept.jsonl"
-    verilog.write_text("module")
+    def judge(config, verilog, numbers, checks, dram_bytes, kept, key):
+        bench.asked.append((kept.stem, *numbers))
+        assert (verilog, dram_bytes, key) == ("early.sv" if kept.stem == "early" else "leaps.sv", 64, "key")
+        return (Verdict(number, kept.stem if KILLED_BY.get(number) == kept.stem else None) for number in numbers)
 
-    def go(numbers, checks=CHECKS, key="key"):
-        return list(campaign(TINY, verilog, numbers, checks, 4096, kept, key))
+    monkeypatch.setattr(running, "verdicts", judge)
+    bench, checks = Bench(), Checks(["early"], [["late"], ["last"]], 64, "key")
 
-    go.kept, go.verilog = kept, verilog
+    def go(numbers, over=lambda: False, key="netlist"):
+        bench.asked.clear()
+        campaign = Campaign(TINY, checks, bench, tmp_path, key, equal={9: "known"}, over=over)
+        return campaign.run(numbers), campaign, bench.asked
+
     return go
 
 
-def test_the_first_check_that_fails_kills(run):
-    assert run([1, 2, 3, 4, 5]) == [
-        Verdict(1, "one", "cycles"), Verdict(2, "two", "1 DRAM bytes"),
-        Verdict(3, "two", "no interrupt after 9 cycles; 1 of 2 commands done"), Verdict(4),
-        Verdict(5, "start", "the simulator died (by SIGSEGV)")]
-    assert Device.started == [0, 1, 2, 3, 4, 5]  # the right one first
+def test_what_costs_least_comes_first(run):
+    left, campaign, asked = run([1, 2, 3, 4, 5, 6])
+    assert left == [6]
+    assert campaign.equal == {4: "attempt 0", 5: "attempt 2", 9: "known"}
+    assert {number: each.killed_by for number, each in campaign.verdicts.items() if each.killed_by} == KILLED_BY
+    assert asked == [
+        ("build", 1, 2, 3, 4, 5, 6, False), ("early", 1, 2, 3, 4, 5, 6),
+        *(("prove", number, 0, 1) for number in (2, 3, 4, 5, 6)),
+        ("build", 2, 3, 5, 6, True), ("late_1", 2, 3, 5, 6), ("late_2", 3, 5, 6),
+        ("prove", 5, 1, 3), ("prove", 6, 1, 3)]
 
 
-def test_a_run_goes_on_where_it_was(run):
-    before = run([1, 2])
-    Device.started.clear()
-    assert run([1, 2, 4]) == [*before, Verdict(4)]
-    assert Device.started == [4]
+def test_proofs_are_kept_and_attempts_that_failed_too(run):
+    run([4, 6])
+    left, campaign, asked = run([4, 6])
+    assert (left, campaign.equal) == ([6], {4: "attempt 0", 9: "known"})
+    assert not [what for what in asked if what[0] == "prove"]
+    assert ("prove", 4, 0, 1) in run([4], key="another netlist")[2]
 
 
-@pytest.mark.parametrize("change", ["key", "verilog", "damage"])
-def test_verdicts_on_other_things_are_not_used(run, change):
-    run([1])
-    if change == "verilog":
-        run.verilog.write_text("other")
-    if change == "damage":
-        run.kept.write_text(run.kept.read_text().partition("\n")[2])
-    Device.started.clear()
-    run([1], key="other" if change == "key" else "key")
-    assert Device.started == [0, 1]
+def test_nothing_is_built_for_nobody(run):
+    assert [what for what in run([1])[2] if what[0] == "build"] == [("build", 1, False)]
+    assert run([])[::2] == ([], [])
 
 
-def test_the_device_itself_must_pass(run):
-    checks = [*CHECKS, Check("three", lambda device: "nothing is right")]
-    for _ in range(2):
-        with pytest.raises(SimulationError, match="the device without a mutant fails three: nothing is right"):
-            run([1], checks)
-    assert json.loads(run.kept.read_text() or "null") is None if run.kept.exists() else True
-
-
-def test_checks_are_told_apart_by_what_they_run(monkeypatch):
-    monkeypatch.setattr(running, "FAULTY", 2)
-    monkeypatch.setattr(running, "EARLY", 1)
-    monkeypatch.setattr(running, "directed", lambda config, seed: [
-        [Check("leaps", lambda device: "")], [Check("registers", lambda device: "")]])
-    early, late, dram_bytes, key = checks_of(TINY, 1, 2, 40)
-    assert [check.name for check in early] == ["wipe", "fuzz-1"]
-    assert [check.name for check in late[0]] == ["leaps"]
-    names = [check.name for check in (*early, *late[1])]
-    assert [name for name in names if name.startswith(("fuzz", "probe"))] == ["fuzz-1", "probe-1", "probe-2", "fuzz-2"]
-    assert [names.index("registers"), names.count("wipe")] == [2, 2]
-    assert dram_bytes & (dram_bytes - 1) == 0
-    assert checks_of(TINY, 1, 2, 40)[-1] == key != checks_of(TINY, 2, 2, 40)[-1]
-
-
-@pytest.mark.parametrize(("passed", "left"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (9, [3])])
-def test_programs_that_were_passed_are_left_out_but_the_long_one(monkeypatch, passed, left):
-    monkeypatch.setattr(running, "FAULTY", 0)
-    monkeypatch.setattr(running, "EARLY", 2)
-    monkeypatch.setattr(running, "LONG", 2)
-    monkeypatch.setattr(running, "directed", lambda config, seed: [[], []])
-    early, late, *_ = checks_of(TINY, 1, 3, 10, passed=passed)
-    names = [check.name for check in (*early, *late[-1])]
-    assert [name for name in names if name != "wipe"] == [f"fuzz-{seed}" for seed in left]
+def test_what_time_is_over_for_stays_open(run):
+    assert run([1, 4], over=lambda: True)[0] == [1, 4]
+    times = iter([False, False, True])  # behind the first verdict
+    left, campaign, _ = run([6, 1, 4], over=lambda: next(times, True))
+    assert left == [6, 4]
+    assert [number for number, each in campaign.verdicts.items() if each.killed_by] == [1]
