@@ -171,8 +171,8 @@ def drafts() -> str:
     return wrapped(
         f"{rows}\n\nMeasured on {found['judged_texts']} greedy continuations of calibration prompts, which no draft "
         f"has seen; cycles on `base` with {found['context']} cached positions. {found['steps']:,} steps, "
-        f"{found['tokens'] / 1e6:.1f} million tokens, threads: {found['threads']}, {found['seconds'] / 60:.0f} min; resumed "
-        f"{found['resumed']} times.")
+        f"{found['tokens'] / 1e6:.1f} million tokens, threads: {found['threads']}, {found['seconds'] / 60:.0f} min; "
+        f"resumed {found['resumed']} times.")
 
 
 def encoder() -> str:
@@ -189,8 +189,8 @@ def encoder() -> str:
     first = found["folds"][0]
     right, integer = first["right"] / first["windows"], found["int8_right"] / first["windows"]
     return wrapped(f"{rows}\n\n{found['parameters']:,} weights. The shipped network is that of fold 1. It has not seen "
-                   f"that fold's {len(found['unseen_files'])} files, and classifies {right:.1%} of their windows correctly "
-                   f"in float, {integer:.1%} in int8.")
+                   f"that fold's {len(found['unseen_files'])} files, and classifies {right:.1%} of their windows "
+                   f"correctly in float, {integer:.1%} in int8.")
 
 
 PARTS: dict[str, Callable[[], str]] = {
