@@ -107,7 +107,7 @@ def copying() -> str:
     behind = ", ".join(f"{layer}.{head}" for layer, head in record["behind"])
     judged = [line for line in done["log"] if line["stage"] == "copying" and "copied" in line]
     rows = [(f"{line['step']:,}", f"{line['copied']:.2f}", f"{line['wanted']:.2f}",
-             f"{line['looks']:.2f}" if "looks" in line else "not recorded", f"{line['calibration']:.3f}")
+             f"{line['looks']:.2f}" if "looks" in line else "no guidance", f"{line['calibration']:.3f}")
             for line in judged]
     head = ("steps", "similarity of answers", "loss on the requested text", "loss of head guidance", "loss on text")
     return wrapped(
