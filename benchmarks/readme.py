@@ -190,10 +190,14 @@ def _speed() -> list[tuple[str, ...]]:
     return [
         ("simulated cycles per second, timing-only model", product,
          f"{side['model, timing only']['cycles per second']:,}", command),
-        ("the same, model with data", "the same", f"{side['model, with data']['cycles per second']:,}", command),
-        ("the same, RTL under Verilator", "the same", f"{side['RTL (Verilator)']['cycles per second']:,}", command),
-        ("timing-only model, relative to RTL", "the same", f"{side['model, timing only']['over RTL']:,.0f}x", command),
-        ("the same, SCALE-Sim 3 (no data)", f"product {other['shape']}, 16 x 16, CPU time, machine not recorded",
+        ("simulated cycles per second, model with data", "the same",
+         f"{side['model, with data']['cycles per second']:,}", command),
+        ("simulated cycles per second, RTL under Verilator", "the same",
+         f"{side['RTL (Verilator)']['cycles per second']:,}", command),
+        ("timing-only model, speed relative to RTL", "the same",
+         f"{side['model, timing only']['over RTL']:,.0f}x", command),
+        ("simulated cycles per second, SCALE-Sim 3 (no data)",
+         f"product {other['shape']}, 16 x 16, CPU time, machine not recorded",
          f"{other['cycles_per_second']:,.0f}", _by("make perf-scalesim", "scalesim")),
     ]
 
