@@ -85,16 +85,17 @@ def _of_the_pair() -> str:
     best = next(row for row in rows if row["method"] == "draft")
     slower = round(best["slower_than_ar"] * best["prompts"])
     return wrapped(
-        f"**With the default pair on {best['prompts']} held-out prompts, {best['num_speculative_tokens']} drafts a "
-        f"step are {best['speedup_over_ar']:.2f}x as fast as autoregressive decoding in the mean, "
-        f"{best['speedup_median']:.2f}x in the median, {best['speedup_min']:.2f}x to {best['speedup_max']:.2f}x, "
-        f"slower on {slower}; the number of drafts was chosen on other prompts** "
-        "([`benchmarks/speculation.py`](docs/decoding.md#measured)).")
+        f"**Default bundled pair, a target and a draft model trained here, on {best['prompts']} held-out prompts: "
+        f"with {best['num_speculative_tokens']} drafts per step, decoding is {best['speedup_over_ar']:.2f}x as fast "
+        f"as autoregressive decoding on average (median {best['speedup_median']:.2f}x, range "
+        f"{best['speedup_min']:.2f}x to {best['speedup_max']:.2f}x, slower on {slower} prompts).** The draft length "
+        f"was chosen on other prompts. These texts are repetitive: {best['distinct_4grams']:.0%} of their 4-grams are "
+        "distinct on average ([`benchmarks/speculation.py`](docs/decoding.md#measured)).")
 
 
 def numbers() -> str:
     """The table of README.md: what was measured, on what, the value, the command."""
-    return table(("what", "taken on", "value", "command, result"),
+    return table(("what", "measured on", "value", "command, result"),
                  [*_decoding(), *_fuzzing(), *_utilisation(), *_speed(), _quality(), _sentences()])
 
 
@@ -105,22 +106,24 @@ def _by(command: str, result: str) -> str:
 def _decoding() -> list[tuple[str, ...]]:
     found, command = load("lossless"), _by("make drafting", "lossless")
     conditions, summaries = found["conditions"], {s["draft_length"]: s for s in found["summaries"]}
-    prompts = (f"{len(found['rows'])} prompts of 2 to 8 lines from files that the models did not see "
+    prompts = (f"{len(found['rows'])} prompts of 2 to 8 lines from files that the models were not trained on "
                f"([prompts](sw/prompts/completion.json)), {conditions['new_tokens']} new tokens, "
                f"`{conditions['config']}`")
     lengths = ", ".join(map(str, conditions["lengths"]))
-    rows = [("runs with tokens equal to autoregressive decoding", f"{prompts}; draft lengths {lengths}",
+    rows = [("small pair: runs whose tokens equal those of autoregressive decoding",
+             f"{prompts}; draft lengths {lengths}",
              f"{sum(s['equal'] for s in summaries.values())} of {sum(s['prompts'] for s in summaries.values())}",
              command)]
     for length in (3, max(summaries)):
         s = summaries[length]
-        rows.append((f"speed-up by drafting {length} tokens a step, prefill and host counted", "the same",
+        rows.append((f"small pair: speed-up with {length} drafts per step, prefill and host included", "the same",
                      f"mean {s['mean']:.2f}x, median {s['median']:.2f}x, {s['min']:.2f}x to {s['max']:.2f}x; "
                      f"slower on {s['slower']} of {s['prompts']}", command))
     loops, others = (summaries[3]["parts"][kind] for kind in ("looping", "not looping"))
-    rows.append(("the same of 3 drafts, texts that loop; texts that do not",
-                 "the same; a text loops with less than half of its 4-grams distinct",
-                 f"mean {loops['mean']:.2f}x of {loops['prompts']}; mean {others['mean']:.2f}x of {others['prompts']}",
+    rows.append(("small pair: the same with 3 drafts, for texts that loop and texts that do not",
+                 "the same; a text loops if fewer than half of its 4-grams are distinct",
+                 f"mean {loops['mean']:.2f}x over {loops['prompts']}; mean {others['mean']:.2f}x over "
+                 f"{others['prompts']}",
                  command))
     return rows
 
@@ -129,7 +132,7 @@ def _fuzzing() -> list[tuple[str, ...]]:
     found = [load(path.stem) for path in sorted((ROOT / "docs" / "results").glob("fuzz_*.json"))]
     names = ", ".join(f"`{f['config']}` {f['commands']:,} ({f['programs']})" for f in found)
     return [("RTL against model: bytes and cycles that differ",
-             f"random programs, seeds from {found[0]['seed']} on, on the presets, the examples and the unusual "
+             f"random programs, seeds from {found[0]['seed']} on; presets, example configurations and unusual "
              f"configurations; commands (programs): {names}",
              f"{sum(f['byte_differences'] for f in found)} and {sum(f['cycle_differences'] for f in found)} in "
              f"{sum(f['commands'] for f in found):,} commands", "`make fuzz`: [fuzz_*](docs/results)")]
@@ -151,25 +154,26 @@ def _utilisation() -> list[tuple[str, ...]]:
     gpt2 = {(row["batch"], row["program"], row["rows"], row["context"]): row for row in load("gpt2")["passes"]}
     by_shape = _by("make perf", "gpt2")
     return [
-        ("share of the memory roofline, decode", "GPT-2 (124 M) by shape, context 512, head included, `base`",
+        ("share of the memory roofline, decode", "GPT-2 (124 M), shapes only, context 512, head included, `base`",
          f"{gpt2[1, 1, 1, 512]['roofline_fraction']:.1%}", by_shape),
-        ("cycles of a pass over 8 and 16 rows over those of 1 row", "the same",
+        ("cycles of a pass over 8 and 16 rows, relative to 1 row", "the same",
          ", ".join(f"{gpt2[1, rows, rows, 512]['of_one_row']:.3f}" for rows in (8, 16)), by_shape),
-        ("cycles of a pass over 8 sequences, a row of each, over those of 1", "the same; a cache for each",
+        ("cycles of a pass over 8 sequences with one row each, relative to 1 sequence", "the same; one cache each",
          f"{gpt2[8, 1, 1, 512]['of_one_row']:.3f}", by_shape),
-        ("share of peak MACs, from DRAM and back", "product 512x768x3072, int8, weight-stationary, `base`",
+        ("share of peak MACs, operands and result in DRAM", "product 512x768x3072, int8, weight-stationary, `base`",
          f"{whole['of peak MACs']:.1%}", product),
         ("share of the memory roofline", "product 1x768x3072, the same", f"{one['of roofline']:.1%}", product),
-        ("cycles of 16 rows over cycles of 1 row", "products 16x768x3072 and 1x768x3072, the same",
+        ("cycles of 16 rows, relative to 1 row", "products 16x768x3072 and 1x768x3072, the same",
          f"{many['cycles'] / one['cycles']:.3f}", product),
-        ("cycles of int8 over cycles of int4 weights", "product 1x768x3072, the same",
+        ("cycles with int8 weights, relative to int4", "product 1x768x3072, the same",
          f"{one['cycles'] / packed['cycles']:.2f}", product),
-        ("share of peak MACs of the matrix unit, operands resident", f"products {shapes}, both dataflows, `base`",
+        ("share of peak MACs of the matrix unit, operands on chip", f"products {shapes}, both dataflows, `base`",
          f"at least {min(row['utilisation'] for row in resident):.1%}", _by("make perf", "matrix_base")),
-        ("cycles of a pass over 8 rows over those of 1 row", f"small target, contexts {contexts}, `base`",
+        ("small target: cycles of a pass over 8 rows, relative to 1 row", f"contexts {contexts}, `base`",
          f"at most {eight:.3f}", passes),
-        ("DRAM bus busy in a pass over 1 row", "the same", f"{min(busy):.1%} to {max(busy):.1%}", passes),
-        *((f"share of peak MACs, {row['program']}", f"{row['layers']} layers by shape, from start to interrupt, `base`",
+        ("small target: DRAM bus busy in a pass over 1 row", "the same", f"{min(busy):.1%} to {max(busy):.1%}", passes),
+        *((f"share of peak MACs, {row['program']}",
+           f"{row['layers']} layers, shapes only, from start to interrupt, `base`",
            f"{row['share of peak']:.1%}", layer) for row in encoder),
         ("the same, attention alone", "12 heads of 64, exact softmax",
          ", ".join(f"{row['share of peak, attention']:.1%}" for row in encoder), layer),
@@ -186,10 +190,14 @@ def _speed() -> list[tuple[str, ...]]:
     return [
         ("simulated cycles per second, timing-only model", product,
          f"{side['model, timing only']['cycles per second']:,}", command),
-        ("the same, model with data", "the same", f"{side['model, with data']['cycles per second']:,}", command),
-        ("the same, RTL under Verilator", "the same", f"{side['RTL (Verilator)']['cycles per second']:,}", command),
-        ("timing-only model over RTL", "the same", f"{side['model, timing only']['over RTL']:,.0f}x", command),
-        ("the same, SCALE-Sim 3 (no data)", f"product {other['shape']}, 16 x 16, CPU time, machine not recorded",
+        ("simulated cycles per second, model with data", "the same",
+         f"{side['model, with data']['cycles per second']:,}", command),
+        ("simulated cycles per second, RTL under Verilator", "the same",
+         f"{side['RTL (Verilator)']['cycles per second']:,}", command),
+        ("timing-only model, speed relative to RTL", "the same",
+         f"{side['model, timing only']['over RTL']:,.0f}x", command),
+        ("simulated cycles per second, SCALE-Sim 3 (no data)",
+         f"product {other['shape']}, 16 x 16, CPU time, machine not recorded",
          f"{other['cycles_per_second']:,.0f}", _by("make perf-scalesim", "scalesim")),
     ]
 
@@ -197,15 +205,15 @@ def _speed() -> list[tuple[str, ...]]:
 def _quality() -> tuple[str, ...]:
     quality = json.loads((ROOT / "sw" / "models" / "small" / "quality.json").read_text())
     target = quality["target"]
-    return ("bits per byte of the small target: float, int8",
-            f"all {quality['held_out_bytes']:,} bytes of the files that it did not see",
+    return ("small target: bits per byte in float and in int8",
+            f"all {quality['held_out_bytes']:,} bytes of the held-out files",
             f"{target['bits_per_byte_float']:.3f}, {target['bits_per_byte_int8']:.3f}",
             "`make train-small`: [quality](sw/models/small/quality.json)")
 
 
 def _sentences() -> tuple[str, ...]:
     unseen = next(row for row in load("sentences")["rows"] if (row["setting"], row["sentences"]) == ("int8", "unseen"))
-    return ("rank correlation of similarities in int8 and in float", "all-MiniLM-L6-v2, every two of 64 sentences",
+    return ("rank correlation of sentence similarities, int8 with float", "all-MiniLM-L6-v2, all pairs of 64 sentences",
             f"{unseen['spearman']:.3f}", _by("make sentences", "sentences"))
 
 
@@ -226,10 +234,10 @@ def drafting() -> str:
           f"{s['correlation_with_distinct_4grams']:.2f}") for s in found["summaries"]])
     loops = found["summaries"][0]["parts"]["looping"]["prompts"]
     return wrapped(
-        f"{every}\n\nDistinct 4-grams of the {len(distinct)} texts: median {statistics.median(distinct):.0%}, "
-        f"{min(distinct):.0%} to {max(distinct):.0%}; below half in {loops} of them, which count as looping. Mean "
-        f"speed-up by kind of text and of prompt (how many), and correlation of speed-up with the share of distinct "
-        f"4-grams:\n\n{kinds}")
+        f"{every}\n\nShare of distinct 4-grams in the {len(distinct)} texts: median {statistics.median(distinct):.0%}, "
+        f"{min(distinct):.0%} to {max(distinct):.0%}. It is below half in {loops} texts; these count as looping. Mean "
+        f"speed-up by kind of text and of prompt (with their number), and correlation of speed-up with the share of "
+        f"distinct 4-grams:\n\n{kinds}")
 
 
 def _weights(rows: list[dict[str, Any]], first: str) -> str:
@@ -309,14 +317,14 @@ def equality() -> str:
             f"{sum(run['different_caches'] for run in runs):,} of {sum(run['commits'] for run in runs):,}",
             f"{sum(run['tokens'] for run in runs):,}", f"{steps['none']:,} / {steps['some']:,} / {steps['all']:,}",
             f"{(steps['some'] + steps['all']) / drafted:.0%}"))
-    return table(("models", "together", "prompts", "methods x lengths", "equal texts", "different caches", "tokens",
-                  "steps that kept no, some, all drafts", "kept any"), rows)
+    return table(("models", "batch", "prompts", "methods x lengths", "equal texts", "different caches", "tokens",
+                  "steps that accepted no, some, all drafts", "accepted any"), rows)
 
 
 def launches() -> str:
     """What a launch holds, in docs/decoding.md."""
-    return table(("drafts", "launch", "launches a step", "device cycles a step", "with the host", "speed-up over `ar`",
-                  "launches for nothing", "20,000 cycles a launch"), [
+    return table(("drafts", "launch", "launches per step", "device cycles per step", "with the host",
+                  "speed-up over `ar`", "at 0 cycles per launch", "at 20,000 cycles per launch"), [
         (str(row["drafts"]), f"`{row['launch']}`", f"{row['launches a step']:.2f}",
          f"{row['device cycles a step']:,.0f}", f"{row['cycles a step']:,.0f}",
          *(f"{row[f'speed-up at {cost}']:.3f}x" for cost in ("2,000", "0", "20,000")))
@@ -327,16 +335,16 @@ def prefill() -> str:
     """Prompts of docs/decoding.md: cycles by rows of a launch, then speed-ups with one program and with two."""
     found = load("prefill")
     lengths = [name for name in found["prompts"][0] if name.endswith(" tokens")]
-    rows = table(("model", "rows a launch", "program", *lengths), [
+    rows = table(("model", "rows per launch", "program", *lengths), [
         (row["model"], str(row["rows"]), row["program"], *(f"{row[name]:,}" for name in lengths))
         for row in found["prompts"] if lengths[0] in row])
-    runs = table(("method", "prompts", "prompt tokens, mean", "rows of the target's launches", "equal to `ar`",
-                  "cycles of the prompt", "of all", "of all by `ar`", "speed-up"), [
+    runs = table(("method", "prompts", "prompt tokens, mean", "rows per target launch", "equal to `ar`",
+                  "prompt cycles", "total cycles", "total cycles, `ar`", "speed-up"), [
         (row["method"], str(row["prompts"]), f"{row['prompt_tokens']:.0f}",
          str(row["target_rows"] or found["prompts"][0]["rows"]), str(row["equal"]), f"{row['prefill_cycles']:,.0f}",
          f"{row['cycles']:,.0f}", f"{row['ar_cycles']:,.0f}", f"{row['speedup']:.2f}x") for row in found["means"]])
     tokens = found["runs"][0]["new_tokens"]
-    return f"{rows}\n\nBefore {tokens} new tokens, means over held-out completions and copies:\n\n{runs}"
+    return f"{rows}\n\nWith {tokens} new tokens, means over held-out completions and copies:\n\n{runs}"
 
 
 def speculation() -> str:
@@ -354,11 +362,11 @@ def speculation() -> str:
              f"{row['roofline_fraction']:.1%}")
             for name, part in found["parts"].items() if not name.startswith(("calibration", "bandwidth"))
             for row in part["rows"] if row["category"] != "all"]
-    heads = ("prompts", "method", "drafts", "number", "equal", "mean", "median", "slower", "tokens a step",
-             "foretold", "measured", "of it: tokens x cycles", "target's roofline")
+    heads = ("prompts", "method", "drafts", "number", "equal", "mean", "median", "slower",
+             "tokens per step", "predicted", "measured", "measured / predicted: tokens x cycles", "target's roofline")
     first = found["parts"]["completion"]["rows"]
     hosts = first[0]["speedup_by_launch_cycles"]
-    host = table(("cycles of the host a launch", *(f"{int(count):,}" for count in hosts)), [
+    host = table(("host cycles per launch", *(f"{int(count):,}" for count in hosts)), [
         (f"`{row['method']}`", *(f"{gain:.3f}x" for gain in row["speedup_by_launch_cycles"].values()))
         for row in first if row["method"] == "draft"])
     memory = [part for name, part in found["parts"].items() if name.startswith("bandwidth")]
@@ -369,8 +377,8 @@ def speculation() -> str:
         ("roofline of `ar`", *(f"{row['roofline_fraction']:.1%}" for part in memory for row in part["rows"]
                                if row["method"] == "ar"))])
     chosen = ", ".join(f"`{one['method']}` {one['verify']} {one['num_speculative_tokens']}" for one in found["chosen"])
-    ran = wrapped(f"Taken of each list in its own order: {taken['calibration']} calibration prompts, "
-                  f"{taken['prompts']} held-out ones, {taken['drawn']} where tokens are drawn. Draft lengths by "
+    ran = wrapped(f"Prompts used from each list, in order: {taken['calibration']} calibration prompts, "
+                  f"{taken['prompts']} held-out prompts, {taken['drawn']} with sampling. Draft lengths chosen by "
                   f"calibration: {chosen}.")
     return "\n\n".join((ran, table(heads, rows), host, *([slow] if memory else [])))
 

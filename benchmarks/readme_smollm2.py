@@ -1,4 +1,4 @@
-"""What README.md says of SmolLM2: headline and first table, as far as docs/results/smollm2.json has the numbers."""
+"""README.md on SmolLM2: headline and first table, as far as docs/results/smollm2.json has the numbers."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def headline() -> str | None:
     best = max(kinds, key=lambda part: float(gains[part]["speedup"]))
     return wrapped(
         f"**SmolLM2-135M-Instruct, a published model, in int8 on `base`: {speed['tokens_per_second']:,.1f} tokens per "
-        f"second at {record['speed']['clock_mhz'] / 1000:g} GHz and {record['speed']['bus_bytes']} bytes a cycle, "
-        f"{speed['roofline_fraction']:.1%} of what the bus allows; prompt lookup makes that "
-        f"{gains['all']['speedup']:.2f} times as fast on {gains['all']['requests']} requests, "
-        f"{gains[best]['speedup']:.2f} times on {best} ones, with the same text; perplexity "
-        f"{_change(quality):+.1%} beside float, the same best token in {quality['top1_agreement']:.1%}** "
-        "([numbers](#numbers)).")
+        f"second at {record['speed']['clock_mhz'] / 1000:g} GHz and {record['speed']['bus_bytes']} bytes per cycle, "
+        f"{speed['roofline_fraction']:.1%} of what the memory bus allows. Prompt lookup is "
+        f"{gains['all']['speedup']:.2f} times as fast on {gains['all']['requests']} requests, and "
+        f"{gains[best]['speedup']:.2f} times as fast on {best} requests, with the same text. Perplexity changes by "
+        f"{_change(quality):+.1%} against float; the most likely token is float's in "
+        f"{quality['top1_agreement']:.1%} of cases.**")
 
 
 def numbers() -> str | None:
     """The table; None: nothing of it is measured yet."""
     rows = list(_rows(_record()))
-    return table(("SmolLM2-135M-Instruct", "taken on", *BITS), rows) if rows else None
+    return table(("SmolLM2-135M-Instruct", "measured on", *BITS), rows) if rows else None
 
 
 def _rows(record: Record) -> Iterator[tuple[str, ...]]:
@@ -79,31 +79,33 @@ def _rows(record: Record) -> Iterator[tuple[str, ...]]:
 
     if one := _passes(record, 1):
         speed = record["speed"]
-        where = f"`{speed['config']}`, {speed['bus_bytes']} bytes a cycle, behind {CONTEXT} positions"
-        yield ("tokens per second at 1 GHz, `ar`, host counted", where, *both(one, ",.1f", "tokens_per_second"))
-        yield ("the same, per byte of bus width", "the same", *(
+        where = f"`{speed['config']}`, {speed['bus_bytes']} bytes per cycle, {CONTEXT} cached tokens"
+        yield ("tokens per second at 1 GHz, autoregressive, host included", where,
+               *both(one, ",.1f", "tokens_per_second"))
+        yield ("tokens per second per byte of bus width", "the same", *(
             f"{one[bits]['tokens_per_second'] / speed['bus_bytes']:,.2f}" if bits in one else "-" for bits in BITS))
         yield ("share of the memory roofline", "the same", *both(one, ".1%", "roofline_fraction"))
-        yield ("bytes that a pass moves", "the same", *both(one, ",", "dram_bytes"))
+        yield ("DRAM bytes per pass", "the same", *both(one, ",", "dram_bytes"))
         for rows in (8, 16):
-            yield (f"cycles of a pass over {rows} rows over those of 1 row", "the same",
+            yield (f"cycles of a pass over {rows} rows, relative to 1 row", "the same",
                    *both(_passes(record, rows), ".3f", "over_one_row"))
     if quality := _quality(record):
         conditions = record["quality"]["conditions"]
-        where = f"{conditions['windows']} windows of {conditions['window']} tokens that calibration did not see"
-        yield ("perplexity beside float", where, *(
+        where = f"{conditions['windows']} windows of {conditions['window']} tokens not used for calibration"
+        yield ("perplexity, change from float", where, *(
             f"{_change(quality[bits]):+.2%}" if bits in quality else "-" for bits in BITS))
-        yield ("KL from float, nats a token", "the same", *both(quality, ".4f", "kl_mean"))
-        yield ("same best token as float", "the same", *both(quality, ".1%", "top1_agreement"))
+        yield ("KL divergence from float, nats per token", "the same", *both(quality, ".4f", "kl_mean"))
+        yield ("same most likely token as float", "the same", *both(quality, ".1%", "top1_agreement"))
     found = {row["name"]: row for row in record.get("requests", {}).get("rows", [])}
     if set(BITS) <= set(found):
         beside = f" (Q8_0: {found['Q8_0']['median']:g})" if "Q8_0" in found else ""
-        yield (f"tokens that are float's before the first other one, median{beside}",
+        yield (f"tokens before the first difference from float's text, median{beside}",
                f"{found['int8']['requests']} requests, up to {record['requests']['tokens']} tokens",
                *both(found, "g", "median"))
     gains = {bits: _gains(record, bits) for bits in BITS}
     for part, row in gains["int8"].items():
-        what = "`pld` over `ar`, host counted, " + ("all requests" if part == "all" else f"requests: {part}")
-        yield (what, f"{row['requests']} requests; {row['tokens_per_step']:.2f} tokens a step, "
+        requests = "all requests" if part == "all" else f"requests: {part}"
+        what = f"speed-up by prompt lookup (`pld`), host included, {requests}"
+        yield (what, f"{row['requests']} requests; {row['tokens_per_step']:.2f} tokens per step, "
                f"{row['distinct_4grams']:.0%} of 4-grams distinct", *(
             f"{gains[bits][part]['speedup']:.2f}x" if part in gains[bits] else "-" for bits in BITS))

@@ -186,5 +186,5 @@ def test_readme_says_of_smollm2_what_is_measured(tmp_path: Path, monkeypatch: py
         for part, gain in (("all", 1.9), ("chat", 1.4), ("grounded", 2.8), ("looping", 5.0))]}}
     assert rows()[-1].split(" | ")[2:] == ["5.00x", "- |"]
     said = " ".join((readme_smollm2.headline() or "").split())
-    assert "1.90 times as fast on 10 requests, 2.80 times on grounded ones" in said
-    assert "perplexity +2.0% beside float" in said
+    assert "1.90 times as fast on 10 requests, and 2.80 times as fast on grounded requests" in said
+    assert "Perplexity changes by +2.0% against float" in said

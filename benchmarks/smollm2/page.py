@@ -58,8 +58,8 @@ def quality() -> str:
     plain = found.get("float without the prefix", {})
     told = "; ".join(f"{kind} {value:.2f}" for kind, value in plain.items())
     return table(("weights", "text", *COLUMNS), rows) + "\n\n" + wrapped(
-        f"Float is fed with the same tokens, the constant one in front included. Without it the float network has on "
-        f"text that does not begin with that token by itself: {told}.") if rows else MISSING
+        f"The float network reads the same tokens, the constant first token included. Without that token, its "
+        f"perplexity on text that does not begin with it anyway: {told}.") if rows else MISSING
 
 
 def remedies() -> str:
@@ -87,7 +87,8 @@ def planted() -> str:
 def requests() -> str:
     """Tokens that are those of float."""
     rows = _part("requests").get("rows", [])
-    return table(("by", "median", "mean", "least", "whole answers", *(rows[0]["median by category"] if rows else ())), [
+    return table(("network", "median", "mean", "least", "whole answers",
+                  *(rows[0]["median by category"] if rows else ())), [
         (row["name"], f"{row['median']:g}", f"{row['mean']:.1f}", row["least"], f"{row['whole']} of {row['requests']}",
          *(f"{value:g}" for value in row["median by category"].values())) for row in rows]) if rows else MISSING
 
@@ -111,7 +112,7 @@ def _quoted(said: str) -> str:
 def speed() -> str:
     """Passes on the device."""
     found = _part("speed")
-    return table(("weights", "cached tokens", "rows", "cycles", "over one row", "of its program",
+    return table(("weights", "cached tokens", "rows", "cycles", "over one row", "over one row, same program",
                   "share of the roofline", "DRAM bytes", "tokens/s"), [
         (p["weights"], p["context"], p["rows"], f"{p['cycles']:,}", f"{p['over_one_row']:.4f}",
          f"{p['over_one_row_of_its_program']:.4f}",
@@ -123,7 +124,7 @@ def speed() -> str:
 def programs() -> str:
     """A row by each program."""
     found = _part("speed").get("programs", [])
-    return table(("weights", "rows at most", "positions", "scores", "cycles of a row behind 512 tokens",
+    return table(("weights", "rows at most", "positions", "scores", "cycles of a row after 512 tokens",
                   "share of the roofline"), [
         (p["weights"], p["most_rows"], f"{p['positions']:,}", p["scores"], f"{p['cycles']:,}",
          f"{p['roofline_fraction']:.2%}") for p in found]) if found else MISSING
@@ -133,8 +134,8 @@ def decoding() -> str:
     """What prompt lookup gains."""
     found = _part("decoding")
     rows = [{"weights": bits, **row} for bits in BITS for row in found.get(bits, {}).get("summary", [])]
-    return table(("weights", "requests", "number", "tokens a step", "speed-up, mean", "median", "least", "most",
-                  "of all cycles", "slower", "distinct 4-grams"), [
+    return table(("weights", "requests", "number", "tokens per step", "speed-up, mean", "median", "least",
+                  "most", "total cycles", "slower", "distinct 4-grams"), [
         (row["weights"], row["part"], row["requests"], f"{row['tokens_per_step']:.2f}", f"{row['speedup']:.2f}x",
          f"{row['speedup_median']:.2f}x", f"{row['least']:.2f}x", f"{row['most']:.2f}x", f"{row['speedup_all']:.2f}x",
          row["slower"], f"{row['distinct_4grams']:.0%}") for row in rows]) if rows else MISSING
@@ -147,7 +148,7 @@ def rtl() -> str:
              sum(one[name] for one in run["passes"] for name in one if name.endswith("_different")),
              f"{sum(one['seconds'] for one in run['passes']) / 60:.0f} min")
             for method, run in _part("rtl").get("runs", {}).items() if run["passes"]]
-    return table(("method", "request", "prompt tokens", "new tokens", "passes", "cycles", "bytes compared a pass",
+    return table(("method", "request", "prompt tokens", "new tokens", "passes", "cycles", "bytes compared per pass",
                   "differences", "RTL took"), rows) if rows else MISSING
 
 
@@ -166,14 +167,14 @@ def tool() -> str:
         return MISSING
     made = found["machine"]
     rows = [("compiling, cold", f"{found['compile_seconds']:.1f} s"),
-            ("first token of a warm start", f"{found['first_token_seconds']:.1f} s, of which the prompt's "
-                                            f"{found['prompt_tokens']} tokens are part"),
+            ("first token, warm start", f"{found['first_token_seconds']:.1f} s, including the prompt's "
+                                       f"{found['prompt_tokens']} tokens"),
             ("`ar`", f"{found['ar_tokens_per_second']:.1f} tokens/s"),
             ("`pld`, a grounded request", f"{found['pld_tokens_per_second']:.1f} tokens/s")]
-    rows += [(f"import, {row['import']}", f"{row['seconds']:.0f} s, processor time {row['processor seconds']:.0f} s, "
+    rows += [(f"import, {row['import']}", f"{row['seconds']:.0f} s, CPU time {row['processor seconds']:.0f} s, "
                                           f"{row['peak GiB']:.2f} GiB") for row in found.get("import", [])]
     return table(("what", "wall clock"), rows) + "\n\n" + wrapped(
-        f"On {made['cores']} cores of {made['processor']}, load {found['load at the beginning']:.1f} at the beginning.")
+        f"On {made['cores']} cores of {made['processor']}, load {found['load at the beginning']:.1f} at the start.")
 
 
 PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (

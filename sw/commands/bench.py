@@ -95,19 +95,19 @@ def bench(
     model: ModelOption = DEFAULT,
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
-        help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
+        help="Draft model: another file of `gemmule import` with the same tokens; only with --model FILE.")] = None,
     weights: WeightsOption = None,
     method: Annotated[str, typer.Option(
-        "--method", metavar="M,..", help=f"Methods between commas: {', '.join(METHODS)}, and the bounds always and "
-                                         "never, whose drafts are all right or all wrong and cost nothing.",
+        "--method", metavar="M,..", help=f"Methods, separated by commas: {', '.join(METHODS)}, and the bounds always "
+                                         "and never, whose drafts are all right or all wrong and cost nothing.",
     )] = EVERY,
     num_speculative_tokens: Annotated[str, typer.Option(
         "--num-speculative-tokens", metavar="N,..",
-        help=f"Tokens drafted a step, between commas, {DRAFTS}.")] = "1,3,5",
+        help=f"Tokens drafted per step, {DRAFTS}, separated by commas.")] = "1,3,5",
     method_options: Any = None,
     temperature: Annotated[str, typer.Option(
-        "--temperature", metavar="T,..", help=f"Between commas: 0 (greedy), or {TEMPERATURE[0]:g} to "
-                                              f"{TEMPERATURE[1]:g}.")] = "0",
+        "--temperature", metavar="T,..", help=f"Temperatures, separated by commas: 0 (greedy), or {TEMPERATURE[0]:g} "
+                                              f"to {TEMPERATURE[1]:g}.")] = "0",
     top_k: TopKOption = None,
     top_p: TopPOption = None,
     verify: VerifyOption = None,
@@ -115,39 +115,42 @@ def bench(
     prefill_rows: PrefillOption = None,
     category: Annotated[str | None, typer.Option(
         "--category", metavar="C,..", show_default=False,
-        help=f"Prompts between commas: {', '.join(CATEGORIES)}; {', '.join(REQUESTS)} (requests in the model's chat "
-             f"template); {CALIBRATION}: others, on which to choose options. Default: all requests where the model has "
-             "a template, else all that come first.")] = None,
+        help=f"Categories of prompts, separated by commas: {', '.join(CATEGORIES)}; {', '.join(REQUESTS)} (requests in "
+             f"the model's chat template); {CALIBRATION}: separate prompts for choosing options. Default: all requests "
+             "if the model has a template, else all of the first group.")] = None,
     prompts: Annotated[int | None, typer.Option(
-        "--prompts", metavar="N", min=1, show_default=False, help="The first so many of each category. Default: all.",
+        "--prompts", metavar="N", min=1, show_default=False, help="Use only the first N of each category. Default: "
+                                                                  "all.",
     )] = None,
     prompt_file: Annotated[Path | None, typer.Option(
         "--prompt-file", metavar="FILE", show_default=False,
-        help="Instead: prompts from this file (UTF-8), between lines that are '---'; '-': standard input.")] = None,
+        help="Use prompts from this file instead (UTF-8), separated by lines that are '---'; '-': "
+             "standard input.")] = None,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="For each prompt.")] = 64,
     batch: Annotated[int, typer.Option(
         "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
-        help=f"Prompts of a category that share the passes, {BATCH}; above 1 also each prompt alone, to compare; not "
-             "with --launch draft or step.")] = 1,
+        help=f"Prompts of a category decoded together, {BATCH}; above 1, each prompt is also decoded alone for "
+             "comparison; not with --launch draft or step.")] = 1,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     compute: ComputeOption = "auto",
     resume: Annotated[Path | None, typer.Option(
         "--resume", metavar="FILE", show_default=False,
-        help="Keep each prompt's results in this file, and take those that are there already.")] = None,
+        help="Store each prompt's results in this file, and reuse those already there.")] = None,
     html: HtmlOption = None,
     trace: Annotated[Path | None, typer.Option(
         "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
-        help="Also decode the first prompt once more by each case, alone, and write every command of every unit as a "
-             "trace for ui.perfetto.dev; FILE.gz: compressed.")] = None,
+        help="Also decode the first prompt once more in each case, alone, and write every command of every unit as a "
+             "trace for ui.perfetto.dev; FILE.gz is compressed.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Decode prompts by several methods; equal tokens, speed-up over autoregressive decoding, acceptance, loops.
+    """Decode prompts with several methods; report token equality, speed-up over autoregressive decoding, acceptance and
+    loops.
 
-    The prompts are cut from files that neither training nor calibration of the bundled models saw, or requests that
-    nothing was chosen by (docs/decoding.md).
-    Exit code 1 if a text differs from that of autoregressive decoding where it must not.
+    The prompts are cut from files used neither to train nor to calibrate the bundled models, or are requests that were
+    not used to choose anything (docs/decoding.md).
+    Exit code 1 if a text differs from that of autoregressive decoding although it must not.
 
     \b
     Examples:

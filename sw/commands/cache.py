@@ -16,13 +16,13 @@ __all__ = ["cache"]
 
 MOST_DAYS = 10**6
 cache = typer.Typer(
-    help="Show or clear what is kept: Verilog, simulators, compiled code, quantised models, logs of failures.",
+    help="Show or clear the cache: Verilog, simulators, compiled code, quantised models, logs of failures.",
     add_completion=False, rich_markup_mode=None)
 
 
 @cache.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Show or clear what is kept: Verilog, simulators, compiled code, quantised models, logs of failures."""
+    "Show or clear the cache: Verilog, simulators, compiled code, quantised models, logs of failures."
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -42,7 +42,7 @@ def _record(entry: Entry) -> dict[str, Any]:
 
 @cache.command()
 def show(json: JsonOption = None) -> None:
-    """List what is kept: size, and how long ago it was used (simulators) or made.
+    """List the cached entries: size, and how long ago they were used (simulators) or made.
 
     \b
     Examples:
@@ -71,13 +71,14 @@ def show(json: JsonOption = None) -> None:
 @cache.command()
 def clear(
     name: Annotated[str, typer.Argument(
-        metavar="[CONFIG]", help="Only what belongs to this configuration or is this quantised model.")] = "",
+        metavar="[CONFIG]", help="Only entries of this configuration, or this quantised model.")] = "",
     older_than: Annotated[float | None, typer.Option(
-        "--older-than", metavar="DAYS", help=f"Only what was not used or made for so long, 0 to {MOST_DAYS:,} days.",
+        "--older-than", metavar="DAYS", help=f"Only entries not used or made for this many days, 0 to {MOST_DAYS:,} "
+                                             "days.",
     )] = None,
     json: JsonOption = None,
 ) -> None:
-    """Remove all that is kept, or a part of it. What a running process uses stays.
+    """Remove all cached entries, or some of them. Entries in use by a running process stay.
 
     \b
     Examples:

@@ -21,23 +21,26 @@ __all__ = ["compile_"]
 
 
 def compile_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file that `gemmule import` wrote, or smollm2.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file written by `gemmule import`, or "
+                                                              "smollm2.")],
     config: ConfigOption = "base",
-    rows: Annotated[int, typer.Option("--rows", metavar="M", help="Most new rows of a pass.")] = 1,
+    rows: Annotated[int, typer.Option("--rows", metavar="M", help="Maximum number of new rows in a pass.")] = 1,
     context: Annotated[int | None, typer.Option(
         "--context", metavar="N", show_default=False,
-        help="Most positions, cached and new ones. Default: what the model sees.")] = None,
+        help="Maximum number of positions, cached and new. Default: the model's context.")] = None,
     tokens: Annotated[bool, typer.Option(
-        "--tokens/--logits", help="Answers are greedy tokens, picked on the device, or logits.")] = True,
+        "--tokens/--logits", help="Return greedy tokens, chosen on the device, or logits.")] = True,
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
-        help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
+        help="Number of fitting mappings to simulate; the one with the fewest cycles is used. 1: the first "
+             "that fits.")] = 1,
     explain: Annotated[bool, typer.Option(
-        "--explain", help="Tell which mappings were tried, why they lost, and what the one that won is.")] = False,
+        "--explain", help="Show which mappings were tried, why they were rejected, and which one "
+                          "was chosen.")] = False,
     dump_passes: Annotated[bool, typer.Option(
-        "--dump-passes", help="Print what every pass made: graph, operators, items, rows, commands.")] = False,
+        "--dump-passes", help="Print what every pass produced: graph, operators, items, rows, commands.")] = False,
     image: Annotated[Path | None, typer.Option("--save-image", metavar="FILE",
-        help="Also write the program image here: 32 bytes a command.")] = None,
+        help="Also write the program image to this file: 32 bytes per command.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Compile an imported model for a device: one program for all passes, verified.

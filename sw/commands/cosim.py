@@ -18,19 +18,20 @@ KNOWN = ("gemm", "target", "draft")
 def cosim(
     context: typer.Context,
     program: Annotated[str, typer.Argument(
-        metavar="PROGRAM", help="gemm, or target or draft (one pass of a bundled model).",
+        metavar="PROGRAM", help="gemm (a product), or target or draft (one pass of a bundled model).",
         autocompletion=lambda: list(KNOWN))] = "gemm",
     config: ConfigOption = "base",
     shape: ShapeOption = "64x128x64",
     rows: Annotated[int, typer.Option(
-        "--rows", metavar="N", help=f"New rows (tokens) of a model's pass, {ROWS}; fewer where memories are small.",
+        "--rows", metavar="N", help=f"New rows (tokens) of a model's pass, {ROWS}; fewer on devices with small "
+                                    "memories.",
         callback=lambda n: ROWS.check("--rows", n))] = 4,
     position: Annotated[int, typer.Option(
         "--position", metavar="N", callback=lambda n: POSITION.check("--position", n),
-        help=f"Rows in the cache before a model's pass, {POSITION}; with the new rows at most {POSITION.high + 1}.",
+        help=f"Cached rows before a model's pass, {POSITION}; together with the new rows at most {POSITION.high + 1}.",
     )] = 32,
     waves: Annotated[bool, typer.Option(
-        "--waves", help="Keep a waveform (FST, and a layout for GTKWave) even without a difference.")] = False,
+        "--waves", help="Keep a waveform (FST, with a layout for GTKWave) even if there is no difference.")] = False,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:

@@ -69,12 +69,12 @@ def disasm(
         help="target or draft (bundled models), MxKxN (a product), or a program image file.")] = "target",
     config: ConfigOption = "base",
     image: Annotated[Path | None, typer.Option("--save-image", metavar="FILE",
-        help="Also write the program image here: 32 bytes a command.")] = None,
+        help="Also write the program image to this file: 32 bytes per command.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Print the listing of a compiled program or of a program image.
 
-    An image is listed by its fields alone, so --config plays no part for it.
+    An image is listed from its fields alone, so --config has no effect on it.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ def fuzz(
         "--programs", metavar="N", help=f"Programs to run, {PROGRAMS}; program i has seed SEED + i.",
         callback=lambda n: PROGRAMS.check("--programs", n))] = 20,
     commands: Annotated[int, typer.Option(
-        "--commands", metavar="N", help=f"Commands of a program, about, {COMMANDS}.",
+        "--commands", metavar="N", help=f"Approximate number of commands per program, {COMMANDS}.",
         callback=lambda n: COMMANDS.check("--commands", n))] = 300,
     seed: SeedOption = 0,
     json: JsonOption = None,

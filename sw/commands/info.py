@@ -14,13 +14,14 @@ __all__ = ["info"]
 def info(
     config: ConfigOption = "base",
     networks: Annotated[bool, typer.Option(
-        "--networks/--no-networks", help="Also which known architectures fit, by compiling their layers.")] = True,
+        "--networks/--no-networks", help="Also check which known architectures fit, by compiling "
+                                         "their layers.")] = True,
     json: JsonOption = None,
 ) -> None:
     """Sizes and bandwidths of a device, and what fits it.
 
-    The ridge: MACs for each byte of DRAM from which on the mesh, not the bus, is the limit. A network fits if a layer's
-    decode step compiles; its longest context is what its positions and the address space leave.
+    The ridge is the number of MACs per byte of DRAM above which the mesh, not the bus, is the limit. A network fits if
+    a layer's decode step compiles; its longest context is limited by its positions and the address space.
 
     \b
     Examples:

@@ -22,33 +22,34 @@ ROOT = Path("build/mutate")
 def mutate(
     config: ConfigOption = "tiny",
     mutants: Annotated[int, typer.Option(
-        "--mutants", metavar="N", help=f"Mutants of every unit, {MUTANTS}.",
+        "--mutants", metavar="N", help=f"Mutants per unit, {MUTANTS}.",
         callback=lambda n: MUTANTS.check("--mutants", n))] = 40,
     programs: Annotated[int, typer.Option(
-        "--programs", metavar="N", help=f"Programs a mutant must pass to survive, {PROGRAMS}; as gemmule fuzz draws "
-                                        "them.",
+        "--programs", metavar="N", help=f"Programs that a mutant must pass to survive, {PROGRAMS}, drawn as in gemmule "
+                                        "fuzz.",
         callback=lambda n: PROGRAMS.check("--programs", n))] = 30,
     commands: Annotated[int, typer.Option(
-        "--commands", metavar="N", help=f"Commands of a program, about, {COMMANDS}.",
+        "--commands", metavar="N", help=f"Approximate number of commands per program, {COMMANDS}.",
         callback=lambda n: COMMANDS.check("--commands", n))] = 300,
     seed: SeedOption = 1,
     native: Annotated[bool, typer.Option(
-        "--native", help="Run yosys from PATH, not the wheel: faster, other mutants.")] = False,
+        "--native", help="Run yosys from PATH instead of the wheel: faster, and with other mutants.")] = False,
     again: Annotated[Path | None, typer.Option(
-        "--again", metavar="FILE", help="An earlier result (--json) on the same mutants: only those that it left open "
-                                        "are judged, by what it did not run; its other verdicts stay.")] = None,
+        "--again", metavar="FILE", help="An earlier result (--json) on the same mutants: judge only those that it "
+                                        "left open, with the checks that it did not run; its other "
+                                        "verdicts stay.")] = None,
     minutes: Annotated[int | None, typer.Option(
-        "--minutes", metavar="N", help=f"Judge no further mutant after so long, {MINUTES}: those left stay open. What "
-                                       "was found is kept: a longer run goes on from there.",
+        "--minutes", metavar="N", help=f"Stop judging mutants after this time, {MINUTES}; the remaining ones stay "
+                                       "open. Results are kept, so a longer run continues from there.",
         callback=lambda n: None if n is None else MINUTES.check("--minutes", n))] = None,
     json: JsonOption = None,
 ) -> None:
-    """Plant faults in the RTL, one at a time, and count those that programs and directed checks notice.
+    """Plant faults in the RTL, one at a time, and count those that programs and directed checks detect.
 
-    Yosys draws the mutants of the flattened netlist and builds all into one simulator. Those that live through a few
-    programs are put to a proof that they change nothing, those without one to all checks. What is found is kept under
-    build/mutate: a run that was interrupted goes on where it was. Needs the optional dependencies named synth, or
-    native tools (docs/synthesis.md).
+    Yosys draws the mutants from the flattened netlist, and all are built into one simulator. For mutants that survive a
+    few programs, a proof is attempted that they change nothing; those without a proof face all checks. Results are kept
+    under build/mutate, so an interrupted run continues where it stopped. Needs the optional dependencies named synth,
+    or native tools (docs/synthesis.md).
 
     \b
     Examples:

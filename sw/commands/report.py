@@ -33,8 +33,8 @@ def html_page(record: dict[str, Any]) -> str:
 
 def report(
     file: Annotated[Path, typer.Argument(
-        metavar="FILE", help="What --json of `gemmule generate` or `gemmule bench` wrote.")],
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The page: one file, nothing else needed.")],
+        metavar="FILE", help="JSON file written by --json of `gemmule generate` or `gemmule bench`.")],
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The page to write: one self-contained file.")],
 ) -> None:
     """Make a page with figures of a generation or a bench.
 

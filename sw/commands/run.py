@@ -55,29 +55,31 @@ def gemm(
     config: ConfigOption = "base",
     dataflow: Annotated[str, choice(
         "--dataflow", (*DATAFLOWS, "any"),
-        "ws (weights stay in the mesh), os (sums stay), or any that is best.")] = "ws",
+        "ws (weights stay in the mesh), os (sums stay in the mesh), or any (the better one).")] = "ws",
     weights: Annotated[str, choice("--weights", WEIGHTS, "int8 or int4 (packed).")] = "int8",
     group_size: Annotated[int, typer.Option(
         "--group-size", metavar="K",
         help="Rows of K that share an int4 scale: the configuration's dim times a power of two; 0: no scales.")] = 0,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
-    timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Compute cycles without data "
+                                                                    "(model only).")] = False,
     search: Annotated[str, choice(
         "--search", SEARCHES,
-        "How the mapping is chosen: by a formula, or by cycles on the simulator; optuna and cp-sat need the extra "
+        "How to choose the mapping: by a formula, or by cycles on the simulator; optuna and cp-sat need the extra "
         "search.")] = "formula",
     trials: Annotated[int | None, typer.Option(
         "--trials", metavar="N", min=1, max=10**6, show_default=False,
-        help="Mappings that a search simulates at most. Default: 96; exhaustive: as many as it takes.")] = None,
+        help="Maximum number of mappings that a search simulates. Default: 96; exhaustive: as many as "
+             "necessary.")] = None,
     explain: Annotated[bool, typer.Option(
-        "--explain", help="Tell what was tried, which mapping won, and why the rest lost.")] = False,
+        "--explain", help="Show what was tried, which mapping won, and why the rest lost.")] = False,
     trace: TraceOption = None,
     figure: FigureOption = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """C[M,N] = requantised A[M,K] B[K,N], int8 from DRAM and back; the result is checked against numpy.
+    """Compute C[M,N] = requantised A[M,K] B[K,N], int8 operands and result in DRAM; check it against numpy.
 
     Exit code 1 if the result differs.
 

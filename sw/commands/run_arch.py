@@ -40,27 +40,29 @@ def arch(
         callback=lambda value: check_choice("NAME", value, ARCHITECTURES))],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
-        "--phase", ARCH_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "
-        "or, of encoders and no others, encode (a sequence of --seq tokens); auto: decode or encode.",
+        "--phase", ARCH_PHASES, "decode (one pass after --seq cached positions), prefill (--seq tokens, in passes) "
+        "or, for encoders only, encode (a sequence of --seq tokens); auto: decode or encode.",
     )] = "auto",
     seq: Annotated[int, typer.Option(
-        "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
+        "--seq", metavar="N", help="Cached positions, or tokens of the prefill, per sequence.")] = 128,
     rows: Annotated[int, typer.Option(
         "--rows", metavar="M", min=0,
-        help="New rows of a pass, of each sequence; 0: 1 of decode, of prefill 16 or what the device takes.")] = 0,
-    batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
-    bits: Annotated[str, choice("--bits", BITS, "Weights of the layers: int8, or int4 by groups.")] = "int8",
+        help="New rows per pass and sequence; 0: 1 for decode, for prefill 16 or what the device takes.")] = 0,
+    batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences per pass, each with its "
+                                                                    "own cache.")] = 1,
+    bits: Annotated[str, choice("--bits", BITS, "Weights of the layers: int8, or int4 in groups.")] = "int8",
     head_bits: Annotated[str, choice(
         "--head-bits", BITS, "Weights of the logits, which `gemmule import` keeps at int8.")] = "int8",
     group: Annotated[int, typer.Option(
         "--group", metavar="N",
-        help="Rows of depth that share an int4 scale, a power of two; 0: 32, or the mesh's where it has more.")] = 0,
+        help="Rows of depth that share an int4 scale, a power of two; 0: 32, or the mesh's rows if it has more.")] = 0,
     context: Annotated[int, typer.Option(
         "--context", metavar="N",
-        help="Most positions that the program takes; 0: all that the network sees, of prefill its tokens.")] = 0,
+        help="Maximum number of positions of the program; 0: the network's context, for prefill its tokens.")] = 0,
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
-        help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
+        help="Number of fitting mappings to simulate; the one with the fewest cycles is used. 1: the first "
+             "that fits.")] = 1,
     attention: AttentionOption = "exact",
     softmax: SoftmaxOption = "exact",
     activation: ActivationOption = "table",
@@ -70,21 +72,23 @@ def arch(
         "Mapping of an encoder's layer: the first that fits, or each fused phase's optimum by branch and bound, "
         "certified on the simulator.")] = "first",
     explain: Annotated[bool, typer.Option(
-        "--explain", help="Tell what the search tried, what which bound cut, what won and why the rest lost.")] = False,
+        "--explain", help="Show what the search tried, what each bound cut, what won, and why "
+                          "the rest lost.")] = False,
     sweep: Annotated[str | None, typer.Option(
         "--sweep", metavar="|".join(SWEPT), autocompletion=lambda: list(SWEPT),
         callback=lambda value: value and check_choice("--sweep", value, SWEPT),
-        help="Prefill and decode, or encode, over a length: positions, rows of a pass, layers, or columns.")] = None,
+        help="Run prefill and decode, or encode, over several values of: positions, rows of a pass, layers, or "
+             "columns.")] = None,
     values: Annotated[str, typer.Option(
-        "--values", metavar="A,B,..", help="Lengths of --sweep; by default some about the network's own.")] = "",
+        "--values", metavar="A,B,..", help="Values of --sweep. Default: some around the network's own.")] = "",
     figure: Annotated[Path | None, typer.Option(
         "--figure", metavar="FILE", help="Draw cycles by operation (SVG, PNG or PDF; extra figures).")] = None,
     json: JsonOption = None,
 ) -> None:
-    """A known network by its published shape: no weights, exact cycles.
+    """Time a known network from its published shape: no weights, exact cycles.
 
-    Its config.json is read by the importers of `gemmule import`, its program compiled like an imported model's and run
-    for its time alone; compiled programs are kept in the cache.
+    The importers of `gemmule import` read its config.json. Its program is compiled like an imported model's and run
+    without data; compiled programs are kept in the cache.
 
     \b
     Examples:

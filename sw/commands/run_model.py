@@ -48,44 +48,47 @@ MODEL_PHASES = ("auto", *PHASES, "encode")
 
 def model(
     file: Annotated[Path, typer.Argument(
-        metavar="FILE", help="A model file that `gemmule import` wrote; or encoder, or smollm2.")],
+        metavar="FILE", help="A model file written by `gemmule import`; or encoder, or smollm2.")],
     config: ConfigOption = "base",
     phase: Annotated[str, choice(
-        "--phase", MODEL_PHASES, "decode (one pass behind --seq cached positions), prefill (--seq tokens, in passes) "
-        "or, of encoders and no others, encode (a sequence of --seq tokens); auto: decode or encode.",
+        "--phase", MODEL_PHASES, "decode (one pass after --seq cached positions), prefill (--seq tokens, in passes) "
+        "or, for encoders only, encode (a sequence of --seq tokens); auto: decode or encode.",
     )] = "auto",
     seq: Annotated[int, typer.Option(
-        "--seq", metavar="N", help="Cached positions, or tokens of the prefill, of each sequence.")] = 128,
-    rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows of a pass, of each sequence.")] = 1,
-    batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences of a pass, each with a cache.")] = 1,
+        "--seq", metavar="N", help="Cached positions, or tokens of the prefill, per sequence.")] = 128,
+    rows: Annotated[int, typer.Option("--rows", metavar="M", help="New rows per pass and sequence.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", metavar="B", help="Sequences per pass, each with its "
+                                                                    "own cache.")] = 1,
     attention: Annotated[str | None, _instead(
-        "--attention", ATTENTION, "Another attention than the file's: exact, standard (the same numbers through "
-        "DRAM) or online (by blocks of keys).")] = None,
+        "--attention", ATTENTION, "Attention, instead of the file's: exact, standard (the same numbers through DRAM) "
+        "or online (in blocks of keys).")] = None,
     softmax: Annotated[str | None, _instead(
-        "--softmax", SOFTMAX, "Another exponential than the file's (docs/studies.md).")] = None,
+        "--softmax", SOFTMAX, "Exponential of softmax, instead of the file's (docs/studies.md).")] = None,
     activation: Annotated[str | None, _instead(
-        "--activation", ACTIVATION, "Another form of activation functions than the file's, which must be table.",
+        "--activation", ACTIVATION, "Form of activation functions, instead of the file's, which must be table.",
     )] = None,
     fusion: FusionOption = "on",
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
         "--effort", metavar="N", min=1, max=64,
-        help="Mappings that fit to try by their cycles, the best is taken; 1: the first that fits.")] = 1,
-    timing_only: Annotated[bool, typer.Option("--timing-only", help="Cycles without data (model only).")] = False,
+        help="Number of fitting mappings to simulate; the one with the fewest cycles is used. 1: the first "
+             "that fits.")] = 1,
+    timing_only: Annotated[bool, typer.Option("--timing-only", help="Compute cycles without data "
+                                                                    "(model only).")] = False,
     trace: TraceOption = None,
     figure: FigureOption = None,
     text: Annotated[Path | None, typer.Option(
         "--text", metavar="TEXTFILE", show_default=False,
-        help="Of classifiers: UTF-8 text, up to --seq tokens from its beginning, in place of random tokens; the labels "
-        "are told. - reads standard input.")] = None,
+        help="For classifiers: use up to --seq tokens from the beginning of this UTF-8 text instead of random tokens, "
+        "and print the labels. '-': standard input.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Passes of an imported model on the device; its output is compared with the integer interpreter's.
+    """Run passes of an imported model on the device; compare the output with the integer interpreter's.
 
-    Tokens, and in decode the cached keys and values, are random, unless there is --text. Exit code 1 if a number
-    differs. FILE may be encoder, the bundled one, which tells packages of Python's standard library apart.
+    Tokens and, for decode, the cached keys and values are random, unless --text is given. Exit code 1 if a number
+    differs. FILE may be encoder, the bundled one, which classifies packages of Python's standard library.
 
     \b
     Examples:

@@ -22,10 +22,11 @@ def study(
         callback=lambda value: check_choice("NAME", value, STUDIES))],
     config: Annotated[str, typer.Option(
         "--config", metavar="NAME|FILE", show_default=False, autocompletion=lambda: list(PRESETS),
-        help="Device configuration: a preset or a YAML file; by default the study's, which compares.")] = "",
+        help="Device configuration: a preset or a YAML file. Default: the study's own, which makes its rows "
+             "comparable.")] = "",
     json: JsonOption = None,
 ) -> None:
-    """A published table or figure again: each row has the published figure, this device's, and why they differ.
+    """Reproduce a published table or figure: each row has the published figure, this device's, and why they differ.
 
     \b
     Examples:

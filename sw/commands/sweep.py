@@ -26,15 +26,17 @@ def sweep(
     file: Annotated[Path, typer.Argument(
         metavar="FILE", help="YAML: `config`, `fields` with lists of values, `workloads` (docs/sweeps.md).")],
     db: Annotated[Path | None, typer.Option(
-        "--db", metavar="FILE", help="SQLite file of the points; by default FILE's name with .sqlite, here.")] = None,
+        "--db", metavar="FILE", help="SQLite file for the points. Default: FILE's name with .sqlite, in "
+                                     "this folder.")] = None,
     run: Annotated[str, typer.Option(
-        "--run", metavar="LABEL", help="Label of the points; by default version and sources of gemmule.")] = "",
+        "--run", metavar="LABEL", help="Label of the points. Default: version and sources of gemmule.")] = "",
     jobs: Annotated[int, typer.Option(
-        "--jobs", metavar="N", min=0, max=MOST_JOBS, help="Processes; 0: one for each core.")] = 0,
+        "--jobs", metavar="N", min=0, max=MOST_JOBS, help="Number of processes; 0: one for each core.")] = 0,
     engine: Annotated[str, choice(
         "--engine", ENGINES, "local processes, or a cluster of Ray or Dask (extras ray, dask).")] = "local",
     address: Annotated[str, typer.Option(
-        "--address", metavar="ADDRESS", help="Of a running cluster; by default one is started here.")] = "",
+        "--address", metavar="ADDRESS", help="Address of a running cluster. Default: start one on this "
+                                             "machine.")] = "",
     export: Annotated[Path | None, typer.Option(
         "--export", metavar="FILE", help="Also write the points as .csv or .parquet (extra parquet).")] = None,
     figure: Annotated[Path | None, typer.Option(
@@ -42,13 +44,13 @@ def sweep(
     cost: Annotated[str, choice(
         "--cost", COSTS, "What a point costs: multipliers of the mesh, or bits of both memories.")] = "mesh",
     compare: Annotated[str, typer.Option(
-        "--compare", metavar="LABEL", help="Also list points whose cycles differ from that run's.")] = "",
+        "--compare", metavar="LABEL", help="Also list points whose cycles differ from those of the run LABEL.")] = "",
     json: JsonOption = None,
 ) -> None:
-    """Every configuration of a grid with every workload; Ctrl-C and the same command again go on where it stopped.
+    """Run every configuration of a grid with every workload; after Ctrl-C, the same command continues.
 
-    A point that is in the file is not run again. What does not fit, or breaks a rule of a configuration, is a point
-    too: it has the reason instead of numbers.
+    Points already in the file are not run again. A configuration that does not fit a workload, or breaks a rule, is a
+    point too: it has the reason instead of numbers.
 
     \b
     Examples:

@@ -32,24 +32,26 @@ def synth(
     config: ConfigOption = "edge",
     unit: Annotated[str, typer.Option(
         "--unit", metavar="UNIT",
-        help="One unit alone, 'whole' for the device by unit, 'all' for every unit alone and the whole.")] = "whole",
+        help="One unit alone, 'whole' for the device by unit, or 'all' for every unit alone and the "
+             "whole device.")] = "whole",
     target: Annotated[str, choice("--target", TARGETS, "The FPGA.")] = "ecp5-85k",
     place: Annotated[bool, typer.Option(
-        "--route", help="Also place and route, each alone, what is synthesised: Fmax.")] = False,
+        "--route", help="Also place and route whatever is synthesised, and report Fmax.")] = False,
     seeds: Annotated[int, typer.Option(
-        "--seeds", metavar="N", help=f"Place and route so often, {SEEDS}, with other seeds of the placer: the median.",
+        "--seeds", metavar="N", help=f"Place and route this many times, {SEEDS}, with different seeds of the placer, "
+                                     "and report the median.",
         callback=lambda n: SEEDS.check("--seeds", n))] = 1,
     black_box_memories: Annotated[bool | None, typer.Option(
         "--black-box-memories/--map-memories",
         help="Leave out the memories of scratchpad and accumulator (default for base), or map them to block RAM "
-             "(default for all others).", show_default=False)] = None,
+             "(default otherwise).", show_default=False)] = None,
     native: Annotated[bool, typer.Option(
-        "--native", help="Run yosys and nextpnr-ecp5 from PATH, not the wheels: faster.")] = False,
+        "--native", help="Run yosys and nextpnr-ecp5 from PATH instead of the wheels: faster.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Synthesise the RTL with Yosys and, with --route, place and route it with nextpnr.
 
-    Needs the optional dependencies named synth, or native tools (docs/synthesis.md). Work files lie under build/synth.
+    Needs the optional dependencies named synth, or native tools (docs/synthesis.md). Work files are under build/synth.
 
     \b
     Examples:

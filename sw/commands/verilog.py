@@ -17,15 +17,15 @@ __all__ = ["verilog"]
 def verilog(
     config: ConfigOption = "base",
     out: Annotated[Path, typer.Option(
-        "--out", metavar="FOLDER", help="Folder for the Verilog and its manifest; made if need be.",
+        "--out", metavar="FOLDER", help="Folder for the Verilog and its manifest; created if necessary.",
     )] = Path("build/verilog"),
     unit: Annotated[str, typer.Option(
         "--unit", metavar="UNIT", help="One unit alone instead of the whole device, such as fetch, matrix or select "
-                                       "(docs/verilog.md has all).")] = "",
-    split: Annotated[bool, typer.Option("--split", help="A file for each block, and a list of them.")] = False,
+                                       "(docs/verilog.md lists all).")] = "",
+    split: Annotated[bool, typer.Option("--split", help="Write one file for each block, and a list of them.")] = False,
     source_attributes: Annotated[bool, typer.Option(
-        "--source-attributes", help="Say at every statement which line of Python it comes from.")] = False,
-    lint: Annotated[bool, typer.Option("--lint", help="Also lint it with Verilator, all warnings on.")] = False,
+        "--source-attributes", help="Mark every statement with the line of Python it comes from.")] = False,
+    lint: Annotated[bool, typer.Option("--lint", help="Also lint it with Verilator, with all warnings on.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Write the device (or one unit) as Verilog with a manifest of its files and ports.

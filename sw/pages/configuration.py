@@ -40,52 +40,52 @@ class Field:
 
 FIELDS: dict[str, tuple[Field, ...]] = {
     "Array and bus": (
-        Field("name", "", "name in reports and of generated files", "none",
-              rule="1 to 32 letters, digits, `_`, `-`; a preset's only for it"),
+        Field("name", "", "name in reports and generated files", "none",
+              rule="1 to 32 letters, digits, `_`, `-`; a preset's name only for that preset"),
         Field("dim", "PEs, lanes", "DIM: rows and columns of the mesh, elements of a memory row",
-              "peak of DIM² products a cycle; tiles are DIM x DIM", 2, 64, power=True),
+              "peak of DIM² products per cycle; tiles are DIM x DIM", 2, 64, power=True),
         Field("bus_bytes", "bytes", "width of the AXI4 data bus", "DRAM bandwidth: `bus_bytes / dram.beat_cycles`",
               2, 64, power=True, rule="at most `dim`"),
-        Field("preload", "rows a cycle", "weight rows that enter the mesh together, sub-banks of a scratchpad bank",
-              "a tile's slot is at least `dim / preload` cycles: what few rows cost", 1, 4, power=True,
+        Field("preload", "rows a cycle", "weight rows that enter the mesh per cycle, sub-banks of a scratchpad bank",
+              "a tile takes at least `dim / preload` cycles: the cost of few rows", 1, 4, power=True,
               rule="at most `dim`"),
         Field("address_bits", "bits", "width of DRAM addresses, base and limit registers",
-              "a program and its data must lie below 2^`address_bits`", 16, 48),
+              "a program and its data must be below 2^`address_bits`", 16, 48),
     ),
     "Memories": (
-        Field("spm_kib", "KiB", "scratchpad", "what stays on chip: weights in flight, keys and values, activations",
+        Field("spm_kib", "KiB", "scratchpad", "data kept on chip: weights in flight, keys and values, activations",
               1, 1024, power=True, rule="at most 65,536 rows of `dim` bytes"),
         Field("spm_banks", "banks", "scratchpad banks, each with one read and one write port",
-              "streams in different banks run at the same time", 1, 16, power=True,
-              rule="a bank holds max(`dim`, 16) rows or more"),
+              "streams in different banks run in parallel", 1, 16, power=True,
+              rule="a bank holds at least max(`dim`, 16) rows"),
         Field("acc_kib", "KiB", "accumulator", "rows of C, scores and contexts that a pass can hold", 1, 1024,
               power=True, rule="at most 65,536 rows of `4 * dim` bytes"),
         Field("acc_banks", "banks", "accumulator banks, each with one read and one write port",
-              "one product can be written while the one before is read", 1, 16, power=True,
-              rule="a bank holds `dim` rows or more"),
+              "one product can be written while the previous one is read", 1, 16, power=True,
+              rule="a bank holds at least `dim` rows"),
     ),
     "Load, store, commands": (
         Field("burst_bytes", "bytes", "longest AXI burst; bursts end at its multiples",
-              "longer ones hide DRAM latency and row misses with fewer in flight", 32, 1024, power=True,
+              "longer bursts hide DRAM latency and row misses with fewer in flight", 32, 1024, power=True,
               rule="at most 256 beats, `dram.row_bytes`, and 32 times `fetch_queue`"),
         Field("read_bursts", "bursts", "read bursts that the load unit keeps in flight",
               "bandwidth of short rows needs (latency + burst) times the bus in flight", 1, 64),
-        Field("read_beats", "beats", "beats of such bursts in flight from which on no other one is requested",
-              "bandwidth of long rows needs (latency + row miss) in flight; what is more, fetch waits behind", 1,
+        Field("read_beats", "beats", "beats of such bursts in flight at which no further burst is requested",
+              "bandwidth of long rows needs (latency + row miss) in flight; fetch waits behind anything more", 1,
               16384),
         Field("load_commands", "commands", "load commands between issue and finish",
               "short loads hide latency only across commands", 1, 8),
         Field("write_bursts", "bursts", "write bursts whose response is outstanding", "store bandwidth", 1, 16),
-        Field("fetch_queue", "commands", "commands fetched ahead", "hides the latency of the program's own reads",
+        Field("fetch_queue", "commands", "commands fetched ahead", "hides the latency of fetching the program",
               32, 128, power=True),
         Field("parameter_words", "words", "parameter memory, 32 bits a word: PARAMS fills it, SET reads it",
-              "numbers of its own that a launch can bring and read by index", 16, 4096, power=True),
+              "numbers that a launch can load and read by index", 16, 4096, power=True),
         Field("unit_queue", "commands", "commands that wait at each unit",
               "how far dispatch, which is in order, runs ahead of the slowest unit", 4, 16),
     ),
     "Vector unit": (
-        Field("vector_passes", "passes", "parts in which a row is taken: the unit has `dim / vector_passes` lanes",
-              "area against cycles of the vector unit", 1, 4, power=True, rule="two lanes or more"),
+        Field("vector_passes", "passes", "parts in which a row is processed: the unit has `dim / vector_passes` lanes",
+              "trades area for cycles of the vector unit", 1, 4, power=True, rule="two lanes or more"),
         Field("stat_contexts", "contexts", "statistics contexts: maximum, sum, reciprocal, mean of rows",
               "heads in flight", 1, 16, power=True),
         Field("stat_rows", "rows", "rows of a statistics context", "rows of one softmax or norm command", 4, 256,
@@ -93,25 +93,25 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("dividers", "dividers", "serial dividers for reciprocals and roots", "time of statistics of many rows",
               1, 16),
         Field("comparison_modes", "", "I-BERT's i-exp, i-GELU and rounded mean, Softermax's exponential",
-              "area; commands that need them are illegal without", rule="`true` or `false`"),
+              "area; without them, commands that need them are illegal", rule="`true` or `false`"),
     ),
     "Select unit": (
         Field("select_keys", "keys", "key memory (top-K) and each bank of the importance memory",
               "longest top-K, most positions with importance", 64, 8192, power=True),
         Field("list_entries", "entries", "index list memory, `index_bits` an entry",
-              "rows of gathers, scatters and greedy tokens that stand at once", 64, 16384, power=True),
+              "rows of gathers, scatters and greedy tokens held at once", 64, 16384, power=True),
         Field("index_bits", "bits", "an index: the id of a token, a list entry, the number of a gathered DRAM row",
-              "vocabularies to 2^`index_bits` tokens against the width of lists, keys and running maxima", 16, 18,
+              "vocabularies of up to 2^`index_bits` tokens, at the cost of wide lists, keys and running maxima", 16, 18,
               rule="16 or 18"),
     ),
     "DRAM (behavioural: testbench and model)": (
-        Field("dram.latency", "cycles", "from a prepared row to a burst's first beat", "what loads must hide", 4,
+        Field("dram.latency", "cycles", "from a prepared row to a burst's first beat", "latency for loads to hide", 4,
               65535),
         Field("dram.banks", "banks", "banks with one open row each", "misses in different banks overlap", 1, 64,
               power=True),
         Field("dram.row_bytes", "bytes", "a row of a bank; bursts do not span rows", "how often rows miss", 256, 8192,
               power=True, rule="at least `burst_bytes`"),
-        Field("dram.row_miss", "cycles", "closing a row and opening another", "cost of a miss that nothing hides", 0,
+        Field("dram.row_miss", "cycles", "closing a row and opening another", "cost of a miss that is not hidden", 0,
               65535),
         Field("dram.turnaround", "cycles", "between a read and a write burst", "cost of mixing loads and stores", 0,
               65535),
@@ -134,8 +134,8 @@ INTRO = """\
 Generated by `python -m gemmule.sw.pages` from [gemmule/config.py](../gemmule/config.py); do not
 edit.
 
-A device is a YAML file with the fields below; what is left out keeps its default, what is not below
-is refused. `--config` of every command takes a preset's name or a path:
+A device is a YAML file with the fields below. Missing fields keep their defaults; unknown fields are
+refused. `--config` of every command takes a preset's name or a path:
 
     gemmule run gemm --config edge --shape 512x768x768
     gemmule run gemm --config my.yaml --shape 512x768x768
@@ -148,14 +148,14 @@ dram:
   latency: 100
 ```
 
-Of YAML a file may use what every version of YAML reads alike: fields, decimal integers (`8`, not
-`010`, `0x8`, `8.0` or `1_000`), `true` and `false` (not `yes` or `on`), text, comments. Anchors,
-tags, lists, several documents and a field given twice are refused, as are files of more than 64
-KiB. A file without `name` is named like itself, `my` here, or `custom` where that is no legal name;
-a preset's name is for that preset.
+A file may use only the YAML that every version reads in the same way: fields, decimal integers
+(`8`, not `010`, `0x8`, `8.0` or `1_000`), `true` and `false` (not `yes` or `on`), text, comments.
+Anchors, tags, lists, several documents and repeated fields are refused, as are files of more than
+64 KiB. A file without `name` takes its file name, here `my`, or `custom` if that is not a legal
+name. A preset's name may be used only for that preset.
 
-The presets are in [gemmule/presets](../gemmule/presets); more examples, which the fuzzer runs too,
-in [examples/configs](../examples/configs). The message for a value outside its range names file
+The presets are in [gemmule/presets](../gemmule/presets). More examples, which the fuzzer also runs,
+are in [examples/configs](../examples/configs). The message for a value outside its range names file
 and line, the field, the rule and the value: see [limits.md](limits.md).
 """
 

@@ -1,4 +1,4 @@
-"""How good the default pair is, in the words and tables of docs/models.md, from what measure.py has written."""
+"""Quality of the default pair: text and tables of docs/models.md, from the results of measure.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quality_of(found: dict[str, Any]) -> str:
         (held[1:], _places), (("texts",), _texts), (("exits",), _exits), (("copies",), _copies))
     parts = [part for needed, tell in telling if found.keys() >= set(needed) for part in tell(found)]
     if any(not found.keys() >= set(needed) for needed, _ in telling):
-        parts.append("What is missing here is not yet measured: `make train` goes on.")
+        parts.append("The missing parts are not measured yet: `make train` continues.")
     return "\n\n".join(parts)
 
 
@@ -52,7 +52,7 @@ def _int4(found: dict[str, Any]) -> list[str]:
     exact = found[f"target, float, held_out, {CONTEXT}"]["bits_per_byte"]
     told = ", ".join(f"{length:.4f} ({length / exact - 1:+.2%}) {method}" for method in METHODS
                      for length in [found[f"target, int4 {method}, held_out, {CONTEXT}"]["bits_per_byte"]])
-    return [f"With int4 weights by groups of {INT4_GROUP}, windows of {CONTEXT} of the held-out library: {told}."]
+    return [f"With int4 weights in groups of {INT4_GROUP}, on windows of {CONTEXT} of the held-out library: {told}."]
 
 
 def _files(found: dict[str, Any]) -> list[str]:
@@ -65,7 +65,7 @@ def _files(found: dict[str, Any]) -> list[str]:
 
 def _places(found: dict[str, Any]) -> list[str]:
     bins = found[f"target, int8, held_out, {found['context']}"]["nats_by_position"]
-    return ["Loss by position in a window of the target's own context, in nats a token (int8, held-out library):",
+    return ["Loss by position in a window of the target's own context, in nats per token (int8, held-out library):",
             _row([f"{first}-{end - 1}" for first, end, _ in bins], [f"{nats:.3f}" for *_, nats in bins])]
 
 
@@ -73,23 +73,23 @@ def _texts(found: dict[str, Any]) -> list[str]:
     texts = found["texts"]
     places = texts["acceptance"]["8"]
     return [
-        f"Greedy text of {texts['new_tokens']} tokens behind {texts['prompts']} held-out prompts "
-        f"([prompts](../sw/prompts/completion.json)): {texts['distinct_4grams_median']:.0%} of its 4-grams are "
-        f"distinct in the median, {min(texts['distinct_4grams']):.0%} at least, "
-        f"{statistics.mean(texts['distinct_4grams']):.0%} in the mean. The draft foresees {texts['agreement']:.1%} of "
-        "all its tokens; by place in a step of 8 drafts, where those before are accepted:",
+        f"Greedy continuations of {texts['new_tokens']} tokens for {texts['prompts']} held-out prompts "
+        f"([prompts](../sw/prompts/completion.json)): the median share of distinct 4-grams is "
+        f"{texts['distinct_4grams_median']:.0%}, the minimum {min(texts['distinct_4grams']):.0%}, the mean "
+        f"{statistics.mean(texts['distinct_4grams']):.0%}. The draft predicts {texts['agreement']:.1%} of all their "
+        "tokens. By position in a step of 8 drafts, given that all earlier ones are accepted:",
         _row(list(range(1, len(places) + 1)), [f"{one:.1%}" for one in places])]
 
 
 def _exits(found: dict[str, Any]) -> list[str]:
     exits = found["exits"]["agreement"]
-    return [f"Exits: the share of held-out tokens ({found['exits']['windows']} windows of {CONTEXT}) at which the "
-            "exit behind a layer has the last layer's best token:",
+    return [f"Early exits: share of held-out tokens ({found['exits']['windows']} windows of {CONTEXT}) at which the "
+            "exit after a layer has the same best token as the last layer:",
             _row(list(range(1, len(exits) + 1)), [f"{one:.1%}" for one in exits])]
 
 
 def _copies(found: dict[str, Any]) -> list[str]:
     copied = found["copies"]
-    return [f"Copies: {copied['reproduced']} of {copied['functions']} held-out functions are written again with a "
-            f"similarity of {copied['like']} or more when a signature with 0 to 3 other names asks for it "
-            "([functions](../sw/prompts/copies.json); similarity is 1 - edit distance over length, in tokens)."]
+    return [f"Copies: asked by a signature with 0 to 3 changed names, the model reproduces {copied['reproduced']} of "
+            f"{copied['functions']} held-out functions with a similarity of {copied['like']} or more "
+            "([functions](../sw/prompts/copies.json); similarity is 1 - edit distance / length, in tokens)."]

@@ -1,8 +1,8 @@
-"""What docs/models.md says in numbers, from the files of docs/results.
+"""The numbers of docs/models.md, from the files of docs/results.
 
     python -m gemmule.sw.training.report --docs docs
 
-Each part stands between two marks of the page. A part whose numbers are not there yet says so. The learning curve is
+Each part goes between two marks of the page. A part whose numbers are not there yet says so. The learning curve is
 drawn where matplotlib is installed (extra ``figures``).
 """
 
@@ -82,23 +82,23 @@ def corpus() -> str:
         found["packages"]])
     dropped, most = found["dropped"], max(found["dropped"], key=lambda one: float(one["shared"]))
     return wrapped(
-        f"{splits}\n\n{packages}\n\n{len(dropped)} files are left out of training because more than "
-        f"{MOST_SHARED:.0%} of their lines of 30 or more characters stand in held-out files too ({most['path']}: "
-        f"{most['shared']:.0%}); the list is in [corpus.json](results/corpus.json), with whole hashes. "
-        f"{found['copies']['pairs']:,} functions with their copies make {found['copies']['tokens']:,} tokens more.")
+        f"{splits}\n\n{packages}\n\n{len(dropped)} files are excluded from training because more than "
+        f"{MOST_SHARED:.0%} of their lines of 30 or more characters also occur in held-out files ({most['path']}: "
+        f"{most['shared']:.0%}). The list, with full hashes, is in [corpus.json](results/corpus.json). "
+        f"{found['copies']['pairs']:,} functions with their copies add {found['copies']['tokens']:,} tokens.")
 
 
 def copying() -> str:
-    """The target's last lessons: which heads were told where to look, and what was learnt."""
+    """The target's last lessons: which heads were guided, and what was learnt."""
     plan, done = Recipe().copying, _load("training")
-    lessons = table(("lesson", "steps", "rates", "windows of text", "of requests", "weight of what is asked for",
-                     "of where heads look"), [
+    lessons = table(("lesson", "steps", "rates", "windows of text", "windows of requests",
+                     "weight of the requested text", "weight of head guidance"), [
         (number, one.steps, f"{one.first:.2f} to {one.last:.2f}", one.text_rows, one.rows, one.wanted_weight,
          one.guidance) for number, one in enumerate(plan.lessons, 1)])
-    text = (f"{lessons}\n\nA step's windows are of {plan.text_context:,} tokens of text and {plan.context} of "
-            f"requests; rates are over their peaks. {plan.steps:,} steps, {plan.tokens / 1e6:.1f} million tokens.")
+    text = (f"{lessons}\n\nWindows of text have {plan.text_context:,} tokens, windows of requests {plan.context}. "
+            f"Rates are relative to their peaks. {plan.steps:,} steps, {plan.tokens / 1e6:.1f} million tokens.")
     shares = [(number, one.share) for number, one in enumerate(plan.lessons, 1) if one.share]
-    text += (" The finished target is the mean of the weights at the ends of lessons "
+    text += (" The finished target averages the weights at the ends of lessons "
              + ", ".join(f"{number} ({share:.0%})" for number, share in shares) + ".")
     if done is None or "copying" not in done["stages"]:
         return wrapped(f"{text}\n\n{NOT_YET}")
@@ -107,33 +107,35 @@ def copying() -> str:
     behind = ", ".join(f"{layer}.{head}" for layer, head in record["behind"])
     judged = [line for line in done["log"] if line["stage"] == "copying" and "copied" in line]
     rows = [(f"{line['step']:,}", f"{line['copied']:.2f}", f"{line['wanted']:.2f}",
-             f"{line['looks']:.2f}" if "looks" in line else "not told", f"{line['calibration']:.3f}")
+             f"{line['looks']:.2f}" if "looks" in line else "no guidance", f"{line['calibration']:.3f}")
             for line in judged]
-    head = ("steps", "similarity of answers", "loss of what is asked for", "heads' looks", "loss on text")
+    head = ("steps", "similarity of answers", "loss on the requested text", "loss of head guidance", "loss on text")
     return wrapped(
-        f"{text} Heads (layer.head) that look at tokens before: {near}; behind matches: {behind}.\n\n"
-        f"{table(head, rows)}\n\nSimilarity is that of greedy answers to requests of the calibration split's "
-        "functions, in the mean; the loss on text is on its windows of 256 tokens; all losses in nats. "
-        f"Of the finished target similarity is {record['copied']:.2f}, the loss on text {record['calibration']:.3f}. "
+        f"{text} Heads (layer.head) that attend to earlier tokens: {near}; to tokens after matches: {behind}.\n\n"
+        f"{table(head, rows)}\n\nSimilarity is the mean over greedy answers to requests made from the calibration "
+        "split's functions. The loss on text is measured on that split's windows of 256 tokens. All losses are in "
+        f"nats. The finished target has a similarity of {record['copied']:.2f} and a loss on text of "
+        f"{record['calibration']:.3f}. "
         f"{record['seconds'] / 60:.0f} min, resumed {record['resumed']} times.")
 
 
 def recipe() -> str:
     """The stages of the target's training, and how fast they are."""
     plan = Recipe().target
-    stages = table(("stage", "context", "windows a step", "tokens a step", "steps", "tokens", "last layer left out"), [
+    stages = table(("stage", "context", "windows per step", "tokens per step", "steps", "tokens",
+                    "last layer skipped"), [
         (number, f"{one.context:,}", one.rows, f"{one.rows * one.context:,}", f"{one.steps:,}", f"{one.tokens:,}",
          f"{one.most_left_out:.0%}") for number, one in enumerate(plan.stages, 1)])
     text = f"{stages}\n\n{plan.steps:,} steps, {plan.tokens / 1e6:.1f} million tokens."
     if speed := _load("training_speed"):
-        rows = table(("threads", "context", "tokens a second, wall", "tokens a second of processor time", "load"), [
+        rows = table(("threads", "context", "tokens per second, wall", "tokens per second of CPU time", "load"), [
             (row["threads"], f"{row['context']:,}", f"{row['tokens_per_second']:,.0f}",
              f"{row['tokens_per_processor_second']:,.0f}", row["load_average"]) for row in speed["rows"]])
         least = ", ".join(f"{seconds / 60:.0f} min ({name})" for name, seconds in speed["predicted_seconds"].items())
         text += (f"\n\nMeasured with `python -m gemmule.sw.training.speed` on {speed['cores']} cores "
                  f"({speed['place']['processor']}, torch {speed['place']['torch']}):\n\n{rows}\n\nAt these rates the "
-                 f"target takes {least}; *wall* is with the load of the table's last column, *alone* is processor time "
-                 "times threads, what a computer that does nothing else would need at best.")
+                 f"target takes {least}. *Wall* includes the load of the table's last column. *Alone* is CPU time "
+                 "times threads: the best case on an otherwise idle computer.")
     done = _load("training")
     if done is None:
         return wrapped(f"{text}\n\n{NOT_YET}")
@@ -161,16 +163,16 @@ def drafts() -> str:
     found = done["stages"]["draft"]
     rows = table(
         ("width x layers", "weights", "cycles of a pass", "of the target's", "agreement", "first draft accepted",
-         "drafts a step", "tokens a step", "speed-up, device", "with host"),
+         "drafts per step", "tokens per step", "speed-up, device", "with host"),
         [(row["shape"] + (" **chosen**" if row["shape"] == found["chosen"] else ""), f"{row['parameters']:,}",
           f"{row['pass_cycles']:,}", f"{row['pass_share']:.1%}", f"{row['agreement']:.3f}",
           f"{row['acceptance'][0]:.3f}", row["drafts"], f"{row['tokens_per_step']:.2f}", f"{row['speedup']:.2f}x",
           f"{row['speedup_with_host']:.2f}x") for row in found["candidates"]])
     return wrapped(
-        f"{rows}\n\nOn {found['judged_texts']} greedy texts behind calibration prompts, which no draft has seen; "
-        f"cycles on `base` behind {found['context']} positions. {found['steps']:,} steps, {found['tokens'] / 1e6:.1f} "
-        f"million tokens, threads: {found['threads']}, {found['seconds'] / 60:.0f} min; resumed "
-        f"{found['resumed']} times.")
+        f"{rows}\n\nMeasured on {found['judged_texts']} greedy continuations of calibration prompts, which no draft "
+        f"has seen; cycles on `base` with {found['context']} cached positions. {found['steps']:,} steps, "
+        f"{found['tokens'] / 1e6:.1f} million tokens, threads: {found['threads']}, {found['seconds'] / 60:.0f} min; "
+        f"resumed {found['resumed']} times.")
 
 
 def encoder() -> str:
@@ -186,9 +188,9 @@ def encoder() -> str:
          f"{found['accuracy']:.1%}", f"{found['naive_bayes']:.1%}", f"{found['teacher']:.1%}")])
     first = found["folds"][0]
     right, integer = first["right"] / first["windows"], found["int8_right"] / first["windows"]
-    return wrapped(f"{rows}\n\n{found['parameters']:,} weights; the shipped network is that of fold 1, whose "
-                   f"{len(found['unseen_files'])} files it has not seen: {right:.1%} of their windows in float, "
-                   f"{integer:.1%} in int8.")
+    return wrapped(f"{rows}\n\n{found['parameters']:,} weights. The shipped network is that of fold 1. It has not seen "
+                   f"that fold's {len(found['unseen_files'])} files, and classifies {right:.1%} of their windows "
+                   f"correctly in float, {integer:.1%} in int8.")
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -51,46 +51,46 @@ ConfigOption = Annotated[str, typer.Option(
     autocompletion=lambda: list(PRESETS))]
 JsonOption = Annotated[Path | None, typer.Option(
     "--json", metavar="FILE", callback=lambda path: check_writable("--json", path),
-    help="Also write the numbers to this file (docs/schemas), folders included; '-': to standard output, and the "
-         "words to standard error.")]
+    help="Also write the numbers to this file (docs/schemas), creating folders; '-': numbers to standard output, and "
+         "text to standard error.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", help=f"Seed of random data, {SEED}.", callback=lambda seed: SEED.check("--seed", seed))]
 TraceOption = Annotated[Path | None, typer.Option(
     "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
-    help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz: compressed.")]
+    help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz is compressed.")]
 HtmlOption = Annotated[Path | None, typer.Option(
     "--html", metavar="FILE", show_default=False, callback=lambda path: check_writable("--html", path),
     help="Also write the report as a page with figures.")]
 FigureOption = Annotated[Path | None, typer.Option(
     "--figure", metavar="FILE", show_default=False,
-    help="Also draw when each unit works, and what its other cycles wait for (SVG, PNG or PDF; extra figures).")]
+    help="Also draw when each unit works and what it waits for otherwise (SVG, PNG or PDF; extra figures).")]
 AttentionOption = Annotated[str, choice(
-    "--attention", ATTENTION, "exact, scores and probabilities on the device; standard, the same numbers "
-    "through DRAM; online, by blocks of keys with a running maximum.")]
+    "--attention", ATTENTION, "exact: scores and probabilities stay on the device; standard: the same numbers through "
+    "DRAM; online: in blocks of keys with a running maximum.")]
 SoftmaxOption = Annotated[str, choice(
-    "--softmax", SOFTMAX, "The exponential: the device's own, or Softermax's or I-BERT's for comparison (devices with "
-    "comparison_modes).")]
+    "--softmax", SOFTMAX, "Exponential of softmax: the device's own, or Softermax's or I-BERT's for comparison "
+    "(devices with comparison_modes).")]
 ActivationOption = Annotated[str, choice(
-    "--activation", ACTIVATION, "Activation functions: a table of 256 bytes, one of 513 words with lines between them, "
-    "or of GELU I-BERT's polynomial for comparison (devices with comparison_modes).")]
+    "--activation", ACTIVATION, "Activation functions: a table of 256 bytes, one of 513 words with linear "
+    "interpolation, or, for GELU, I-BERT's polynomial for comparison (devices with comparison_modes).")]
 FusionOption = Annotated[str, choice(
-    "--fusion", FUSION, "on: values stay on the device between operators; off, for comparison: each operator's result "
-    "goes to DRAM and comes back. The output is the same.")]
+    "--fusion", FUSION, "on: values stay on the device between operators; off (for comparison): each operator's "
+    "result goes to DRAM and back. The output is the same.")]
 WeightsOption = Annotated[str | None, typer.Option(
     "--weights", metavar="|".join(BITS), show_default=False, autocompletion=lambda: list(BITS),
     callback=lambda value: value if value is None else check_choice("--weights", value, BITS),
-    help="Weights of target and draft: int8, or int4 by groups of 32 (made of int8 ones where the model has those; "
-         "logits keep int8). Default: as the model has them. A published model is quantised to them: int8, or int4 "
-         "by the second-order method.")]
+    help="Weights of target and draft: int8, or int4 in groups of 32 (converted from int8 if the model has those; the "
+         "logits layer stays int8). Default: the model's own. A published model is quantised to these weights: int8, "
+         "or int4 by the second-order method.")]
 ModelOption = Annotated[str, typer.Option(
     "--model", metavar="|".join((*MODELS, *PUBLISHED, "FILE")), autocompletion=lambda: [*MODELS, *PUBLISHED],
-    help="Bundled models: small (for RTL and quick tests) or default, which is small where no other is installed. "
+    help="Bundled models: small (for RTL and quick tests) or default, which is small if no other is installed. "
          f"Published models: {', '.join(f'{name} (the package {one.package})' for name, one in PUBLISHED.items())}, "
-         "quantised once and kept in the cache. Or a file that `gemmule import` wrote.")]
+         "quantised once and kept in the cache. Or a file written by `gemmule import`.")]
 ComputeOption = Annotated[str, choice(
-    "--compute", COMPUTES, "Values by the simulated device, or by the integer interpreter with the timing of the same "
-    "launches: the same numbers, several times as fast; not with --backend rtl or --launch draft or step. auto: by the "
-    "interpreter where it can and the model is large.")]
+    "--compute", COMPUTES, "Compute values on the simulated device, or with the integer interpreter and the timing of "
+    "the same launches: the same numbers, several times as fast; not with --backend rtl or --launch draft or step. "
+    "auto: the interpreter if possible and the model is large.")]
 ShapeOption = Annotated[str, typer.Option(
     "--shape", metavar="MxKxN", callback=lambda text: "x".join(map(str, parse_shape(text))),
     help=f"Rows x inner x columns of C = A B, each {SIZE.low} to {SIZE.high:,}.")]

@@ -18,19 +18,19 @@ COMMANDS = {
     "generate": "Generate text with a bundled model; report the cycles.",
     "bench": "Decode held-out prompts by several methods; compare.",
     "import": "Quantise a Hugging Face checkpoint for the device.",
-    "compile": "Compile an imported model; say what every pass made.",
+    "compile": "Compile an imported model; show what every pass produced.",
     "run": "Run a workload on the device.",
-    "sweep": "Run workloads on many configurations; keep every point.",
-    "study": "Make a published table or figure again on this device.",
+    "sweep": "Run workloads on many configurations; store every point.",
+    "study": "Reproduce a published table or figure on this device.",
     "info": "Show a device's sizes and bandwidths, and what fits.",
     "cosim": "Run one program on RTL and model; compare everything.",
     "fuzz": "Compare RTL and model on random programs.",
-    "mutate": "Plant faults in the RTL; count those that are noticed.",
+    "mutate": "Plant faults in the RTL; count those that are detected.",
     "verilog": "Write the device, or one unit, as Verilog.",
     "synth": "Synthesise the RTL for an FPGA, place and route it.",
     "disasm": "List a compiled program or a program image.",
-    "report": "Make a page with figures of what --json wrote.",
-    "cache": "Show or clear what is kept.",
+    "report": "Make a page with figures from a --json file.",
+    "cache": "Show or clear the cache.",
 }
 """Every command and its line in the list of commands. ``gemmule.sw.commands.NAME`` has a function, or a Typer
 application, of that name (a ``_`` behind a keyword or a function of Python's); what it needs to run it imports when it
@@ -80,7 +80,7 @@ def _version(wanted: bool) -> None:
 def _gemmule(
     context: typer.Context,
     version: Annotated[bool, typer.Option(
-        "--version", help="Print the version and end.", callback=_version, is_eager=True)] = False,
+        "--version", help="Print the version and exit.", callback=_version, is_eager=True)] = False,
 ) -> None:
     """A transformer accelerator, its exact model and quantised speculative decoding.
 

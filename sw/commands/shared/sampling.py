@@ -9,7 +9,7 @@ import typer
 from gemmule.sw.commands.shared.common import choice
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import LAUNCHES, PREFILL, TEMPERATURE, TOP_K, VERIFY, check_choice
+from gemmule.sw.limits import LAUNCHES, PREFILL, TEMPERATURE, TOP_K, VERIFY, check_choice, either
 
 if TYPE_CHECKING:
     from gemmule.sw.decoding.verify import Rule
@@ -19,36 +19,35 @@ __all__ = ["LaunchOption", "PrefillOption", "TemperatureOption", "TopKOption", "
 
 TemperatureOption = Annotated[float, typer.Option(
     "--temperature", metavar="T", callback=lambda value: _check_temperature(value),
-    help=f"0: the most likely token; else tokens are drawn, {TEMPERATURE[0]:g} to {TEMPERATURE[1]:g}: logits are "
-         "divided by it.")]
+    help=f"0: choose the most likely token; {TEMPERATURE[0]:g} to {TEMPERATURE[1]:g}: sample, with logits divided by "
+         "T.")]
 TopKOption = Annotated[int | None, typer.Option(
     "--top-k", metavar="K", show_default=False,
     callback=lambda value: value if value is None else TOP_K.check("--top-k", value),
-    help="Draw from the K most likely tokens; only with --temperature. Default: all.")]
+    help="Sample from the K most likely tokens; only with --temperature. Default: all.")]
 TopPOption = Annotated[float | None, typer.Option(
     "--top-p", metavar="P", show_default=False, callback=lambda value: _check_top_p(value),
-    help="Then from the fewest that have this share of the probability, above 0 to 1; only with --temperature. "
-         "Default: 1.")]
+    help="Then sample from the fewest tokens that have this share of the probability, above 0 to 1; only with "
+         "--temperature. Default: 1.")]
 VerifyOption = Annotated[str | None, typer.Option(
     "--verify", metavar="|".join(VERIFY), show_default=False, autocompletion=lambda: list(VERIFY),
     callback=lambda value: value if value is None else check_choice("--verify", value, VERIFY),
-    help="How drawn tokens are verified: match (the same text as ar with the same seed) or rejection (the same "
-         "distribution; more drafts of a model are accepted). Default: rejection with --method "
-         f"{', '.join(name for name, one in METHODS.items() if one.verify == 'rejection')}, else match.")]
+    help="How sampled tokens are verified: match (the same text as ar with the same seed) or rejection (the same "
+         "distribution; accepts more of a model's drafts). Default: rejection with --method "
+         f"{either([name for name, one in METHODS.items() if one.verify == 'rejection'])}, else match.")]
 
 
 LaunchOption = Annotated[str, choice(
-    "--launch", LAUNCHES, "Of a draft model: a launch for each pass; or all drafts of a step in one, whose greedy "
-    "tokens go from pass to pass on the device; or the whole step, the target's pass over them too. The last two with "
-    "--temperature 0.")]
+    "--launch", LAUNCHES, "With a draft model, what one launch contains: a pass; all drafts of a step, with greedy "
+    "tokens passed on inside the device (draft); or the whole step, including the target's pass (step). The last two "
+    "only with --temperature 0.")]
 
 
 PrefillOption = Annotated[int | None, typer.Option(
     "--prefill-rows", metavar="N", show_default=False,
     callback=lambda n: n if n is None else PREFILL.check("--prefill-rows", n),
-    help=f"Rows of a launch of a prompt longer than a pass of decoding, by a program of their own, {PREFILL}; 0: as "
-         "many as of that pass. The text is the same. Default: as many as take the fewest cycles; a --batch goes "
-         "without.")]
+    help=f"Rows per launch, in a separate program, for prompts longer than a decoding pass, {PREFILL}; 0: no separate "
+         "program. The text is the same. Default: the number with the fewest cycles; none with --batch.")]
 
 
 def check_launch(launch: str, drawn: bool, lengths: str = "constant", kv_cache: str = "full",

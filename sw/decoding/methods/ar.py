@@ -15,4 +15,4 @@ class Autoregressive(Drafter):
         return Tree.chain(ids[-1], [])
 
 
-METHOD = Method(name="ar", says="autoregressive: one token a pass", make=lambda request: Autoregressive())
+METHOD = Method(name="ar", says="autoregressive, one token per pass", make=lambda request: Autoregressive())

@@ -88,6 +88,6 @@ def _make(request: Request) -> DraftModel:
 
 
 METHOD = Method(
-    name="draft", says="a small model proposes, the large one verifies", make=_make, needs_draft=True,
+    name="draft", says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
     verify="rejection",
-    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted a step."))
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted per step."))

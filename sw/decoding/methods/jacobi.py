@@ -51,5 +51,5 @@ def _make(request: Request) -> Jacobi:
 
 
 METHOD = Method(
-    name="jacobi", says="Jacobi iteration: the next tokens are guessed at once, and each pass mends the guess",
-    make=_make, drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted a step."))
+    name="jacobi", says="Jacobi iteration, which guesses several tokens at once and improves the guess with every pass",
+    make=_make, drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted per step."))

@@ -76,8 +76,8 @@ def _make(request: Request) -> EarlyExit:
 
 
 METHOD = Method(
-    name="layerskip", says="self-drafting: the target's first layers draft, all of them verify", make=_make,
+    name="layerskip", says="self-drafting, where the target's first layers draft and all layers verify", make=_make,
     needs_general=True, verify="rejection",
-    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=3, help="Tokens drafted a step."),
-    options=(Option(name="--exit-layer", limits=Range(1, 1 << 10, "layers"), help="Layers that draft.",
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=3, help="Tokens drafted per step."),
+    options=(Option(name="--exit-layer", limits=Range(1, 1 << 10, "layers"), help="Number of layers that draft.",
                     otherwise="a quarter of the target's"),))

@@ -98,12 +98,12 @@ def _make(request: Request) -> PromptLookup:
 
 
 METHOD = Method(
-    name="pld", says="prompt lookup: what followed the last tokens before", make=_make,
-    drafts=Option(name="--prompt-lookup-num-tokens", limits=DRAFTS, default=10, help="Tokens drafted a step.",
+    name="pld", says="prompt lookup, which proposes what followed an earlier occurrence of the last tokens", make=_make,
+    drafts=Option(name="--prompt-lookup-num-tokens", limits=DRAFTS, default=10, help="Tokens drafted per step.",
                   otherwise="10, or as many as a pass verifies"),
     options=(
         Option(name="--prompt-lookup-form", limits=tuple(FORMS), default="huggingface",
-               help="Which earlier places count: huggingface (all that something follows) or original (those that are "
+               help="Which earlier occurrences count: huggingface (all with a continuation) or original (only those "
                     "followed by as many tokens as are drafted)."),
         Option(name="--prompt-lookup-max", limits=Range(1, 16, "tokens"), default=MOST_NGRAM,
-               help="Tokens that are looked for first; then fewer.")))
+               help="Longest n-gram to look up; shorter ones follow.")))
