@@ -56,7 +56,7 @@ def generation_page(record: dict[str, Any]) -> str:
                             for label, means in by_position(list(curves.values()))
                             for name, mean in zip(curves, means) if mean is not None]
     counts = record["accept_histogram"]
-    most = max(counts.values(), default=1)
+    most = max(counts.values(), default=0) or 1
     return page("generation.html", {
         "title": "Speculative decoding on gemmule" if record["drafted_tokens"] else "Decoding on gemmule",
         "record": record, "method": method, "same": same[record["same_tokens_as_ar"]],
