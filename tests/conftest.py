@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-import gemmule.sim.rtl.build as building
+from gemmule.io import locks
 
-_exclusive = building.exclusive
+_exclusive = locks.exclusive
 
 
 @contextlib.contextmanager
 def _unhurried(path: Path, what: str = "") -> Iterator[None]:
-    """:func:`gemmule.sim.rtl.build.exclusive`, which spans every build of Verilog or a simulator and the wait for one,
-    with the alarm of pytest-timeout stopped. It goes on with what was left of it.
+    """:func:`gemmule.io.locks.exclusive`, which spans every build of Verilog, a simulator or a quantised model and the
+    wait for one, with the alarm of pytest-timeout stopped. It goes on with what was left of it.
     """
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
@@ -46,6 +46,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
-building.exclusive = _unhurried  # before any other module takes it from there
+locks.exclusive = _unhurried  # before any other module takes it from there
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; what tests start gets it too
     signal.signal(signal.SIGINT, signal.default_int_handler)

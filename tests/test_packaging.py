@@ -89,7 +89,7 @@ def test_wheel_holds_the_package_as_real_files(built: Built) -> None:
     assert names_of(built.wheel) == package
     assert names_of(built.wheel_of_sdist) == package
     for needed in ("hw/tb/*.sv", "*.vlt", "sw/models/small/*.safetensors", "presets/*.yaml",
-                   "sw/models/small/tokenizer.json"):
+                   "sw/models/small/tokenizer.json", "sw/reports/templates/*.html"):
         assert any(fnmatch(name, f"gemmule/{needed}") for name in package), needed
     with zipfile.ZipFile(built.wheel) as archive:
         assert not any(entry.external_attr >> 28 == 0o12 for entry in archive.infolist())  # symbolic links

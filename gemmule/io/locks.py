@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Lock", "acquire"]
+from gemmule.io.progress import working
+
+__all__ = ["Lock", "acquire", "exclusive"]
 
 
 class Lock:
@@ -64,3 +67,18 @@ def acquire(path: Path, *, shared: bool = False, wait: bool = True, create: bool
             if os.path.samestat(os.fstat(lock.handle), os.stat(path, follow_symlinks=False)):
                 return lock
         lock.close()
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, what: str = "") -> Iterator[None]:
+    """Hold a lock file, so that two processes do not build the same thing at once; whoever waits says for ``what``."""
+    lock = acquire(path, wait=False)
+    if lock is None:
+        with working(f"waiting for another process, which builds {what}"):
+            lock = acquire(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        if lock:
+            lock.close()

@@ -12,16 +12,13 @@ import numpy as np
 
 from .fixed import MAX_SHIFT, rshr, saturate
 
-__all__ = [
-    "GELU_SCALE", "exp_constants", "gelu_constants", "i_exp", "i_gelu", "i_gelu_unit", "i_layernorm", "i_softmax",
-]
+__all__ = ["GELU_SCALE", "exp_constants", "gelu_constants", "i_exp", "i_gelu", "i_gelu_unit", "i_layernorm"]
 
 _LN2 = -0.6931
 _EXP_A, _EXP_B, _EXP_C = 0.35815147, 0.96963238, 1.0
 _EXP_SHIFT = 30
 _ERF_A, _ERF_B, _ERF_C = -0.2888, -1.769, 1.0
 _ERF_SHIFT = 14
-_PROBABILITY_BITS = 8
 GELU_SCALE = 2 ** 0.5 / 1024
 """Scale of :func:`i_gelu_unit`'s input; its result is on the scale GELU_SCALE * 0.2888 / 128 * 2**shift."""
 
@@ -41,18 +38,6 @@ def i_exp(q: np.ndarray, constants: tuple[int, int, int]) -> np.ndarray:
     z = q // ln2
     r = q - ln2 * z
     return np.maximum((r * (r + b) + c) << (_EXP_SHIFT - z), 0)
-
-
-def i_softmax(q: np.ndarray, constants: tuple[int, int, int]) -> np.ndarray:
-    """8-bit probabilities (scale 2**-8) of the rows ``q[rows, n]``: i-exp to 16 bits, one integer division a row.
-
-    I-BERT brings i-exp's result to 16 bits by a learnt range; here by a shift that is fixed by the
-    constants, so that the row maximum (exp = 1) just fits. Sums of up to 2**16 columns.
-    """
-    e = i_exp(q - q.max(axis=1, keepdims=True), constants)
-    e >>= max(0, int(constants[2] << _EXP_SHIFT).bit_length() - 15)
-    factor = (1 << 32) // e.sum(axis=1, keepdims=True)
-    return np.minimum(e * factor >> (32 - _PROBABILITY_BITS), 255)
 
 
 def gelu_constants(scale: float) -> tuple[int, int, int]:

@@ -35,17 +35,15 @@ def first_of(*found: Callable[[], str]) -> str:
 
 
 def launch_of(name: str, commands: Sequence[Command], *, size: int = 1 << 14, program: int | None = None,
-              bases: dict[int, int] | None = None, lengths: dict[int, int] | None = None,
-              dram: np.ndarray | None = None, limit: int | None = None) -> Launch:
+              bases: dict[int, int] | None = None, limit: int | None = None) -> Launch:
     """A launch of these commands, from the middle of ``size`` bytes on; every limit register is the end of them."""
-    at, of = np.zeros(NUM_BASES, dtype=np.int64), np.zeros(NUM_LENGTHS, dtype=np.int64)
+    at = np.zeros(NUM_BASES, dtype=np.int64)
     for register, value in (bases or {}).items():
         at[register] = value
-    for register, value in (lengths or {}).items():
-        of[register] = value
     return Launch(name, 0, encode_program(commands), size // 2 if program is None else program,
-                  np.zeros(size, dtype=np.uint8) if dram is None else dram, at,
-                  np.full(NUM_BASES, size if limit is None else limit, dtype=np.int64), of)
+                  np.zeros(size, dtype=np.uint8), at,
+                  np.full(NUM_BASES, size if limit is None else limit, dtype=np.int64),
+                  np.zeros(NUM_LENGTHS, dtype=np.int64))
 
 
 def barked(rtl: RtlDevice) -> Result:

@@ -10,14 +10,14 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from gemmule.hw.tb import FST_HEADERS
 from gemmule.io.cache import CacheError, cache_folder, cache_root, keep_log, writing
-from gemmule.io.locks import Lock, acquire
+from gemmule.io.locks import Lock, acquire, exclusive
 from gemmule.io.progress import say, working
 from gemmule.sim.rtl.verilate import (
     ARGUMENTS,
@@ -31,8 +31,7 @@ from gemmule.sim.rtl.verilate import (
     verilate,
 )
 
-__all__ = ["MANIFEST", "Build", "BuildError", "build", "build_root", "discard", "exclusive", "fingerprint",
-           "sweep_builds"]
+__all__ = ["MANIFEST", "Build", "BuildError", "build", "build_root", "discard", "fingerprint", "sweep_builds"]
 
 MANIFEST = "build.json"
 """In the folder of each finished simulator: what it is, the executable's hash. Its users hold it locked (shared)."""
@@ -60,21 +59,6 @@ def fingerprint(parts: Sequence[bytes]) -> str:
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def exclusive(path: Path, what: str = "") -> Iterator[None]:
-    """Hold a lock file, so that two processes do not build the same thing at once; whoever waits says for ``what``."""
-    lock = acquire(path, wait=False)
-    if lock is None:
-        with working(f"waiting for another process, which builds {what}"):
-            lock = acquire(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        if lock:
-            lock.close()
 
 
 def sweep_builds() -> None:

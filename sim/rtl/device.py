@@ -243,10 +243,6 @@ class RtlDevice:
             words[:, ::-1].tofile(self.folder / "in.bin")
         self._request("host", op=1, word=first, count=count)
 
-    def fill_dram(self, value: int = 0) -> None:
-        """Fill the whole DRAM with one 32-bit pattern."""
-        self._request("host", op=3, word=0, count=self.dram_bytes // self.config.bus_bytes, fill=value)
-
     @property
     def memory(self) -> RtlDevice:
         """The DRAM by the model's names: ``device.memory.read`` and ``device.memory.write``."""

@@ -13,8 +13,9 @@ from gemmule.config import Config
 from gemmule.hw.flow.verilog import generate
 from gemmule.io.cache import cache_folder, writing
 from gemmule.io.files import write_atomically
+from gemmule.io.locks import exclusive
 from gemmule.io.progress import say, working
-from gemmule.sim.rtl.build import build_root, exclusive, fingerprint
+from gemmule.sim.rtl.build import build_root, fingerprint
 from gemmule.timing import Timing
 
 __all__ = ["rtl_sources", "verilog_path"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.sources import sources
 from gemmule.io.cache import cache_folder, cache_root, writing
 from gemmule.io.files import write_atomically
-from gemmule.io.locks import acquire
+from gemmule.io.locks import exclusive
 from gemmule.io.progress import say
 from gemmule.sw.limits import BITS
 from gemmule.sw.models.published import PUBLISHED, published_digest, published_file
@@ -46,7 +45,10 @@ def quantised(name: str, weights: str | None = None) -> tuple[Path, ModelFile]:
     key = repr((digest, bits, platform.python_version())).encode()  # the default text is Python's
     path = cache_root() / FOLDER / f"{name}-{bits}-{sha256(sources(SOURCES) + key).hexdigest()[:16]}.safetensors"
     if (found := _read(path)) is None:
-        with _alone(path):
+        cache_folder(FOLDER)
+        with ExitStack() as alone:
+            with writing():
+                alone.enter_context(exclusive(path.with_name(path.name + LOCK), path.name))
             if (found := _read(path)) is None:  # else another process has just made it
                 _make(source, name, bits, path)
                 found = load_model(path)
@@ -87,21 +89,3 @@ def _make(source: Path, name: str, bits: str, path: Path) -> None:
                            f"{name}, and its file as --model")
     with writing():
         write_atomically(path, made.content, made.check)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """No other process makes the same file meanwhile."""
-    cache_folder(FOLDER)
-    guard = path.with_name(path.name + LOCK)
-    with writing():
-        lock = acquire(guard, wait=False)
-        if lock is None:
-            say(f"another process makes {path.name}; waiting ...")
-            lock = acquire(guard)
-    assert lock is not None
-    try:
-        yield
-    finally:
-        guard.unlink(missing_ok=True)
-        lock.close()

@@ -14,7 +14,7 @@ __all__ = ["FOLDERS", "Folder", "code_map_page", "files_of", "first_line"]
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = re.compile(r"(?<=[^A-Z])[.] (?=[A-Z`])")
 """Where one ends and the next begins; not behind "et al." and a year."""
-SUFFIXES = (".py", ".sv", ".h", ".vlt", ".yaml", ".safetensors", ".json")
+SUFFIXES = (".py", ".sv", ".h", ".vlt", ".yaml", ".safetensors", ".json", ".html")
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,8 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
         Folder("sw/records", ("record", "decoding", "workloads", "tools")),
         Folder("sw/benches", ("bench", "batch", "rows", "theory", "finished")),
         Folder("sw/reports", ("terminal", "page", "generation", "methods", "trace", "figures", "files", "markdown")),
+        Folder("sw/reports/templates", ("page", "figures", "generation", "methods", "resident"),
+               "What pages look like: Jinja, with every value escaped."),
         Folder("sw/sweeps", ("sweep_file", "sweep", "engines")),
         Folder("sw/studies", ("survey", "attention", "softmax", "activation", "fusion", "overlap")),
         Folder("sw/pages", ("__main__", "system", "mesh", "memory_map", "isa", "configuration", "registers",
@@ -197,12 +199,14 @@ and so on.
 
 def first_line(path: Path) -> str:
     """What a file says of itself: the first paragraph of its docstring or comment, one line."""
-    if path.suffix not in (".py", ".sv", ".h", ".vlt", ".yaml"):
+    if path.suffix not in (".py", ".sv", ".h", ".vlt", ".yaml", ".html"):
         return ""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         said = ast.get_docstring(ast.parse(text)) or ""
         said = said.split("\n\n")[0]
+    elif path.suffix == ".html":
+        said = text.partition("{# ")[2].partition(" #}")[0]
     else:
         head = []
         for line in text.splitlines():

@@ -42,17 +42,19 @@ def check_figure(path: Path) -> None:
         raise InputError("--figure needs matplotlib: pip install 'gemmule[figures]'") from None
 
 
-def _axes(title: str) -> tuple[Any, Any]:
+def _plots(width: float, columns: Sequence[float] = (1,)) -> tuple[Any, list[Any]]:
+    """A figure and the plots side by side in it, so wide among each other."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.hashsalt"] = "gemmule"  # equal figures are equal files
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    axes.set_title(title)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    figure, plots = pyplot.subplots(1, len(columns), figsize=(width, 4.5), layout="constrained", squeeze=False,
+                                    width_ratios=columns)
+    for axes in plots[0]:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, list(plots[0])
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -74,7 +76,8 @@ def _large(cycles: dict[str, int]) -> dict[str, int]:
 def operators_figure(path: Path, name: str, record: dict[str, Any]) -> None:
     """Cycles of each operation of ``gemmule run arch``, and those in which the mesh and the vector unit ran."""
     title = f"{name}, {record['phase']} at {record['seq']:,}: {record['cycles']:,} cycles"
-    figure, axes = _axes(title)
+    figure, (axes,) = _plots(8)
+    axes.set_title(title)
     parts = [part for part in record["operators"] if part["cycles"] >= SMALL * record["cycles"]]
     at = range(len(parts))
     for key, label, height in (("cycles", "to its end, from the end of the one before", 0.8),
@@ -105,17 +108,11 @@ def busy_shares(timeline: Timeline, config: Config, edges: np.ndarray) -> dict[s
 
 def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> None:
     """When each unit works, over a run, and what all its cycles are counted as."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    pyplot.rcParams["svg.hashsalt"] = "gemmule"
     launches = [record for record in timeline if isinstance(record, LaunchRecord)]
     last = launches[-1]
     edges = np.linspace(0, last.start + config.host.launch_cycles + int(last.result.cycles), BINS + 1)
     shares = busy_shares(timeline, config, edges)
-    figure, (lanes, causes) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained", width_ratios=(3, 1))
+    figure, (lanes, causes) = _plots(11, (3, 1))
     for row, share in enumerate(shares.values()):
         lanes.fill_between((edges[:-1] + edges[1:]) / 2, row + 0.4, row + 0.4 - 0.8 * share, step="mid", color="C0")
     lanes.set_yticks(range(len(shares)), shares)
@@ -135,22 +132,14 @@ def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> No
     causes.set_xlabel("% of the device's cycles")
     causes.set_title(f"DRAM bus busy {moved // config.bus_bytes * config.dram.beat_cycles / whole:.0%}")
     figure.legend(loc="outside lower center", ncols=len(CAUSES))
-    for axes in (lanes, causes):
-        axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 
 def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, Any]]) -> None:
     """Cycles by operation over a length, phases side by side."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    pyplot.rcParams["svg.hashsalt"] = "gemmule"
     phases = list(dict.fromkeys(point["phase"] for point in points))
-    figure, each = pyplot.subplots(1, len(phases), figsize=(5 * len(phases), 4.5), layout="constrained", squeeze=False)
-    for axes, phase in zip(each[0], phases, strict=True):
+    figure, plots = _plots(5 * len(phases), [1] * len(phases))
+    for axes, phase in zip(plots, phases, strict=True):
         chosen = [point for point in points if point["phase"] == phase]
         names = list(dict.fromkeys(key for point in chosen for key in _large(point["cycles_by_operator"])))
         low = [0] * len(chosen)
@@ -170,7 +159,8 @@ def pareto_figure(path: Path, points: Sequence[dict[str, Any]], x: str, y: str) 
 
     ``points``: records with ``workload``, ``x``, ``y``, ``config`` and ``pareto``.
     """
-    figure, axes = _axes(f"{y} over {x}")
+    figure, (axes,) = _plots(8)
+    axes.set_title(f"{y} over {x}")
     for workload in dict.fromkeys(point["workload"] for point in points):
         chosen = [point for point in points if point["workload"] == workload]
         best = sorted((point for point in chosen if point["pareto"]), key=lambda point: point[x])

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gemmule.sw.reports.page import paragraph, table
+from gemmule.sw.reports import page
 
-__all__ = ["print_caches", "resident_line", "resident_section"]
+__all__ = ["print_caches", "resident_line", "resident_values"]
 
 
 def resident_line(found: dict[str, Any]) -> str:
@@ -45,6 +45,6 @@ def print_caches(console: Console, found: dict[str, Any]) -> None:
     console.print(shown)
 
 
-def resident_section(found: dict[str, Any]) -> tuple[str, str]:
-    """Of a page."""
-    return "What stays in DRAM", paragraph(resident_line(found)) + table(_heads(found), _rows(found))
+def resident_values(found: dict[str, Any]) -> dict[str, Any]:
+    """What ``templates/resident.html`` shows."""
+    return {"resident": resident_line(found), "caches": page.Table(_heads(found), _rows(found))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from gemmule.io.reading import ReadError, brief, named, read_json, shown
 
-__all__ = ["EOS_ID", "EOS_TOKEN", "PAD_ID", "PAD_TOKEN", "as_plain_text", "decode", "encode", "load_tokenizer"]
+__all__ = ["EOS_ID", "EOS_TOKEN", "PAD_ID", "PAD_TOKEN", "as_plain_text", "encode", "load_tokenizer"]
 
 MOST_VOCAB = 1 << 16
 MOST_BYTES = 1 << 23
@@ -84,9 +83,3 @@ def encode(tokenizer: Tokenizer, text: str) -> list[int]:
     """Text to token ids, without any special token."""
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
-
-
-def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
-    """Token ids to text; special tokens vanish."""
-    text: str = tokenizer.decode(list(ids), skip_special_tokens=True)
-    return text

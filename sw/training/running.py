@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,11 +116,3 @@ class Log:
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 if line.endswith("}"):  # a kill may have cut the last one
                     yield json.loads(line)
-
-
-@contextmanager
-def timed(log: Log, what: str) -> Iterator[None]:
-    """Print how long something took."""
-    began = time.monotonic()
-    yield
-    print(f"{log.stage}: {what}, {time.monotonic() - began:.0f} s", flush=True)

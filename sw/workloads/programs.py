@@ -57,15 +57,15 @@ def product(config: Config, m: int, k: int, n: int, seed: int, *, weights: Weigh
     return Product(program, case, expected)
 
 
-def bundled_program(name: str, config: Config, base_address: int = 0, pair: str = SMALL) -> Placed:
-    """The compiled program of a bundled model, placed from ``base_address`` of the DRAM.
+def bundled_program(name: str, config: Config) -> Placed:
+    """The compiled program of a model of the small pair.
 
     Raises:
         InputError: it does not fit the configuration.
     """
-    bundled = bundled_pair(pair)
+    bundled = bundled_pair(SMALL)
     place = bundled.draft if name == "draft" and bundled.draft else bundled.target
-    return place(config, base_address)
+    return place(config, 0)
 
 
 def decode_launch(name: str, config: Config, rows: int, position: int, seed: int) -> Launch:

@@ -18,7 +18,6 @@ from gemmule.numerics.ibert import (
     i_gelu,
     i_gelu_unit,
     i_layernorm,
-    i_softmax,
 )
 from gemmule.numerics.norm import norm_fraction, norm_statistic, normalize
 from gemmule.numerics.table import byte_table, interpolate, word_table
@@ -94,12 +93,8 @@ def test_ibert_reproduces_its_errors() -> None:
     assert np.abs(g - gelu(q * scale)).max() == pytest.approx(0.01815, rel=0.01)
 
 
-def test_ibert_softmax_and_layernorm() -> None:
+def test_ibert_layernorm() -> None:
     rng = np.random.default_rng(SEED)
-    q = rng.integers(-3000, 3000, (5, 20))
-    scale = 1 / 1024
-    exact = np.exp(q * scale) / np.exp(q * scale).sum(axis=1, keepdims=True)
-    assert np.abs(i_softmax(q, exp_constants(scale)) / 256 - exact).max() <= 0.006
     x = rng.normal(0, 1000, (5, 768)).astype(int)
     y = i_layernorm(x) * 768 ** 0.5 / 2 ** 30
     assert np.abs(y - (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)).max() <= 1e-3

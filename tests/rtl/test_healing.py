@@ -14,8 +14,9 @@ import pytest
 
 from gemmule.config import load_config
 from gemmule.io.cache import CacheError
+from gemmule.io.locks import exclusive
 from gemmule.sim.rtl import process, verilog
-from gemmule.sim.rtl.build import MANIFEST, Build, BuildError, build, build_root, exclusive, sweep_builds
+from gemmule.sim.rtl.build import MANIFEST, Build, BuildError, build, build_root, sweep_builds
 from gemmule.sim.rtl.device import RtlDevice, RtlError
 from gemmule.sim.rtl.verilog import verilog_path
 
@@ -202,7 +203,7 @@ def test_unfinished_builds_of_the_dead_are_removed_and_those_of_the_living_stay(
 
 def test_who_waits_for_another_build_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "a.lock"
-    code = ("import sys, time, pathlib\nfrom gemmule.sim.rtl.build import exclusive\n"
+    code = ("import sys, time, pathlib\nfrom gemmule.io.locks import exclusive\n"
             "with exclusive(pathlib.Path(sys.argv[1])):\n    print('has', flush=True)\n    time.sleep(1)\n")
     with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as other:
         assert other.stdout

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gemmule.sim.rtl.build import MANIFEST, Build, build, exclusive
+from gemmule.io.locks import exclusive
+from gemmule.sim.rtl.build import MANIFEST, Build, build
 from gemmule.sw.cli import main
 
 STUB = Path(__file__).parents[1] / "rtl" / "stub.sv"

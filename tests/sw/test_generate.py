@@ -15,7 +15,7 @@ from gemmule.sw.decoding.sampling import Sampling, shared_draw
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.decoding.verify import Match, Rejection
 from gemmule.sw.errors import InputError
-from gemmule.sw.models.bundled_models import bundled_model, decode, encode
+from gemmule.sw.models.bundled_models import bundled_detokenizer, bundled_model, encode
 
 PROMPTS = [
     "import os\n", "class Stack:\n    def push(self, item):\n", "def mean(values):\n    total = 0\n    for ",
@@ -214,5 +214,5 @@ def test_shipped_quality() -> None:
 
 
 def test_prompt_round_trip() -> None:
-    assert decode(encode(PROMPTS[1])) == PROMPTS[1]
+    assert bundled_detokenizer().text(encode(PROMPTS[1])) == PROMPTS[1]
     assert 1 not in encode("a <eos> b")

@@ -11,6 +11,7 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.quantize.accuracy import Comparison
+from gemmule.io.locks import exclusive
 from gemmule.sw.models import importing, quantised
 from gemmule.sw.models.cached import entries, remove
 from gemmule.sw.models.importing import Imported, Recipe, import_model
@@ -102,7 +103,7 @@ def test_the_cache_tells(made: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     lock = path.with_name(path.name + quantised.LOCK)
     part = path.with_name(f".{path.name}.abc.part")
     part.write_bytes(b"x")
-    with quantised._alone(path):
+    with exclusive(lock):
         found = {entry.path.name: (entry.kind, entry.config, entry.busy) for entry in entries()}
         assert found == {path.name: ("quantised model", "smollm2-int8", False),
                          part.name: ("unfinished model", "smollm2-int8", True),

@@ -3,6 +3,7 @@
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,18 +45,25 @@ def read(content: str) -> str:
     return " ".join(reader.words)
 
 
-def test_words_are_escaped() -> None:
-    content = page.page("<a>", [("x & y", page.preformatted("<script>", "</b>") + page.bars([("<i>", 1, "1")])
-                                 + page.table(["<"], [[">"]]) + page.paragraph("&"))])
+@pytest.fixture
+def figures() -> Any:
+    """The tables and bars of the pages."""
+    return page.environment().get_template("figures.html").module
+
+
+def test_words_are_escaped(figures: Any) -> None:
+    content = (figures.bars([("<i>", [1], "<b>")], ["&"]) + figures.columns([("</div>", 1, "<")])
+               + figures.table(page.Table(["<script>"], [[">"]])))
     words = read(content)
     assert "<script>" in words
     assert "<script>" not in content
 
 
-def test_bars_are_on_one_scale() -> None:
-    content = page.stacked([("a", [1, 1], "2"), ("b", [4], "4")], ("one", "two"))
+def test_bars_are_on_one_scale(figures: Any) -> None:
+    content = figures.bars([("a", [1, 1], "2"), ("b", [4], "4")], ("one", "two"))
     assert [part.split("%")[0] for part in content.split("width:")[1:]] == ["25.00", "25.00", "100.00"]
-    assert page.bars([("none", 0, "0")]).count("width:0.00%") == 1
+    assert figures.bars([("none", [0], "0")]).count("width:0.00%") == 1
+    assert "width" not in figures.bars([])
 
 
 def test_reports_of_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
