@@ -15,8 +15,8 @@ __all__ = [
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
     "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SEARCHES", "SEED", "SEEDS", "SIZE", "SMALL",
-    "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "either", "new_tokens",
-    "resolve_pair",
+    "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice", "either",
+    "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")

@@ -51,5 +51,6 @@ def _make(request: Request) -> Jacobi:
 
 
 METHOD = Method(
-    name="jacobi", says="Jacobi iteration, which guesses several tokens at once and improves the guess with every pass",
-    make=_make, drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted per step."))
+    name="jacobi", make=_make,
+    says="Jacobi iteration, which guesses several tokens at once and improves the guess with every pass",
+    drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=7, help="Tokens drafted per step."))
