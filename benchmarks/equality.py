@@ -9,8 +9,8 @@ share passes by the loop of `gemmule generate --batch`, each with its own drafts
 the same models with int4 weights.
 
 Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
-Finished groups of prompts are kept in --out and not run again for the same files of the pair; what is there of other
-settings stays. Exit code 1 where a token or a byte differs.
+Finished groups of prompts are kept in --out and not run again for the same files of the pair and the same methods; what
+is there of other settings stays. Exit code 1 where a token or a byte differs.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def main() -> None:
                 f"new tokens {args.new_tokens}")
         groups = [prompts[first:first + batch] for first in range(0, len(prompts), batch)]
         kept = begun(record["parts"], name, [
-            bundled_model(role, args.model).sha256 for role in ("target", "draft")])
+            *(bundled_model(role, args.model).sha256 for role in ("target", "draft")), *METHODS])
         for group in track(groups, description=name, console=console, disable=not console.is_terminal):
             key = sha256(json.dumps(group).encode()).hexdigest()[:16]
             if key not in kept["groups"]:

@@ -16,7 +16,7 @@ from gemmule.sw.text.byte_level import load_tokenizer
 from gemmule.sw.text.detokenize import Detokenizer
 from gemmule.sw.text.tokens import detokenizer
 
-__all__ = ["bundled_detokenizer", "bundled_model", "check_utf8", "check_vocab", "encode", "token_ids"]
+__all__ = ["bundled_detokenizer", "bundled_model", "check_utf8", "check_vocab", "decode", "encode", "token_ids"]
 
 MODELS = MODELS_FOLDER
 """A folder for each pair of target and draft, with their tokenizer."""
@@ -69,6 +69,11 @@ def check_utf8(option: str, text: str) -> str:
 def bundled_detokenizer(pair: str = SMALL) -> Detokenizer:
     """What makes text of a bundled pair's tokens."""
     return detokenizer(_tokenizer(resolve_pair(pair, MODELS)))
+
+
+def decode(ids: list[int], pair: str = SMALL) -> str:
+    """Text of token ids of a bundled pair; special tokens are left out."""
+    return bundled_detokenizer(pair).text(ids)
 
 
 def bundled_model(name: str, pair: str = SMALL) -> ModelFile:

@@ -12,18 +12,23 @@ import pytest
 
 from benchmarks import equality
 from benchmarks.equality import Models, compare, decode, held_out, load
-from gemmule.sw.decoding import asking, verify
+from gemmule.sw.decoding import verify
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.decoding.verify import GREEDY, Match
 from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.step import Forward
 
 NEW = 16
 LENGTHS = (2, 5)
 STEPS = {
     "draft 2": {"none": 10, "some": 5, "all": 9, "undrafted": 2},
     "draft 5": {"none": 9, "some": 10, "all": 3, "undrafted": 1},
+    "jacobi 2": {"none": 39, "some": 3, "all": 0, "undrafted": 3},
+    "jacobi 5": {"none": 39, "some": 3, "all": 0, "undrafted": 3},
+    "layerskip 2": {"none": 30, "some": 6, "all": 1, "undrafted": 3},
+    "layerskip 5": {"none": 30, "some": 7, "all": 0, "undrafted": 3},
     "pld 2": {"none": 9, "some": 4, "all": 3, "undrafted": 23},
     "pld 5": {"none": 9, "some": 4, "all": 1, "undrafted": 23}}
 """Steps by accepted drafts. All is in integers, so these are the same everywhere; they change with the models alone."""
@@ -136,11 +141,12 @@ def test_a_cache_with_another_token_is_seen(models: Models, prompts: list[list[i
 
 def test_answers_of_another_text_are_seen(models: Models, prompts: list[list[int]],
                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_part", lambda out, first, end: PART(out, 0, end - first))
+    monkeypatch.setattr(Forward, "part", lambda out, rows, answers: PART(
+        out, slice(0, rows.stop - rows.start), slice(0, answers.stop - answers.start)))
     assert sum(_unequal(models, prompts[:2])) > 0
 
 
-PART = asking._part
+PART = Forward.part
 
 
 def test_what_is_kept_is_of_the_same_models() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gemmule.sw.prompts import copies, corpus, functions
-from gemmule.sw.text import byte_level
 from gemmule.sw.training.data import alignment, packages, prepare, requests, tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,7 +218,8 @@ def test_pairs_hold_functions_and_copies() -> None:
     words = tokenizer.train_tokenizer(pairs, vocab_size=300)
     tokens, starts = prepare.encoded(words, pairs)
     assert tokens.dtype == np.uint16
-    assert [byte_level.decode(words, tokens[a:b].tolist()) for a, b in zip(starts, starts[1:])] == pairs
+    assert [words.decode(tokens[a:b].tolist(), skip_special_tokens=True)
+            for a, b in zip(starts, starts[1:])] == pairs
     assert ast.parse("class A:\n" + pairs[0] if pairs[0].startswith(" ") else pairs[0])
 
 
