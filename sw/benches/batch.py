@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def rows_for(case: Case, batch: int) -> int:
     """Rows of a text of a batch, for as many drafts as the case has; a bound drafts like any drafter."""
-    return rows_of(batch, "pld" if case.method in BOUNDS else case.method, case.num_tokens or None)
+    return rows_of(batch, case.num_tokens)
 
 
 def groups(prompts: Sequence[tuple[Prompt, T]], batch: int) -> Iterator[list[tuple[Prompt, T]]]:

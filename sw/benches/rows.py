@@ -13,6 +13,7 @@ from typing import Any
 from gemmule.config import Host
 from gemmule.sw.benches.bench import CASE, Case
 from gemmule.sw.benches.theory import Theory, acceptance_by_position, best_length, theory_of
+from gemmule.sw.decoding.methods import METHODS
 
 __all__ = ["HOST_CYCLES", "best_of", "rows_of"]
 
@@ -108,7 +109,7 @@ def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Ho
                             "all": sum(a == d > 0 for d, a in steps), "undrafted": sum(d == 0 for d, _ in steps)},
         "target_calls": sum(run["passes"].get("target", 0) for run in runs),
         "draft_calls": sum(run["passes"].get("draft", 0) for run in runs),
-        "extra_parameters": parameters if case.method == "draft" else 0,
+        "extra_parameters": parameters if case.method in METHODS and METHODS[case.method].needs_draft else 0,
         "batch_gain": _mean(_gain(result, host) for result in results),
         "distinct_4grams": _mean(result["distinct_4grams"] for result in results),
         "looping": sum(result["looping"] for result in results),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,17 +53,13 @@ from gemmule.sw.limits import (
 from gemmule.sw.reports.files import check_writable, write_file
 
 if TYPE_CHECKING:
-    from gemmule.sw.benches.bench import Case, OptionsOf
-    from gemmule.sw.decoding.session import Session
-    from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.benches.bench import Case
     from gemmule.sw.models.pair import Pair
     from gemmule.sw.prompts.choose import Prompt
 
 __all__ = ["bench"]
 
 EVERY = "draft,pld,always,never"
-RECORD = 5
-"""Of what ``--resume`` keeps: results of another form are not taken."""
 CALIBRATION = "calibration"
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
@@ -173,13 +166,9 @@ def bench(
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
     out, device = Output(json), read_config(config)
 
-    from gemmule.io.progress import counting, say
-    from gemmule.sw.benches.batch import groups, rows_for
-    from gemmule.sw.benches.bench import trace as trace_cases
-    from gemmule.sw.benches.finished import Finished
+    from gemmule.io.progress import say
+    from gemmule.sw.benches.plan import Plan
     from gemmule.sw.benches.rows import best_of, rows_of
-    from gemmule.sw.decoding.resident import resident
-    from gemmule.sw.decoding.session import Session
     from gemmule.sw.device.interpreted import interprets
     from gemmule.sw.models.pair import open_pair
     from gemmule.sw.records import complete
@@ -189,91 +178,39 @@ def bench(
     pair = open_pair(model, draft_model, weights)
     new_tokens(pair.positions).check("--max-new-tokens", max_new_tokens)
     if pair.draft is None and method == EVERY:
-        cases = [case for case in cases if case.method not in METHODS or not METHODS[case.method].needs_draft]
+        rules = {case: rule for case, rule in rules.items()
+                 if case.method not in METHODS or not METHODS[case.method].needs_draft}
     every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
-    general = any(case.temperature for case in cases) or any(METHODS[name].needs_general for name in methods
-                                                             if name in METHODS)
-    check_launch(launch, any(case.temperature for case in cases), batch=batch)
+    check_launch(launch, any(case.temperature for case in rules), batch=batch)
     quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass")
+    options = {name: own_options(METHODS[name], method_options) for name in methods if name in METHODS}
     begin = time.perf_counter()
-    results: list[dict[str, Any]] = []
-    with ExitStack() as opened:
-        def session_of(rows: int | None) -> Session:
-            return opened.enter_context(Session(
-                device, backend, pair, general=general, launch=launch if pair.draft else "pass",
-                interpreted=quick, batch=1 if rows is None else batch, rows=rows,
-                prefill=prefill_rows if rows is None else 0))
-
-        session = session_of(None)
-        most = session.target.program.max_rows - 1
-        if not (cases := [case for case in cases if case.num_tokens <= most]):
-            raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
-                             f"rows), not {num_speculative_tokens}")
-        kept = Finished(resume, [
-            device.sha256, *pair.digests, RECORD, *(
-                sha256(program.image).hexdigest() for model in (session.target, session.draft) if model
-                for program in (model.program, model.prefill, model.single) if program),
-            max_new_tokens, top_k, top_p, seed, launch, batch, [repr(case) for case in cases],
-            *([sorted(method_options.items())] if method_options else [])])
-
-        def options_of(name: str) -> dict[str, Any]:
-            return own_options(METHODS[name], method_options)
-
-        shared = cache(lambda rows: session_of(rows))
-        done = 0
-        with counting("prompts", len(every)) as tell:
-            for group in groups(every, batch):
-                ids, name = [tokens for _, tokens in group], group[0][0].name
-                found = kept.of(
-                    "\n".join(f"{prompt.kind} {prompt.name} {prompt.text}" for prompt, _ in group),
-                    partial(_measured, session, ids, max_new_tokens, cases, pair.ends, rules, batch, shared,
-                            options_of))
-                results += [result | {"category": group[0][0].kind, "prompt": name} for result in found]
-                done += len(group)
-                tell(done, name)
-        timeline = None
-        if trace:
-            say(f"tracing {every[0][0].name}")
-            timeline = trace_cases(session, every[0][1], max_new_tokens, cases, pair.ends, rules.__getitem__,
-                                   options_of)
-        drafting = session.extra_parameters("draft")
-        stays = resident(session if batch == 1 else shared(rows_for(cases[-1], batch)))
+    with Plan(device=device, backend=backend, pair=pair, rules=rules, options=options, new_tokens=max_new_tokens,
+              launch=launch, prefill_rows=prefill_rows, batch=batch, interpreted=quick,
+              given=(top_k, top_p, seed)) as plan:
+        found = plan.run(every, resume, traced=trace is not None)
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
-    rows = rows_of(results, drafting, device.host)
+    rows = rows_of(found.results, found.parameters, device.host)
     best = best_of(rows)
     record = {
         "model": pair.name, "weights": weights, "backend": backend,
         "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
         "top_k": top_k, "top_p": top_p,
-        "method_options": {name: METHODS[name].values(own_options(METHODS[name], method_options))
-                           for name in methods if name in METHODS and METHODS[name].options},
-        "rows": rows, "best": best, "resident": stays,
+        "method_options": {name: METHODS[name].values(mine) for name, mine in options.items() if METHODS[name].options},
+        "rows": rows, "best": best, "resident": found.resident,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}
     if html:
         write_file(html, html_page(complete("bench", device, record)), "--html")
-    write_trace(trace, timeline, device)
+    write_trace(trace, found.timeline, device)
     out.write("bench", device, record)
     out.print(f"{conditions(device)}; {pair.name} model, {max_new_tokens} new tokens, seed {seed}", style="dim")
     print_bench(out.console, rows, best)
-    out.print(resident_line(stays))
-    print_caches(out.console, stays)
-    if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in results):
+    out.print(resident_line(found.resident))
+    print_caches(out.console, found.resident)
+    if any(result["equal"] is not None and result["equal"] < result["prompts"] for result in found.results):
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
-
-
-def _measured(session: Session, ids: list[list[int]], max_new_tokens: int, cases: Sequence[Case],
-              ends: frozenset[int], rules: dict[Case, Rule], batch: int,
-              shared: Callable[[int], Session], options_of: OptionsOf) -> list[dict[str, Any]]:
-    """What each case does on prompts that go together."""
-    from gemmule.sw.benches.batch import measure_batch, rows_for
-    from gemmule.sw.benches.bench import measure
-
-    if batch == 1:
-        return list(measure(session, ids[0], max_new_tokens, cases, ends, rules.__getitem__, options_of))
-    return list(measure_batch(session, lambda case: shared(rows_for(case, batch)), ids, max_new_tokens, cases, ends,
-                              rules.__getitem__, options_of))
 
 
 def _cases(methods: Sequence[str], lengths: Sequence[int], temperatures: Sequence[float],

@@ -27,7 +27,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
-from gemmule.sw.commands.shared.method_options import check_options, drafts_of, own_options, with_method_options
+from gemmule.sw.commands.shared.method_options import with_method_options
 from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,
@@ -35,10 +35,8 @@ from gemmule.sw.commands.shared.sampling import (
     TopKOption,
     TopPOption,
     VerifyOption,
-    check_launch,
-    make_rule,
-    rule_name,
 )
+from gemmule.sw.commands.shared.settings import Settings
 from gemmule.sw.commands.shared.texts import QUESTION, read_parts, read_prompt
 from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.errors import InputError
@@ -54,15 +52,16 @@ from gemmule.sw.limits import (
     OVERFLOWS,
     PROMPT_BYTES,
     check_choice,
-    either,
     new_tokens,
     resolve_pair,
 )
 from gemmule.sw.reports.files import write_file
 
 if TYPE_CHECKING:
+    from gemmule.config import Config
+    from gemmule.sw.commands.shared.decode import Job, Live
     from gemmule.sw.decoding.generation import Generation
-    from gemmule.sw.decoding.script import Chatted
+    from gemmule.sw.decoding.script import Chatted, Script
     from gemmule.sw.device.timeline import Timeline
     from gemmule.sw.models.pair import Pair
 
@@ -169,62 +168,39 @@ def generate(
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
     """
-    if method is None:
-        method = "ar" if model not in MODELS and draft_model is None else "draft"
-    way, drafting = METHODS[method], tuple(name for name, one in METHODS.items() if one.drafts)
-    check_options(method, method_options)
-    _check_method(method, {
-        "--baseline" if baseline else "--no-baseline": (baseline, drafting if kv_cache == "full" else tuple(METHODS)),
-        f"--draft-lengths {draft_lengths}": (draft_lengths if draft_lengths != "constant" else None, drafting)})
-    check_launch(launch, temperature > 0, draft_lengths, kv_cache)
+    settings = Settings(
+        method=method or ("ar" if model not in MODELS and draft_model is None else "draft"),
+        method_options=method_options, temperature=temperature, top_k=top_k, top_p=top_p, verify=verify,
+        draft_lengths=draft_lengths, launch=launch, prefill_rows=prefill_rows, kv_cache=kv_cache,
+        context_overflow=context_overflow, batch=batch, backend=backend, compute=compute, seed=seed)
+    settings.check(baseline, **{"--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
     if not all(strings := stop or []):
         raise InputError("--stop must hold at least one character, not ''; leave it out")
     if system is not None and not chat:
         raise InputError(f"--system {shown(system)} needs --chat: give it, or leave out --system")
-    name = rule_name(method, temperature, verify)
-    rule = make_rule(name, temperature, top_k, top_p, seed)
-    out = Output(json)
-    device_config = read_config(config)
-    if batch > 1:
-        _check_batch(batch, {f"--launch {launch}": launch != "pass", "--kv-cache none": kv_cache == "none",
-                             f"--prefill-rows {prefill_rows}": bool(prefill_rows),
-                             "--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
+    rule, out, device = settings.rule(), Output(json), read_config(config)
     texts, source = _texts(QUESTION if chat and prompt is prompt_file is turns is None else prompt, prompt_file, turns,
                            batch)
 
     from gemmule.sw.commands.shared.decode import Job, Live
-    from gemmule.sw.decoding.resident import resident
-    from gemmule.sw.decoding.script import Plain, Script
-    from gemmule.sw.decoding.session import Session, rows_of
     from gemmule.sw.decoding.stops import Stops
-    from gemmule.sw.device.interpreted import interprets
-    from gemmule.sw.device.ledger import Ledger
     from gemmule.sw.models.pair import open_pair
     from gemmule.sw.records import complete
     from gemmule.sw.reports.resident import resident_line
-    from gemmule.sw.reports.terminal import generation_json, print_generation
+    from gemmule.sw.reports.terminal import print_generation
     from gemmule.sw.workloads.estimate import announce_tokens
 
     pair = open_pair(model, draft_model, weights)
-    script: Callable[[], Script]
-    if chat:
-        chatted = _chatted(pair, system)
-        script = partial(chatted, texts)
-        ids = [chatted([text]).turn(0, None).tokens for text in (texts if batch > 1 else texts[:1])]
-    else:
-        ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
-        script = partial(Plain, ids)
+    script, ids = _scripted(pair, texts, chat, system, batch)
     if context_overflow == "stop":
         _check_context(ids if batch > 1 else ids[:1], max_new_tokens, pair.positions, source)
     elif max_new_tokens < 1:
         raise InputError(f"--max-new-tokens must be at least 1, not {max_new_tokens}")
-    drafts = drafts_of(way, method_options) or (None if draft_lengths == "constant" else ADAPTIVE_MOST)
-    options = own_options(way, method_options)
     stops = Stops(frozenset() if ignore_eos else pair.ends, strings, pair.words)
     announce_tokens(max_new_tokens * len(texts), backend, pair.parameters)
     timeline: Timeline | None = [] if trace else None
-    sampled, streamed = temperature > 0, batch == 1 and (out.console.is_terminal if stream is None else stream)
-    head, title = f"{conditions(device_config)}; seed {seed}", f"{pair.name} model, {method} on {backend}"
+    streamed = batch == 1 and (out.console.is_terminal if stream is None else stream)
+    head, title = f"{conditions(device)}; seed {seed}", f"{pair.name} model, {settings.method} on {backend}"
     live = None
     if streamed:
         live = Live(out.console, pair.words, texts, strings, chat=chat, files=bool(json or html or trace))
@@ -232,68 +208,79 @@ def generate(
         out.print(title)
     job = Job(script=script, ids=ids, max_new_tokens=max_new_tokens, stops=stops, rule=rule,
               context_overflow=context_overflow, batch=batch)
-    rows = rows_of(batch, method, drafts) if batch > 1 else None
-    launch_of = launch if way.needs_draft else "pass"
-    quick = interprets(compute, pair.parameters, backend=backend, launch=launch_of, lengths=draft_lengths)
-    with Session(device_config, backend, pair, general=sampled or draft_lengths == "confidence" or way.needs_general,
-                 launch=launch_of, batch=batch, rows=rows,
-                 prefill=prefill_rows, interpreted=quick) as session:
-        begin = time.perf_counter()
-        run = job.run(session, f"{method} on {backend}", method, Ledger(device_config, timeline=timeline),
-                      num_tokens=drafts, lengths=draft_lengths, options=options, kv_cache=kv_cache, live=live)
-        seconds, stays = time.perf_counter() - begin, resident(session)
-    if live and live.closed:
-        raise typer.Exit(1)
-    interrupted = run.finish_reason == "interrupted"
-    if interrupted and not run.tokens:
-        raise KeyboardInterrupt
-    reference = run if method == "ar" and kv_cache == "full" else None
-    if baseline is not False and reference is None and not interrupted:
-        with Session(device_config, pair=pair, general=sampled, batch=batch, rows=rows, prefill=prefill_rows,
-                     interpreted=interprets(compute, pair.parameters)) as plain:
-            reference = job.run(plain, "ar on model", "ar", Ledger(device_config))
-    label = method if kv_cache == "full" else f"{method}, no KV cache"
-    extra = session.extra_parameters(method)
+    run, reference, told = _decoded(job, settings, device, pair, baseline, timeline, live)
     parts = _parts(texts, run.turns or (run,), pair)
-    record = generation_json(run, reference, pair, same_text=rule.same_text, extra_parameters=extra) | {
-        "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": run.given,
-        "chat": chat, "system": system,
-        "method": method, "backend": backend, "compute": "interpreter" if quick else "device", "seed": seed,
-        "num_speculative_tokens": session.drafts(method, drafts), "method_options": way.values(options),
-        "temperature": temperature, "top_k": top_k, "top_p": top_p, "verify": name, "draft_lengths": draft_lengths,
-        "launch": launch, "prefill_rows": prefill_rows, "stop": strings,
-        "context_overflow": context_overflow, "dropped_tokens": run.dropped,
-        "kv_cache": kv_cache, "batch": batch, "turns": parts if turns else None,
-        "texts": parts if batch > 1 else None, "simulation_seconds": round(seconds, 3), "resident": stays,
-    }
+    record = told | {
+        "model": pair.name, "weights": weights, "prompt": texts[0], "prompt_tokens": run.given, "chat": chat,
+        "system": system, "stop": strings, "dropped_tokens": run.dropped, "turns": parts if turns else None,
+        "texts": parts if batch > 1 else None}
     if html:
-        write_file(html, html_page(complete("generate", device_config, record)), "--html")
-    write_trace(trace, timeline, device_config)
-    out.write("generate", device_config, record)
+        write_file(html, html_page(complete("generate", device, record)), "--html")
+    write_trace(trace, timeline, device)
+    out.write("generate", device, record)
     if not live:
         out.print(head, style="dim")
-    print_generation(out.console, texts, run, reference, label,
+    print_generation(out.console, texts, run, reference,
+                     settings.method if kv_cache == "full" else f"{settings.method}, no KV cache",
                      f"{title}: {run.given} prompt tokens, {len(run.tokens)} new tokens", pair,
                      same_text=rule.same_text, shown=streamed, by_positions=kv_cache == "none", batch=batch,
-                     extra_parameters=extra, chat=chat)
-    out.print(resident_line(stays))
-    if interrupted:
+                     extra_parameters=record["extra_parameters"], chat=chat)
+    out.print(resident_line(record["resident"]))
+    if run.finish_reason == "interrupted":
         raise KeyboardInterrupt
     if record["same_tokens_as_ar"] is False:
         out.print("tokens differ from autoregressive decoding", style="red")
         raise typer.Exit(1)
 
 
-def _check_method(method: str, options: dict[str, tuple[object, Sequence[str]]]) -> None:
-    """Refuse options that other methods have; each with its value, None where it is not given, and its methods.
+def _decoded(job: Job, settings: Settings, device: Config, pair: Pair, baseline: bool | None,
+             timeline: Timeline | None, live: Live | None) -> tuple[Generation, Generation | None, dict[str, Any]]:
+    """The run, the one of autoregressive decoding to compare with (None: there is none), and what JSON tells of both.
 
     Raises:
-        InputError: one of them is given.
+        KeyboardInterrupt: before the first token.
     """
-    for option, (value, needed) in options.items():
-        if value is not None and method not in needed:
-            raise InputError(f"{option} needs --method {either(needed)}, not {method}: drop one of the two"
-                             + ", or give --draft-model" * (method == "ar" and "draft" in needed))
+    from gemmule.sw.decoding.resident import resident
+    from gemmule.sw.device.ledger import Ledger
+    from gemmule.sw.reports.terminal import generation_json
+
+    method, plain = settings.method, settings.method == "ar" and settings.kv_cache == "full"
+    with settings.session(device, pair) as session:
+        begin = time.perf_counter()
+        run = job.run(session, f"{method} on {settings.backend}", method, Ledger(device, timeline=timeline),
+                      num_tokens=settings.drafts, lengths=settings.draft_lengths, options=settings.options,
+                      kv_cache=settings.kv_cache, live=live)
+        seconds, stays = time.perf_counter() - begin, resident(session)
+    if live and live.closed:
+        raise typer.Exit(1)
+    interrupted = run.finish_reason == "interrupted"
+    if interrupted and not run.tokens:
+        raise KeyboardInterrupt
+    reference = run if plain else None
+    if baseline is not False and reference is None and not interrupted:
+        with settings.plain_session(device, pair) as other:
+            reference = job.run(other, "ar on model", "ar", Ledger(device))
+    told = generation_json(run, reference, pair, same_text=job.rule.same_text,
+                           extra_parameters=session.extra_parameters(method))
+    return run, reference, told | settings.record(session, pair) | {
+        "simulation_seconds": round(seconds, 3), "resident": stays}
+
+
+def _scripted(pair: Pair, texts: list[str], chat: bool, system: str | None,
+              batch: int) -> tuple[Callable[[], Script], list[list[int]]]:
+    """What gives the turns of a conversation, and the tokens of each text of a batch.
+
+    Raises:
+        InputError: as of :func:`_chatted`.
+    """
+    from gemmule.sw.decoding.script import Plain
+
+    if chat:
+        chatted = _chatted(pair, system)
+        return partial(chatted, texts), [chatted([text]).turn(0, None).tokens
+                                         for text in (texts if batch > 1 else texts[:1])]
+    ids = [pair.encode(texts[0]), *map(pair.encode if batch > 1 else pair.go_on, texts[1:])]
+    return partial(Plain, ids), ids
 
 
 def _check_context(prompts: Sequence[list[int]], max_new_tokens: int, positions: int, source: str) -> None:
@@ -351,17 +338,6 @@ def _chatted(pair: Pair, system: str | None) -> Callable[[Sequence[str]], Chatte
         return Chatted(template.render, pair.plain, pair.words, texts, system)
 
     return chatted
-
-
-def _check_batch(batch: int, others: dict[str, bool]) -> None:
-    """Refuse options that are about one text.
-
-    Raises:
-        InputError: one of them is given.
-    """
-    for option, given in others.items():
-        if given:
-            raise InputError(f"--batch {batch} does not go with {option}, which is of one text: drop one of the two")
 
 
 def _parts(texts: list[str], runs: Sequence[Generation], pair: Pair) -> list[dict[str, Any]]:

@@ -38,10 +38,9 @@ ROWS = 16
 """Of a pass of a batch, where no draft needs more: a batch computes all rows that it has room for."""
 
 
-def rows_of(batch: int, method: str, num_speculative_tokens: int | None) -> int:
-    """Rows of each text of a batch: as many as a draft needs, a power of two, and with all texts 16 at least."""
-    drafts = 1 if METHODS[method].drafts else 0
-    return max(1 << (num_speculative_tokens or drafts).bit_length(), ROWS // (1 << (batch - 1).bit_length()))
+def rows_of(batch: int, drafts: int) -> int:
+    """Rows of each text of a batch: as many as so many drafts need, a power of two, and with all texts 16 at least."""
+    return max(1 << drafts.bit_length(), ROWS // (1 << (batch - 1).bit_length()))
 
 
 class Session:
