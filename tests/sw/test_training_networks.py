@@ -163,12 +163,12 @@ def test_all_that_the_page_tells(train: Path, default: Path, words: Tokenizer, t
     monkeypatch.setattr(report, "DOCS", tmp_path)
     whole = " ".join(report.quality().split())
     assert f"{lengths[3]:.4f} ({lengths[3] / lengths[0] - 1:+.2%}) second-order" in whole
-    assert "not yet measured" not in whole
+    assert "not measured yet" not in whole
     for part in [name for name in found if name not in ("files", "splits", "context", "seconds")]:
         out.write_text(json.dumps({name: value for name, value in found.items() if name != part}))
         assert report.quality(), part
     out.write_text(json.dumps({name: value for name, value in found.items() if not name.startswith("target, int4")}))
-    assert "not yet measured" in report.quality()
+    assert "not measured yet" in report.quality()
 
 
 def test_random_passes_cost_more_with_more_of_everything() -> None:
