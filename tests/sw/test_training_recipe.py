@@ -314,7 +314,7 @@ def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     said = " ".join(report.copying().split())
     assert "1.7 at 1, 2.4 at 8; to tokens after matches: 5.3" in said
     assert "| 10 | 0.61 | 0.52 | 0.33 | 2.171 |" in said
-    assert "| 20 | 0.61 | 0.52 | not told | 2.171 |" in said
+    assert "| 20 | 0.61 | 0.52 | no guidance | 2.171 |" in said
     assert "The finished target has a similarity of 0.79 and a loss on text of 2.123. 2 min, resumed 1 times" in said
     (tmp_path / "results" / "training.json").unlink()
     said = report.encoder()
