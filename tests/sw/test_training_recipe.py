@@ -319,6 +319,6 @@ def test_page_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "results" / "training.json").unlink()
     said = report.encoder()
     assert "| 1 | 2 | 8 | 75.0% | 50.0% | 87.5% |" in said
-    assert "75.0% of their windows in float, 62.5% in int8" in " ".join(said.split())
+    assert "75.0% of their windows correctly in float, 62.5% in int8" in " ".join(said.split())
     for said in ("1.1000", "66.0%", "3 of 4", "| 50.0% | 100.0% |", "| a.py | 1.300 | 1.300 |"):
         assert said in page
