@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
+from gemmule.sw.decoding.chains import draft_chain
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.decoding.paced import Paced
+from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gemmule.config import Host
+    from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.step import Asking, Forward
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["METHOD", "DraftModel"]
 
 
-class DraftModel(Drafter):
+class DraftModel(Paced):
     """A smaller model drafts a chain, choosing tokens as the rule has it.
 
     When every draft of a step is accepted, the last one was never fed to the draft model, so the next step's first
@@ -30,15 +30,11 @@ class DraftModel(Drafter):
 
     def __init__(self, model: LoadedModel, lengths: Lengths | int, rule: Rule | None = None,
                  host: Host | None = None, kept: bool = True) -> None:
-        """``lengths``: how many tokens are drafted; a number: always as many. ``kept``: its KV cache keeps rows."""
-        from gemmule.config import Host
+        """``lengths``: as of :class:`Paced`; ``kept``: its KV cache keeps rows."""
         from gemmule.sw.decoding.verify import GREEDY
 
-        self.model, self.rule, self.host = model, rule or GREEDY, host or Host()
-        self.lengths = Constant(lengths) if isinstance(lengths, int) else lengths
-        self.costs = Costs(step=self.host.step_cycles)
-        self.cache = model.kv(kept=kept)
-        self.drafted = 0
+        super().__init__(lengths, host)
+        self.rule, self.cache = rule or GREEDY, model.kv(kept=kept)
         self._committed = self._dropped = 0
 
     def begin(self, ids: list[int], dropped: int = 0) -> Asking[None]:
@@ -55,19 +51,11 @@ class DraftModel(Drafter):
             self._cost(out, count)
             self.drafted = count
             return Tree.chain(ids[-1], out.argmax)
-        drafted: list[int] = []
-        weights: list[np.ndarray | None] = []
-        for _ in range(count):
-            text = ids + drafted
-            out = yield from self.cache.chain(text, want)
-            self.costs.draft = out.cycles + self.host.launch_cycles
-            chosen = self.rule.propose(out, self.model.logit_scale, self._dropped + len(text))
-            drafted.append(chosen.token)
-            weights.append(chosen.weights)
-            if not self.lengths.goes_on(chosen.confidence):
-                break
-        self.drafted = len(drafted)
-        return Tree.chain(ids[-1], drafted, weights)
+        tree, outs = yield from draft_chain(self.cache, ids, count, self.rule, self.lengths, dropped=self._dropped)
+        self.drafted = len(outs)
+        if outs:
+            self.costs.draft = outs[-1].cycles + self.host.launch_cycles
+        return tree
 
     def _cost(self, out: Forward, drafted: int) -> None:
         """Of a draft, by the last launch; one with a pass of the target in it counts as the target's."""
@@ -77,8 +65,7 @@ class DraftModel(Drafter):
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
         self.cache.rewind(self._committed + len(new) - 1)  # rows of rejected drafts
-        self.costs.verify[self.drafted + 1] = out.cycles + self.host.launch_cycles
-        self.lengths.observe(self.drafted, len(path) - 1, self.costs)
+        super().observe(out, path, new)
 
 
 def _make(request: Request) -> DraftModel:

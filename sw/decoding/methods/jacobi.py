@@ -11,24 +11,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.decoding.paced import Paced
+from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.limits import DRAFTS
 
 if TYPE_CHECKING:
+    from gemmule.config import Host
     from gemmule.sw.decoding.lengths import Lengths
     from gemmule.sw.step import Forward
 
 __all__ = ["METHOD", "Jacobi"]
 
 
-class Jacobi(Drafter):
+class Jacobi(Paced):
     """Guesses by the target's own answers behind the last guess, and where there is none by tokens of the text."""
 
-    def __init__(self, lengths: Lengths) -> None:
-        """``lengths``: tokens of a guess."""
-        self.lengths = lengths
+    def __init__(self, lengths: Lengths | int, host: Host | None = None) -> None:
+        """``lengths``: tokens of a guess, as of :class:`Paced`."""
+        super().__init__(lengths, host)
         self.guess: list[int] = []
-        self.shown = 0
 
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self.guess = []
@@ -37,17 +38,17 @@ class Jacobi(Drafter):
         count = min(self.lengths.most(), budget)
         while len(self.guess) < count:  # where the iteration begins does not change the text; these are as good as any
             self.guess.append(ids[-1 - len(self.guess) % len(ids)])
-        self.shown = count
+        self.drafted = count
         return Tree.chain(ids[-1], self.guess[:count])
 
     def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        accepted = len(path) - 1
-        # Row i answers behind guess i: the ones behind what was accepted and its correction are the next guess.
-        self.guess = out.argmax[accepted + 1:self.shown + 1]
+        # Answer i is behind guess i: those behind the first wrong guess are the next ones.
+        self.guess = out.argmax[len(path):self.drafted + 1]
+        super().observe(out, path, new)
 
 
 def _make(request: Request) -> Jacobi:
-    return Jacobi(request.lengths)
+    return Jacobi(request.lengths, request.host)
 
 
 METHOD = Method(

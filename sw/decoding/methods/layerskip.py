@@ -12,31 +12,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gemmule.sw.decoding.chains import draft_chain
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from gemmule.config import Host
     from gemmule.sw.decoding.lengths import Lengths
+    from gemmule.sw.decoding.tree import Tree
     from gemmule.sw.decoding.verify import Rule
     from gemmule.sw.device.runtime import LoadedModel
     from gemmule.sw.kv.text import TextKV
-    from gemmule.sw.step import Asking, Forward
+    from gemmule.sw.step import Asking
 
 __all__ = ["METHOD", "EarlyExit"]
 
 
-class EarlyExit(Drafter):
+class EarlyExit(Paced):
     """Drafts a chain with the target's first layers, in the target's own cache."""
 
-    def __init__(self, model: LoadedModel, cache: TextKV, exit_layer: int, lengths: Lengths, rule: Rule) -> None:
-        """``model``: the target, charged as a draft; ``cache``: the target's, of this text."""
-        self.model, self.cache, self.exit_layer = model, cache, exit_layer
-        self.lengths, self.rule = lengths, rule
-        self.drafted = self._dropped = 0
+    def __init__(self, model: LoadedModel, cache: TextKV, exit_layer: int, lengths: Lengths | int, rule: Rule,
+                 host: Host | None = None) -> None:
+        """``model``: the target, charged as a draft; ``cache``: the target's, of this text; ``lengths``: as of
+        :class:`Paced`.
+        """
+        super().__init__(lengths, host)
+        self.model, self.cache, self.exit_layer, self.rule = model, cache, exit_layer, rule
+        self._dropped = 0
 
     def begin(self, ids: list[int], dropped: int = 0) -> None:
         self._dropped = dropped
@@ -45,24 +49,13 @@ class EarlyExit(Drafter):
         from gemmule.sw.step import LayerRange
 
         early = [LayerRange(first=0, count=self.exit_layer)]
-        ahead = self.cache.borrow(self.model)
-        drafted: list[int] = []
-        weights: list[np.ndarray | None] = []
-        for _ in range(min(self.lengths.most(), budget)):
-            text = ids + drafted
-            out = yield from ahead.chain(text, self.rule.want(1, self.lengths.needs_confidence), early)
-            chosen = self.rule.propose(out, self.model.logit_scale, self._dropped + len(text))
-            drafted.append(chosen.token)
-            weights.append(chosen.weights)
-            if not self.lengths.goes_on(chosen.confidence):
-                break
-        self.drafted = len(drafted)
-        return Tree.chain(ids[-1], drafted, weights)
-
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        from gemmule.sw.decoding.lengths import Costs
-
-        self.lengths.observe(self.drafted, len(path) - 1, Costs())
+        tree, outs = yield from draft_chain(
+            self.cache.borrow(self.model), ids, min(self.lengths.most(), budget), self.rule, self.lengths,
+            dropped=self._dropped, layers=early)
+        self.drafted = len(outs)
+        if outs:
+            self.costs.draft = outs[-1].cycles + self.host.launch_cycles
+        return tree
 
 
 def _make(request: Request) -> EarlyExit:
@@ -72,7 +65,7 @@ def _make(request: Request) -> EarlyExit:
     if not 1 <= exit_layer < layers:
         raise InputError(f"--exit-layer must be from 1 to {layers - 1} for a target of {layers} layers, not "
                          f"{exit_layer}")
-    return EarlyExit(request.target, request.cache, exit_layer, request.lengths, request.rule)
+    return EarlyExit(request.target, request.cache, exit_layer, request.lengths, request.rule, request.host)
 
 
 METHOD = Method(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gemmule.sw.decoding.lengths import Constant, Costs, Lengths
 from gemmule.sw.decoding.methods.method import Method, Option, Request
-from gemmule.sw.decoding.tree import Drafter, Tree
+from gemmule.sw.decoding.paced import Paced
+from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.limits import DRAFTS, Range
 
 if TYPE_CHECKING:
     import numpy as np
 
     from gemmule.config import Host
-    from gemmule.sw.step import Forward
+    from gemmule.sw.decoding.lengths import Lengths
 
 __all__ = ["FORMS", "METHOD", "PromptLookup", "lookup", "lookup_original"]
 
@@ -65,30 +65,22 @@ FORMS: dict[str, Callable[[list[int], int, int, frozenset[int]], list[int]]] = {
 """Ways to look a continuation up, by name."""
 
 
-class PromptLookup(Drafter):
+class PromptLookup(Paced):
     """Drafts from the text itself; no model runs for it."""
 
     def __init__(self, lengths: Lengths | int, ends: frozenset[int], host: Host | None = None, *,
                  form: str = "huggingface", most_ngram: int = MOST_NGRAM) -> None:
-        """``lengths``: how many tokens are drafted; a number: always as many.
+        """``lengths``: as of :class:`Paced`; ``form``: of :data:`FORMS`.
 
-        ``form``: of :data:`FORMS`. ``most_ngram``: tokens that are looked for first; then fewer.
+        ``most_ngram``: tokens that are looked for first; then fewer.
         """
-        from gemmule.config import Host
-
-        self.find, self.most_ngram = FORMS[form], most_ngram
-        self.lengths = Constant(lengths) if isinstance(lengths, int) else lengths
-        self.ends, self.host = ends, host or Host()
-        self.costs, self.drafted = Costs(step=self.host.step_cycles), 0
+        super().__init__(lengths, host)
+        self.ends, self.find, self.most_ngram = ends, FORMS[form], most_ngram
 
     def propose(self, ids: list[int], budget: int) -> Tree:
         found = self.find(ids, self.most_ngram, self.lengths.most(), self.ends)[:budget]
         self.drafted = len(found)
         return Tree.chain(ids[-1], found)
-
-    def observe(self, out: Forward, path: list[int], new: list[int]) -> None:
-        self.costs.verify[self.drafted + 1] = out.cycles + self.host.launch_cycles
-        self.lengths.observe(self.drafted, len(path) - 1, self.costs)
 
 
 def _make(request: Request) -> PromptLookup:
