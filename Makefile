@@ -20,10 +20,14 @@ SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
+# One worker more than cores: some wait for simulators that others build. Without compiled Python every worker, and
+# every command that a test starts, would compile all sources again.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) \
+  --dist loadfile --no-loadscope-reorder
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
 export PROMPT
 
-.PHONY: help setup demo test lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
+.PHONY: help setup demo test test-all lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
 
 help:  ## list targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
@@ -55,7 +59,10 @@ demo: setup $(SMOLLM2)  ## ask SmolLM2 (PROMPT) on the simulated accelerator, by
 	  $(BIN)/gemmule generate --model default --method draft --max-new-tokens 96 $(REPORT); fi
 
 test: setup  ## the test suite
-	$(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m 'not long'
+
+test-all: setup  ## the test suite, and further seeds, sizes, mutants and decoding on the RTL
+	$(PYTEST)
 
 lint: setup  ## style, and lint of the generated Verilog
 	$(BIN)/ruff check gemmule hw sim compiler sw tests benchmarks examples

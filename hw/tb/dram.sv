@@ -4,7 +4,8 @@
 // arrival; they are computed once, there. Cycle 0 is the cycle in which `restart` is high.
 // Data move when beats do: W beats are written when accepted (or with their address, where they come before it), R
 // beats are fetched when driven. The host reads and writes the array through files (in.bin, out.bin in the folder
-// +dir=), so that no Python runs per word.
+// +dir=), so that no Python runs per word. `+dram_words=` makes the memory smaller than its array, so that one simulator
+// serves all sizes up to that.
 //
 // Modes that break the timing rules on purpose: channels of `stall_channels` stall with a chance of `stall` (in 1/256;
 // 255: they never answer), W beats go before their address (`order`), bursts or beats end in errors. The text is
@@ -72,6 +73,8 @@ module gemmule_dram #(
   localparam int OVERFLOW = 0, WLAST = 1, W_BEFORE_AW = 2, BUSY_RESTART = 3, HOST_FILE = 4;
 
   logic [BUS_BYTES*8-1:0] memory[WORDS];
+  int unsigned words;  // of them there are
+  initial if (!$value$plusargs("dram_words=%d", words) || words > WORDS) words = WORDS;
 
   // Bursts that wait, W beats that wait for their address, responses that wait.
   longint unsigned read_start[QUEUE], read_word[QUEUE], write_word[QUEUE], response_end[QUEUE];
@@ -121,7 +124,7 @@ module gemmule_dram #(
   endfunction
 
   function automatic logic [1:0] response(input longint unsigned word, input int unsigned n);
-    if (word + n > WORDS) return 2'b11;
+    if (word + n > words) return 2'b11;
     if (error_enable && error_word >= word && error_word < word + n) return 2'b10;
     return 2'b00;
   endfunction
@@ -212,7 +215,7 @@ module gemmule_dram #(
     end
     while (beat_head != beat_tail && write_head != write_tail) begin
       if (beat_last[beat_head] != (write_beat + 1 == write_beats[write_head])) queue_error[WLAST] = 1;
-      if (write_word[write_head] + write_beat < WORDS)
+      if (write_word[write_head] + write_beat < words)
         for (int i = 0; i < BUS_BYTES; i++)
           if (beat_strb[beat_head][i])
             memory[write_word[write_head]+write_beat][i*8+:8] = beat_data[beat_head][i*8+:8];
@@ -235,7 +238,7 @@ module gemmule_dram #(
       if (read_head != read_tail && read_start[read_head] + read_beat * BEAT_CYCLES <= now + 1
           && !stalled(R)) begin
         rvalid <= 1;
-        rdata <= read_word[read_head] + read_beat < WORDS ? memory[read_word[read_head]+read_beat] : 0;
+        rdata <= read_word[read_head] + read_beat < words ? memory[read_word[read_head]+read_beat] : 0;
         rresp <= error_beat && read_resp[read_head] == 2'b10 && read_word[read_head] + read_beat != error_word
             ? 2'b00 : read_resp[read_head];
         rlast <= read_beat + 1 == read_beats[read_head];

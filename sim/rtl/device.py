@@ -144,7 +144,8 @@ class RtlDevice:
         self._streams = Streams(self.config, self.timing)
         self._stream: Stream | None = None
         self._image: bytes | None = None
-        arguments = [*self._arguments, *(["--trace"] if found.waves else [])]
+        words = self.dram_bytes // self.config.bus_bytes
+        arguments = [f"+dram_words={words}", *self._arguments, *(["--trace"] if found.waves else [])]
         with self._files():
             self._run = SimulatorProcess(found, arguments)
         self.folder = self._run.folder

@@ -11,7 +11,10 @@ from gemmule.hw.flow.names import instances
 from gemmule.hw.flow.verilog import TOP
 from gemmule.sim.rtl.build import Build, build
 
-__all__ = ["block_paths", "build_testbench", "parameters_of"]
+__all__ = ["block_paths", "build_testbench", "capacity", "parameters_of"]
+
+SHARED_DRAM_BYTES = 64 << 20
+"""Room of the DRAM in every simulator that needs no more: smaller ones are a matter of its command line."""
 
 
 def block_paths(verilog: str) -> dict[str, str]:
@@ -21,6 +24,11 @@ def block_paths(verilog: str) -> dict[str, str]:
     """
     found = {path.split(".")[-1].removeprefix("u_"): path for path, _ in instances(verilog, TOP)}
     return {name.upper(): f"{tb.TOP}.device.{found[name]}" for name in tb.CHECKED if name in found}
+
+
+def capacity(dram_bytes: int) -> int:
+    """Room in the simulator for so much DRAM; few sizes, because each one is a build of its own."""
+    return max(SHARED_DRAM_BYTES, 1 << (dram_bytes - 1).bit_length())
 
 
 def parameters_of(config: Config, dram_bytes: int, *, claims: bool = True) -> dict[str, int]:
@@ -43,8 +51,11 @@ def parameters_of(config: Config, dram_bytes: int, *, claims: bool = True) -> di
 
 def build_testbench(config: Config, verilog: Path, *, dram_bytes: int, waves: bool = False,
                     train: Callable[[Build], None] | None = None) -> Build:
-    """Simulator of the testbench around the device in ``verilog``."""
+    """Simulator of the testbench around the device in ``verilog``, with room for ``dram_bytes`` or more.
+
+    Started with ``+dram_words=``, it has no more than so many words of the bus.
+    """
     macros = block_paths(verilog.read_text(encoding="utf-8"))
-    parameters = parameters_of(config, dram_bytes, claims=bool(macros))
+    parameters = parameters_of(config, capacity(dram_bytes), claims=bool(macros))
     return build([*tb.SOURCES, verilog], tb.TOP, parameters, name=config.name, waves=waves, train=train,
                  macros=macros)

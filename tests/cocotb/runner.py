@@ -64,6 +64,9 @@ def simulate(unit: Unit, bench: str, folder: Path, **settings: str) -> Outcome:
     bench: module name, such as ``bench_load``.
     folder: for results, log and waveform (``dump.fst``).
     settings: further environment variables, such as ``COCOTB_TEST_FILTER``.
+
+    A simulation that ends early, in whatever way, or runs no test fails here. How long it takes by the clock does not
+    matter: the limit of the test that runs it counts its processor time.
     """
     executable = unit.build.executable
     environment = simulator_environment(folder) | {
@@ -72,14 +75,17 @@ def simulate(unit: Unit, bench: str, folder: Path, **settings: str) -> Outcome:
     environment["PYTHONPATH"] = f"{FOLDER}:{ROOT}:{environment['PYTHONPATH']}"
     log = folder / f"{bench}.log"
     with log.open("wb") as output:
-        subprocess.run([str(executable), *(["--trace"] if unit.build.waves else [])], cwd=folder, env=environment,
-                       stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=600, check=False)
+        done = subprocess.run([str(executable), *(["--trace"] if unit.build.waves else [])], cwd=folder,
+                              env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                              check=False)
     results = folder / "results.xml"
     assert results.is_file(), log.read_text()[-3000:]
+    assert done.returncode == 0, f"exit status {done.returncode}; log: {log}"
     tests: dict[str, dict[str, str | None]] = {}
     for case in ElementTree.parse(results).iter("testcase"):
         name = case.get("name") or ""
         failed = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
         text = None if failed is None else f"{failed.tag}: {failed.attrib} {failed.text or ''}; log: {log}"
         tests.setdefault(name.partition("/")[0], {})[name] = text
+    assert tests, f"no test ran; log: {log}"
     return Outcome(tests, log)

@@ -33,6 +33,15 @@ def test_bench(name, tmp_path):
     assert outcome.failures == {}
 
 
+@pytest.mark.long
+def test_further_variants_of_the_whole_device(tmp_path):
+    settings = {"COCOTB_TEST_FILTER": "random_program|axi_error|memory_stops", "BENCH_VARIANTS": "rest"}
+    outcome = simulate(built("gemmule"), "bench_gemmule", tmp_path, **settings)
+    assert {name: len(variants) for name, variants in outcome.tests.items()} == {
+        "random_program": 2, "axi_error": 2, "memory_stops": 3}
+    assert outcome.failures == {}
+
+
 def test_one_wrong_byte_fails_the_bench(tmp_path):
     settings = {"COCOTB_TEST_FILTER": "random_program/seed=1/stalls=none", "BENCH_MUTANT": "expected"}
     outcome = simulate(built("gemmule"), "bench_gemmule", tmp_path, **settings)

@@ -18,6 +18,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sw.workloads.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network, scaled
 from tests.compiler.passes_bench import Bench
+from tests.thinned import thinned
 
 LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=5, vocab=1003)
 GPT2 = replace(LLAMA, family="gpt2")
@@ -57,8 +58,7 @@ def _walk(bench: Bench, rows: int, last: int, seed: int) -> None:
         bench.chain(tokens(1))
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("preset", ["tiny", "edge", "base"])
+@pytest.mark.parametrize(("name", "preset"), thinned(CASES, ["base", "tiny", "edge"]))
 def test_equals_interpreter(preset: str, name: str) -> None:
     config, sizes = load_config(preset), CASES[name]
     share, tiny = sizes.heads // sizes.kv_heads, preset == "tiny"
@@ -135,8 +135,7 @@ def test_what_moves_without_fusion(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("preset", ["tiny", "base"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(("family", "preset"), thinned(["gpt2", "llama"], ["base", "tiny"]))
 def test_other_activations_equal_the_interpreter(family: str, preset: str, form: Form) -> None:
     """Also as one body of layers whose results have other steps, gated and not; not the table's numbers."""
     plain = scaled(random_network(Sizes(family=family, layers=3), SEED))
@@ -259,6 +258,7 @@ def test_norms_of_heads_in_a_batch(preset: str) -> None:
 
 
 @pytest.mark.rtl
+@pytest.mark.long
 def test_gpt2_layer_on_rtl() -> None:
     """A layer of GPT-2's size in decode behind 512 cached positions: the same bytes in the same cycles."""
     config = load_config("base")

@@ -20,6 +20,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.models.bundled_models import bundled_model
 from tests.compiler.integer_networks import Sizes, random_network
+from tests.thinned import thinned
 
 TINY, BASE, EDGE = (load_config(name) for name in ("tiny", "base", "edge"))
 LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=3, vocab=1003)
@@ -74,8 +75,7 @@ def test_eight_steps_of_the_bundled_draft(config: Config) -> None:
         assert together <= apart
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "phi", "gpt_neox", "qwen3"])
-@pytest.mark.parametrize("config", [BASE, EDGE], ids=lambda config: config.name)
+@pytest.mark.parametrize(("name", "config"), thinned(["qwen3", "llama", "gpt2", "phi", "gpt_neox"], [EDGE, BASE]))
 def test_other_networks(name: str, config: Config) -> None:
     """Every number of steps up to the whole context, from an address that is not 0."""
     network = random_network(replace(LLAMA, family=name), 5)

@@ -68,7 +68,7 @@ def run(device: Device, program: Program, step: Step) -> int:
     return int(result.cycles)
 
 
-@pytest.mark.parametrize("vocab", [70_000, 200_000])
+@pytest.mark.parametrize("vocab", [70_000, pytest.param(200_000, marks=pytest.mark.long)])
 def test_greedy_text(vocab: int) -> None:
     """In one launch, and in a launch a token."""
     network, steps = network_of(replace(SIZES, vocab=vocab)), 6
@@ -116,7 +116,7 @@ def test_draft_and_target_in_one_launch() -> None:
         assert max(drafted) >= LIMIT
 
 
-@pytest.mark.parametrize("vocab", [65_537, 140_000])
+@pytest.mark.parametrize("vocab", [65_537, pytest.param(140_000, marks=pytest.mark.long)])
 def test_every_answer(vocab: int) -> None:
     """Largest logits and sums of exponents count columns beyond what a length register holds."""
     network, rows = network_of(replace(SIZES, vocab=vocab)), 2

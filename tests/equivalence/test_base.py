@@ -23,16 +23,18 @@ pytestmark = [pytest.mark.rtl, pytest.mark.slow]
 BASE = load_config("base")
 
 
-def test_decoding_has_equal_tokens_and_equal_cycles() -> None:
+@pytest.mark.parametrize("asked", [(("draft", 2),), pytest.param((("draft", 4), ("ar", 2)), marks=pytest.mark.long)])
+def test_decoding_has_equal_tokens_and_equal_cycles(asked: tuple[tuple[str, int], ...]) -> None:
     prompt = encode("class Stack:\n")
     with Session(BASE, "rtl") as rtl, Session(BASE) as model:
-        for method, tokens in (("draft", 4), ("ar", 2)):
+        for method, tokens in asked:
             expected = model.generate(method, prompt, tokens)
             seen = rtl.generate(method, prompt, tokens)
             assert seen.tokens == expected.tokens
             assert vars(seen.ledger) == vars(expected.ledger)
 
 
+@pytest.mark.long
 def test_a_launch_a_step_has_equal_tokens_and_equal_cycles() -> None:
     """Draft and verify in one launch; the second one also passes a row that the draft's cache lacks."""
     prompt = encode("def __init__(self")
@@ -51,6 +53,7 @@ def test_product() -> None:
         assert (work.program.read_output(rtl.read_dram) == work.expected).all()
 
 
+@pytest.mark.long
 def test_contexts_and_a_greedy_loop() -> None:
     """Programs of control commands: any context from one program, eight tokens of the draft in one launch."""
     network = bundled_model("draft").network
@@ -71,6 +74,7 @@ def test_contexts_and_a_greedy_loop() -> None:
             bench.chain([7, 8])
 
 
+@pytest.mark.long
 def test_an_encoder_layer_and_its_ends() -> None:
     """A whole layer of BERT-base at 32: embedding, norms, attention, MLP, weights of full size."""
     network = random_encoder(
@@ -82,6 +86,7 @@ def test_an_encoder_layer_and_its_ends() -> None:
     assert 890_880 < cycles < 1.09 * 890_880
 
 
-def test_random_programs() -> None:
-    summary = fuzz(BASE, programs=6, seed=500, enforce=False)
+@pytest.mark.parametrize(("programs", "seed"), [(2, 500), pytest.param(4, 502, marks=pytest.mark.long)])
+def test_random_programs(programs: int, seed: int) -> None:
+    summary = fuzz(BASE, programs=programs, seed=seed, enforce=False)
     assert summary.failures == []

@@ -1,11 +1,14 @@
 """Faults planted on the model's side only: every one must show against what the RTL did.
 
 The RTL runs each program once; the model then replays them with one constant, claim, rule or rounding wrong.
+What needs the deep device, whose simulator takes longest to build, is long.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from gemmule.config import Config
 from gemmule.resolve import OUT, STREAM_UNIT, STREAMS
@@ -23,6 +26,8 @@ from .mutant_selection import chosen, online, saturated, statistics
 from .mutation import mutated
 
 pytestmark = [pytest.mark.rtl, pytest.mark.slow]
+ON_DEEP = ("matrix_commands", "registers", "slot")
+"""Constants and a rule that the small device does not show."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,21 @@ def _run(device: Simulator | RtlDevice, case: Launch) -> Result:
 def _record(config: Config, cases: list[Launch]) -> list[Record]:
     with RtlDevice(config, watchdog=1_000_000) as rtl:
         return [Record(case, _run(rtl, case), bytes(rtl.read_dram(0, len(case.dram)))) for case in cases]
+
+
+def deep_ones_long(names: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(name, marks=[pytest.mark.long] * (name in ON_DEEP)) for name in names]
+
+
+@pytest.fixture
+def recorded(request: pytest.FixtureRequest) -> Callable[[str], tuple[Config, list[Record]]]:
+    """The device and the records for what a constant or rule is called."""
+    def of(name: str) -> tuple[Config, list[Record]]:
+        if name in ON_DEEP:
+            return DEEP, request.getfixturevalue("deep")
+        return SMALL, request.getfixturevalue("control" if name == "control" else "small")
+
+    return of
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +97,20 @@ def caught(config: Config, records: list[Record], timing: Timing | None = None, 
     return ""
 
 
-def test_without_a_mutant_nothing_differs(small: list[Record], deep: list[Record], control: list[Record]) -> None:
+def test_without_a_mutant_nothing_differs(small: list[Record], control: list[Record]) -> None:
     assert caught(SMALL, small) == ""
     assert caught(SMALL, control) == ""
+
+
+@pytest.mark.long
+def test_without_a_mutant_nothing_differs_on_the_deep_device(deep: list[Record]) -> None:
     assert caught(DEEP, deep) == ""
 
 
 @pytest.mark.parametrize("step", [-1, 1])
-@pytest.mark.parametrize("constant", [field.name for field in fields(Timing)])
-def test_timing_constants(
-    small: list[Record], deep: list[Record], control: list[Record], constant: str, step: int,
-) -> None:
-    config, records = (DEEP, deep) if constant in ("matrix_commands", "registers") else (SMALL, small)
-    records = control if constant == "control" else records
+@pytest.mark.parametrize("constant", deep_ones_long(field.name for field in fields(Timing)))
+def test_timing_constants(recorded: Callable[[str], tuple[Config, list[Record]]], constant: str, step: int) -> None:
+    config, records = recorded(constant)
     timing = Timing.of(config)
     if constant.endswith("_first") and step < 0:  # nothing happens in the cycle of the decision itself
         with pytest.raises(ValueError, match=f"{constant} must be at least 1"):
@@ -117,10 +138,10 @@ def test_uncompiled_model_is_the_same_model(small: list[Record]) -> None:
             assert caught(SMALL, small[:6], kind=model) == ""
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_rules(small: list[Record], deep: list[Record], rule: str) -> None:
+@pytest.mark.parametrize("rule", deep_ones_long(RULES))
+def test_rules(recorded: Callable[[str], tuple[Config, list[Record]]], rule: str) -> None:
     module, old, new = RULES[rule]
-    config, records = (DEEP, deep) if rule == "slot" else (SMALL, small)
+    config, records = recorded(rule)
     with mutated(f"gemmule.{module}", old, new) as model:
         found = caught(config, records, kind=model)
     print(rule, "->", found)
@@ -145,6 +166,7 @@ def test_saturated() -> None:
             assert caught(SMALL, records, kind=model) == "saturated: bytes"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [-1, 1])
 def test_beat_cycles(deep: list[Record], step: int) -> None:
     dram = DEEP.dram.model_copy(update={"beat_cycles": DEEP.dram.beat_cycles + step})

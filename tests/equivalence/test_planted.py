@@ -16,6 +16,8 @@ from .mutation import mutated
 from .planted import MODEL, RTL
 
 SEEDS = json.loads(FOUND.read_text(encoding="utf-8"))
+SHORT = 2
+"""Faults of the RTL in ``make test``; ``make test-all`` takes all of them."""
 
 
 @pytest.mark.parametrize("fault", MODEL)
@@ -32,7 +34,8 @@ def verilog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("fault", RTL)
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[pytest.mark.long] * (i >= SHORT))
+                                   for i, fault in enumerate(RTL)])
 def test_rtl(fault: str, verilog: Path) -> None:
     """The last program finds the fault; without it the same device is exact."""
     first, last = SEEDS["rtl"][fault]

@@ -61,7 +61,7 @@ class Runner:
             text=True, env=environment)
 
     def run(self, case: Case, seconds: int = 10) -> Outcome:
-        """Make the case's files, run its command for at most ``seconds``, compare the folders before and after."""
+        """Make the case's files, run its command for ``seconds`` of processor time, compare the folders."""
         self.count += 1
         base = self.root / str(self.count)
         folder, temporary, models = base / "work", base / "tmp", MODELS

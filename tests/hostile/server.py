@@ -29,7 +29,7 @@ MEMORY = 256 << 20
 ENTRIES: dict[str, Callable[[], object]] = {
     "gemmule": gemmule.sw.cli.main, "bundle": gemmule.sw.training.stages.bundle.main,
     # what no command may do, to see that it is noticed
-    "allocate": lambda: bytearray(2 * MEMORY), "wait": lambda: time.sleep(60),
+    "allocate": lambda: bytearray(2 * MEMORY), "wait": lambda: time.sleep(60), "work": lambda: sum(range(1 << 40)),
 }
 
 
@@ -38,8 +38,10 @@ def run(request: dict[str, Any]) -> NoReturn:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Of processor time; by the clock, which a busy machine makes long, six times as much.
+    resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"] + 1))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(request["seconds"])
+    signal.alarm(6 * request["seconds"])
     for number, path, mode in ((0, os.devnull, os.O_RDONLY), (1, request["out"], os.O_WRONLY | os.O_CREAT),
                                (2, request["err"], os.O_WRONLY | os.O_CREAT)):
         os.dup2(os.open(path, mode), number)

@@ -62,6 +62,7 @@ def test_the_check_sees_what_is_wrong(runner: Runner) -> None:
 
 
 def test_memory_and_time_are_bounded(runner: Runner) -> None:
-    """What takes more memory than allowed fails, what waits is killed; neither would pass."""
+    """What takes more memory than allowed fails, what waits or works too long is killed; none would pass."""
     assert "MemoryError" in runner.run(Case(label="", arguments=("allocate",), says="")).err
     assert runner.run(Case(label="", arguments=("wait",), says=""), seconds=1).code == -signal.SIGALRM
+    assert runner.run(Case(label="", arguments=("work",), says=""), seconds=1).code == -signal.SIGXCPU

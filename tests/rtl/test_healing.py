@@ -174,7 +174,7 @@ def test_nothing_is_left_of_an_interrupted_run(number: signal.Signals, tmp_path:
     process.sweep_runs()
     assert folder.exists()
     child.send_signal(number)
-    assert child.wait(timeout=60) != 0
+    assert child.wait(timeout=300) != 0
     if number == signal.SIGKILL:
         process.sweep_runs()
         assert folder.exists()  # the simulator lives
@@ -209,7 +209,7 @@ def test_who_waits_for_another_build_says_so(tmp_path: Path, capsys: pytest.Capt
         assert other.stdout
         assert other.stdout.readline() == b"has\n"
         with exclusive(path, "the simulator of base"):
-            assert other.wait(timeout=60) == 0
+            assert other.wait(timeout=300) == 0
     assert capsys.readouterr().err == "waiting for another process, which builds the simulator of base ...\n"
     assert not path.exists()
 

@@ -16,6 +16,7 @@ from gemmule.config import load_config
 from gemmule.sw.decoding.asking import alone, together
 from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, generate
+from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.lengths import LENGTHS
 from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
 from gemmule.sw.decoding.methods.ar import Autoregressive
@@ -65,6 +66,14 @@ def talk(method: str, target: LoadedModel, draft: LoadedModel, rule: Rule, ledge
     return Conversation(target, way.make(request), ledger, rule=rule, overflow=OVERFLOWS[overflow], kv=kv)
 
 
+@cache
+def plain(prompt: tuple[int, ...], new: int, rule: str, overflow: str, text: int | None = None) -> Generation:
+    """What autoregressive decoding gives, once for all methods; by the rule of a batch's ``text`` or of one alone."""
+    chosen = RULES[rule] if text is None else RULES[rule].of_text(text)
+    return generate(model(), Autoregressive(), list(prompt), new, Ledger(CONFIG), rule=chosen,
+                    overflow=OVERFLOWS[overflow])
+
+
 @pytest.fixture(scope="module")
 def models() -> tuple[LoadedModel, LoadedModel]:
     return model(), model(DRAFT, 1)
@@ -76,8 +85,7 @@ def test_alone(models: tuple[LoadedModel, LoadedModel], method: str, rule: str) 
     """To the end of the context, and behind it; launches are charged to the names that the method declares."""
     target, draft = models
     for prompt, new, overflow in ((PROMPTS[0], 99, "stop"), (PROMPTS[1], 80, "sinks")):
-        expected = generate(target, Autoregressive(), prompt, new, Ledger(CONFIG), rule=RULES[rule],
-                            overflow=OVERFLOWS[overflow])
+        expected = plain(tuple(prompt), new, rule, overflow)
         ledger = Ledger(CONFIG)
         run = talk(method, target, draft, RULES[rule], ledger, overflow=overflow).turn(prompt, new)
         assert run.tokens == expected.tokens
@@ -97,10 +105,8 @@ def test_together(method: str) -> None:
         talks = [talk(method, target, draft, rule.of_text(i), ledger, count=1 + i % 3) for i in range(len(PROMPTS))]
         runs = together([one.turning(prompt, 9 + 4 * i) for i, (one, prompt) in enumerate(zip(talks, PROMPTS))],
                         (DRAFT, TARGET), 3)
-        single = model()
         for i, (run, prompt) in enumerate(zip(runs, PROMPTS)):
-            assert run.tokens == generate(single, Autoregressive(), prompt, 9 + 4 * i, Ledger(CONFIG),
-                                          rule=rule.of_text(i)).tokens, name
+            assert run.tokens == plain(tuple(prompt), 9 + 4 * i, name, "stop", i).tokens, name
 
 
 @pytest.mark.parametrize("method", ["jacobi", "layerskip", "pld"])

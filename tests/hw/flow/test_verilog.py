@@ -39,6 +39,7 @@ def test_unknown_unit(tmp_path: Path) -> None:
     assert "gemmule" in UNITS
 
 
+@pytest.mark.long  # within a wrapper test_export.py looks at the same text
 def test_whole_device_is_clean(tmp_path: Path) -> None:
     path = generate(TINY, tmp_path)
     assert path.name == "gemmule_tiny.sv"

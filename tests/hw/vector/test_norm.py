@@ -74,15 +74,17 @@ def test_dims(dim: int) -> None:
     play(small(dim, 2), 103, commands)
 
 
-def test_long_rows_have_fewer_fraction_bits() -> None:
+@pytest.mark.parametrize(("dim", "lengths"), [
+    (16, (1024, 1025)), pytest.param(64, (1024, 1025, 4096, 4097), marks=pytest.mark.long)])
+def test_long_rows_have_fewer_fraction_bits(dim: int, lengths: tuple[int, ...]) -> None:
     """An outlier of sqrt(n) deviations, at both sides of the lengths where the format changes."""
     def commands(device: Device) -> Iterator[Command]:
-        for n in (1024, 1025, 4096, 4097):
+        for n in lengths:
             values = edge_rows(device, 4, 1, n)
             yield from norm_pair(device, [N.MEAN, N.WIDE], values)
             yield from norm_pair(device, [], values)
 
-    play(small(64, 2), 173, commands)
+    play(small(dim, 2), 173, commands)
 
 
 def test_statistics_of_the_other_kind() -> None:

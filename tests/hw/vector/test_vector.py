@@ -113,7 +113,8 @@ def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -
     play(small(dim, 2, comparison_modes=comparison_modes, passes=passes), 51, commands)
 
 
-@pytest.mark.parametrize(("dim", "m", "comparison_modes"), [(16, 3, False), (32, 1, True)])
+@pytest.mark.parametrize(("dim", "m", "comparison_modes"), [
+    (16, 3, False), pytest.param(32, 1, True, marks=pytest.mark.long)])
 def test_large_dim(dim: int, m: int, comparison_modes: bool) -> None:
     """Every operation and mode once, with a last column group that is cut."""
     def commands(device: Device) -> Iterator[Command]:

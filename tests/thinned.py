@@ -1,0 +1,28 @@
+"""Parameters of which ``make test`` takes a part, and ``make test-all`` all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+__all__ = ["thinned"]
+
+
+def thinned(first: Iterable[Any], second: Iterable[Any]) -> list[ParameterSet]:
+    """All pairs. Not long are as many that every value comes at least once, each next one with the next of the others.
+
+    A value's name in the test's is its ``name``, if it has one.
+    """
+    rows, columns = list(first), list(second)
+
+    def short(i: int, j: int) -> bool:
+        return i % len(columns) == j % len(columns) if len(rows) >= len(columns) else i == j % len(rows)
+
+    def name(value: Any) -> str:
+        return str(getattr(value, "name", value))
+
+    return [pytest.param(a, b, id=f"{name(a)}-{name(b)}", marks=() if short(i, j) else pytest.mark.long)
+            for i, a in enumerate(rows) for j, b in enumerate(columns)]
