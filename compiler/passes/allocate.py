@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from gemmule.compiler.errors import AccumulatorError, CompileError
-from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
+from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, VirtualCommand
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
@@ -64,7 +64,7 @@ def lifetimes(items: Sequence[Item], *, early: int = 0) -> list[Lifetime]:
                 first, at = at, walk(item.body, at)
                 turns.append((item, first, at - 1))  # inner ones before those around them
             else:
-                touch(item.buffers if isinstance(item, Step | Loop) else (), at, at)
+                touch(item.buffers if isinstance(item, VirtualCommand | Loop) else (), at, at)
                 at += 1
         return at
 

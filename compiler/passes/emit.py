@@ -8,7 +8,7 @@ from typing import Any
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW, OLD
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value, leaves
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Value, VirtualCommand, leaves
 from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.passes.roll import LAYER_REGION
 from gemmule.compiler.passes.waits import place_waits
@@ -27,7 +27,7 @@ def base_registers(items: Iterable[Item]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for item in leaves(items):
-        if isinstance(item, Step | SetDisplacement) and item.region is not None:
+        if isinstance(item, VirtualCommand | SetDisplacement) and item.region is not None:
             found.setdefault(item.region, len(found))
     if len(found) > NUM_BASES:
         raise CompileError(f"a program must use at most {NUM_BASES} DRAM regions, not {len(found)}")
@@ -48,7 +48,7 @@ def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, 
             case Loop():
                 body = emit(item.body, rows, bases)
                 found += [repeat(len(body), item.times, shift=item.shift, note=item.note), *body]
-            case Step():
+            case VirtualCommand():
                 found.append(_command(item, rows, bases))
             case SetDisplacement():
                 if item.word is not None:
@@ -63,7 +63,7 @@ def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, 
     return found
 
 
-def _command(step: Step, rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> Command:
+def _command(step: VirtualCommand, rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> Command:
     def number(value: Value) -> int | Length:
         return rows[value.buffer] + value.row if isinstance(value, At) else value
 

@@ -8,13 +8,12 @@ from typing import NamedTuple
 from gemmule.compiler.errors import AccumulatorError, CompileError
 from gemmule.compiler.ir import Attention, Network
 from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
+from gemmule.compiler.kernels.virtual import Buffer, Item, LengthReg, VirtualCommand
 from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
 from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.passes.fuse import Operator
 from gemmule.compiler.passes.lower import Lowered, lower
-from gemmule.compiler.passes.map import Choice
-from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.passes.map import Choice, DecoderMapping
 from gemmule.compiler.passes.notes import Notes, Tried
 from gemmule.compiler.passes.schedule import schedule
 from gemmule.config import Config
@@ -26,7 +25,7 @@ __all__ = ["Fitted", "fit", "pass_bounds", "silent_commands"]
 class Fitted(NamedTuple):
     """A mapping and what the passes made with it."""
 
-    mapping: Cut
+    mapping: DecoderMapping
     lowered: Lowered
     items: list[Item]
     placed: dict[Buffer, int]
@@ -77,16 +76,17 @@ def fit(network: Network, config: Config, operators: Sequence[Operator], among: 
     raise reason or CompileError(f"a pass must fit {config.name}, and no mapping does: use fewer rows")
 
 
-def pass_bounds(mapping: Cut, attention: Attention, config: Config) -> Bounds:
+def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -> Bounds:
     """What length registers may hold in a pass."""
     context = mapping.attention.context
     return {
-        Registers.ROWS: (1, mapping.each), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
-        Registers.FIRST_WANTED: (0, mapping.rows - 1), Registers.LEFT: (0, context),
-        Registers.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}
+        LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
+        LengthReg.FIRST_WANTED: (0, mapping.rows - 1), LengthReg.LEFT: (0, context),
+        LengthReg.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}
 
 
 def silent_commands(lowered: Lowered, commands: Sequence[Command]) -> int:
     """Commands of a launch without answers: those before the head's."""
-    first = next(item.note for item in lowered.behind if isinstance(item, Step) and item.unit is not Unit.LOAD)
+    first = next(item.note for item in lowered.behind
+                 if isinstance(item, VirtualCommand) and item.unit is not Unit.LOAD)
     return next(i for i, command in enumerate(commands) if command.note == first)

@@ -19,7 +19,7 @@ from gemmule.compiler.kernels.virtual import (
     Item,
     Loop,
     SetDisplacement,
-    Step,
+    VirtualCommand,
     leaves,
 )
 from gemmule.config import Config
@@ -69,7 +69,7 @@ def hoist(items: Sequence[Item], config: Config, rule: Rule = DECODER) -> list[I
 
 
 def _buffers(item: Item) -> tuple[Buffer, ...]:
-    return item.buffers if isinstance(item, Step | Loop) else ()
+    return item.buffers if isinstance(item, VirtualCommand | Loop) else ()
 
 
 def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
@@ -79,11 +79,11 @@ def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
     found: list[_Load] = []
     latest = gathered = -1
     for i, item in enumerate(items):
-        if isinstance(item, Step) and item.unit is Unit.LOAD and item.region in rule.regions:
+        if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region in rule.regions:
             latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region in STREAMS else -1,
                          *(touched.get(buffer, -1) for buffer in item.buffers))
             found.append(_Load(i, _behind_stores(items, latest) if rule.behind_stores else latest))
-        elif isinstance(item, Step) and item.unit is Unit.LOAD and item.region != CACHE:
+        elif isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region != CACHE:
             if MoveFlag.INDEXED in item.flags:  # it waits for a list: small loads may use the time
                 gathered = i
             else:
@@ -95,7 +95,7 @@ def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
 
 def _behind_stores(items: Sequence[Item], place: int) -> int:
     """The last of the stores that directly follow an item, or itself."""
-    while place + 1 < len(items) and isinstance(store := items[place + 1], Step) and store.unit is Unit.STORE:
+    while place + 1 < len(items) and isinstance(store := items[place + 1], VirtualCommand) and store.unit is Unit.STORE:
         place += 1
     return place
 
@@ -106,7 +106,7 @@ def _spread(items: Sequence[Item], moving: Sequence[_Load]) -> None:
     Before them they would only stand in the way of cached rows, and the bus would idle later.
     """
     cached = [i for i, item in enumerate(items) if isinstance(item, Loop)
-              or isinstance(item, Step) and item.unit is Unit.LOAD and item.region == CACHE]
+              or isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region == CACHE]
     if not cached:
         return
     early = [load for load in moving if load.place < cached[0] and load.index > cached[-1]]
@@ -129,7 +129,7 @@ def _within_reach(items: Sequence[Item], moving: Sequence[_Load], reach: int) ->
     def emit(item: Item) -> None:
         nonlocal loads
         found.append(item)
-        if isinstance(item, Step) and item.unit is Unit.LOAD:
+        if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD:
             loads += 1
             filled.update(dict.fromkeys(item.buffers, loads))
 

@@ -30,10 +30,10 @@ from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
 from gemmule.compiler.kernels.spill import spill
-from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
+from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, LengthReg
 from gemmule.compiler.kernels.widen import load_diagonals
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
-from gemmule.compiler.passes.map import Mapping
+from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.config import Config
 from gemmule.isa import Length
 
@@ -61,7 +61,7 @@ class Lowered:
     """Holds the contents of DRAM."""
 
 
-def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping,
+def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: DecoderMapping,
           general: General | None = None, looped: bool = False, contents: Contents | None = None) -> Lowered:
     """Commands on virtual buffers for every operator.
 
@@ -79,7 +79,7 @@ def _layer(operator: Operator) -> int | None:
 
 
 class _Lowering:
-    def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None,
+    def __init__(self, network: Network, config: Config, mapping: DecoderMapping, general: General | None,
                  looped: bool, contents: Contents | None) -> None:
         self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped, fused=mapping.fused,
                          contents=contents)
@@ -175,7 +175,7 @@ class _Lowering:
         b, head = self.b, next(operator for operator in operators if isinstance(operator, Head)).linear
         layout = AnswerLayout.of(self.config, b.rows, head.columns, general.top)
         begin_answers(b, self._residual(), head.depth)
-        with b.loop(Length(1, Registers.WANTED), 0, "head", local=True):
+        with b.loop(Length(1, LengthReg.WANTED), 0, "head", local=True):
             for operator in operators:
                 if isinstance(operator, Head):
                     head_answers(b, self.ring, operator.linear, self._one(operator.linear.x), layout)

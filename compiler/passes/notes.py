@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields
 
 from gemmule.compiler.ir import Graph
 from gemmule.compiler.ir import listing as graph_listing
-from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Value, VirtualCommand
 from gemmule.compiler.listing import listing
 from gemmule.compiler.passes.fuse import Operator, nodes_of
 from gemmule.compiler.passes.lower import Lowered
-from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.isa import OPERATIONS, Command, Length, disassemble, flag_name
 from gemmule.operands import Memory
 
@@ -22,7 +22,7 @@ __all__ = ["Notes", "Tried", "described"]
 class Tried:
     """A mapping that did not fit, and why; ``apart``: with bank classes in banks of their own."""
 
-    mapping: Cut
+    mapping: DecoderMapping
     apart: bool
     why: str
 
@@ -32,7 +32,7 @@ class Notes:
     """Filled by :func:`gemmule.compiler.compile.compile_network`; ``passes`` are listings by name, in order."""
 
     tried: list[Tried] = field(default_factory=list)
-    mapping: Cut | None = None
+    mapping: DecoderMapping | None = None
     apart: bool = True
     rows: dict[Buffer, int] = field(default_factory=dict)
     """First row of every buffer."""
@@ -45,7 +45,7 @@ class Notes:
             f"{type(operator).__name__.lower():<10} {', '.join(node.name for node in nodes_of(operator))}\n"
             for operator in operators)
 
-    def chosen(self, mapping: Cut, lowered: Lowered, items: Sequence[Item], rows: Mapping[Buffer, int],
+    def chosen(self, mapping: DecoderMapping, lowered: Lowered, items: Sequence[Item], rows: Mapping[Buffer, int],
                apart: bool) -> None:
         """What map, lower, schedule and allocate made."""
         self.mapping, self.apart, self.rows = mapping, apart, dict(rows)
@@ -63,7 +63,7 @@ class Notes:
         self.passes[name] = listing(commands)
 
 
-def described(mapping: Cut) -> dict[str, object]:
+def described(mapping: DecoderMapping) -> dict[str, object]:
     """Its numbers by name, attention's among them."""
     found: dict[str, object] = {}
     for part in fields(mapping):
@@ -93,7 +93,7 @@ def _lines(items: Sequence[Item], depth: int) -> Iterator[str]:
         elif isinstance(item, SetDisplacement):
             origin = f"{item.origin} + " if item.origin else f"{item.region} + " if item.further else ""
             yield f"{indent}displace {item.region} = {origin}{item.amount}\n"
-        elif isinstance(item, Step):
+        elif isinstance(item, VirtualCommand):
             known = OPERATIONS.get((item.unit, item.op))
             given = " ".join([*(f"{name}={_value(value)}" for name, value in item.fields.items() if value != 0),
                               *(flag_name(item.unit, item.op, item.flags, bit) for bit in sorted(item.flags))])

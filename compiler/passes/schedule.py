@@ -10,7 +10,7 @@ from typing import TypeGuard
 from gemmule.compiler.kernels.attention.batch import batch_words, contexts
 from gemmule.compiler.kernels.attention.shared import OLD
 from gemmule.compiler.kernels.head.launch_words import first_move, launch_commands, launch_words
-from gemmule.compiler.kernels.virtual import Item, Loop, Registers, SetDisplacement, Step
+from gemmule.compiler.kernels.virtual import Item, LengthReg, Loop, SetDisplacement, VirtualCommand
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.compiler.passes.join import join
 from gemmule.compiler.passes.lower import Lowered
@@ -53,7 +53,7 @@ def schedule_greedy(lowered: Lowered, config: Config) -> Iterator[list[Item]]:
     for last in (behind, [*(item for item in behind if item not in moves), *moves]):
         for turn in _turns(hoist([*lowered.before, *layers, *last], config)):
             yield [*begin, *lowered.once, Loop(
-                body=tuple(turn), times=Length(MAX_LENGTH, Registers.STEPS), note="tokens", local=True)]
+                body=tuple(turn), times=Length(MAX_LENGTH, LengthReg.STEPS), note="tokens", local=True)]
 
 
 def schedule_general(lowered: Lowered, config: Config) -> tuple[list[Item], LayerStrides]:
@@ -95,12 +95,12 @@ def _turns(body: Sequence[Item]) -> Iterator[list[Item]]:
         yield [*(body[i] for i in [*begun, *others[last:]]), *body[end:]]
 
 
-def _is_load(item: Item) -> TypeGuard[Step]:
-    return isinstance(item, Step) and item.unit is Unit.LOAD
+def _is_load(item: Item) -> TypeGuard[VirtualCommand]:
+    return isinstance(item, VirtualCommand) and item.unit is Unit.LOAD
 
 
 def _is_late(item: Item) -> bool:
-    return isinstance(item, Step) and (MoveFlag.INDEXED in item.flags or item.region == OLD)
+    return isinstance(item, VirtualCommand) and (MoveFlag.INDEXED in item.flags or item.region == OLD)
 
 
 def _body(item: Item, config: Config) -> Item:

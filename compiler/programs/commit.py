@@ -11,7 +11,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW
 from gemmule.compiler.kernels.commit import PATH, commit_rows
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
@@ -44,7 +44,7 @@ class CommitProgram(Program):
         address, size = self.symbols[CACHE][0] + sequence * self.layout.size, self.layout.size
         first = position * self.layout.row
         return self.place(windows={self.cache: (address, size), self.window: (address + first, size - first)},
-                          lengths={Length.ROWS: rows})
+                          lengths={LengthReg.ROWS: rows})
 
     def step(self, position: int, path: Sequence[int], sequence: int = 0) -> Step | None:
         """Keep the rows ``position + i`` for i in ``path``, from ``position`` on; None where all are in place.
@@ -82,7 +82,7 @@ def commit_commands(config: Config, layout: KvLayout, rows: int,
     items = list(commit_rows(config, layout, rows, context))
     bases = base_registers(items)
     commands = emit(items, dict(allocate(items, config, apart=False)), bases)
-    return with_straight_waits(commands, config, {Length.ROWS: (1, rows)}), bases
+    return with_straight_waits(commands, config, {LengthReg.ROWS: (1, rows)}), bases
 
 
 def commit_program(config: Config, commands: Sequence[Command], bases: Mapping[str, int],

@@ -13,22 +13,21 @@ from gemmule.compiler.kernels.attention.sequence import SequenceMapping
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.mlp import check_activations
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import Buffer, Builder, Item
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import Buffer, Builder, Item, LengthReg
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes.allocate import Past, allocate, past
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.footprints import Bounds
-from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators, split_operators
-from gemmule.compiler.passes.lower_encoder import EncoderPhases
-from gemmule.compiler.passes.map_encoder import (
-    BlockMapping,
+from gemmule.compiler.passes.encoder.fuse import EncoderOperators, LayerOperators, split_operators
+from gemmule.compiler.passes.encoder.lower import EncoderPhases
+from gemmule.compiler.passes.encoder.map import (
     EncoderMapping,
+    PhaseMapping,
     attention_mappings,
     block_mappings,
     check_sequence,
 )
+from gemmule.compiler.passes.footprints import Bounds
+from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
 from gemmule.compiler.passes.turns import place_turn_waits
 from gemmule.compiler.program import Program, Registers
@@ -91,7 +90,7 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     return _written(program, commands).verified(*program.extremes())
 
 
-def compile_phase(network: Network, config: Config, name: str, mapping: BlockMapping | SequenceMapping, *,
+def compile_phase(network: Network, config: Config, name: str, mapping: PhaseMapping | SequenceMapping, *,
                   sequence: int) -> tuple[Program, Registers]:
     """One of :data:`PHASES` of the first layer as a program, its rows from DRAM and back; and a launch's registers.
 
@@ -120,15 +119,15 @@ def _compile_part(network: Network, config: Config, mappings: Mapping[str, Any],
     commands = with_straight_waits(emit(items, _place_all(parts, config, 0), bases), config,
                                    _bounds(mappings.get("attention"), sequence))
     program = Program(**_standing(phases.b, len(commands), bases, 0))
-    registers = program.place(windows={}, lengths={Length.ROWS: sequence})
+    registers = program.place(windows={}, lengths={LengthReg.ROWS: sequence})
     return _written(program, place_turn_waits(commands, config, [registers], turns=3)), registers
 
 
 def _bounds(attention: SequenceMapping | None, sequence: int) -> Bounds:
     """What length registers may hold."""
-    found = {Length.ROWS: (1, sequence), Length.LEFT: (0, sequence), Length.BEHIND: (0, sequence)}
+    found = {LengthReg.ROWS: (1, sequence), LengthReg.LEFT: (0, sequence), LengthReg.BEHIND: (0, sequence)}
     if attention:
-        found[Length.ROW] = (0, (attention.turns(sequence) - 1) * attention.queries * attention.flight)
+        found[LengthReg.ROW] = (0, (attention.turns(sequence) - 1) * attention.queries * attention.flight)
     return found
 
 
@@ -172,7 +171,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         raise reason or CompileError(f"{kind} of {embed.columns} columns must fit {config.name}: use a shorter "
                                      "sequence")
 
-    def blocks(*linears: Linear) -> Iterable[BlockMapping]:
+    def blocks(*linears: Linear) -> Iterable[PhaseMapping]:
         return block_mappings(list(linears), config, sequence)
 
     attend = layer.attend

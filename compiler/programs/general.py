@@ -9,16 +9,17 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Embedding, Network, Position, Rope
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.head.answers import BACK, FOUND, HIDDEN, AnswerLayout, General
 from gemmule.compiler.kernels.head.ids import check_ids
-from gemmule.compiler.kernels.virtual import Builder, Constant, Registers
+from gemmule.compiler.kernels.virtual import Builder, LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
 from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.passes.fuse import Operator
 from gemmule.compiler.passes.lower import lower
-from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.compiler.passes.roll import LayerStrides
 from gemmule.compiler.passes.schedule import schedule_general
 from gemmule.compiler.passes.turns import place_turn_waits
@@ -62,7 +63,7 @@ class GeneralParts:
         return {region: parts for region, parts in self.builder.constants.items() if region not in plain.constants}
 
 
-def general_parts(network: Network, config: Config, operators: Sequence[Operator], mapping: Cut,
+def general_parts(network: Network, config: Config, operators: Sequence[Operator], mapping: DecoderMapping,
                   bounds: Bounds) -> GeneralParts:
     """Commands without waits between turns, for the mapping of the plain program.
 
@@ -83,9 +84,9 @@ def general_parts(network: Network, config: Config, operators: Sequence[Operator
         placed = allocate(items, config, apart=False)
     bases = base_registers(items)
     most = min(graph.by_name[graph.output].columns, MAX_LENGTH)
-    answered = (Registers.LOGIT_ROWS, Registers.TOP_ROWS, Registers.EXPONENT_ROWS, Registers.HIDDEN_ROWS)
-    wider = {**bounds, **dict.fromkeys(answered, (0, mapping.rows)), Registers.COLUMN: (0, most),
-             Registers.KEYS: (0, most), Registers.LEFT: (0, max(most, bounds[Registers.LEFT][1]))}
+    answered = (LengthReg.LOGIT_ROWS, LengthReg.TOP_ROWS, LengthReg.EXPONENT_ROWS, LengthReg.HIDDEN_ROWS)
+    wider = {**bounds, **dict.fromkeys(answered, (0, mapping.rows)), LengthReg.COLUMN: (0, most),
+             LengthReg.KEYS: (0, most), LengthReg.LEFT: (0, max(most, bounds[LengthReg.LEFT][1]))}
     commands = with_straight_waits(emit(items, dict(placed), bases), config, wider)
     return GeneralParts(commands, bases, ranges, general, lowered.builder)
 

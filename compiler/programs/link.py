@@ -15,7 +15,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.embed import TOKENS
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, halves
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes.turns import place_turn_waits
 from gemmule.compiler.program import NO_DRAM
@@ -111,8 +111,8 @@ def _cost(program: StepProgram) -> int:
 
 def _keep(base: int) -> list[Command]:
     """Keep the cached rows that a step begins with, and its steps, in displacements from a base register on."""
-    return [set_displacement(base, Source.LENGTH, Length.POSITION, note="cached rows, kept"),
-            set_displacement(base + 1, Source.LENGTH, Length.DRAFTED, note="steps, kept")]
+    return [set_displacement(base, Source.LENGTH, LengthReg.POSITION, note="cached rows, kept"),
+            set_displacement(base + 1, Source.LENGTH, LengthReg.DRAFTED, note="steps, kept")]
 
 
 def _behind_all(commands: Sequence[Command]) -> list[Command]:
@@ -124,23 +124,23 @@ def _behind_all(commands: Sequence[Command]) -> list[Command]:
 
 def _loop_lengths(base: int) -> list[Command]:
     """Length registers of the loop, behind the pass that gave the first draft, and what is to be kept again."""
-    return [*(set_length(register, amount=1, note="one row") for register in (Length.ROWS, Length.WANTED)),
-            set_length(Length.FIRST_WANTED, note="which is answered"),
+    return [*(set_length(register, amount=1, note="one row") for register in (LengthReg.ROWS, LengthReg.WANTED)),
+            set_length(LengthReg.FIRST_WANTED, note="which is answered"),
             *(set_length(register, Source.DISPLACEMENT, base, amount=1, note="cached rows")
-              for register in (Length.CONTEXT, Length.ROW)),
-            set_length(Length.TOTAL, Source.DISPLACEMENT, base, amount=2, note="cached rows and the new one"),
-            set_length(Length.STEPS, Source.DISPLACEMENT, base + 1, amount=-1, note="steps that are left"),
-            set_length(Length.POSITION, Source.DISPLACEMENT, base, note="cached rows, to keep"),
-            set_length(Length.DRAFTED, Source.DISPLACEMENT, base + 1, note="steps, to keep")]
+              for register in (LengthReg.CONTEXT, LengthReg.ROW)),
+            set_length(LengthReg.TOTAL, Source.DISPLACEMENT, base, amount=2, note="cached rows and the new one"),
+            set_length(LengthReg.STEPS, Source.DISPLACEMENT, base + 1, amount=-1, note="steps that are left"),
+            set_length(LengthReg.POSITION, Source.DISPLACEMENT, base, note="cached rows, to keep"),
+            set_length(LengthReg.DRAFTED, Source.DISPLACEMENT, base + 1, note="steps, to keep")]
 
 
 def _verify_lengths(base: int) -> list[Command]:
     """Length registers of the target's pass, behind the loop, which has counted the cached rows on."""
-    return [set_length(Length.TOTAL, Source.LENGTH, Length.CONTEXT, amount=1, note="cached and new rows"),
+    return [set_length(LengthReg.TOTAL, Source.LENGTH, LengthReg.CONTEXT, amount=1, note="cached and new rows"),
             *(set_length(register, Source.DISPLACEMENT, base + 1, amount=1, note="steps and the pending token")
-              for register in (Length.ROWS, Length.WANTED)),
+              for register in (LengthReg.ROWS, LengthReg.WANTED)),
             *(set_length(register, Source.DISPLACEMENT, base, note="cached rows")
-              for register in (Length.CONTEXT, Length.ROW)),
+              for register in (LengthReg.CONTEXT, LengthReg.ROW)),
             *(set_displacement(register, note="the target's") for register in (base, base + 1))]
 
 

@@ -11,8 +11,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import FROM, LISTS, TO, copied_rows, gathered_rows, list_count, list_pitch
-from gemmule.compiler.kernels.virtual import Item
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import Item, LengthReg
 from gemmule.compiler.layout import Region
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
@@ -66,7 +65,7 @@ class CopyProgram(_MoveProgram):
         if source[0] == target[0] and source[1] < target[1]:
             raise CompileError(f"rows of one cache must move up, not from {source[1]} to {target[1]}")
         return self.place(windows={self.source: self.window(*source), self.target: self.window(*target)},
-                          lengths={Length.ROWS: rows})
+                          lengths={LengthReg.ROWS: rows})
 
     def step(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> Step:
         """:meth:`registers`; there is nothing to write."""
@@ -91,7 +90,7 @@ class GatherProgram(_MoveProgram):
     def registers(self, sequence: int, rows: int) -> Registers:
         """Registers of a launch that keeps so many rows."""
         window = self.window(sequence, 0)
-        return self.place(windows={self.source: window, self.target: window}, lengths={Length.ROWS: rows})
+        return self.place(windows={self.source: window, self.target: window}, lengths={LengthReg.ROWS: rows})
 
     def step(self, sequence: int, slots: np.ndarray) -> Step:
         """Keep rows ``slots``, rising  # int [kept] for all, or [layers, KV heads, kept].
@@ -148,7 +147,7 @@ def move_parts(config: Config, layout: KvLayout, context: int) -> MoveParts:
     def commands(items: Sequence[Item]) -> tuple[list[Command], dict[str, int]]:
         bases = base_registers(items)
         made = emit(items, dict(allocate(items, config, apart=False)), bases)
-        return with_straight_waits(made, config, {Length.ROWS: (0, context), Length.LEFT: (0, context)}), bases
+        return with_straight_waits(made, config, {LengthReg.ROWS: (0, context), LengthReg.LEFT: (0, context)}), bases
 
     return MoveParts(commands(list(copied_rows(config, layout))),
                      commands(list(gathered_rows(config, layout, context))),

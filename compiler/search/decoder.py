@@ -10,10 +10,8 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Linear, Network
 from gemmule.compiler.mapping import exhaustive
-from gemmule.compiler.mapping.mapper import Choice as Values
-from gemmule.compiler.mapping.mapper import Mapper
-from gemmule.compiler.passes.map import Choice, choices
-from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.mapping.mapper import Assignment, Mapper
+from gemmule.compiler.passes.map import Choice, DecoderMapping, choices
 from gemmule.compiler.passes.notes import Notes, Tried
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.search.cost import cost
@@ -83,7 +81,7 @@ class DecoderSpace:
     def axes(self) -> dict[str, tuple[int, ...]]:
         return {"choice": tuple(range(len(self.choices)))}
 
-    def point(self, choice: Values) -> Choice | None:
+    def point(self, choice: Assignment) -> Choice | None:
         return self.choices[int(choice["choice"])]
 
     near = point
@@ -105,7 +103,7 @@ class _DecoderCost:
 
     make: Callable[[Choice, Notes], ModelProgram]
     cost_of: Callable[[ModelProgram], int]
-    mappings: dict[Choice, Cut] = field(default_factory=dict)
+    mappings: dict[Choice, DecoderMapping] = field(default_factory=dict)
     images: set[bytes] = field(default_factory=set)
 
     def __call__(self, choice: Choice) -> int:

@@ -16,8 +16,7 @@ from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.head.greedy import TURN_REGION
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.virtual import Buffer, Item
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import Buffer, Item, LengthReg
 from gemmule.compiler.layout import Regions
 from gemmule.compiler.passes.allocate import allocate
 from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
@@ -61,8 +60,9 @@ def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: i
         raise CompileError("a loop needs a mapping: the compiler is wrong")
     lowered = lower(network, config, fuse(network.graph), mapping, looped=True)
     bounds: Bounds = {
-        Length.ROWS: (1, 1), Length.CONTEXT: (0, most - 1), Length.WANTED: (1, 1), Length.FIRST_WANTED: (0, 0),
-        Length.LEFT: (0, most), Length.ROW: (0, mapping.attention.moved(network.graph.attentions[0], config.dim, rows))}
+        LengthReg.ROWS: (1, 1), LengthReg.CONTEXT: (0, most - 1), LengthReg.WANTED: (1, 1),
+        LengthReg.FIRST_WANTED: (0, 0), LengthReg.LEFT: (0, most), LengthReg.ROW: (
+            0, mapping.attention.moved(network.graph.attentions[0], config.dim, rows))}
     orders = list(schedule_greedy(lowered, config))
     bases = base_registers(orders[0])
     found = [with_straight_waits(emit(items, _placed(items, config, notes.apart), bases), config, bounds)
