@@ -25,7 +25,7 @@ from gemmule.compiler.kernels.virtual import (
 from gemmule.config import Config
 from gemmule.isa import MoveFlag, Unit
 
-__all__ = ["Rule", "hoist"]
+__all__ = ["HoistRule", "hoist"]
 
 LATE = 1.5
 """Exponent by which loads between those of cached rows gather at the end: behind the last one most has to be hidden."""
@@ -33,7 +33,7 @@ STREAMS = (WEIGHTS, HEAD_WEIGHTS)
 
 
 @dataclass(frozen=True)
-class Rule:
+class HoistRule:
     """Which loads move, and how far; what it is by default is for decoders."""
 
     regions: tuple[str, ...] = (*STREAMS, STATIC, OLD)
@@ -44,7 +44,7 @@ class Rule:
     """Stores that follow the last use of a buffer go before the load that fills it again."""
 
 
-DECODER = Rule()
+DECODER = HoistRule()
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _Load:
     """The item behind which it goes."""
 
 
-def hoist(items: Sequence[Item], config: Config, rule: Rule = DECODER) -> list[Item]:
+def hoist(items: Sequence[Item], config: Config, rule: HoistRule = DECODER) -> list[Item]:
     """The items with every load that may move behind the last item that touches its buffer.
 
     Such loads keep their order among themselves, so none waits for one behind it; loops move as one item, and nothing
@@ -72,7 +72,7 @@ def _buffers(item: Item) -> tuple[Buffer, ...]:
     return item.buffers if isinstance(item, VirtualCommand | Loop) else ()
 
 
-def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
+def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
     """Every moving load, behind what last touches its buffer, displaces its region, or loads what a launch changes."""
     touched: dict[Buffer, int] = {}
     displaced: dict[str, int] = {}

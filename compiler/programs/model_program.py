@@ -17,6 +17,7 @@ from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.compiler.programs.commit import COMMIT, CommitProgram
 from gemmule.compiler.programs.general_program import GENERAL, Answers, GeneralProgram
@@ -57,6 +58,8 @@ class ModelProgram(Program):
     scores: str
     """What becomes of attention's scores: ``kept`` in the accumulator, ``computed twice``, ``through DRAM``, or by
     blocks ``seen once``."""
+    choice: Choice
+    """The mapping that it was compiled with."""
     registers_of: Mapping[str, int]
     """Base register by region."""
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]

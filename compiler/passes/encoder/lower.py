@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,7 @@ from gemmule.compiler.kernels.spill import spill
 from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, LengthReg, SetDisplacement
 from gemmule.compiler.passes.encoder.fuse import EncoderOperators, LayerOperators
 from gemmule.compiler.passes.encoder.map import PhaseMapping
+from gemmule.compiler.passes.entry import Lowered, Part
 from gemmule.compiler.passes.fuse import Attend, Normalize
 from gemmule.config import Config
 from gemmule.control import set_length
@@ -57,6 +58,11 @@ class EncoderPhases:
 
     def __post_init__(self) -> None:
         self.b = Builder(self.config, self.network, self.sequence, fused=self.fused)
+
+    def lowered(self, *, before: list[Part], layers: Sequence[list[Part]] = (), behind: Sequence[Part] = ()) -> Lowered:
+        """These phases, and what they have in DRAM."""
+        return Lowered(before=before, layers=list(layers), behind=list(behind), sizes=self.b.sizes,
+                       constants=self.b.constants)
 
     def _done(self) -> list[Item]:
         items, self.b.items, self.b.spilled = self.b.items, [], 0
