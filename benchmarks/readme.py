@@ -280,6 +280,15 @@ def bodies() -> str:
     return "\n\n".join(tables)
 
 
+def gpt2() -> str:
+    """Decoding by shape of docs/compiler.md: programs compiled for the rows that they pass."""
+    rows = [row for row in load("gpt2")["passes"] if row["rows"] == row["program"] and (
+        row["context"] == 512 or (row["rows"], row["batch"], row["context"]) == (1, 1, 0))]
+    return table(("rows", "context", "cycles", "share of roofline", "relative to one row"), [
+        (f"1 of each of {row['batch']} sequences" if row["batch"] > 1 else row["rows"], row["context"],
+         f"{row['cycles']:,}", f"{row['roofline_fraction']:.1%}", f"{row['of_one_row']:.3f}") for row in rows])
+
+
 def encoder() -> str:
     """The table of docs/compiler.md."""
     return table(("sequence", "cycles", "share of peak MACs", "heads", "attention", "output", "MLP", "DRAM bytes"),
@@ -387,7 +396,7 @@ PARTS = {"README.md": {"headline": headline, "demo": demo, "published": publishe
          "docs/models.md": {"bundled": bundled, "drafting": drafting, "weights": weights, "halves": halves}
          | report.PARTS,
          "docs/bodies.md": {"bodies": bodies},
-         "docs/compiler.md": {"encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
+         "docs/compiler.md": {"gpt2": gpt2, "encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
          "docs/decoding.md": {
              "launches": launches, "prefill": prefill, "equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""

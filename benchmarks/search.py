@@ -24,7 +24,7 @@ from gemmule.compiler.kernels.product import ProductShape
 from gemmule.compiler.layout import WeightFormat
 from gemmule.compiler.mapping import branch_and_bound
 from gemmule.compiler.mapping.mapper import Mapper
-from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.quantize.by_shape import by_shape
 from gemmule.compiler.search.layer import layer_bound, layer_cost, layer_mapping, layer_spaces, phase_cost
 from gemmule.compiler.search.product import SEARCHES, search_product

@@ -1,8 +1,8 @@
-"""From a quantised network to a program for one device: fuse, map, lower, schedule, allocate, emit, waits, verify."""
+"""From a quantised network to the programs for one device: a pass, and what stands beside it in the same DRAM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
@@ -10,19 +10,18 @@ from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.mlp import check_activations
-from gemmule.compiler.layout import Regions
-from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
-from gemmule.compiler.passes.fit import fit, pass_bounds, silent_commands
-from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.kernels.moves import LISTS
+from gemmule.compiler.passes.fit import run_fitting
+from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.notes import Notes
-from gemmule.compiler.passes.turns import place_turn_waits
-from gemmule.compiler.programs.commit import COMMIT, commit_commands, commit_program, path_bytes
-from gemmule.compiler.programs.general import general_parts, general_program
+from gemmule.compiler.passes.pipeline import run
+from gemmule.compiler.programs.commit import CommitEntry
+from gemmule.compiler.programs.general import GeneralEntry
+from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.moves import move_parts, move_programs
+from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
+from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
 
 __all__ = ["compile_network"]
 
@@ -51,59 +50,40 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
-    operators = fuse(network.graph)
-    if notes:
-        notes.begin(network.graph, operators)
-    attention = network.graph.attentions[0]
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    mapping, lowered, items, placed = fit(network, config, operators, among or choices(
-        network.graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-        standard=standard), notes=notes)
-    layout, bases = mapping.attention.layout(network.graph, config, batch, rows), base_registers(items)
-    bounds = pass_bounds(mapping, attention, config)
-    emitted = emit(items, placed, bases)
-    commands = with_straight_waits(emitted, config, bounds)
-    more = general_parts(network, config, operators, mapping, bounds) if general else None
-    shifts = move_parts(config, layout, context) if general else None
-    keep, kept_bases = ([], {}) if pool else commit_commands(config, layout, rows, context)  # a list is edited
-    sizes = {"program": len(encode_program(commands))}
-    sizes |= {} if pool else {COMMIT: len(encode_program(keep)), PATH: path_bytes(config, rows)}
-    sizes |= lowered.builder.sizes | {CACHE: batch * layout.size}
-    for name, size in (more.sizes | shifts.sizes).items() if more and shifts else ():
-        sizes[name] = max(size, sizes.get(name, 0))
-    regions = _regions(config, sizes)
-    symbols = regions.symbols(base_address)
-    commit = commit_program(config, keep, kept_bases, symbols, layout=layout, rows=rows,
-                            context=context, base_address=base_address, size=regions.size) if keep else None
-    constants = lowered.builder.constants | (more.more_constants(lowered.builder) if more else {})
-    wide = general_program(more, network, config, symbols, layout=layout, rows=rows, batch=batch, context=context,
-                           base_address=base_address, size=regions.size) if more else None
-    moves = move_programs(shifts, config, symbols, layout=layout, batch=batch, context=context,
-                          base_address=base_address, size=regions.size) if shifts else None
+    plain = PassEntry(ModelProgram, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
+                      fused=fused, standard=standard, among=among)
+    run_fitting(plain, notes)
+    layout = plain.layout
 
-    silent = silent_commands(lowered, commands)
+    linker = Linker(config)
+    linker.add(plain)
+    commit = None if pool else CommitEntry(config, layout, rows, context)  # of a cache by list the list is edited
+    if commit:
+        run(commit, "lower", "waits")
+        linker.add(commit)
+        linker.reserve(PATH, commit.path_bytes)
+    linker.share(plain.lowered)
+    linker.reserve(CACHE, batch * layout.size)
+    wide, copy, gather = ((GeneralEntry(plain), CopyEntry(config, layout, batch, context),
+                           GatherEntry(config, layout, batch, context)) if general else (None, None, None))
+    if wide and copy and gather:
+        for entry in (wide, copy, gather):
+            run(entry, "lower", "waits")
+        linker.add(wide)
+        linker.share(wide.lowered)
+        linker.add(copy)
+        linker.add(gather)
+        linker.reserve(LISTS, gather.lists_bytes)
 
-    def program(commands: Sequence[Command]) -> ModelProgram:
-        return ModelProgram(
-            config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=regions.size, symbols=symbols, bases=fixed_bases(bases), commit=commit, graph=network.graph,
-            max_rows=rows, batch=batch, max_positions=context, share=attention.heads // attention.kv_heads,
-            layout=layout, tokens=tokens, pool=pool, silent=silent, scores=mapping.attention.scores, registers_of=bases,
-            constants={region: tuple(parts) for region, parts in constants.items()}, general=wide, moves=moves)
-
-    made = program(commands)
-    if not checked:
-        return made
-    final = program(place_turn_waits(commands, config, made.extremes(), turns=3)).verified(*made.extremes())
-    if notes:
-        notes.emitted("emit", emitted)
-        notes.emitted("waits", final.commands)
-    return final
-
-
-def _regions(config: Config, sizes: Mapping[str, int]) -> Regions:
-    """DRAM: programs, what the network fixes, inputs, answers, the cache."""
-    regions = Regions(config)
-    for name, size in sizes.items():
-        regions.reserve(name, size)
-    return regions
+    table, last = linker.table(base_address), "verify" if checked else "link"
+    plain.constants = linker.constants
+    plain.commit = linker.link(commit, table, last=last) if commit else None
+    plain.general = linker.link(wide, table, last=last) if wide else None
+    if copy and gather:
+        plain.moves = Moves(linker.link(copy, table, last=last), linker.link(gather, table, last=last))
+    program = linker.link(plain, table, last=last)
+    if notes and checked:
+        notes.emitted("emit", plain.emitted)
+        notes.emitted("waits", program.commands)
+    return program

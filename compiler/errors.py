@@ -1,6 +1,6 @@
 """Errors of the compiler that a user can mend."""
 
-__all__ = ["AccumulatorError", "CompileError"]
+__all__ = ["AccumulatorError", "CheckError", "CompileError"]
 
 
 class CompileError(ValueError):
@@ -9,3 +9,7 @@ class CompileError(ValueError):
 
 class AccumulatorError(CompileError):
     """Sums that do not fit the accumulator, whatever stands in the scratchpad."""
+
+
+class CheckError(CompileError):
+    """What must hold after a pass does not: the compiler is wrong, and no other mapping helps."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmule.compiler.ir import Network
-from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from gemmule.numerics import split_planes
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "MOST_DEPTH", "Region", "Regions", "WeightFormat", "pack_angles",
+    "MOST_DEPTH", "Region", "RegionTable", "Regions", "WeightFormat", "pack_angles",
     "pack_columns", "pack_gamma", "pack_groups", "pack_planes", "pack_weights", "unpack_groups",
 ]
 
@@ -20,6 +21,17 @@ MOST_DEPTH = (1 << 31) // 128 ** 2
 """Sums of fewer products of two bytes cannot leave int32."""
 Region = tuple[int, int]
 """(offset or address, bytes)"""
+
+
+@dataclass(frozen=True)
+class RegionTable:
+    """Where the regions of programs that share DRAM stand."""
+
+    base_address: int
+    size: int
+    """Bytes from there on."""
+    symbols: Mapping[str, Region]
+    """(address, bytes) by name."""
 
 
 class Regions:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self, TypedDict
 
 import numpy as np
 
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, PLANE, joined, planes_in, split
-from gemmule.compiler.layout import Region
+from gemmule.compiler.layout import Region, RegionTable
 from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, NUM_BASES, NUM_LENGTHS, Command, encode_program
 from gemmule.sim.launch import Launch
 from gemmule.sim.verify.verify import verify
 
-__all__ = ["NO_DRAM", "FixedProgram", "Program", "ReadDram", "Registers", "Step"]
+__all__ = ["NO_DRAM", "FixedProgram", "Program", "ReadDram", "Registers", "Standing", "Step"]
 
 ReadDram = Callable[[int, int], bytes | np.ndarray]
 """``read_dram(address, bytes)`` of a device."""
@@ -41,6 +41,18 @@ class Step(NamedTuple):
 
     registers: Registers
     inputs: tuple[tuple[int, np.ndarray], ...] = ()
+
+
+class Standing(TypedDict):
+    """The fields of :class:`Program`, for those that are made of it and of more."""
+
+    config: Config
+    image: bytes
+    commands: tuple[Command, ...]
+    base_address: int
+    size: int
+    symbols: dict[str, Region]
+    bases: Mapping[int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +121,18 @@ class Program:
         return [(address + plane * PLANE, part.view(np.uint8))
                 for plane, part in enumerate(split(values)[:planes_in(size)])]
 
+    def written(self, commands: Sequence[Command]) -> Self:
+        """This program with other commands, as many."""
+        return replace(self, commands=tuple(commands), image=encode_program(commands))
+
+    def moved_to(self, table: RegionTable) -> Self:
+        """This program with its own regions elsewhere."""
+        return replace(self, base_address=table.base_address, size=table.size, symbols=dict(table.symbols))
+
+    def extremes(self) -> list[Registers]:
+        """Registers of launches at the ends of what they may hold."""
+        raise NotImplementedError(f"{type(self).__name__} has no launches of its own")
+
     def verified(self, *launches: Registers) -> Self:
         """This program, which has no race and no fault with the registers of these launches: the end of a compilation.
 
@@ -128,3 +152,6 @@ class FixedProgram(Program):
     def registers(self) -> Registers:
         """Registers of a launch."""
         return self.place(lengths={}, windows={})
+
+    def extremes(self) -> list[Registers]:
+        return [self.registers()]

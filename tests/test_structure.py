@@ -185,3 +185,38 @@ def test_only_kernels_choose_device_operations() -> None:
         if names and (ROOT / "compiler" / "kernels") not in path.parents:
             found.add(path.stem)
     assert not found
+
+
+def test_no_two_classes_of_the_compiler_have_one_name() -> None:
+    found: dict[str, list[str]] = {}
+    for path in (ROOT / "compiler").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def modules_named(path: Path) -> set[str]:
+    """Modules of ``compiler`` that a file names anywhere: in functions and while types are checked too."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    names = {name for node in nodes if node.module
+             for name in (node.module, *(f"{node.module}.{one.name}" for one in node.names))}
+    return {name.removeprefix("gemmule.") for name in names if name.startswith("gemmule.compiler.")}
+
+
+def circles(named: dict[str, set[str]]) -> set[str]:
+    """Modules that name themselves over others."""
+    left = dict(named)
+    while done := {name for name, others in left.items() if not others & left.keys()}:
+        left = {name: others for name, others in left.items() if name not in done}
+    return left.keys() - {name for name in left if not any(name in others for others in left.values())}
+
+
+def test_the_compiler_has_no_circle_of_imports() -> None:
+    """Also none that an import inside a function hides."""
+    named = {}
+    for path in (ROOT / "compiler").rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        named[".".join(parts).removesuffix(".__init__")] = modules_named(path)
+    assert circles(named) == set()
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"b", "c"}

@@ -20,10 +20,10 @@ from gemmule.compiler.ir import (
     RopeScaling,
 )
 
-__all__ = ["Builder"]
+__all__ = ["GraphBuilder"]
 
 
-class Builder:
+class GraphBuilder:
     """Nodes in order and the sources of their tensors; each method adds a node and gives its name.
 
     Within a block names begin with its number: ``3.query``. A tensor is named by its node and role: ``3.query.weight``.

@@ -22,8 +22,8 @@ from gemmule.isa import INDEX_BITS
 K = TypeVar("K", bound="Keys")
 
 __all__ = [
-    "ACTIVATIONS", "HARMLESS", "MOST_COLUMNS", "ActivationName", "Depth", "Eps", "Heads", "Keys", "Layers", "Positions",
-    "Vocab", "check_heads", "parse_keys", "read_config",
+    "ACTIVATIONS", "HARMLESS", "MOST_COLUMNS", "ActivationName", "Depth", "Eps", "HeadCount", "Keys", "Layers",
+    "Positions", "Vocab", "check_heads", "parse_keys", "read_config",
 ]
 
 MOST_CONFIG = 1 << 20
@@ -38,7 +38,7 @@ MOST_VOCAB = 1 << max(INDEX_BITS)
 Depth = Annotated[int, Field(ge=1, lt=MOST_DEPTH)]
 """Columns that a product sums over: int32 sums must not overflow."""
 Layers = Annotated[int, Field(ge=1, le=1024)]
-Heads = Annotated[int, Field(ge=1, le=1024)]
+HeadCount = Annotated[int, Field(ge=1, le=1024)]
 Positions = Annotated[int, Field(ge=1, le=1 << 16)]
 Vocab = Annotated[int, Field(ge=1, le=MOST_VOCAB, description=f"token ids have {max(INDEX_BITS)} bits on the device")]
 Eps = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]

@@ -15,6 +15,7 @@ from gemmule.compiler.importers.families.opt import OPT
 from gemmule.compiler.importers.families.phi import PHI
 from gemmule.compiler.importers.families.qwen import QWEN
 from gemmule.compiler.importers.family import Blueprint, Family
+from gemmule.compiler.importers.gguf.checkpoint import open_checkpoint
 from gemmule.compiler.importers.gguf.file import is_gguf
 from gemmule.compiler.importers.shards import Shards, open_shards
 from gemmule.compiler.importers.weights import Weights, equal
@@ -99,8 +100,6 @@ def load_network(source: str | Path) -> Network:
     """
     path = Path(source)
     if is_gguf(path):
-        from gemmule.compiler.importers.gguf.checkpoint import open_checkpoint
-
         config, shards = open_checkpoint(path)
         return assemble(config, shards, path)
     at = path / "config.json"

@@ -18,7 +18,7 @@ from gemmule.operands import BIAS_ROWS, COLUMN_ROWS, GAMMA_ROWS
 from gemmule.timing import ceil_div
 
 __all__ = ["AngleRows", "ColumnRows", "EmbeddingRows", "GammaRows", "PositionRows", "PrefixRows", "TableRows",
-           "Weights", "WordRows"]
+           "PackedWeights", "WordRows"]
 
 
 def _pick(values: np.ndarray, lanes: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def _words(values: np.ndarray, dim: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class PackedWeights:
     """A tile of a linear: columns ``columns`` (lanes), depth ``depth`` (lanes): [column group][depth row][dim]."""
 
     node: Linear
@@ -48,7 +48,7 @@ class Weights:
     def key(self) -> Hashable:
         return self.node.name, self.columns.tobytes(), self.depth.tobytes()
 
-    def groups(self, dim: int) -> list[Weights]:
+    def groups(self, dim: int) -> list[PackedWeights]:
         count = len(self.columns) // dim
         return [replace(self, columns=columns, size=self.size // count)
                 for columns in self.columns.reshape(count, dim)]

@@ -1,13 +1,39 @@
-"""Where a program has its constants, column group by column group: for one beside it that cuts columns otherwise."""
+"""What the network fixes in DRAM, and where a program has it: for one beside it that cuts columns otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.virtual import Constant
+from gemmule.compiler.ir import Network
+from gemmule.config import Config
 
-__all__ = ["Contents"]
+__all__ = ["Constant", "Contents"]
+
+
+class Constant(Protocol):
+    """Content of a part of a DRAM region that is fixed by the network."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal contents of one network."""
+        ...
+
+    def groups(self, dim: int) -> Sequence[Constant]:
+        """What it consists of, one behind the other: column groups, where it is cut by columns."""
+        ...
+
+    def pack(self, network: Network, config: Config) -> np.ndarray:
+        """The bytes, uint8 [size]."""
+        ...
 
 
 class Contents:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Linear
-from gemmule.compiler.kernels.constants import ColumnRows, Weights
+from gemmule.compiler.kernels.constants import ColumnRows, PackedWeights
 from gemmule.compiler.kernels.layout import Span
 from gemmule.compiler.kernels.virtual import (
     HEAD_WEIGHTS,
@@ -193,7 +193,7 @@ def _multiply(b: Builder, ring: Ring, node: Linear, form: WeightFormat, pieces: 
     """Load the weights of some depth of a chunk and multiply; ``stride``: accumulator rows of a column group."""
     config, dim = b.config, b.config.dim
     slot, groups = ring.take(), len(columns) // dim
-    tiles = [Weights(node, columns, piece.span.columns[piece.first * dim:(piece.first + piece.tiles) * dim], form,
+    tiles = [PackedWeights(node, columns, piece.span.columns[piece.first * dim:(piece.first + piece.tiles) * dim], form,
                      form.rows(config, piece.tiles) * groups * dim) for piece in pieces]
     far = node.layer is None and b.sizes.get(WEIGHTS, 0) + node.columns * node.depth > MOST_OFFSET
     b.load_constants(HEAD_WEIGHTS if far else WEIGHTS, tiles, At(slot), f"{node.name}: weights")

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Loop, Registers, SetDisplacement, Step, Value
+from gemmule.compiler.kernels.virtual import (
+    At,
+    Bank,
+    Buffer,
+    Item,
+    LengthReg,
+    Loop,
+    SetDisplacement,
+    Value,
+    VirtualCommand,
+)
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, MoveFlag, SOp, Source, Unit
@@ -45,12 +55,12 @@ def list_pitch(config: Config, context: int) -> int:
 
 def _inner(config: Config, regions: dict[str, int], turn: int, body: list[Item], note: str) -> Iterator[Item]:
     """A loop over all rows; ``regions``: bytes by which a row moves on in each, from where its part begins."""
-    yield set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS)
+    yield set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS)
     for region in regions:
         yield SetDisplacement(region, 0, origin=region + PART)
-    yield Loop(body=(*body, set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-turn),
+    yield Loop(body=(*body, set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
                      *(SetDisplacement(region, turn * size, further=True) for region, size in regions.items())),
-               times=Length(MAX_LENGTH, Registers.ROWS), shift=turn.bit_length() - 1, note=note)
+               times=Length(MAX_LENGTH, LengthReg.ROWS), shift=turn.bit_length() - 1, note=note)
 
 
 def copied_rows(config: Config, layout: KvLayout) -> Iterator[Item]:
@@ -62,8 +72,8 @@ def copied_rows(config: Config, layout: KvLayout) -> Iterator[Item]:
         for i, at in enumerate(buffers):
             move: dict[str, Value] = {
                 "offset": i * block * size, "stride": size, "bytes": size, "row": at, "row_stride": 1,
-                "block_stride": block, "rows": Length(block, Registers.LEFT, i * block)}
-            body.append(Step(unit=unit, note=f"rows {i}", region=region, fields=move))
+                "block_stride": block, "rows": Length(block, LengthReg.LEFT, i * block)}
+            body.append(VirtualCommand(unit=unit, note=f"rows {i}", region=region, fields=move))
     yield Loop(body=(*_inner(config, {FROM: size, TO: size}, 2 * block, body, "rows"),
                      *(SetDisplacement(region + PART, layout.pitch, further=True) for region in (FROM, TO))),
                times=Length(layout.runs), note="every run of the cache")
@@ -89,16 +99,17 @@ def _gathered_head(config: Config, layout: KvLayout, context: int, head: int, bl
     parts = [At(Buffer(f"{name} of a head", ceil_div(size, config.dim) * block, Bank.OPERAND))
              for name in ("keys", "values")]
     body: list[Item] = [
-        Step(unit=Unit.LOAD, note="kept rows", region=LISTS,
+        VirtualCommand(unit=Unit.LOAD, note="kept rows", region=LISTS,
              fields={"offset": head * list_pitch(config, context), "row": listed, "block_stride": 1, "rows": 1,
                      "bytes": ceil_div(2 * block, config.dim) * config.dim}),
-        Step(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="to the list",
-             fields={"src0": listed, "dst": 0, "n": Length(block, Registers.LEFT)})]
+        VirtualCommand(unit=Unit.SELECT, op=SOp.LIST_LOAD, note="to the list",
+             fields={"src0": listed, "dst": 0, "n": Length(block, LengthReg.LEFT)})]
     move: dict[str, Value] = {"stride": layout.row, "bytes": size, "row_stride": 1, "block_stride": block,
-                              "rows": Length(block, Registers.LEFT)}
-    body += [Step(unit=Unit.LOAD, note=f"rows {i}", region=FROM, flags=frozenset({int(MoveFlag.INDEXED)}), fields={
+                              "rows": Length(block, LengthReg.LEFT)}
+    by_list = frozenset({int(MoveFlag.INDEXED)})
+    body += [VirtualCommand(unit=Unit.LOAD, note=f"rows {i}", region=FROM, flags=by_list, fields={
         **move, "offset": place, "row": at, "list": 0, "last_index": context - 1})
         for i, (place, at) in enumerate(zip(places, parts))]
-    body += [Step(unit=Unit.STORE, note=f"rows {i}", region=TO, fields={**move, "offset": place, "row": at})
+    body += [VirtualCommand(unit=Unit.STORE, note=f"rows {i}", region=TO, fields={**move, "offset": place, "row": at})
              for i, (place, at) in enumerate(zip(places, parts))]
     yield from _inner(config, {LISTS: 2, TO: layout.row}, block, body, "rows")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Step, Value, rotation
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Item, Value, VirtualCommand, rotation
 from gemmule.compiler.layout import MOST_DEPTH, WeightFormat
 from gemmule.compiler.place import Cut, cut_off
 from gemmule.config import Config
@@ -168,7 +168,7 @@ class _Ring:
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _SumTile:
     """Results of one block of rows and one tile of columns."""
 
     m0: int
@@ -215,30 +215,31 @@ class _Kernel:
                 yield self._store(sums, staged, result)
                 staged = 0
 
-    def _tiles(self) -> Iterator[_Sums]:
+    def _tiles(self) -> Iterator[_SumTile]:
         """Tiles of results in the order in which they are computed."""
         blocks = cut_off(self.shape.m, self.mapping.m)
         for columns in column_tiles(self.mapping, ceil_div(self.shape.n, self.dim)):
             if self.mapping.order == ROWS:
-                yield from (_Sums(*block, *tile) for block in blocks for tile in columns)
+                yield from (_SumTile(*block, *tile) for block in blocks for tile in columns)
             else:
-                yield from (_Sums(*block, *tile) for tile in columns for block in blocks)
+                yield from (_SumTile(*block, *tile) for tile in columns for block in blocks)
 
-    def _load_parameters(self, panel: int) -> Step:
+    def _load_parameters(self, panel: int) -> VirtualCommand:
         first = panel * self.mapping.panel
         width = min(self.mapping.panel, ceil_div(self.shape.n, self.dim) - first)
         return self._load(PARAMETERS, f"parameters from column {first * self.dim}", self.parameters[panel % DOUBLE],
                           COLUMN_ROWS * first * self.dim, COLUMN_ROWS * width * self.dim)
 
-    def _load(self, region: str, note: str, to: At, offset: int, size: int, rows: int = 1, stride: int = 0) -> Step:
+    def _load(self, region: str, note: str, to: At, offset: int, size: int, rows: int = 1,
+              stride: int = 0) -> VirtualCommand:
         """``rows`` of ``size`` bytes, ``stride`` apart; each to the rows behind those of the one before."""
         fields: dict[str, Value] = {"offset": offset, "stride": stride, "bytes": size, "row": to, "block_stride": 1,
                                     "rows": rows}
         if rows > 1:
             fields["row_stride"] = self.mapping.m
-        return Step(unit=Unit.LOAD, note=note, region=region, fields=fields)
+        return VirtualCommand(unit=Unit.LOAD, note=note, region=region, fields=fields)
 
-    def _multiply(self, sums: _Sums, acc: At) -> Iterator[Item]:
+    def _multiply(self, sums: _SumTile, acc: At) -> Iterator[Item]:
         """All depth of one tile of results, with the loads of what is not there."""
         shape, dim, m, n0 = self.shape, self.dim, self.mapping.m, sums.n0
         whole = sums.rows == shape.m  # then all groups lie one after another
@@ -254,30 +255,31 @@ class _Kernel:
             if load_b:
                 yield self._load(B, f"B columns {n0 * dim} depth {k0 * dim}", b, self.offsets[n0, k0],
                                  sums.groups * depth * dim)
-            yield Step(
+            yield VirtualCommand(
                 unit=Unit.MATRIX, note=f"rows {sums.m0}+{sums.rows} columns {n0 * dim} depth {k0 * dim}",
                 flags=self.flags | ({int(MatrixFlag.ACCUMULATE)} if k0 else set()), fields={
                     "a_row": a, "a_stride": m, "b_row": b, "b_stride": depth, "c_row": acc, "c_stride": m,
                     "m": sums.rows, "n": self._columns(sums), "k": min(deep * dim, shape.k - k0 * dim),
                     "group": shape.weights.tiles(self.config).bit_length() - 1})
 
-    def _columns(self, sums: _Sums) -> int:
+    def _columns(self, sums: _SumTile) -> int:
         return min(sums.groups * self.dim, self.shape.n - sums.n0 * self.dim)
 
-    def _requantise(self, sums: _Sums, acc: At, to: At) -> Step:
+    def _requantise(self, sums: _SumTile, acc: At, to: At) -> VirtualCommand:
         panel, inside = divmod(sums.n0, self.mapping.panel)
         parameters = self.parameters[panel % DOUBLE] + COLUMN_ROWS * inside
-        return Step(unit=Unit.VECTOR, op=int(VOp.REQUANT), note=f"requantise columns {sums.n0 * self.dim}",
+        return VirtualCommand(unit=Unit.VECTOR, op=int(VOp.REQUANT), note=f"requantise columns {sums.n0 * self.dim}",
                     flags=frozenset({int(RequantFlag.COLUMN)}), fields={
                         "src0": acc, "src0_stride": self.mapping.m, "src1": parameters, "dst": to,
                         "dst_stride": self.mapping.m, "m": sums.rows, "n": self._columns(sums)})
 
-    def _store(self, sums: _Sums, groups: int, result: At) -> Step:
+    def _store(self, sums: _SumTile, groups: int, result: At) -> VirtualCommand:
         """``groups`` column groups of results, of which the last ones are ``sums``."""
         self.stored += 1
         dim, n0 = self.dim, sums.n0 + sums.groups - groups
         whole, size = sums.rows == self.shape.m, sums.rows * dim
-        return Step(unit=Unit.STORE, note=f"C rows {sums.m0}+{sums.rows} columns {n0 * dim}", region=C, fields={
+        note = f"C rows {sums.m0}+{sums.rows} columns {n0 * dim}"
+        return VirtualCommand(unit=Unit.STORE, note=note, region=C, fields={
             "offset": (n0 * self.shape.m + sums.m0) * dim, "stride": 0 if whole else self.shape.m * dim,
             "bytes": size * (groups if whole else 1), "row": result, "row_stride": self.mapping.m, "block_stride": 1,
             "rows": 1 if whole else groups})

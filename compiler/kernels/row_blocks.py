@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from gemmule.compiler.kernels.virtual import At, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, Source, Unit
 from gemmule.timing import ceil_div
@@ -33,7 +33,7 @@ class RowBlock:
 
     def part(self, first: int, most: int) -> Length:
         """Those of the rows ``first`` .. ``first + most - 1`` that there are."""
-        return Length(min(most, self.rows - first), Registers.LEFT, self.first + first)
+        return Length(min(most, self.rows - first), LengthReg.LEFT, self.first + first)
 
 
 def stored(region: str) -> str:
@@ -51,16 +51,16 @@ def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mappi
     """
     turn, b.rows = rows * together, rows
     blocks = [RowBlock(i * rows, rows) for i in range(together)]
-    b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, note="rows that are left"),
+    b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS, note="rows that are left"),
               *(SetDisplacement(region, 0) for region in moved))
     for write in begin(blocks[0]):
         write()
     if turn >= sequence:
         yield blocks
     else:
-        with b.loop(Length(MAX_LENGTH, Registers.LEFT), turn.bit_length() - 1, note, local=True):
+        with b.loop(Length(MAX_LENGTH, LengthReg.LEFT), turn.bit_length() - 1, note, local=True):
             yield blocks
-            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-turn),
+            b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
                       *(SetDisplacement(region, turn * size, further=True) for region, size in moved.items()))
     b.block, b.loaded = None, Length(1)
 

@@ -11,22 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
+from gemmule.compiler.kernels.contents import Constant, Contents
 from gemmule.config import Config
 from gemmule.isa import Command, Dyn, Length, RequantFlag, Unit, VOp
 from gemmule.operands import Memory
 
-if TYPE_CHECKING:
-    from gemmule.compiler.kernels.contents import Contents
-
 __all__ = [
-    "HEAD_WEIGHTS", "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Constant", "Item", "Loop",
-    "Registers", "SetDisplacement", "Step", "Value", "leaves", "rotation",
+    "HEAD_WEIGHTS", "NO_DYN", "STATIC", "WEIGHTS", "At", "Bank", "Buffer", "Builder", "Item", "Loop",
+    "LengthReg", "SetDisplacement", "VirtualCommand", "Value", "leaves", "rotation",
 ]
 
 
@@ -83,7 +78,7 @@ Value = int | Length | At
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class VirtualCommand:
     """A command of a unit whose rows may be :class:`At`; ``region`` is the DRAM region of a load or store."""
 
     unit: Unit
@@ -136,14 +131,15 @@ class Loop:
     @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
         """Buffers that the body touches."""
-        return tuple(buffer for item in leaves(self.body) if isinstance(item, Step) for buffer in item.buffers)
+        return tuple(buffer for item in leaves(self.body) if isinstance(item, VirtualCommand)
+                     for buffer in item.buffers)
 
 
-Item = Step | SetDisplacement | Loop | Command
+Item = VirtualCommand | SetDisplacement | Loop | Command
 """A :class:`Command` here is a control command."""
 
 
-def leaves(items: Iterable[Item]) -> Iterator[Step | SetDisplacement | Command]:
+def leaves(items: Iterable[Item]) -> Iterator[VirtualCommand | SetDisplacement | Command]:
     """Everything but the loops, bodies included, once each."""
     for item in items:
         if isinstance(item, Loop):
@@ -152,29 +148,7 @@ def leaves(items: Iterable[Item]) -> Iterator[Step | SetDisplacement | Command]:
             yield item
 
 
-class Constant(Protocol):
-    """Content of a part of a DRAM region that is fixed by the network."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        ...
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for equal contents of one network."""
-        ...
-
-    def groups(self, dim: int) -> Sequence[Constant]:
-        """What it consists of, one behind the other: column groups, where it is cut by columns."""
-        ...
-
-    def pack(self, network: Network, config: Config) -> np.ndarray:
-        """The bytes, uint8 [size]."""
-        ...
-
-
-class Registers:
+class LengthReg:
     """Length registers of a pass."""
 
     ROWS = 1
@@ -258,7 +232,7 @@ class Builder:
         """The new rows of a launch, or of the block; of a batch always all."""
         if self.block is not None:
             return self.block
-        return Length(self.rows, Registers.ROWS) if self.batch == 1 else Length(self.rows)
+        return Length(self.rows, LengthReg.ROWS) if self.batch == 1 else Length(self.rows)
 
     @property
     def m_each(self) -> Length:
@@ -268,8 +242,8 @@ class Builder:
     def add(self, unit: Unit, note: str, *, op: int = 0, flags: Iterable[int] = (),
             dyn: tuple[Dyn, int, int] = NO_DYN, region: str | None = None, **fields: Value) -> None:
         """Append a command."""
-        self.items.append(Step(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)), dyn=dyn,
-                               note=note, region=region))
+        self.items.append(VirtualCommand(unit=unit, op=int(op), fields=fields, flags=frozenset(map(int, flags)),
+                                         dyn=dyn, note=note, region=region))
 
     def control(self, *items: SetDisplacement | Command) -> None:
         """Append control commands."""

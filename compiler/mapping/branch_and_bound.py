@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.mapping.mapper import Choice, Run, Space
+from gemmule.compiler.mapping.mapper import Assignment, Run, Space
 
 __all__ = ["Branching", "search"]
 
@@ -26,7 +26,7 @@ class Branching(Space[Any], Protocol):
         """All axes, in the order in which they are chosen."""
         ...
 
-    def least(self, choice: Choice) -> tuple[str, int]:
+    def least(self, choice: Assignment) -> tuple[str, int]:
         """(for what, cycles) that every point with these values of the first axes takes at least."""
         ...
 
@@ -65,7 +65,7 @@ def search(run: Run[Any]) -> None:
     run.certified = True
 
 
-def _cut(run: Run[Any], space: Branching, reason: str, choice: Choice, gone: set[Any]) -> None:
+def _cut(run: Run[Any], space: Branching, reason: str, choice: Assignment, gone: set[Any]) -> None:
     """Count the points of a branch that were not costed; ``gone``: those that were counted before."""
     left = [name for name in space.branches if name not in choice]
     points = {space.point({**choice, **dict(zip(left, values))})

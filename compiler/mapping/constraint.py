@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.mapping.mapper import Choice, Run, Space
+from gemmule.compiler.mapping.mapper import Assignment, Run, Space
 from gemmule.timing import ceil_div
 
 __all__ = ["Modelled", "search"]
@@ -53,13 +53,13 @@ def search(run: Run[Any]) -> None:
         raise CompileError(
             f"the search cp-sat needs a space with a model, not {type(space).__name__}: use exhaustive")
     most = MOST if run.most is None else run.most
-    chosen: dict[Any, Choice] = {}
+    chosen: dict[Any, Assignment] = {}
     complete = _solutions(run, space, cp_model, ceil_div(most, 2), chosen)
     run.certified = _around(run, space, most, chosen) and complete
 
 
 def _solutions(run: Run[Any], space: Modelled, cp_model: Any, most: int,
-               chosen: dict[Any, Choice]) -> bool:
+               chosen: dict[Any, Assignment]) -> bool:
     """Cost the best solution, the best of others, and so on; whether no other can be better than the best cost.
 
     ``chosen`` gets the values of each by its point.
@@ -89,7 +89,7 @@ def _solutions(run: Run[Any], space: Modelled, cp_model: Any, most: int,
     return False
 
 
-def _around(run: Run[Any], space: Modelled, most: int, chosen: Mapping[Any, Choice]) -> bool:
+def _around(run: Run[Any], space: Modelled, most: int, chosen: Mapping[Any, Assignment]) -> bool:
     """Cost what differs from the solutions on the other axes, the best first; whether there was time for all."""
     axes = space.axes
     fine = [name for name in axes if name not in space.coarse]

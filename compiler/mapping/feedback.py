@@ -13,7 +13,7 @@ from itertools import combinations, product
 from typing import Any
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.mapping.mapper import Choice, Run, Spent
+from gemmule.compiler.mapping.mapper import Assignment, Run, Spent
 
 __all__ = ["search"]
 
@@ -85,5 +85,5 @@ def _suggest(trial: Any, name: str, values: tuple[int | str, ...]) -> int:
     return int(trial.suggest_categorical(name, range(len(values))))
 
 
-def _choice(axes: Mapping[str, tuple[int | str, ...]], at: Places) -> Choice:
+def _choice(axes: Mapping[str, tuple[int | str, ...]], at: Places) -> Assignment:
     return {name: values[at[name]] for name, values in axes.items()}

@@ -14,10 +14,10 @@ from typing import Generic, Protocol, TypeVar
 
 from gemmule.compiler.errors import CompileError
 
-__all__ = ["Choice", "Found", "Mapper", "Run", "Search", "Space", "Spent", "Trial"]
+__all__ = ["Assignment", "Found", "Mapper", "Run", "Search", "Space", "Spent", "Trial"]
 
 P = TypeVar("P", bound=Hashable)
-Choice = Mapping[str, int | str]
+Assignment = Mapping[str, int | str]
 """One value from each axis."""
 
 
@@ -29,11 +29,11 @@ class Space(Protocol[P]):
         """Values by name, in the order of preference."""
         ...
 
-    def point(self, choice: Choice) -> P | None:
+    def point(self, choice: Assignment) -> P | None:
         """The point of these values; None where there is none."""
         ...
 
-    def near(self, choice: Choice) -> P | None:
+    def near(self, choice: Assignment) -> P | None:
         """The same, or one much like it, so that few choices are in vain."""
         ...
 

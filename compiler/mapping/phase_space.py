@@ -10,17 +10,17 @@ from typing import Any
 
 from gemmule.compiler.ir import Linear
 from gemmule.compiler.kernels.attention.sequence import SequenceMapping
-from gemmule.compiler.mapping.mapper import Choice
+from gemmule.compiler.mapping.mapper import Assignment
 from gemmule.compiler.mapping.phase_bound import AttentionBound, BlockBound, Streamed
-from gemmule.compiler.passes.fuse import Attend
-from gemmule.compiler.passes.fuse_encoder import LayerOperators
-from gemmule.compiler.passes.map_encoder import (
-    BlockMapping,
+from gemmule.compiler.passes.encoder.fuse import LayerOperators
+from gemmule.compiler.passes.encoder.map import (
+    PhaseMapping,
     attention_axes,
     attention_mapping,
     block_axes,
     block_mapping,
 )
+from gemmule.compiler.passes.fuse import Attend
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
@@ -35,7 +35,7 @@ class BlockSpace:
     sequence: int
     linears: tuple[Linear, ...]
     least_of: BlockBound
-    begin: BlockMapping | None
+    begin: PhaseMapping | None
     """The first that fits, from which a search begins."""
 
     @cached_property
@@ -50,21 +50,21 @@ class BlockSpace:
 
     branches = ("rows", "ring", "together")
 
-    def point(self, choice: Choice) -> BlockMapping | None:
+    def point(self, choice: Assignment) -> PhaseMapping | None:
         return block_mapping(self.config, self.sequence, int(choice["rows"]), int(choice["together"]),
                              self._rings[str(choice["ring"])])
 
-    def near(self, choice: Choice) -> BlockMapping | None:
+    def near(self, choice: Assignment) -> PhaseMapping | None:
         """The same, or the one block there is."""
         return self.point(choice) or self.point({**choice, "together": 1})
 
-    def points(self) -> Iterator[BlockMapping]:
+    def points(self) -> Iterator[PhaseMapping]:
         return _points(self)
 
-    def first(self) -> BlockMapping | None:
+    def first(self) -> PhaseMapping | None:
         return self.begin
 
-    def bound(self, point: BlockMapping) -> int:
+    def bound(self, point: PhaseMapping) -> int:
         return self.least_of.largest(point.rows, (point.ring_slots, point.ring_rows))[1]
 
     @property
@@ -78,7 +78,7 @@ class BlockSpace:
         rows = [int(value) for value in self.axes["rows"]]
         return min(map(self.least_of.mesh, rows)), min(map(self.least_of.moved, rows))
 
-    def least(self, choice: Choice) -> tuple[str, int]:
+    def least(self, choice: Assignment) -> tuple[str, int]:
         """See :mod:`gemmule.compiler.mapping.phase_bound`."""
         return self.least_of.largest(int(choice["rows"]), self._rings.get(str(choice.get("ring"))))
 
@@ -100,7 +100,7 @@ class AttentionSpace:
 
     branches = ("queries", "flight", "ahead")
 
-    def point(self, choice: Choice) -> SequenceMapping | None:
+    def point(self, choice: Assignment) -> SequenceMapping | None:
         return attention_mapping(self.sequence, *(int(choice[name]) for name in self.branches))
 
     near = point
@@ -125,7 +125,7 @@ class AttentionSpace:
         queries = self.axes["queries"]
         return min(map(self.least_of.mesh, queries)), min(map(self.least_of.moved, queries))
 
-    def least(self, choice: Choice) -> tuple[str, int]:
+    def least(self, choice: Assignment) -> tuple[str, int]:
         """See :mod:`gemmule.compiler.mapping.phase_bound`."""
         most = max(self.axes["flight"])
         flights = [int(choice["flight"])] if "flight" in choice else range(1, most + 1)

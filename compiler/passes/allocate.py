@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from gemmule.compiler.errors import AccumulatorError, CompileError
-from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, Step
+from gemmule.compiler.kernels.virtual import Bank, Buffer, Item, Loop, VirtualCommand
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Lifetime", "Past", "allocate", "lifetimes", "past", "peak", "scratchpad_peak"]
+__all__ = ["PHASE_EARLY", "Lifetime", "Past", "allocate", "allocate_apart", "allocate_phases",
+           "lifetimes", "peak", "scratchpad_peak"]
 
 
 ORDER = (Bank.STREAM, Bank.OPERAND, Bank.RESULT, Bank.STATE)
@@ -23,6 +24,8 @@ FAR = 1 << 30
 """Items: beyond any."""
 EARLY = 16
 """Items at a beginning, which should not wait for what was before; later ones wait for nothing of it."""
+PHASE_EARLY = 12
+"""Items of a turn whose buffers are its own: they need not wait for the turn before."""
 OLD = 32
 """Items after which it no longer matters how long rows have been free."""
 SLACK = (4, 3, 2, 1, 0)
@@ -64,7 +67,7 @@ def lifetimes(items: Sequence[Item], *, early: int = 0) -> list[Lifetime]:
                 first, at = at, walk(item.body, at)
                 turns.append((item, first, at - 1))  # inner ones before those around them
             else:
-                touch(item.buffers if isinstance(item, Step | Loop) else (), at, at)
+                touch(item.buffers if isinstance(item, VirtualCommand | Loop) else (), at, at)
                 at += 1
         return at
 
@@ -142,7 +145,7 @@ class _Range:
         self.segments = found
 
 
-def past(items: Sequence[Item], placed: Mapping[Buffer, int]) -> list[tuple[int, int, int]]:
+def _past(items: Sequence[Item], placed: Mapping[Buffer, int]) -> list[tuple[int, int, int]]:
     """Scratchpad rows that these items use, and until when, for :func:`allocate` of what comes behind them."""
     lives = [life for life in lifetimes(items) if life.buffer.bank is not Bank.ACCUMULATOR]
     last = 1 + max((life.end for life in lives), default=0)
@@ -197,6 +200,32 @@ def allocate(items: Sequence[Item], config: Config, *, apart: bool, early: int =
         assert isinstance(life, Lifetime)
         raise CompileError(_does_not_fit(life, config.spm_rows, "scratchpad (spm_kib)"))
     return found | whole
+
+
+def allocate_apart(items: Sequence[Item], config: Config, *, early: int = 0, before: Past = ()) -> dict[Buffer, int]:
+    """Rows of every buffer, with each class in banks of its own if they fit so, else without regard to classes.
+
+    Raises:
+        CompileError: they fit in neither way.
+    """
+    try:
+        return dict(allocate(items, config, apart=True, early=early, before=before))
+    except CompileError:
+        return dict(allocate(items, config, apart=False, before=before))
+
+
+def allocate_phases(phases: Sequence[Sequence[Item]], config: Config, again: int) -> dict[Buffer, int]:
+    """Rows of the buffers of phases, of which those behind the first, ``again`` of them, come again and again.
+
+    Raises:
+        CompileError: those of one do not fit.
+    """
+    found: dict[Buffer, int] = {}
+    order = [*phases[:1 + again], *phases[1:]]  # so that the second time the first of a turn knows the last
+    for number, phase in enumerate(order):
+        earlier = order[number - 1] if number else ()
+        found |= allocate_apart(phase, config, early=PHASE_EARLY, before=_past(earlier, found))
+    return found
 
 
 def _accumulator(lives: Sequence[Lifetime], config: Config, closely: bool) -> dict[Buffer, int]:

@@ -1,4 +1,4 @@
-"""Emit: commands with rows and base registers, bodies behind their REPEAT, waits within straight lines."""
+"""Emit: commands with rows and base registers, bodies behind their REPEAT."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW, OLD
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value, leaves
-from gemmule.compiler.passes.footprints import Bounds
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Value, VirtualCommand, leaves
 from gemmule.compiler.passes.roll import LAYER_REGION
-from gemmule.compiler.passes.waits import place_waits
-from gemmule.config import Config
 from gemmule.control import repeat, set_displacement
-from gemmule.isa import CONTROL, NUM_BASES, Command, Length, Source
+from gemmule.isa import NUM_BASES, Command, Length, Source
 
-__all__ = ["base_registers", "emit", "fixed_bases", "with_straight_waits"]
+__all__ = ["base_registers", "command_count", "emit", "fixed_bases"]
 
 
 def base_registers(items: Iterable[Item]) -> dict[str, int]:
@@ -27,7 +24,7 @@ def base_registers(items: Iterable[Item]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for item in leaves(items):
-        if isinstance(item, Step | SetDisplacement) and item.region is not None:
+        if isinstance(item, VirtualCommand | SetDisplacement) and item.region is not None:
             found.setdefault(item.region, len(found))
     if len(found) > NUM_BASES:
         raise CompileError(f"a program must use at most {NUM_BASES} DRAM regions, not {len(found)}")
@@ -48,7 +45,7 @@ def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, 
             case Loop():
                 body = emit(item.body, rows, bases)
                 found += [repeat(len(body), item.times, shift=item.shift, note=item.note), *body]
-            case Step():
+            case VirtualCommand():
                 found.append(_command(item, rows, bases))
             case SetDisplacement():
                 if item.word is not None:
@@ -63,7 +60,12 @@ def emit(items: Sequence[Item], rows: Mapping[Buffer, int], bases: Mapping[str, 
     return found
 
 
-def _command(step: Step, rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> Command:
+def command_count(items: Iterable[Item]) -> int:
+    """Of these items: each one, and a REPEAT before every body."""
+    return sum(1 + command_count(item.body) if isinstance(item, Loop) else 1 for item in items)
+
+
+def _command(step: VirtualCommand, rows: Mapping[Buffer, int], bases: Mapping[str, int]) -> Command:
     def number(value: Value) -> int | Length:
         return rows[value.buffer] + value.row if isinstance(value, At) else value
 
@@ -71,9 +73,3 @@ def _command(step: Step, rows: Mapping[Buffer, int], bases: Mapping[str, int]) -
     if step.region is not None:
         fields["base"] = bases[step.region]
     return Command.make(step.unit, op=step.op, flags=step.flags, dyn=step.dyn, note=step.note, **fields)
-
-
-def with_straight_waits(commands: Sequence[Command], config: Config, bounds: Bounds) -> list[Command]:
-    """The waits of the commands as they stand, each body once."""
-    placed = iter(place_waits([command for command in commands if command.unit != CONTROL], config, bounds))
-    return [command if command.unit == CONTROL else next(placed) for command in commands]

@@ -1,50 +1,45 @@
-"""The first mapping of a decoder whose buffers fit, lowered, scheduled and placed; what registers hold in a pass."""
+"""A network's passes up to its last wait: back from allocate to lower with the next mapping until the buffers fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
-from gemmule.compiler.errors import AccumulatorError, CompileError
-from gemmule.compiler.ir import Attention, Network
-from gemmule.compiler.kernels.contents import Contents
-from gemmule.compiler.kernels.virtual import Buffer, Item, Registers, Step
-from gemmule.compiler.passes.allocate import allocate, scratchpad_peak
+from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
+from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.passes.allocate import scratchpad_peak
+from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.footprints import Bounds
-from gemmule.compiler.passes.fuse import Operator
-from gemmule.compiler.passes.lower import Lowered, lower
-from gemmule.compiler.passes.map import Choice
-from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.compiler.passes.notes import Notes, Tried
-from gemmule.compiler.passes.schedule import schedule
+from gemmule.compiler.passes.pipeline import run
 from gemmule.config import Config
-from gemmule.isa import Command, Unit
 
-__all__ = ["Fitted", "fit", "pass_bounds", "silent_commands"]
-
-
-class Fitted(NamedTuple):
-    """A mapping and what the passes made with it."""
-
-    mapping: Cut
-    lowered: Lowered
-    items: list[Item]
-    placed: dict[Buffer, int]
-    """First row of each buffer."""
+__all__ = ["pass_bounds", "run_fitting"]
 
 
-def fit(network: Network, config: Config, operators: Sequence[Operator], among: Sequence[Choice], *,
-        contents: Contents | None = None, notes: Notes | None = None) -> Fitted:
-    """The first of ``among`` whose buffers fit; ``contents``: where a program beside it has its constants.
+def run_fitting(entry: Entry[Any], notes: Notes | None = None) -> None:
+    """The passes from fuse to waits, with the first of the mappings whose buffers fit.
 
     Raises:
         CompileError: none does; the message says what to change.
     """
+    run(entry, "fuse", "map")
+    if notes:
+        notes.begin(entry.network.graph, entry.operators)
+    _fit(entry, notes)
+    if notes:
+        notes.chosen(entry)
+    run(entry, "emit", "waits")
+
+
+def _fit(entry: Entry[Any], notes: Notes | None) -> None:
+    """Lower, schedule and allocate with one mapping after another."""
     reason: CompileError | None = None
-    attention = network.graph.attentions[0]
+    config, attention = entry.config, entry.network.graph.attentions[0]
     taken: dict[tuple[bool, int, type], int] = {}
     """Scratchpad rows of all but the rings, by banks, rows of parameters and the way of attention."""
-    for choice in among:
+    for choice in entry.candidates:
         apart = choice.apart
         for mapping in choice.mappings:
             beside = (apart, mapping.parameter_rows, type(mapping.attention))
@@ -53,40 +48,36 @@ def fit(network: Network, config: Config, operators: Sequence[Operator], among: 
             slack = config.spm_bank_rows if apart else 0
             if taken.get(beside, 0) + rings > config.spm_rows + slack:
                 continue  # what stands beside the rings hardly depends on them
+            entry.mapping, entry.apart = mapping, apart
             try:
-                lowered = lower(network, config, operators, mapping, contents=contents)
-                items = schedule(lowered, config)
+                run(entry, "lower", "schedule")
+            except CheckError:
+                raise
             except CompileError as error:  # a slot below one tile: so are as many as there are
                 reason = reason or error
                 if notes:
                     notes.tried.append(Tried(mapping, apart, str(error)))
                 break
             try:
-                placed = dict(allocate(items, config, apart=apart, closely=True))
+                run(entry, "allocate", "allocate")
+            except CheckError:
+                raise
             except CompileError as error:
                 reason = reason or error
                 if notes:
                     notes.tried.append(Tried(mapping, apart, str(error)))
                 if isinstance(error, AccumulatorError):
                     break
-                taken.setdefault(beside, scratchpad_peak(items, config, apart=apart) - rings)
+                taken.setdefault(beside, scratchpad_peak(entry.scheduled.items, config, apart=apart) - rings)
                 continue
-            if notes:
-                notes.chosen(mapping, lowered, items, placed, apart)
-            return Fitted(mapping, lowered, items, placed)
+            return
     raise reason or CompileError(f"a pass must fit {config.name}, and no mapping does: use fewer rows")
 
 
-def pass_bounds(mapping: Cut, attention: Attention, config: Config) -> Bounds:
+def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -> Bounds:
     """What length registers may hold in a pass."""
     context = mapping.attention.context
     return {
-        Registers.ROWS: (1, mapping.each), Registers.CONTEXT: (0, context - 1), Registers.WANTED: (0, mapping.rows),
-        Registers.FIRST_WANTED: (0, mapping.rows - 1), Registers.LEFT: (0, context),
-        Registers.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}
-
-
-def silent_commands(lowered: Lowered, commands: Sequence[Command]) -> int:
-    """Commands of a launch without answers: those before the head's."""
-    first = next(item.note for item in lowered.behind if isinstance(item, Step) and item.unit is not Unit.LOAD)
-    return next(i for i, command in enumerate(commands) if command.note == first)
+        LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
+        LengthReg.FIRST_WANTED: (0, mapping.rows - 1), LengthReg.LEFT: (0, context),
+        LengthReg.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}

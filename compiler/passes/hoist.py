@@ -19,13 +19,13 @@ from gemmule.compiler.kernels.virtual import (
     Item,
     Loop,
     SetDisplacement,
-    Step,
+    VirtualCommand,
     leaves,
 )
 from gemmule.config import Config
 from gemmule.isa import MoveFlag, Unit
 
-__all__ = ["Rule", "hoist"]
+__all__ = ["HoistRule", "hoist"]
 
 LATE = 1.5
 """Exponent by which loads between those of cached rows gather at the end: behind the last one most has to be hidden."""
@@ -33,7 +33,7 @@ STREAMS = (WEIGHTS, HEAD_WEIGHTS)
 
 
 @dataclass(frozen=True)
-class Rule:
+class HoistRule:
     """Which loads move, and how far; what it is by default is for decoders."""
 
     regions: tuple[str, ...] = (*STREAMS, STATIC, OLD)
@@ -44,7 +44,7 @@ class Rule:
     """Stores that follow the last use of a buffer go before the load that fills it again."""
 
 
-DECODER = Rule()
+DECODER = HoistRule()
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _Load:
     """The item behind which it goes."""
 
 
-def hoist(items: Sequence[Item], config: Config, rule: Rule = DECODER) -> list[Item]:
+def hoist(items: Sequence[Item], config: Config, rule: HoistRule = DECODER) -> list[Item]:
     """The items with every load that may move behind the last item that touches its buffer.
 
     Such loads keep their order among themselves, so none waits for one behind it; loops move as one item, and nothing
@@ -69,21 +69,21 @@ def hoist(items: Sequence[Item], config: Config, rule: Rule = DECODER) -> list[I
 
 
 def _buffers(item: Item) -> tuple[Buffer, ...]:
-    return item.buffers if isinstance(item, Step | Loop) else ()
+    return item.buffers if isinstance(item, VirtualCommand | Loop) else ()
 
 
-def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
+def _earliest(items: Sequence[Item], rule: HoistRule) -> list[_Load]:
     """Every moving load, behind what last touches its buffer, displaces its region, or loads what a launch changes."""
     touched: dict[Buffer, int] = {}
     displaced: dict[str, int] = {}
     found: list[_Load] = []
     latest = gathered = -1
     for i, item in enumerate(items):
-        if isinstance(item, Step) and item.unit is Unit.LOAD and item.region in rule.regions:
+        if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region in rule.regions:
             latest = max(latest, displaced.get(item.region or "", -1), gathered if item.region in STREAMS else -1,
                          *(touched.get(buffer, -1) for buffer in item.buffers))
             found.append(_Load(i, _behind_stores(items, latest) if rule.behind_stores else latest))
-        elif isinstance(item, Step) and item.unit is Unit.LOAD and item.region != CACHE:
+        elif isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region != CACHE:
             if MoveFlag.INDEXED in item.flags:  # it waits for a list: small loads may use the time
                 gathered = i
             else:
@@ -95,7 +95,7 @@ def _earliest(items: Sequence[Item], rule: Rule) -> list[_Load]:
 
 def _behind_stores(items: Sequence[Item], place: int) -> int:
     """The last of the stores that directly follow an item, or itself."""
-    while place + 1 < len(items) and isinstance(store := items[place + 1], Step) and store.unit is Unit.STORE:
+    while place + 1 < len(items) and isinstance(store := items[place + 1], VirtualCommand) and store.unit is Unit.STORE:
         place += 1
     return place
 
@@ -106,7 +106,7 @@ def _spread(items: Sequence[Item], moving: Sequence[_Load]) -> None:
     Before them they would only stand in the way of cached rows, and the bus would idle later.
     """
     cached = [i for i, item in enumerate(items) if isinstance(item, Loop)
-              or isinstance(item, Step) and item.unit is Unit.LOAD and item.region == CACHE]
+              or isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region == CACHE]
     if not cached:
         return
     early = [load for load in moving if load.place < cached[0] and load.index > cached[-1]]
@@ -129,7 +129,7 @@ def _within_reach(items: Sequence[Item], moving: Sequence[_Load], reach: int) ->
     def emit(item: Item) -> None:
         nonlocal loads
         found.append(item)
-        if isinstance(item, Step) and item.unit is Unit.LOAD:
+        if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD:
             loads += 1
             filled.update(dict.fromkeys(item.buffers, loads))
 

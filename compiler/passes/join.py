@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, Step
+from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, VirtualCommand
 from gemmule.config import Config
 from gemmule.isa import Unit
 
@@ -24,9 +24,10 @@ SHARE = 32
 def join(items: Sequence[Item], config: Config) -> list[Item]:
     """The items with loads of neighbouring parameters as one, into a buffer of so many rows at most."""
     most = min(MOST_ROWS, config.spm_rows // SHARE)
-    loads = [item for item in items if isinstance(item, Step) and item.unit is Unit.LOAD and item.region == STATIC]
+    loads = [item for item in items
+             if isinstance(item, VirtualCommand) and item.unit is Unit.LOAD and item.region == STATIC]
     half = -(-sum(_buffer(load).rows for load in loads) // 2)
-    first: dict[int, Step] = {}
+    first: dict[int, VirtualCommand] = {}
     """By identity of a group's first load: the load of all."""
     dropped: set[int] = set()
     moved: dict[Buffer, At] = {}
@@ -46,21 +47,21 @@ def join(items: Sequence[Item], config: Config) -> list[Item]:
     return [_renamed(item, moved) for item in kept]
 
 
-def _buffer(load: Step) -> Buffer:
+def _buffer(load: VirtualCommand) -> Buffer:
     at = load.fields["row"]
     assert isinstance(at, At)
     return at.buffer
 
 
-def _bytes(load: Step) -> int:
+def _bytes(load: VirtualCommand) -> int:
     size = load.fields["bytes"]
     assert isinstance(size, int)
     return size
 
 
-def _groups(loads: Sequence[Step], most: int) -> Iterator[list[Step]]:
+def _groups(loads: Sequence[VirtualCommand], most: int) -> Iterator[list[VirtualCommand]]:
     """Loads whose bytes follow each other in DRAM, of up to ``most`` rows together."""
-    group: list[Step] = []
+    group: list[VirtualCommand] = []
     for load in loads:
         if group:
             ends = int(group[-1].fields["offset"]) + _bytes(group[-1])  # type: ignore[arg-type]
@@ -76,7 +77,7 @@ def _renamed(item: Item, moved: Mapping[Buffer, At]) -> Item:
     """The item with the rows of joined buffers."""
     if isinstance(item, Loop):
         return replace(item, body=tuple(_renamed(part, moved) for part in item.body))
-    if not isinstance(item, Step) or not any(buffer in moved for buffer in item.buffers):
+    if not isinstance(item, VirtualCommand) or not any(buffer in moved for buffer in item.buffers):
         return item
     return replace(item, fields={
         name: moved[value.buffer] + value.row if isinstance(value, At) and value.buffer in moved else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
@@ -30,38 +30,22 @@ from gemmule.compiler.kernels.layout import Span, by_heads, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
 from gemmule.compiler.kernels.norm import normalize_rows
 from gemmule.compiler.kernels.spill import spill
-from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, Registers
+from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Item, LengthReg
 from gemmule.compiler.kernels.widen import load_diagonals
+from gemmule.compiler.passes.entry import Lowered
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
-from gemmule.compiler.passes.map import Mapping
+from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.config import Config
-from gemmule.isa import Length
+from gemmule.isa import MAX_LENGTH, Length
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["lower"]
 
 
 WRITTEN = 2
 """Layers that tell how far each region moves from layer to layer."""
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """What the kernels write for one pass: before the layers, layer by layer, behind them."""
-
-    before: list[Item]
-    layers: list[list[Item]]
-    behind: list[Item]
-    once: list[Item]
-    """Of a greedy loop, before the first turn."""
-    rolled: bool
-    """Equal layers become one body."""
-    copies: int
-    """Further layers like the last one, which are not written: they only make the body's turns."""
-    builder: Builder
-    """Holds the contents of DRAM."""
-
-
-def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: Mapping,
+def lower(network: Network, config: Config, operators: Sequence[Operator], mapping: DecoderMapping,
           general: General | None = None, looped: bool = False, contents: Contents | None = None) -> Lowered:
     """Commands on virtual buffers for every operator.
 
@@ -79,7 +63,7 @@ def _layer(operator: Operator) -> int | None:
 
 
 class _Lowering:
-    def __init__(self, network: Network, config: Config, mapping: Mapping, general: General | None,
+    def __init__(self, network: Network, config: Config, mapping: DecoderMapping, general: General | None,
                  looped: bool, contents: Contents | None) -> None:
         self.b = Builder(config, network, mapping.rows, mapping.batch, looped=looped, fused=mapping.fused,
                          contents=contents)
@@ -128,9 +112,10 @@ class _Lowering:
         layers = [items for layer, items in parts if layer is not None]
         first = next((i for i, (layer, _) in enumerate(parts) if layer is not None), len(parts))
         return Lowered(
-            before=[item for _, items in parts[:first] for item in items], layers=layers,
-            behind=[item for _, items in parts[first + len(layers):] for item in items], builder=self.b, once=self.once,
-            rolled=self.mapping.rolled, copies=copies)
+            before=[[item for _, items in parts[:first] for item in items]], layers=[[layer] for layer in layers],
+            behind=[[item for _, items in parts[first + len(layers):] for item in items]], once=self.once,
+            sizes=self.b.sizes, constants=self.b.constants, moved=self.b.moved, batch=self.b.batch,
+            rolled=self.mapping.rolled, copies=copies, turns=MAX_LENGTH if self.b.looped else 1)
 
     def _operator(self, operator: Operator) -> None:
         match operator:
@@ -175,7 +160,7 @@ class _Lowering:
         b, head = self.b, next(operator for operator in operators if isinstance(operator, Head)).linear
         layout = AnswerLayout.of(self.config, b.rows, head.columns, general.top)
         begin_answers(b, self._residual(), head.depth)
-        with b.loop(Length(1, Registers.WANTED), 0, "head", local=True):
+        with b.loop(Length(1, LengthReg.WANTED), 0, "head", local=True):
             for operator in operators:
                 if isinstance(operator, Head):
                     head_answers(b, self.ring, operator.linear, self._one(operator.linear.x), layout)

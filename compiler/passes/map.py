@@ -18,7 +18,7 @@ from gemmule.compiler.layout import WeightFormat
 from gemmule.config import Config
 from gemmule.timing import ceil_div
 
-__all__ = ["Choice", "Mapping", "choices", "default_rows", "mappings", "most_rows"]
+__all__ = ["Choice", "DecoderMapping", "choices", "default_rows", "mappings", "most_rows"]
 
 BLOCKS = (128, 64, 32, 16, 8, 4)
 """Cached positions of a block."""
@@ -38,7 +38,7 @@ TURN = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mapping:
+class DecoderMapping:
     """How a network is cut for a device."""
 
     rows: int
@@ -70,7 +70,7 @@ class Mapping:
 class Choice:
     """Mappings that differ only in how long the weight ring is, the longest first: the first that fits counts."""
 
-    mappings: tuple[Mapping, ...]
+    mappings: tuple[DecoderMapping, ...]
     apart: bool
     """Every class of buffers has banks of its own."""
 
@@ -90,7 +90,7 @@ def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
              pool: int = 0, fused: bool = True, standard: bool = False,
-             cache: KvLayout | None = None) -> Iterator[Mapping]:
+             cache: KvLayout | None = None) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
@@ -113,7 +113,7 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
                                  cache=cache):
         in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
         for ring_rows, slots, share in _rings(graph, config, small=not isinstance(attention, WholeMapping)):
-            yield Mapping(
+            yield DecoderMapping(
                 rows=batch * rows, batch=batch, ring_slots=slots, ring_rows=ring_rows,
                 acc_rows=max(batch * rows, config.acc_rows // 4),
                 parameter_rows=min(1024, config.spm_rows // share), attention=attention,

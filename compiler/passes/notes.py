@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from gemmule.compiler.ir import Graph
 from gemmule.compiler.ir import listing as graph_listing
-from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Step, Value
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, SetDisplacement, Value, VirtualCommand
 from gemmule.compiler.listing import listing
+from gemmule.compiler.passes.entry import Entry, Part
 from gemmule.compiler.passes.fuse import Operator, nodes_of
-from gemmule.compiler.passes.lower import Lowered
-from gemmule.compiler.passes.map import Mapping as Cut
+from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.isa import OPERATIONS, Command, Length, disassemble, flag_name
 from gemmule.operands import Memory
 
@@ -20,11 +21,13 @@ __all__ = ["Notes", "Tried", "described"]
 
 @dataclass(frozen=True)
 class Tried:
-    """A mapping that did not fit, and why; ``apart``: with bank classes in banks of their own."""
+    """A mapping that was not taken, and why; ``apart``: with bank classes in banks of their own."""
 
-    mapping: Cut
+    mapping: DecoderMapping
     apart: bool
     why: str
+    cycles: int | None = None
+    """Of one that fits, where mappings are compared by cycles."""
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Notes:
     """Filled by :func:`gemmule.compiler.compile.compile_network`; ``passes`` are listings by name, in order."""
 
     tried: list[Tried] = field(default_factory=list)
-    mapping: Cut | None = None
+    mapping: DecoderMapping | None = None
     apart: bool = True
     rows: dict[Buffer, int] = field(default_factory=dict)
     """First row of every buffer."""
@@ -45,25 +48,25 @@ class Notes:
             f"{type(operator).__name__.lower():<10} {', '.join(node.name for node in nodes_of(operator))}\n"
             for operator in operators)
 
-    def chosen(self, mapping: Cut, lowered: Lowered, items: Sequence[Item], rows: Mapping[Buffer, int],
-               apart: bool) -> None:
+    def chosen(self, entry: Entry[Any]) -> None:
         """What map, lower, schedule and allocate made."""
-        self.mapping, self.apart, self.rows = mapping, apart, dict(rows)
+        mapping, lowered = entry.mapping, entry.lowered
+        self.mapping, self.apart, self.rows = mapping, entry.apart, dict(entry.placed)
         self.passes["map"] = "".join(f"{name} = {value}\n" for name, value in described(mapping).items())
-        parts = [("before the layers", lowered.before), *((f"layer {i}", items) for i, items in
-                 enumerate(lowered.layers)), ("behind the layers", lowered.behind)]
+        parts = [("before the layers", _joined(lowered.before)), *((f"layer {i}", _joined(layer)) for i, layer in
+                 enumerate(lowered.layers)), ("behind the layers", _joined(lowered.behind))]
         self.passes["lower"] = "".join(
             f"{name}: {len(items)} items\n" + ("".join(_lines(items, 1)) if name in (
                 "before the layers", "layer 0", "behind the layers") else "") for name, items in parts)
-        self.passes["schedule"] = "".join(_lines(items, 0))
-        self.passes["allocate"] = "".join(_placed(rows))
+        self.passes["schedule"] = "".join(_lines(entry.scheduled.items, 0))
+        self.passes["allocate"] = "".join(_placed(entry.placed))
 
     def emitted(self, name: str, commands: Sequence[Command]) -> None:
         """Commands behind a pass."""
         self.passes[name] = listing(commands)
 
 
-def described(mapping: Cut) -> dict[str, object]:
+def described(mapping: DecoderMapping) -> dict[str, object]:
     """Its numbers by name, attention's among them."""
     found: dict[str, object] = {}
     for part in fields(mapping):
@@ -83,6 +86,10 @@ def _value(value: Value) -> str:
     return str(value)
 
 
+def _joined(parts: Sequence[Part]) -> Part:
+    return [item for part in parts for item in part]
+
+
 def _lines(items: Sequence[Item], depth: int) -> Iterator[str]:
     """One line an item; bodies of loops further in."""
     indent = "  " * depth
@@ -93,7 +100,7 @@ def _lines(items: Sequence[Item], depth: int) -> Iterator[str]:
         elif isinstance(item, SetDisplacement):
             origin = f"{item.origin} + " if item.origin else f"{item.region} + " if item.further else ""
             yield f"{indent}displace {item.region} = {origin}{item.amount}\n"
-        elif isinstance(item, Step):
+        elif isinstance(item, VirtualCommand):
             known = OPERATIONS.get((item.unit, item.op))
             given = " ".join([*(f"{name}={_value(value)}" for name, value in item.fields.items() if value != 0),
                               *(flag_name(item.unit, item.op, item.flags, bit) for bit in sorted(item.flags))])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.virtual import At, Buffer, Item, Loop, Registers, SetDisplacement, Step, leaves
+from gemmule.compiler.kernels.virtual import At, Buffer, Item, LengthReg, Loop, SetDisplacement, VirtualCommand, leaves
 from gemmule.config import Config
 from gemmule.control import params, set_length
 from gemmule.isa import MAX_LENGTH, PARAMS_WORDS, Command, Length, Source, Unit
@@ -116,12 +116,12 @@ class _Roller:
 
     def _compare(self, same: Sequence[Item], numbers: Sequence[_Numbers]) -> None:
         first = same[0]
-        if not isinstance(first, Step):
+        if not isinstance(first, VirtualCommand):
             plain = [replace(item, body=(), note="") if isinstance(item, Loop) else item for item in same]
             if any(item != plain[0] for item in plain):
                 raise _UnequalError
             return
-        steps = [item for item in same if isinstance(item, Step)]
+        steps = [item for item in same if isinstance(item, VirtualCommand)]
         scaled = [tuple(step.fields.get(name, 0) for name in SCALING) for step in steps]
         differ = first.unit is Unit.VECTOR and len(set(scaled)) > 1
         left_out = {"offset"} | (set(SCALING) if differ else set())
@@ -161,14 +161,14 @@ class _Roller:
                              for at in range(0, len(words), PARAMS_WORDS)]
         if used:
             if word is None:
-                begin.append(set_length(Registers.POINTER, note="scalings of the first layer"))
-            body.append(set_length(Registers.POINTER, Source.LENGTH, Registers.POINTER, amount=used))
+                begin.append(set_length(LengthReg.POINTER, note="scalings of the first layer"))
+            body.append(set_length(LengthReg.POINTER, Source.LENGTH, LengthReg.POINTER, amount=used))
         moved = [(region, stride) for region, stride in self.strides.items() if stride]
         body += [SetDisplacement(self._holder(region), stride, further=True) for region, stride in moved]
         times = Length(count)
         if word is not None:
             begin += [SetDisplacement(self._holder(region), 0, word=word + i) for i, (region, _) in enumerate(moved)]
-            times = Length(count, Registers.LAYERS)
+            times = Length(count, LengthReg.LAYERS)
             self.ranges = LayerStrides(layers=count, strides=dict(moved), scalings=used)
         loop = Loop(body=tuple(body), times=times, note="layers", local=True)
         return [*begin, loop, *(SetDisplacement(self._holder(region), 0) for region, _ in moved)]
@@ -184,7 +184,7 @@ class _Roller:
                 for scaling in wanted:
                     yield from self._bring(scaling)
                 yield replace(item, body=tuple(self._body(item.body, True)))
-            elif isinstance(item, Step) and id(item) in self.scalings:
+            elif isinstance(item, VirtualCommand) and id(item) in self.scalings:
                 if not inside:
                     yield from self._bring(self.scalings[id(item)])
                 fields = {name: value for name, value in item.fields.items() if name not in SCALING}
@@ -207,11 +207,11 @@ class _Roller:
             self.slots[scaling] = register
             at = self.places.setdefault(scaling, 2 * len(self.places))
             for i in range(2):
-                yield set_length(register + i, Source.HALF, Registers.POINTER, index=at + i)
+                yield set_length(register + i, Source.HALF, LengthReg.POINTER, index=at + i)
 
     def _freed(self, count: int) -> tuple[int, ...]:
         """First registers of ``count`` neighbouring pairs: free ones, else those that were used longest ago."""
-        pairs, used = Registers.SCALINGS, {register: age for age, register in enumerate(self.slots.values())}
+        pairs, used = LengthReg.SCALINGS, {register: age for age, register in enumerate(self.slots.values())}
         groups = [pairs[at:at + count] for at in range(0, len(pairs), count)]
         chosen = min(groups, key=lambda group: max(used.get(register, -1) for register in group))
         for scaling in [scaling for scaling, register in self.slots.items() if register in chosen]:

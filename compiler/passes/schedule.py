@@ -10,27 +10,29 @@ from typing import TypeGuard
 from gemmule.compiler.kernels.attention.batch import batch_words, contexts
 from gemmule.compiler.kernels.attention.shared import OLD
 from gemmule.compiler.kernels.head.launch_words import first_move, launch_commands, launch_words
-from gemmule.compiler.kernels.virtual import Item, Loop, Registers, SetDisplacement, Step
+from gemmule.compiler.kernels.virtual import Item, LengthReg, Loop, SetDisplacement, VirtualCommand
+from gemmule.compiler.passes.entry import Lowered, Scheduled
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.compiler.passes.join import join
-from gemmule.compiler.passes.lower import Lowered
 from gemmule.compiler.passes.roll import LayerStrides, roll, roll_ranges
 from gemmule.config import Config
 from gemmule.isa import CONTROL, MAX_LENGTH, Command, COp, Length, MoveFlag, Unit
 
-__all__ = ["schedule", "schedule_general", "schedule_greedy", "schedule_layers", "schedule_phase"]
+__all__ = ["schedule", "schedule_encoder", "schedule_general", "schedule_greedy", "schedule_phase"]
 
 
-def schedule(lowered: Lowered, config: Config) -> list[Item]:
-    """All items in the order in which they are dispatched."""
-    batch = lowered.builder.batch
-    joined = [join(layer, config) for layer in lowered.layers]
-    behind = join(lowered.behind, config)
+def schedule(lowered: Lowered, config: Config) -> Scheduled:
+    """A decoder's pass in the order in which it is dispatched."""
+    batch, (before,), (answers,) = lowered.batch, lowered.before, lowered.behind
+    joined = [join(layer, config) for (layer,) in lowered.layers]
+    behind = join(answers, config)
     if lowered.rolled:
         layers = roll([hoist(layer, config) for layer in joined], config, batch_words(batch), lowered.copies)
     else:
         layers = [item for layer in joined for item in layer]
-    return [*contexts(config, [0] * batch), *hoist([*lowered.before, *layers, *behind], config)]
+    items = [*contexts(config, [0] * batch), *hoist([*before, *layers, *behind], config)]
+    head = next((item for item in behind if isinstance(item, VirtualCommand) and item.unit is not Unit.LOAD), None)
+    return Scheduled(items, [items], silent=next((i for i, item in enumerate(items) if item is head), None))
 
 
 def schedule_greedy(lowered: Lowered, config: Config) -> Iterator[list[Item]]:
@@ -40,7 +42,8 @@ def schedule_greedy(lowered: Lowered, config: Config) -> Iterator[list[Item]]:
     in how many of the other loads, up to the first command of another unit, stand before each of these, and in whether
     registers move on behind the layers or at the end.
     """
-    joined = [join(layer, config) for layer in lowered.layers]
+    (before,), (answers,) = lowered.before, lowered.behind
+    joined = [join(layer, config) for (layer,) in lowered.layers]
     layers = [item for layer in joined for item in layer]
     begin: list[Item] = []
     if lowered.rolled:
@@ -48,26 +51,27 @@ def schedule_greedy(lowered: Lowered, config: Config) -> Iterator[list[Item]]:
         begin = [item for item in layers
                  if isinstance(item, Command) and item.unit == CONTROL and item.op == COp.PARAMS]
         layers = layers[len(begin):]
-    behind = join(lowered.behind, config)
+    behind = join(answers, config)
     moves = [item for item in behind if isinstance(item, SetDisplacement | Command)]
     for last in (behind, [*(item for item in behind if item not in moves), *moves]):
-        for turn in _turns(hoist([*lowered.before, *layers, *last], config)):
+        for turn in _turns(hoist([*before, *layers, *last], config)):
             yield [*begin, *lowered.once, Loop(
-                body=tuple(turn), times=Length(MAX_LENGTH, Registers.STEPS), note="tokens", local=True)]
+                body=tuple(turn), times=Length(MAX_LENGTH, LengthReg.STEPS), note="tokens", local=True)]
 
 
-def schedule_general(lowered: Lowered, config: Config) -> tuple[list[Item], LayerStrides]:
+def schedule_general(lowered: Lowered, config: Config) -> tuple[Scheduled, LayerStrides]:
     """The same of the general program, whose head is a body, and what a launch of some layers begins with.
 
     Its layers are one body however the plain program's are.
     """
-    batch = lowered.builder.batch
-    joined = [join(layer, config) for layer in lowered.layers]
+    batch, (before,), (answers,) = lowered.batch, lowered.before, lowered.behind
+    joined = [join(layer, config) for (layer,) in lowered.layers]
     layers, ranges = roll_ranges([hoist(layer, config) for layer in joined], config,
                                  batch_words(batch) + launch_words(batch), first_move(config, batch))
-    behind = [_body(item, config) for item in lowered.behind]
-    return [*contexts(config, [0] * batch), *launch_commands(config, batch, [], []),
-            *hoist([*lowered.before, *layers, *behind], config)], ranges
+    behind = [_body(item, config) for item in answers]
+    items = [*contexts(config, [0] * batch), *launch_commands(config, batch, [], []),
+             *hoist([*before, *layers, *behind], config)]
+    return Scheduled(items, [items]), ranges
 
 
 def schedule_phase(items: Sequence[Item], config: Config) -> list[Item]:
@@ -75,11 +79,17 @@ def schedule_phase(items: Sequence[Item], config: Config) -> list[Item]:
     return hoist(join([_body(item, config) for item in items], config), config)
 
 
-def schedule_layers(layers: Sequence[Sequence[Sequence[Item]]], config: Config) -> tuple[list[Item], bool]:
-    """An encoder's layers, of phases that are scheduled, and whether they are one body."""
+def schedule_encoder(lowered: Lowered, config: Config) -> Scheduled:
+    """An encoder's phases, each in an order of its own, its layers as one body where they are equal."""
+    before, *layers, behind = ([schedule_phase(part, config) for part in group]
+                               for group in (lowered.before, *lowered.layers, lowered.behind))
     straight = [[item for phase in layer for item in phase] for layer in layers]
-    found = roll(straight, config)
-    return found, len(layers) == 1 or len(found) < len(layers) * len(straight[0])
+    body = roll(straight, config)
+    rolled = len(layers) == 1 or len(body) < sum(map(len, straight))
+    once = layers[:1] if rolled else layers
+    items = [*(item for phase in before for item in phase), *body, *(item for phase in behind for item in phase)]
+    return Scheduled(items, [*before, *(phase for layer in once for phase in layer), *behind],
+                     again=len(layers[0]) if rolled else 0)
 
 
 def _turns(body: Sequence[Item]) -> Iterator[list[Item]]:
@@ -95,12 +105,12 @@ def _turns(body: Sequence[Item]) -> Iterator[list[Item]]:
         yield [*(body[i] for i in [*begun, *others[last:]]), *body[end:]]
 
 
-def _is_load(item: Item) -> TypeGuard[Step]:
-    return isinstance(item, Step) and item.unit is Unit.LOAD
+def _is_load(item: Item) -> TypeGuard[VirtualCommand]:
+    return isinstance(item, VirtualCommand) and item.unit is Unit.LOAD
 
 
 def _is_late(item: Item) -> bool:
-    return isinstance(item, Step) and (MoveFlag.INDEXED in item.flags or item.region == OLD)
+    return isinstance(item, VirtualCommand) and (MoveFlag.INDEXED in item.flags or item.region == OLD)
 
 
 def _body(item: Item, config: Config) -> Item:

@@ -17,10 +17,10 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.passes.footprints import Bounds, Footprint, footprints
 from gemmule.config import Config
-from gemmule.isa import MAX_WAIT, NUM_PREDICATES, Command, MoveFlag, Unit
+from gemmule.isa import CONTROL, MAX_WAIT, NUM_PREDICATES, Command, MoveFlag, Unit
 from gemmule.operands import Memory
 
-__all__ = ["place_waits"]
+__all__ = ["place_straight_waits", "place_waits"]
 
 
 def _check_memory(commands: Sequence[Command]) -> None:
@@ -154,3 +154,9 @@ def place_waits(commands: Iterable[Command], config: Config, bounds: Bounds) -> 
         _note(parts, unit, len(clocks.known[unit]))
         placed.append(replace(command, waits=waits))
     return placed
+
+
+def place_straight_waits(commands: Sequence[Command], config: Config, bounds: Bounds) -> list[Command]:
+    """The waits of the commands as they stand, each body once; control commands have none."""
+    placed = iter(place_waits([command for command in commands if command.unit != CONTROL], config, bounds))
+    return [command if command.unit == CONTROL else next(placed) for command in commands]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,17 +11,14 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW
 from gemmule.compiler.kernels.commit import PATH, commit_rows
-from gemmule.compiler.kernels.virtual import Registers as Length
-from gemmule.compiler.layout import Region
-from gemmule.compiler.passes.allocate import allocate
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.turns import place_turn_waits
+from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.passes.entry import Entry, Lowered, straight
+from gemmule.compiler.passes.footprints import Bounds
+from gemmule.compiler.place import round_up
 from gemmule.compiler.program import Program, Registers, Step
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
-from gemmule.timing import ceil_div
 
-__all__ = ["COMMIT", "CommitProgram", "commit_commands", "commit_program", "path_bytes"]
+__all__ = ["COMMIT", "CommitEntry", "CommitProgram"]
 
 COMMIT = "commit"
 """Region of the program's image."""
@@ -44,7 +41,7 @@ class CommitProgram(Program):
         address, size = self.symbols[CACHE][0] + sequence * self.layout.size, self.layout.size
         first = position * self.layout.row
         return self.place(windows={self.cache: (address, size), self.window: (address + first, size - first)},
-                          lengths={Length.ROWS: rows})
+                          lengths={LengthReg.ROWS: rows})
 
     def step(self, position: int, path: Sequence[int], sequence: int = 0) -> Step | None:
         """Keep the rows ``position + i`` for i in ``path``, from ``position`` on; None where all are in place.
@@ -71,30 +68,28 @@ class CommitProgram(Program):
                 for position in {0, self.max_positions - rows}]
 
 
-def path_bytes(config: Config, rows: int) -> int:
-    """Size of the region :data:`PATH`."""
-    return ceil_div(2 * rows, config.dim) * config.dim
+class CommitEntry(Entry[CommitProgram]):
+    """The program for paths of up to ``rows`` rows in caches of up to ``context``."""
 
+    name = image = COMMIT
 
-def commit_commands(config: Config, layout: KvLayout, rows: int,
-                    context: int) -> tuple[list[Command], dict[str, int]]:
-    """The commands, without waits between turns, and the base register of each region."""
-    items = list(commit_rows(config, layout, rows, context))
-    bases = base_registers(items)
-    commands = emit(items, dict(allocate(items, config, apart=False)), bases)
-    return with_straight_waits(commands, config, {Length.ROWS: (1, rows)}), bases
+    def __init__(self, config: Config, layout: KvLayout, rows: int, context: int) -> None:
+        super().__init__(config)
+        self.layout, self.rows, self.context = layout, rows, context
 
+    @property
+    def path_bytes(self) -> int:
+        """Size of the region :data:`PATH`."""
+        return round_up(2 * self.rows, self.config.dim)
 
-def commit_program(config: Config, commands: Sequence[Command], bases: Mapping[str, int],
-                   symbols: Mapping[str, Region], *, layout: KvLayout, rows: int, context: int, base_address: int,
-                   size: int) -> CommitProgram:
-    """The finished program among ``symbols``, the regions of the passes' program, which begin at ``base_address``."""
-    def program(commands: Sequence[Command]) -> CommitProgram:
+    def lower(self) -> Lowered:
+        return straight(commit_rows(self.config, self.layout, self.rows, self.context))
+
+    def limit(self) -> Bounds:
+        return {LengthReg.ROWS: (1, self.rows)}
+
+    def build(self) -> CommitProgram:
+        bases = self.bases
         return CommitProgram(
-            config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=size, symbols={"program": symbols[COMMIT], PATH: symbols[PATH], CACHE: symbols[CACHE]},
-            bases={bases[PATH]: PATH}, max_rows=rows, max_positions=context, layout=layout, window=bases[NEW],
-            cache=bases[CACHE])
-
-    launches = program(commands).extremes()
-    return program(place_turn_waits(commands, config, launches)).verified(*launches)
+            **self.standing({bases[PATH]: PATH}, [PATH, CACHE]), max_rows=self.rows, max_positions=self.context,
+            layout=self.layout, window=bases[NEW], cache=bases[CACHE])

@@ -1,9 +1,9 @@
-"""From a quantised encoder to a program for one device: fuse, map, lower, schedule, allocate, emit, waits, verify."""
+"""From a quantised encoder to a program for one device: its phases as one entry program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeVar
 
@@ -12,36 +12,32 @@ from gemmule.compiler.ir import Linear, Network
 from gemmule.compiler.kernels.attention.sequence import SequenceMapping
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.mlp import check_activations
-from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import Buffer, Builder, Item
-from gemmule.compiler.kernels.virtual import Registers as Length
-from gemmule.compiler.layout import Regions
-from gemmule.compiler.passes.allocate import Past, allocate, past
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.footprints import Bounds
-from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators, split_operators
-from gemmule.compiler.passes.lower_encoder import EncoderPhases
-from gemmule.compiler.passes.map_encoder import (
-    BlockMapping,
+from gemmule.compiler.kernels.virtual import Buffer, Item, LengthReg
+from gemmule.compiler.passes.allocate import PHASE_EARLY, allocate, allocate_phases
+from gemmule.compiler.passes.emit import fixed_bases
+from gemmule.compiler.passes.encoder.fuse import EncoderOperators, LayerOperators, split_operators
+from gemmule.compiler.passes.encoder.lower import EncoderPhases
+from gemmule.compiler.passes.encoder.map import (
     EncoderMapping,
+    PhaseMapping,
     attention_mappings,
     block_mappings,
     check_sequence,
 )
-from gemmule.compiler.passes.schedule import schedule_layers, schedule_phase
-from gemmule.compiler.passes.turns import place_turn_waits
-from gemmule.compiler.program import Program, Registers
+from gemmule.compiler.passes.entry import Entry, Lowered, Scheduled
+from gemmule.compiler.passes.footprints import Bounds
+from gemmule.compiler.passes.fuse import fuse
+from gemmule.compiler.passes.pipeline import run
+from gemmule.compiler.passes.schedule import schedule_encoder, schedule_phase
+from gemmule.compiler.program import FixedProgram, Program, Registers, Standing
 from gemmule.compiler.programs.encoder_program import EncoderProgram
+from gemmule.compiler.programs.linker import Linker
 from gemmule.config import Config
-from gemmule.isa import COMMAND_BYTES, Command, encode_program
 
 __all__ = ["PHASES", "compile_encoder", "compile_layer", "compile_phase", "map_encoder"]
 
 M = TypeVar("M")
-Kind = TypeVar("Kind", bound=Program)
-EARLY = 12
-"""Items of a turn whose buffers are its own: they need not wait for the turn before."""
+P = TypeVar("P", bound=Program)
 
 
 PHASES: dict[str, Callable[[EncoderPhases, LayerOperators, Any], list[Item]]] = {
@@ -50,6 +46,86 @@ PHASES: dict[str, Callable[[EncoderPhases, LayerOperators, Any], list[Item]]] = 
     "output": lambda phases, layer, mapping: phases.project_contexts(layer, mapping),
     "mlp": lambda phases, layer, mapping: phases.mlp(layer, mapping)}
 """What writes a layer's phases, in order, each with its part of an :class:`EncoderMapping`."""
+
+
+class _PhasedEntry(Entry[P]):
+    """Phases between which rows stand in DRAM, so each has the scratchpad to itself."""
+
+    turns = (3,)
+    sequence: int
+    attention: SequenceMapping | None
+
+    def schedule(self) -> Scheduled:
+        return schedule_encoder(self.lowered, self.config)
+
+    def allocate(self) -> Mapping[Buffer, int]:
+        return allocate_phases(self.scheduled.phases, self.config, self.scheduled.again)
+
+    def limit(self) -> Bounds:
+        found = {LengthReg.ROWS: (1, self.sequence), LengthReg.LEFT: (0, self.sequence),
+                 LengthReg.BEHIND: (0, self.sequence)}
+        if one := self.attention:
+            found[LengthReg.ROW] = (0, (one.turns(self.sequence) - 1) * one.queries * one.flight)
+        return found
+
+    def standing_regions(self) -> Standing:
+        """Every region that kernels have named is in one place."""
+        return self.standing({register: region for register, region in fixed_bases(self.bases).items()
+                              if region in self.lowered.sizes})
+
+
+class EncoderEntry(_PhasedEntry[EncoderProgram]):
+    """A whole encoder."""
+
+    name = "an encoder"
+
+    def __init__(self, network: Network, config: Config, split: EncoderOperators, cut: EncoderMapping) -> None:
+        super().__init__(config)
+        self.network, self.split, self.cut = network, split, cut
+        self.sequence, self.attention = cut.sequence, cut.attention
+
+    def lower(self) -> Lowered:
+        cut, split = self.cut, self.split
+        phases = EncoderPhases(self.network, self.config, self.sequence, cut.fused)
+        return phases.lowered(
+            before=[phases.embedding(split, cut.output.rows, cut.output.norm_rows)],
+            layers=[[write(phases, layer, getattr(cut, name)) for name, write in PHASES.items()]
+                    for layer in split.layers],
+            behind=[phases.classify(split, cut.output)] if split.classifier else [])
+
+    def build(self) -> EncoderProgram:
+        return EncoderProgram(
+            **self.standing_regions(), graph=self.network.graph, mapping=self.cut,
+            constants={region: tuple(parts) for region, parts in self.lowered.constants.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartProgram(FixedProgram):
+    """Phases of a layer for a sequence of one length, its rows from DRAM and back: for its cycles alone."""
+
+    sequence: int
+
+    def registers(self) -> Registers:
+        return self.place(windows={}, lengths={LengthReg.ROWS: self.sequence})
+
+
+class _PartEntry(_PhasedEntry[PartProgram]):
+    """Phases of the first layer behind one another, by name with their mappings."""
+
+    name = "an encoder's layer"
+
+    def __init__(self, network: Network, config: Config, cuts: Mapping[str, Any], sequence: int) -> None:
+        super().__init__(config)
+        self.network, self.cuts, self.sequence = network, cuts, sequence
+        self.attention = cuts.get("attention")
+
+    def lower(self) -> Lowered:
+        phases = EncoderPhases(self.network, self.config, self.sequence)
+        layer = split_operators(fuse(self.network.graph)).layers[0]
+        return phases.lowered(before=[PHASES[name](phases, layer, cut) for name, cut in self.cuts.items()])
+
+    def build(self) -> PartProgram:
+        return PartProgram(**self.standing_regions(), sequence=self.sequence)
 
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
@@ -68,30 +144,15 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     check_activations(network.graph, config)
     operators = split_operators(fuse(network.graph))
     mapping = mapping or map_encoder(network, config, operators, sequence, standard, fused)
-    phases = EncoderPhases(network, config, sequence, mapping.fused)
-    before = [phases.embedding(operators, mapping.output.rows, mapping.output.norm_rows)]
-    layers = [[write(phases, layer, getattr(mapping, name)) for name, write in PHASES.items()]
-              for layer in operators.layers]
-    behind = [phases.classify(operators, mapping.output)] if operators.classifier else []
-    before, *layers, behind = ([schedule_phase(part, config) for part in group]
-                               for group in (before, *layers, behind))
-    body, rolled = schedule_layers(layers, config)
-    placed = _place_all([*before, *(part for layer in (layers[:1] if rolled else layers) for part in layer), *behind],
-                        config, len(layers[0]) if rolled else 0)
-    items = [*(item for part in before for item in part), *body, *(item for part in behind for item in part)]
-    bases = base_registers(items)
-    commands = with_straight_waits(emit(items, placed, bases), config, _bounds(mapping.attention, sequence))
-
-    program = EncoderProgram(
-        **_standing(phases.b, len(commands), bases, base_address), graph=network.graph, mapping=mapping,
-        constants={region: tuple(parts) for region, parts in phases.b.constants.items()})
-    if not checked:
-        return _written(program, commands)
-    commands = place_turn_waits(commands, config, program.extremes(), turns=3)
-    return _written(program, commands).verified(*program.extremes())
+    entry = EncoderEntry(network, config, operators, mapping)
+    run(entry, "lower", "waits")
+    linker = Linker(config)
+    linker.share(entry.lowered)
+    linker.add(entry)
+    return linker.link(entry, linker.table(base_address), last="verify" if checked else "link")
 
 
-def compile_phase(network: Network, config: Config, name: str, mapping: BlockMapping | SequenceMapping, *,
+def compile_phase(network: Network, config: Config, name: str, mapping: PhaseMapping | SequenceMapping, *,
                   sequence: int) -> tuple[Program, Registers]:
     """One of :data:`PHASES` of the first layer as a program, its rows from DRAM and back; and a launch's registers.
 
@@ -112,40 +173,14 @@ def compile_layer(network: Network, config: Config, mapping: EncoderMapping) -> 
 
 def _compile_part(network: Network, config: Config, mappings: Mapping[str, Any],
                   sequence: int) -> tuple[Program, Registers]:
-    """Phases of the first layer behind one another, by name with their mappings."""
-    phases, layer = EncoderPhases(network, config, sequence), split_operators(fuse(network.graph)).layers[0]
-    parts = [schedule_phase(PHASES[name](phases, layer, mapping), config) for name, mapping in mappings.items()]
-    items = [item for part in parts for item in part]
-    bases = base_registers(items)
-    commands = with_straight_waits(emit(items, _place_all(parts, config, 0), bases), config,
-                                   _bounds(mappings.get("attention"), sequence))
-    program = Program(**_standing(phases.b, len(commands), bases, 0))
-    registers = program.place(windows={}, lengths={Length.ROWS: sequence})
-    return _written(program, place_turn_waits(commands, config, [registers], turns=3)), registers
-
-
-def _bounds(attention: SequenceMapping | None, sequence: int) -> Bounds:
-    """What length registers may hold."""
-    found = {Length.ROWS: (1, sequence), Length.LEFT: (0, sequence), Length.BEHIND: (0, sequence)}
-    if attention:
-        found[Length.ROW] = (0, (attention.turns(sequence) - 1) * attention.queries * attention.flight)
-    return found
-
-
-def _standing(builder: Builder, commands: int, bases: Mapping[str, int], base_address: int) -> dict[str, Any]:
-    """What a program of so many commands has around them: regions and their registers; no command yet."""
-    regions = Regions(builder.config)
-    for name, size in [*builder.sizes.items(), ("program", COMMAND_BYTES * commands)]:
-        regions.reserve(name, size)
-    names = {register: region.removesuffix(stored("")) for region, register in bases.items()
-             if region.removesuffix(stored("")) in builder.sizes}
-    return {"config": builder.config, "image": b"", "commands": (), "base_address": base_address,
-            "size": regions.size, "symbols": regions.symbols(base_address), "bases": names}
-
-
-def _written(program: Kind, commands: Sequence[Command]) -> Kind:
-    """The program with its commands."""
-    return replace(program, commands=tuple(commands), image=encode_program(commands))
+    """Phases of the first layer behind one another, by name with their mappings; good for timing."""
+    entry = _PartEntry(network, config, mappings, sequence)
+    run(entry, "lower", "waits")
+    linker = Linker(config)
+    linker.share(entry.lowered)
+    linker.add(entry)
+    program = linker.link(entry, linker.table(0), last="turns")
+    return program, program.registers()
 
 
 def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int,
@@ -165,14 +200,14 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
             try:
                 phases = EncoderPhases(network, config, sequence, fused)
                 allocate(schedule_phase(write(phases, candidate), config), config, apart=apart,
-                         early=EARLY if apart else 0)
+                         early=PHASE_EARLY if apart else 0)
                 return candidate
             except CompileError as error:
                 reason = reason or error
         raise reason or CompileError(f"{kind} of {embed.columns} columns must fit {config.name}: use a shorter "
                                      "sequence")
 
-    def blocks(*linears: Linear) -> Iterable[BlockMapping]:
+    def blocks(*linears: Linear) -> Iterable[PhaseMapping]:
         return block_mappings(list(linears), config, sequence)
 
     attend = layer.attend
@@ -187,21 +222,3 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
                                             *phases.project_contexts(layer, one)]),
         mlp=fitting("the MLP", blocks(layer.inner.up, layer.down.linear),
                     lambda phases, one: phases.mlp(layer, one)))
-
-
-def _place_all(phases: Sequence[Sequence[Item]], config: Config, turn: int) -> dict[Buffer, int]:
-    """Rows of the buffers of phases, of which those behind the first, ``turn`` of them, come again and again."""
-    found: dict[Buffer, int] = {}
-    order = [*phases[:1 + turn], *phases[1:]]  # so that the second time the first of a turn knows the last
-    for number, part in enumerate(order):
-        earlier = order[number - 1] if number else ()
-        found |= _place(part, config, past(earlier, found))
-    return found
-
-
-def _place(items: Sequence[Item], config: Config, before: Past) -> dict[Buffer, int]:
-    """Rows of a phase's buffers, if possible classes in banks of their own."""
-    try:
-        return dict(allocate(items, config, apart=True, early=EARLY, before=before))
-    except CompileError:
-        return dict(allocate(items, config, apart=False, before=before))

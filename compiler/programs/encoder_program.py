@@ -10,11 +10,11 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Network, Rows
 from gemmule.compiler.ir.cache import check_rows
+from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.virtual import Constant
-from gemmule.compiler.kernels.virtual import Registers as Length
-from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.isa import MoveFlag, Unit
 from gemmule.numerics import join_planes
@@ -52,7 +52,7 @@ class EncoderProgram(Program):
         """
         if not 1 <= rows <= self.max_rows:
             raise CompileError(f"a sequence must have 1 to {self.max_rows} rows, not {rows}: compile for a longer one")
-        return self.place(windows={}, lengths={Length.ROWS: rows})
+        return self.place(windows={}, lengths={LengthReg.ROWS: rows})
 
     def step(self, rows: Rows) -> Step:
         """A pass over the rows of one sequence.

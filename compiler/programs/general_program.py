@@ -14,7 +14,7 @@ from gemmule.compiler.kernels.attention.shared import CACHE, new_region
 from gemmule.compiler.kernels.head.answers import FOUND, HIDDEN, AnswerLayout
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, joined
 from gemmule.compiler.kernels.head.launch_words import launch_commands
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.roll import LayerStrides
 from gemmule.compiler.program import Program, ReadDram, Registers
 from gemmule.isa import MAX_LENGTH, Command
@@ -89,10 +89,10 @@ class GeneralProgram(Program):
             raise CompileError(f"hidden rows must lie in slots 0 to {self.slots - 1}, not from {wanted.hidden} on")
         windows[self.registers_of[HIDDEN]] = (table + slot, room - slot)
         made = self.place(windows=windows, lengths={
-            **({Length.ROWS: rows[0], Length.CONTEXT: cached[0], Length.TOTAL: cached[0] + rows[0],
-                Length.ROW: cached[0]} if self.batch == 1 else {}),
-            Length.WANTED: answered, Length.FIRST_WANTED: 0 if self.batch > 1 else rows[0] - max(answered, 1),
-            Length.POINTER: first * self.ranges.scalings, Length.LAYERS: count})
+            **({LengthReg.ROWS: rows[0], LengthReg.CONTEXT: cached[0], LengthReg.TOTAL: cached[0] + rows[0],
+                LengthReg.ROW: cached[0]} if self.batch == 1 else {}),
+            LengthReg.WANTED: answered, LengthReg.FIRST_WANTED: 0 if self.batch > 1 else rows[0] - max(answered, 1),
+            LengthReg.POINTER: first * self.ranges.scalings, LengthReg.LAYERS: count})
         made.first = tuple(self._first(cached, first, answered, wanted, every))
         return made
 

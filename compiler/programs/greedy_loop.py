@@ -14,7 +14,7 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE, NEW
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.compiler.programs.model_program import ModelProgram
 
@@ -54,8 +54,8 @@ class GreedyLoop(Program):
             address, size = self.symbols[CACHE if region == NEW else region]
             windows[self.registers_of[region]] = (address + by, size - by)
         return self.place(windows=windows, lengths={
-            Length.ROWS: 1, Length.CONTEXT: position, Length.TOTAL: position + 1, Length.ROW: position,
-            Length.WANTED: 1, Length.STEPS: steps})
+            LengthReg.ROWS: 1, LengthReg.CONTEXT: position, LengthReg.TOTAL: position + 1, LengthReg.ROW: position,
+            LengthReg.WANTED: 1, LengthReg.STEPS: steps})
 
     def step(self, token: int, position: int, steps: int) -> Step:
         """A launch of ``steps`` steps that begins with ``token`` at ``position``.

@@ -15,16 +15,17 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.embed import TOKENS
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, halves
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Regions
-from gemmule.compiler.passes.turns import place_turn_waits
+from gemmule.compiler.passes.entry import Entry
+from gemmule.compiler.passes.pipeline import finish
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.step_program import OWN, StepProgram
 from gemmule.control import set_displacement, set_length
 from gemmule.isa import (
-    COMMAND_BYTES,
     CONTROL,
     NUM_BASES,
     Command,
@@ -33,7 +34,6 @@ from gemmule.isa import (
     Source,
     Target,
     Unit,
-    encode_program,
 )
 from gemmule.sim.simulator import Simulator
 
@@ -69,30 +69,43 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     if halves(single.graph.vocab) != halves(target.graph.vocab):
         raise CompileError("a draft and a target in one launch must both have tokens of 16 bits, or both more, not "
                            f"{single.graph.vocab:,} and {target.graph.vocab:,} of them")
-    own, before = firsts
-    catching_up = [*_keep(own), *(_moved(command, before) for command in single.commands), *_loop_lengths(own)]
-    drafting = [*_keep(own), *_behind_all(loop.commands)]
-    behind = [*_verify_lengths(own), *(_moved(command, own) for command in target.commands)]
-    regions = Regions(config)
-    regions.reserve("program", COMMAND_BYTES * (len(catching_up) + len(drafting) + len(behind)))
-    regions.reserve(TOKENS, HALF_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
+    entry = StepEntry(loop, target, firsts)
+    linker = Linker(config)
+    linker.add(entry)
+    linker.reserve(TOKENS, HALF_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
     for region, name in OWN.items():
         if region in single.symbols:
-            regions.reserve(name, single.symbols[region][1])
+            linker.reserve(name, single.symbols[region][1])
+    whole = linker.link(entry, linker.table(base_address), last="link")
+    tail = finish(whole.caught_up, (TURNS,), last="turns").commands
+    whole = finish(whole.written([*whole.commands[:whole.catching_up], *tail]), (TURNS,), last="turns")
+    period = config.dram.banks * config.dram.row_bytes
+    piece = max(config.dram.row_bytes // PLACES, Regions(config).align)
+    best = min((whole.moved_to(linker.table(base_address, skipped)) for skipped in range(0, period, piece)), key=_cost)
+    finish(best.caught_up, ())
+    return finish(best, ())
 
-    def program(commands: Sequence[Command], skipped: int) -> StepProgram:
-        return StepProgram(
-            config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=skipped + regions.size, symbols=regions.symbols(base_address + skipped), bases={}, loop=loop,
-            target=target, firsts=firsts, catching_up=len(catching_up), drafting=len(catching_up) + len(drafting))
 
-    whole = program([*catching_up, *drafting, *behind], 0)
-    tail = place_turn_waits(whole.caught_up.commands, config, whole.caught_up.extremes(), turns=TURNS)
-    commands = place_turn_waits([*catching_up, *tail], config, whole.extremes(), turns=TURNS)
-    period, piece = config.dram.banks * config.dram.row_bytes, max(config.dram.row_bytes // PLACES, regions.align)
-    best = min((program(commands, skipped) for skipped in range(0, period, piece)), key=_cost)
-    best.caught_up.verified(*best.caught_up.extremes())
-    return best.verified(*best.extremes())
+class StepEntry(Entry[StepProgram]):
+    """The commands of both programs, with what stands between them; base registers of each part are its own."""
+
+    name = "a step"
+
+    def __init__(self, loop: GreedyLoop, target: ModelProgram, firsts: tuple[int, int]) -> None:
+        """``firsts``: first base registers of the target, and of the pass over a row that is lacking."""
+        super().__init__(loop.config)
+        self.loop, self.target, self.firsts = loop, target, firsts
+        own, before = firsts
+        self.catching_up = [*_keep(own), *(_moved(command, before) for command in loop.single.commands),
+                            *_loop_lengths(own)]
+        self.drafting = [*_keep(own), *_behind_all(loop.commands)]
+        behind = [*_verify_lengths(own), *(_moved(command, own) for command in target.commands)]
+        self.commands = [*self.catching_up, *self.drafting, *behind]
+
+    def build(self) -> StepProgram:
+        catching_up = len(self.catching_up)
+        return StepProgram(**self.standing({}), loop=self.loop, target=self.target, firsts=self.firsts,
+                           catching_up=catching_up, drafting=catching_up + len(self.drafting))
 
 
 def _cost(program: StepProgram) -> int:
@@ -111,8 +124,8 @@ def _cost(program: StepProgram) -> int:
 
 def _keep(base: int) -> list[Command]:
     """Keep the cached rows that a step begins with, and its steps, in displacements from a base register on."""
-    return [set_displacement(base, Source.LENGTH, Length.POSITION, note="cached rows, kept"),
-            set_displacement(base + 1, Source.LENGTH, Length.DRAFTED, note="steps, kept")]
+    return [set_displacement(base, Source.LENGTH, LengthReg.POSITION, note="cached rows, kept"),
+            set_displacement(base + 1, Source.LENGTH, LengthReg.DRAFTED, note="steps, kept")]
 
 
 def _behind_all(commands: Sequence[Command]) -> list[Command]:
@@ -124,23 +137,23 @@ def _behind_all(commands: Sequence[Command]) -> list[Command]:
 
 def _loop_lengths(base: int) -> list[Command]:
     """Length registers of the loop, behind the pass that gave the first draft, and what is to be kept again."""
-    return [*(set_length(register, amount=1, note="one row") for register in (Length.ROWS, Length.WANTED)),
-            set_length(Length.FIRST_WANTED, note="which is answered"),
+    return [*(set_length(register, amount=1, note="one row") for register in (LengthReg.ROWS, LengthReg.WANTED)),
+            set_length(LengthReg.FIRST_WANTED, note="which is answered"),
             *(set_length(register, Source.DISPLACEMENT, base, amount=1, note="cached rows")
-              for register in (Length.CONTEXT, Length.ROW)),
-            set_length(Length.TOTAL, Source.DISPLACEMENT, base, amount=2, note="cached rows and the new one"),
-            set_length(Length.STEPS, Source.DISPLACEMENT, base + 1, amount=-1, note="steps that are left"),
-            set_length(Length.POSITION, Source.DISPLACEMENT, base, note="cached rows, to keep"),
-            set_length(Length.DRAFTED, Source.DISPLACEMENT, base + 1, note="steps, to keep")]
+              for register in (LengthReg.CONTEXT, LengthReg.ROW)),
+            set_length(LengthReg.TOTAL, Source.DISPLACEMENT, base, amount=2, note="cached rows and the new one"),
+            set_length(LengthReg.STEPS, Source.DISPLACEMENT, base + 1, amount=-1, note="steps that are left"),
+            set_length(LengthReg.POSITION, Source.DISPLACEMENT, base, note="cached rows, to keep"),
+            set_length(LengthReg.DRAFTED, Source.DISPLACEMENT, base + 1, note="steps, to keep")]
 
 
 def _verify_lengths(base: int) -> list[Command]:
     """Length registers of the target's pass, behind the loop, which has counted the cached rows on."""
-    return [set_length(Length.TOTAL, Source.LENGTH, Length.CONTEXT, amount=1, note="cached and new rows"),
+    return [set_length(LengthReg.TOTAL, Source.LENGTH, LengthReg.CONTEXT, amount=1, note="cached and new rows"),
             *(set_length(register, Source.DISPLACEMENT, base + 1, amount=1, note="steps and the pending token")
-              for register in (Length.ROWS, Length.WANTED)),
+              for register in (LengthReg.ROWS, LengthReg.WANTED)),
             *(set_length(register, Source.DISPLACEMENT, base, note="cached rows")
-              for register in (Length.CONTEXT, Length.ROW)),
+              for register in (LengthReg.CONTEXT, LengthReg.ROW)),
             *(set_displacement(register, note="the target's") for register in (base, base + 1))]
 
 

@@ -13,10 +13,11 @@ from gemmule.compiler.kernels.attention.batch import contexts
 from gemmule.compiler.kernels.attention.cache_list import CACHE_ROWS
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE, MASKS, NEW, new_region
+from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.virtual import Constant
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
+from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.compiler.programs.commit import COMMIT, CommitProgram
 from gemmule.compiler.programs.general_program import GENERAL, Answers, GeneralProgram
@@ -57,6 +58,8 @@ class ModelProgram(Program):
     scores: str
     """What becomes of attention's scores: ``kept`` in the accumulator, ``computed twice``, ``through DRAM``, or by
     blocks ``seen once``."""
+    choice: Choice
+    """The mapping that it was compiled with."""
     registers_of: Mapping[str, int]
     """Base register by region."""
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]
@@ -69,7 +72,7 @@ class ModelProgram(Program):
     def image_of(self, registers: Registers) -> bytes:
         """Without wanted answers the head is not part of the program, so its weights are not loaded."""
         image = super().image_of(registers)
-        return image if registers.lengths[Length.WANTED] else image[:self.silent * COMMAND_BYTES]
+        return image if registers.lengths[LengthReg.WANTED] else image[:self.silent * COMMAND_BYTES]
 
     def registers(self, rows: int, context: int, wanted: int | None = None) -> Registers:
         """Registers of a pass over ``rows`` new rows behind ``context`` cached ones.
@@ -90,9 +93,9 @@ class ModelProgram(Program):
         stored = 0 if self.pool else context * self.layout.row
         return self.place(
             windows={self.registers_of[NEW]: (address + stored, size - stored)} if NEW in self.registers_of else {},
-            lengths={Length.ROWS: rows, Length.CONTEXT: context, Length.TOTAL: context + rows,
-                     Length.ROW: context, Length.WANTED: count,
-                     Length.FIRST_WANTED: rows - max(count, 1)})
+            lengths={LengthReg.ROWS: rows, LengthReg.CONTEXT: context, LengthReg.TOTAL: context + rows,
+                     LengthReg.ROW: context, LengthReg.WANTED: count,
+                     LengthReg.FIRST_WANTED: rows - max(count, 1)})
 
     def _check(self, rows: int, context: int) -> None:
         if not 1 <= rows <= self.max_rows:
@@ -115,7 +118,7 @@ class ModelProgram(Program):
         windows = {self.registers_of[new_region(i)]: (address + at, self.batch * size - at)
                    for i, at in enumerate(stored)}
         every = self.batch * self.max_rows
-        made = self.place(windows=windows, lengths={Length.WANTED: every if wanted else 0})
+        made = self.place(windows=windows, lengths={LengthReg.WANTED: every if wanted else 0})
         made.first = tuple(contexts(self.config, cached))
         return made
 

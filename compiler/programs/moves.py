@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,17 +11,14 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import FROM, LISTS, TO, copied_rows, gathered_rows, list_count, list_pitch
-from gemmule.compiler.kernels.virtual import Item
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.layout import Region
-from gemmule.compiler.passes.allocate import allocate
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.turns import place_turn_waits
-from gemmule.compiler.program import Program, Registers, Step
+from gemmule.compiler.passes.entry import Entry, Lowered, straight
+from gemmule.compiler.passes.footprints import Bounds
+from gemmule.compiler.program import Program, Registers, Standing, Step
 from gemmule.config import Config
-from gemmule.isa import Command, encode_program
 
-__all__ = ["COPY", "GATHER", "CopyProgram", "GatherProgram", "MoveParts", "Moves", "move_parts", "move_programs"]
+__all__ = ["COPY", "GATHER", "CopyEntry", "CopyProgram", "GatherEntry", "GatherProgram", "Moves"]
 
 COPY, GATHER = "copy", "gather"
 """Regions of the programs' images."""
@@ -66,7 +63,7 @@ class CopyProgram(_MoveProgram):
         if source[0] == target[0] and source[1] < target[1]:
             raise CompileError(f"rows of one cache must move up, not from {source[1]} to {target[1]}")
         return self.place(windows={self.source: self.window(*source), self.target: self.window(*target)},
-                          lengths={Length.ROWS: rows})
+                          lengths={LengthReg.ROWS: rows})
 
     def step(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> Step:
         """:meth:`registers`; there is nothing to write."""
@@ -91,7 +88,7 @@ class GatherProgram(_MoveProgram):
     def registers(self, sequence: int, rows: int) -> Registers:
         """Registers of a launch that keeps so many rows."""
         window = self.window(sequence, 0)
-        return self.place(windows={self.source: window, self.target: window}, lengths={Length.ROWS: rows})
+        return self.place(windows={self.source: window, self.target: window}, lengths={LengthReg.ROWS: rows})
 
     def step(self, sequence: int, slots: np.ndarray) -> Step:
         """Keep rows ``slots``, rising  # int [kept] for all, or [layers, KV heads, kept].
@@ -127,53 +124,56 @@ class Moves:
     gather: GatherProgram
 
 
-@dataclass(frozen=True)
-class MoveParts:
-    """Commands without waits between turns, and base registers, of both programs."""
+M = TypeVar("M", bound=_MoveProgram)
 
-    copy: tuple[list[Command], dict[str, int]]
-    gather: tuple[list[Command], dict[str, int]]
-    lists: int
-    """Bytes of the lists."""
+
+class _MoveEntry(Entry[M]):
+    """Caches of ``batch`` sequences of up to ``context`` rows."""
+
+    def __init__(self, config: Config, layout: KvLayout, batch: int, context: int) -> None:
+        super().__init__(config)
+        self.layout, self.batch, self.context = layout, batch, context
+
+    def limit(self) -> Bounds:
+        return {LengthReg.ROWS: (0, self.context), LengthReg.LEFT: (0, self.context)}
+
+    def standing_moves(self) -> Standing:
+        """Of either program; only lists stand in one place."""
+        used = {register: LISTS for region, register in self.bases.items() if region == LISTS}
+        return self.standing(used, [CACHE, LISTS])
+
+
+class CopyEntry(_MoveEntry[CopyProgram]):
+    """What compiles to a :class:`CopyProgram`."""
+
+    name = image = COPY
+
+    def lower(self) -> Lowered:
+        return straight(copied_rows(self.config, self.layout))
+
+    def build(self) -> CopyProgram:
+        return CopyProgram(**self.standing_moves(), max_positions=self.context, batch=self.batch, layout=self.layout,
+                           source=self.bases[FROM], target=self.bases[TO])
+
+
+class GatherEntry(_MoveEntry[GatherProgram]):
+    """What compiles to a :class:`GatherProgram`."""
+
+    name = image = GATHER
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by region."""
-        return {COPY: len(encode_program(self.copy[0])), GATHER: len(encode_program(self.gather[0])),
-                LISTS: self.lists}
+    def pitch(self) -> int:
+        """Bytes from a list to the next."""
+        return list_pitch(self.config, self.context)
 
+    @property
+    def lists_bytes(self) -> int:
+        """Size of the region :data:`LISTS`."""
+        return list_count(self.layout) * self.pitch
 
-def move_parts(config: Config, layout: KvLayout, context: int) -> MoveParts:
-    """What the regions must have room for."""
-    def commands(items: Sequence[Item]) -> tuple[list[Command], dict[str, int]]:
-        bases = base_registers(items)
-        made = emit(items, dict(allocate(items, config, apart=False)), bases)
-        return with_straight_waits(made, config, {Length.ROWS: (0, context), Length.LEFT: (0, context)}), bases
+    def lower(self) -> Lowered:
+        return straight(gathered_rows(self.config, self.layout, self.context))
 
-    return MoveParts(commands(list(copied_rows(config, layout))),
-                     commands(list(gathered_rows(config, layout, context))),
-                     list_count(layout) * list_pitch(config, context))
-
-
-def move_programs(parts: MoveParts, config: Config, symbols: Mapping[str, Region], *, layout: KvLayout, batch: int,
-                  context: int, base_address: int, size: int) -> Moves:
-    """The finished programs among ``symbols``, the regions of the passes' program, which begin at ``base_address``."""
-    def common(name: str, bases: Mapping[str, int], commands: Sequence[Command]) -> dict[str, object]:
-        used = {register: LISTS for region, register in bases.items() if region == LISTS}
-        return {
-            "config": config, "image": encode_program(commands), "commands": tuple(commands),
-            "base_address": base_address, "size": size, "bases": used, "max_positions": context, "batch": batch,
-            "symbols": {"program": symbols[name], CACHE: symbols[CACHE], LISTS: symbols[LISTS]}, "layout": layout,
-            "source": bases[FROM], "target": bases[TO]}
-
-    def copy(commands: Sequence[Command]) -> CopyProgram:
-        return CopyProgram(**common(COPY, parts.copy[1], commands))  # type: ignore[arg-type]
-
-    def gather(commands: Sequence[Command]) -> GatherProgram:
-        return GatherProgram(**common(GATHER, parts.gather[1], commands),  # type: ignore[arg-type]
-                             pitch=list_pitch(config, context))
-
-    launches = copy(parts.copy[0]).extremes()
-    copies = copy(place_turn_waits(parts.copy[0], config, launches)).verified(*launches)
-    launches = gather(parts.gather[0]).extremes()
-    return Moves(copies, gather(place_turn_waits(parts.gather[0], config, launches)).verified(*launches))
+    def build(self) -> GatherProgram:
+        return GatherProgram(**self.standing_moves(), max_positions=self.context, batch=self.batch, layout=self.layout,
+                             source=self.bases[FROM], target=self.bases[TO], pitch=self.pitch)

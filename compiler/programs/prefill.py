@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
-from gemmule.compiler.passes.fuse import fuse, unanswered
 from gemmule.compiler.passes.map import Choice
-from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.program import Registers
 from gemmule.compiler.programs.beside import compile_beside
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -36,13 +34,11 @@ class PrefillProgram(ModelProgram):
 
 
 def compile_prefill(network: Network, program: ModelProgram, *, rows: int, base_address: int,
-                    among: Sequence[Choice] | None = None, checked: bool = True,
-                    notes: Notes | None = None) -> PrefillProgram:
+                    among: Sequence[Choice] | None = None, checked: bool = True) -> PrefillProgram:
     """Compile a prefill of up to ``rows`` new rows beside ``program`` (:func:`compile_beside`).
 
     Raises:
         CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
     """
-    return compile_beside(PrefillProgram, network, program, unanswered(fuse(network.graph)), rows=rows,
-                          context=program.max_positions, answered=False, base_address=base_address, among=among,
-                          checked=checked, notes=notes)
+    return compile_beside(PrefillProgram, network, program, rows=rows, context=program.max_positions, answered=False,
+                          base_address=base_address, among=among, checked=checked)

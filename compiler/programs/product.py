@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,15 +20,18 @@ from gemmule.compiler.kernels.product import (
     column_tiles,
     product_items,
 )
-from gemmule.compiler.layout import Regions, WeightFormat, pack_columns, pack_groups, unpack_groups
+from gemmule.compiler.kernels.virtual import Buffer
+from gemmule.compiler.layout import WeightFormat, pack_columns, pack_groups, unpack_groups
 from gemmule.compiler.mapping.product.formula import by_formula
 from gemmule.compiler.passes.allocate import allocate
-from gemmule.compiler.passes.emit import base_registers, emit, with_straight_waits
-from gemmule.compiler.passes.hoist import Rule, hoist
+from gemmule.compiler.passes.entry import Entry, Lowered, Scheduled, straight
+from gemmule.compiler.passes.hoist import HoistRule, hoist
+from gemmule.compiler.passes.pipeline import run
 from gemmule.compiler.place import cut_off
 from gemmule.compiler.program import FixedProgram, ReadDram
+from gemmule.compiler.programs.linker import Linker
 from gemmule.config import Config
-from gemmule.isa import Unit, encode_program
+from gemmule.isa import Unit
 from gemmule.operands import COLUMN_ROWS
 from gemmule.timing import ceil_div
 
@@ -108,6 +112,31 @@ class ProductProgram(FixedProgram):
         return unpack_groups(grouped, self.shape.n).view(np.int8)
 
 
+class ProductEntry(Entry[ProductProgram]):
+    """A product cut by a mapping; it has no loops, so there are no turns."""
+
+    name, turns = "a product", ()
+
+    def __init__(self, config: Config, shape: ProductShape, cut: ProductMapping, estimate: float | None) -> None:
+        super().__init__(config)
+        self.shape, self.cut, self.estimate = shape, cut, estimate
+
+    def lower(self) -> Lowered:
+        return straight(product_items(self.config, self.shape, self.cut))
+
+    def schedule(self) -> Scheduled:
+        (written,) = self.lowered.before
+        items = hoist(written, self.config, HoistRule(regions=LOADED, ahead=self.cut.ahead, behind_stores=True))
+        return Scheduled(items, [items])
+
+    def allocate(self) -> Mapping[Buffer, int]:
+        return allocate(self.scheduled.items, self.config, apart=self.config.spm_banks > 1)
+
+    def build(self) -> ProductProgram:
+        bases = {register: region for region, register in self.bases.items()}
+        return ProductProgram(**self.standing(bases), shape=self.shape, mapping=self.cut, estimate=self.estimate)
+
+
 def compile_product(config: Config, m: int, k: int, n: int, base_address: int = 0, *, weights: WeightFormat = INT8,
                     dataflow: str = "ws", mapping: ProductMapping | None = None,
                     checked: bool = True) -> ProductProgram:
@@ -124,19 +153,11 @@ def compile_product(config: Config, m: int, k: int, n: int, base_address: int = 
         found = by_formula(config, shape, dataflow)
         mapping, estimate = found.mapping, found.cycles
     check_product(config, shape, mapping.dataflow)
-    rule = Rule(regions=LOADED, ahead=mapping.ahead, behind_stores=True)
-    items = hoist(list(product_items(config, shape, mapping)), config, rule)
-    bases = base_registers(items)
-    emitted = emit(items, allocate(items, config, apart=config.spm_banks > 1), bases)
-    commands = with_straight_waits(emitted, config, {})
-    image = encode_program(commands)
-    regions, deep, wide = Regions(config), ceil_div(k, config.dim), ceil_div(n, config.dim)
+    entry = ProductEntry(config, shape, mapping, estimate)
+    run(entry, "lower", "waits")
+    linker, deep, wide = Linker(config), ceil_div(k, config.dim), ceil_div(n, config.dim)
     depth_rows = sum(weights.rows(config, tiles) for _, tiles in cut_off(deep, mapping.k))
-    regions.reserve("program", len(image))
+    linker.add(entry)
     for region, rows in ((A, deep * m), (B, depth_rows * wide), (PARAMETERS, COLUMN_ROWS * wide), (C, wide * m)):
-        regions.reserve(region, rows * config.dim)
-    program = ProductProgram(
-        config=config, image=image, commands=tuple(commands), base_address=base_address, size=regions.size,
-        symbols=regions.symbols(base_address), bases={register: region for region, register in bases.items()},
-        shape=shape, mapping=mapping, estimate=estimate)
-    return program.verified(program.registers()) if checked else program
+        linker.reserve(region, rows * config.dim)
+    return linker.link(entry, linker.table(base_address), last="verify" if checked else "link")

@@ -19,7 +19,7 @@ from gemmule.compiler.kernels.attention.shared import MASKS
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, PLANE
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.virtual import Registers as Length
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.program import Program, ReadDram, Registers, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -96,7 +96,7 @@ class StepProgram(Program):
                     self._window(made, self.firsts[1] + single.registers_of[region], own)
             self._window(made, self.firsts[1] + single.registers_of[ANSWERS], TOKENS, 1)
             made.lengths[:] = before.lengths
-        made.lengths[Length.POSITION], made.lengths[Length.DRAFTED] = position, steps
+        made.lengths[LengthReg.POSITION], made.lengths[LengthReg.DRAFTED] = position, steps
         return made
 
     @staticmethod

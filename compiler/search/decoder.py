@@ -10,10 +10,8 @@ from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Graph, Linear, Network
 from gemmule.compiler.mapping import exhaustive
-from gemmule.compiler.mapping.mapper import Choice as Values
-from gemmule.compiler.mapping.mapper import Mapper
+from gemmule.compiler.mapping.mapper import Assignment, Mapper
 from gemmule.compiler.passes.map import Choice, choices
-from gemmule.compiler.passes.map import Mapping as Cut
 from gemmule.compiler.passes.notes import Notes, Tried
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.search.cost import cost
@@ -52,15 +50,14 @@ def compile_best(network: Network, config: Config, *, effort: int, rows: int, ba
                            pool=options.get("pool", 0), fused=options.get("fused", True),
                            standard=options.get("standard", False)))
 
-    def make(choice: Choice, tried: Notes) -> ModelProgram:
-        return compile_network(network, config, among=[choice], checked=False, notes=tried,
-                               **{**shared, "general": False})
+    def make(choice: Choice) -> ModelProgram:
+        return compile_network(network, config, among=[choice], checked=False, **{**shared, "general": False})
 
     return compile_network(network, config, among=best_choice(every, make, cost, effort, notes), notes=notes, **shared)
 
 
-def best_choice(every: Sequence[Choice], make: Callable[[Choice, Notes], ModelProgram],
-                cost_of: Callable[[ModelProgram], int], effort: int, notes: Notes | None = None) -> list[Choice] | None:
+def best_choice(every: Sequence[Choice], make: Callable[[Choice], ModelProgram], cost_of: Callable[[ModelProgram], int],
+                effort: int, notes: Notes | None = None) -> list[Choice] | None:
     """The mapping of the cheapest program of up to ``effort`` choices that fit, as the only choice; None: none does.
 
     ``make``: an unchecked program of a choice.
@@ -69,8 +66,9 @@ def best_choice(every: Sequence[Choice], make: Callable[[Choice, Notes], ModelPr
     found = Mapper(DecoderSpace(tuple(every)), costs).find(exhaustive.search, effort)
     for trial in found.trials if found and notes else ():
         if trial.cycles is not None and notes:
-            notes.tried.append(Tried(costs.mappings[trial.point], trial.point.apart, f"{trial.cycles:,} cycles"))
-    return [Choice((costs.mappings[found.best],), found.best.apart)] if found else None
+            taken = costs.taken[trial.point]
+            notes.tried.append(Tried(taken.mappings[0], taken.apart, f"{trial.cycles:,} cycles", trial.cycles))
+    return [costs.taken[found.best]] if found else None
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class DecoderSpace:
     def axes(self) -> dict[str, tuple[int, ...]]:
         return {"choice": tuple(range(len(self.choices)))}
 
-    def point(self, choice: Values) -> Choice | None:
+    def point(self, choice: Assignment) -> Choice | None:
         return self.choices[int(choice["choice"])]
 
     near = point
@@ -103,18 +101,18 @@ class DecoderSpace:
 class _DecoderCost:
     """Cycles of the first mapping of a choice that fits; a program that another choice gave already does not count."""
 
-    make: Callable[[Choice, Notes], ModelProgram]
+    make: Callable[[Choice], ModelProgram]
     cost_of: Callable[[ModelProgram], int]
-    mappings: dict[Choice, Cut] = field(default_factory=dict)
+    taken: dict[Choice, Choice] = field(default_factory=dict)
+    """Of each choice the mapping that fits, alone."""
     images: set[bytes] = field(default_factory=set)
 
     def __call__(self, choice: Choice) -> int:
-        tried = Notes()
-        program = self.make(choice, tried)
-        if program.image in self.images or tried.mapping is None:
+        program = self.make(choice)
+        if program.image in self.images:
             raise CompileError("the mapping gives the program of another one")
         self.images.add(program.image)
-        self.mappings[choice] = tried.mapping
+        self.taken[choice] = program.choice
         return self.cost_of(program)
 
 

@@ -7,38 +7,77 @@ program of single launches, which stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
-from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.head.greedy import TURN_REGION
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.head.logits import ANSWERS
-from gemmule.compiler.kernels.virtual import Buffer, Item
-from gemmule.compiler.kernels.virtual import Registers as Length
-from gemmule.compiler.layout import Regions
-from gemmule.compiler.passes.allocate import allocate
-from gemmule.compiler.passes.emit import base_registers, emit, fixed_bases, with_straight_waits
+from gemmule.compiler.kernels.virtual import Buffer, Item, LengthReg
+from gemmule.compiler.passes.allocate import allocate, allocate_apart
+from gemmule.compiler.passes.emit import base_registers, fixed_bases
+from gemmule.compiler.passes.entry import Entry, Lowered, Scheduled
 from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.lower import lower
-from gemmule.compiler.passes.notes import Notes
+from gemmule.compiler.passes.pipeline import finish, run
 from gemmule.compiler.passes.schedule import schedule_greedy
-from gemmule.compiler.passes.turns import place_turn_waits
 from gemmule.compiler.place import round_up
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
+from gemmule.compiler.programs.linker import Linker
+from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.search.decoder import compile_best
 from gemmule.config import Config
-from gemmule.isa import Command, MoveFlag, Unit, encode_program
+from gemmule.isa import MoveFlag, Unit
 from gemmule.sim.simulator import Simulator
 
 __all__ = ["compile_greedy"]
 
 JUDGED = 8
 """Steps of the launches whose cycles choose between loops."""
+OWN = ("program", ANSWERS)
+"""Regions that the loop has beside those of single passes."""
+
+
+class LoopEntry(Entry[GreedyLoop]):
+    """One order of a turn, from the loop's commands on virtual buffers and the registers that all orders have."""
+
+    name = "a greedy loop"
+
+    def __init__(self, network: Network, single: ModelProgram, lowered: Lowered, items: Sequence[Item],
+                 registers: Mapping[str, int]) -> None:
+        super().__init__(single.config)
+        self.network, self.single, self.items, self.registers = network, single, items, registers
+        self.written = lowered
+        (self.mapping,), self.apart = single.choice.mappings, single.choice.apart
+
+    def lower(self) -> Lowered:
+        return self.written
+
+    def schedule(self) -> Scheduled:
+        return Scheduled(self.items, [self.items])
+
+    def allocate(self) -> Mapping[Buffer, int]:
+        return (allocate_apart if self.apart else partial(allocate, apart=False))(self.items, self.config)
+
+    def name_bases(self) -> Mapping[str, int]:
+        return self.registers
+
+    def limit(self) -> Bounds:
+        attention, most = self.mapping.attention, self.single.max_positions
+        moved = attention.moved(self.network.graph.attentions[0], self.config.dim, self.single.max_rows)
+        return {LengthReg.ROWS: (1, 1), LengthReg.CONTEXT: (0, most - 1), LengthReg.WANTED: (1, 1),
+                LengthReg.FIRST_WANTED: (0, 0), LengthReg.LEFT: (0, most), LengthReg.ROW: (0, moved)}
+
+    def build(self) -> GreedyLoop:
+        names = {register: region for register, region in fixed_bases(self.bases).items()
+                 if not region.endswith(TURN_REGION)}
+        return GreedyLoop(**self.standing(names), single=self.single, registers_of=self.bases,
+                          moved=dict(self.lowered.moved))
 
 
 def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: int = 1,
@@ -53,39 +92,22 @@ def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: i
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
-    notes = Notes()
-    single = compile_best(network, config, effort=effort, rows=rows, tokens=True, notes=notes,
-                          base_address=base_address)
-    mapping, most = notes.mapping, single.max_positions
-    if mapping is None:
-        raise CompileError("a loop needs a mapping: the compiler is wrong")
-    lowered = lower(network, config, fuse(network.graph), mapping, looped=True)
-    bounds: Bounds = {
-        Length.ROWS: (1, 1), Length.CONTEXT: (0, most - 1), Length.WANTED: (1, 1), Length.FIRST_WANTED: (0, 0),
-        Length.LEFT: (0, most), Length.ROW: (0, mapping.attention.moved(network.graph.attentions[0], config.dim, rows))}
+    single = compile_best(network, config, effort=effort, rows=rows, tokens=True, base_address=base_address)
+    lowered = lower(network, config, fuse(network.graph), single.choice.mappings[0], looped=True)
     orders = list(schedule_greedy(lowered, config))
     bases = base_registers(orders[0])
-    found = [with_straight_waits(emit(items, _placed(items, config, notes.apart), bases), config, bounds)
-             for items in orders]
-    regions = Regions(config)
-    regions.reserve("program", len(encode_program(found[0])))
-    regions.reserve(ANSWERS, region_bytes(network.graph.by_name[network.graph.output].columns, HALF_BYTES * most))
+    entries = [LoopEntry(network, single, lowered, items, bases) for items in orders]
+    for entry in entries:
+        run(entry, "lower", "waits")
+    linker = Linker(config, {name: region for name, region in single.symbols.items() if name not in OWN})
+    linker.add(entries[0])
+    linker.reserve(ANSWERS, region_bytes(network.graph.by_name[network.graph.output].columns,
+                                         HALF_BYTES * single.max_positions))
     aligned = round_up(single.size, config.dram.banks * config.dram.row_bytes)
-    names = {register: region for register, region in fixed_bases(bases).items() if not region.endswith(TURN_REGION)}
-
-    def program(commands: Sequence[Command], bank: int) -> GreedyLoop:
-        behind = aligned + bank * config.dram.row_bytes
-        symbols = single.symbols | regions.symbols(base_address + behind)
-        return GreedyLoop(
-            config=config, image=encode_program(commands), commands=tuple(commands), base_address=base_address,
-            size=behind + regions.size, symbols=symbols, bases=names, single=single, registers_of=bases,
-            moved=dict(lowered.builder.moved))
-
-    launches = program(found[0], 0).extremes()
-    loops = [place_turn_waits(commands, config, launches) for commands in found]
-    best = min((program(commands, 0) for commands in loops), key=_cost)
-    best = min((program(best.commands, bank) for bank in range(config.dram.banks)), key=_cost)
-    return best.verified(*best.extremes())
+    table = linker.table(base_address, aligned)
+    best = min((linker.link(entry, table, last="turns") for entry in entries), key=_cost)
+    banks = (linker.table(base_address, aligned + bank * config.dram.row_bytes) for bank in range(config.dram.banks))
+    return finish(min((best.moved_to(table) for table in banks), key=_cost), ())
 
 
 def _cost(loop: GreedyLoop) -> int:
@@ -98,10 +120,3 @@ def _cost(loop: GreedyLoop) -> int:
         device.load(loop.launch("", NO_DRAM, loop.registers(position, steps)))
         cycles += int(device.run(timing_only=True, indices=gathered).cycles)
     return cycles
-
-
-def _placed(items: Sequence[Item], config: Config, apart: bool) -> dict[Buffer, int]:
-    try:
-        return dict(allocate(items, config, apart=apart))
-    except CompileError:
-        return dict(allocate(items, config, apart=False))

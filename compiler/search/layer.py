@@ -19,9 +19,9 @@ from gemmule.compiler.mapping.found import found_before
 from gemmule.compiler.mapping.mapper import Found, Mapper, Search
 from gemmule.compiler.mapping.phase_bound import BUS, MESH
 from gemmule.compiler.mapping.phase_space import AttentionSpace, BlockSpace, phase_spaces
+from gemmule.compiler.passes.encoder.fuse import split_operators
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.passes.fuse import fuse
-from gemmule.compiler.passes.fuse_encoder import split_operators
-from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.program import NO_DRAM, Program, Registers
 from gemmule.compiler.programs.encoder import compile_layer, compile_phase, map_encoder
 from gemmule.config import Config
@@ -33,7 +33,7 @@ NEAREST = 3
 """Losers that are told one by one."""
 
 
-class _Cost:
+class _PhaseCost:
     """Cycles of a phase's mappings, timing only."""
 
     def __init__(self, network: Network, config: Config, name: str, sequence: int) -> None:
@@ -50,9 +50,9 @@ def _cycles(simulator: Simulator, program: Program, registers: Registers) -> int
     return int(simulator.run(timing_only=True).cycles)
 
 
-def phase_cost(network: Network, config: Config, name: str, sequence: int) -> _Cost:
+def phase_cost(network: Network, config: Config, name: str, sequence: int) -> _PhaseCost:
     """What a mapping of a phase costs: cycles from DRAM and back; CompileError where it does not fit."""
-    return _Cost(network, config, name, sequence)
+    return _PhaseCost(network, config, name, sequence)
 
 
 def layer_spaces(network: Network, config: Config, sequence: int) -> dict[str, BlockSpace | AttentionSpace]:

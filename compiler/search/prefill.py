@@ -8,7 +8,6 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import attention_rows
 from gemmule.compiler.passes.map import Choice, choices
-from gemmule.compiler.passes.notes import Notes
 from gemmule.compiler.programs.beside import with_turns
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram, compile_prefill
@@ -47,8 +46,8 @@ def best_prefill(network: Network, program: ModelProgram, *, effort: int, base_a
         rows = first.max_rows
     make = partial(compile_prefill, network, program, rows=rows, base_address=base_address)
 
-    def tried(choice: Choice, notes: Notes) -> ModelProgram:
-        return make(among=[choice], checked=False, notes=notes)
+    def tried(choice: Choice) -> ModelProgram:
+        return make(among=[choice], checked=False)
 
     among = best_choice(choices(
         program.graph, program.config, rows=rows, batch=1, context=program.max_positions, tokens=True,

@@ -10,6 +10,7 @@ from gemmule.compiler.kernels.product import ProductMapping, ProductShape, check
 from gemmule.compiler.mapping import constraint, exhaustive, feedback
 from gemmule.compiler.mapping.found import found_before
 from gemmule.compiler.mapping.mapper import Found, Mapper, Search
+from gemmule.compiler.mapping.product.model import SolverSpace
 from gemmule.compiler.mapping.product.space import ProductSpace
 from gemmule.compiler.program import NO_DRAM
 from gemmule.compiler.programs.product import compile_product
@@ -25,7 +26,7 @@ NEAREST = 5
 NAMES = tuple(field.name for field in fields(ProductMapping))
 
 
-class _Cost:
+class _ProductCost:
     """Cycles of a product's mappings, timing only."""
 
     def __init__(self, config: Config, shape: ProductShape) -> None:
@@ -39,9 +40,9 @@ class _Cost:
         return int(self.simulator.run(timing_only=True).cycles)
 
 
-def product_cost(config: Config, shape: ProductShape) -> _Cost:
+def product_cost(config: Config, shape: ProductShape) -> _ProductCost:
     """What a mapping costs: cycles from DRAM and back; CompileError where it does not fit."""
-    return _Cost(config, shape)
+    return _ProductCost(config, shape)
 
 
 def search_product(config: Config, shape: ProductShape, dataflows: tuple[str, ...], method: str,
@@ -57,7 +58,7 @@ def search_product(config: Config, shape: ProductShape, dataflows: tuple[str, ..
     for dataflow in dataflows:
         check_product(config, shape, dataflow)
     def find() -> Found[ProductMapping]:
-        space = ProductSpace(config, shape, dataflows)
+        space = SolverSpace(config, shape, dataflows)
         found = Mapper(space, product_cost(config, shape)).find(SEARCHES[method], most)
         assert found is not None  # the formula's mapping fits, or it would have raised
         return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import TWICE
-from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.map import Choice, choices
 from gemmule.compiler.programs.beside import compile_beside, with_turns
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -35,8 +34,8 @@ def best_single(network: Network, program: ModelProgram, *, base_address: int) -
         return None
     context, among = found
     try:
-        made = compile_beside(ModelProgram, network, program, fuse(network.graph), rows=1, context=context,
-                              answered=True, base_address=base_address, among=among, checked=False)
+        made = compile_beside(ModelProgram, network, program, rows=1, context=context, answered=True,
+                              base_address=base_address, among=among, checked=False)
     except CompileError:
         return None
     steps = [(1, context // 8), (1, context // 4), (1, context // 2)]

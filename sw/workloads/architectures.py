@@ -12,8 +12,8 @@ from gemmule.compiler.ideal import ideal_by_operation
 from gemmule.compiler.importers.architectures import Architecture
 from gemmule.compiler.ir import Graph, Network
 from gemmule.compiler.kept import compile_encoder_kept, compile_kept
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.passes.map import most_rows
-from gemmule.compiler.passes.map_encoder import EncoderMapping
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.model_program import ModelProgram

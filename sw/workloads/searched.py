@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gemmule.compiler.ir import Network
-from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.search.layer import (
     explained,
     layer_bound,

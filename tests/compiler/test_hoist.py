@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmule.compiler.kernels.attention.shared import CACHE
-from gemmule.compiler.kernels.virtual import WEIGHTS, At, Bank, Buffer, Item, Step
+from gemmule.compiler.kernels.virtual import WEIGHTS, At, Bank, Buffer, Item, VirtualCommand
 from gemmule.compiler.passes.hoist import hoist
 from gemmule.config import load_config
 from gemmule.isa import Unit
@@ -12,16 +12,17 @@ CONFIG = load_config("base")
 ACC = At(Buffer("sums", 1, Bank.ACCUMULATOR))
 
 
-def _load(buffer: Buffer, region: str = WEIGHTS) -> Step:
-    return Step(unit=Unit.LOAD, note=f"load {buffer.name}", region=region, fields={"bytes": 4096, "row": At(buffer)})
+def _load(buffer: Buffer, region: str = WEIGHTS) -> VirtualCommand:
+    return VirtualCommand(unit=Unit.LOAD, note=f"load {buffer.name}", region=region,
+                          fields={"bytes": 4096, "row": At(buffer)})
 
 
-def _product(buffer: Buffer) -> Step:
-    return Step(unit=Unit.MATRIX, note=f"use {buffer.name}", fields={"b_row": At(buffer), "c_row": ACC})
+def _product(buffer: Buffer) -> VirtualCommand:
+    return VirtualCommand(unit=Unit.MATRIX, note=f"use {buffer.name}", fields={"b_row": At(buffer), "c_row": ACC})
 
 
 def _notes(items: list[Item]) -> list[str]:
-    return [item.note for item in hoist(items, CONFIG) if isinstance(item, Step)]
+    return [item.note for item in hoist(items, CONFIG) if isinstance(item, VirtualCommand)]
 
 
 def _ring(slots: int) -> list[Buffer]:

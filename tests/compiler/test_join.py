@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, Step
+from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Item, Loop, VirtualCommand
 from gemmule.compiler.passes.join import join
 from gemmule.config import load_config
 from gemmule.isa import Length, Unit
@@ -16,15 +16,15 @@ def _parameters(sizes: list[int], gap: int = 0) -> list[Item]:
     at = 0
     for i, rows in enumerate(sizes):
         buffer = Buffer(f"p{i}", rows, Bank.STATE)
-        items += [Step(unit=Unit.LOAD, note=f"p{i}", region=STATIC,
+        items += [VirtualCommand(unit=Unit.LOAD, note=f"p{i}", region=STATIC,
                        fields={"offset": at, "bytes": 16 * rows, "row": At(buffer), "block_stride": 1, "rows": 1}),
-                  Step(unit=Unit.VECTOR, note=f"use {i}", fields={"src1": At(buffer, 1)})]
+                  VirtualCommand(unit=Unit.VECTOR, note=f"use {i}", fields={"src1": At(buffer, 1)})]
         at += 16 * rows + gap
     return items
 
 
-def _steps(items: list[Item]) -> list[Step]:
-    return [item for item in items if isinstance(item, Step)]
+def _steps(items: list[Item]) -> list[VirtualCommand]:
+    return [item for item in items if isinstance(item, VirtualCommand)]
 
 
 def test_groups_and_places() -> None:

@@ -11,9 +11,8 @@ import pytest
 from gemmule.compiler import CompileError
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.layout import Regions
-from gemmule.compiler.passes import emit as emit_module
+from gemmule.compiler.passes import pipeline
 from gemmule.compiler.program import NO_DRAM, Program
-from gemmule.compiler.programs import encoder as encoder_module
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.programs.product import compile_product
 from gemmule.config import Config, load_config
@@ -43,8 +42,8 @@ def _no_waits(commands: list[Command], *_: object, **__: object) -> list[Command
 def test_a_race_ends_a_compilation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that forgets its waits is caught by the verifier, whatever it compiles."""
     COMPILERS[name](TINY)
-    monkeypatch.setattr(emit_module, "place_waits", _no_waits)
-    monkeypatch.setattr(encoder_module, "place_turn_waits", _no_waits)
+    monkeypatch.setattr(pipeline, "place_straight_waits", _no_waits)
+    monkeypatch.setattr(pipeline, "place_turn_waits", _no_waits)
     with pytest.raises(ProgramError, match="may run before"):
         COMPILERS[name](TINY)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.files.model_file import Made, save_model
-from gemmule.compiler.passes.notes import Notes
+from gemmule.compiler.passes.pipeline import PASSES as PIPELINE
 from gemmule.config import load_config
 from tests.compiler.integer_networks import Sizes, random_network
 
 from .test_cli import run
 
+ROOT = Path(__file__).parents[2]
 MADE = Made(version="1", bits=8, group=0, method="nearest", smooth=False, seed=1, calibration_sha256="0")
 SIZES = Sizes(family="gpt2", hidden=48, inner=100, heads=2, kv_heads=2, head_dim=24, layers=3, vocab=100,
               positions=2048)
@@ -45,16 +47,19 @@ def test_every_pass_is_listed(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "waits" not in parts["emit"]
 
 
-def test_the_page_shows_real_listings() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text("utf-8")
+def test_the_page_shows_real_listings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page walks through the list of passes, with the output of the command that it names."""
+    page = (ROOT / "docs" / "compiler.md").read_text("utf-8")
     section = page.partition("## One layer, pass by pass")[2].partition("\n## ")[0]
-    notes = Notes()
-    compile_network(random_network(SIZES, 1), load_config("edge"), rows=1, tokens=True, notes=notes)
-    real = [line.strip() for text in notes.passes.values() for line in text.splitlines()]
+    assert re.findall(r"^\*\*(\w+)\*\* ", section, re.M) == [step.name for step in PIPELINE]
+    command = next(line for line in section.splitlines() if line.startswith("    $ gemmule "))
+    monkeypatch.chdir(ROOT)
+    assert run(monkeypatch, *command.split()[2:]) == 0
+    real = capsys.readouterr().out
     shown = [line.strip() for block in section.split("```")[1::2] for line in block.splitlines() if line.strip()]
-    assert len(shown) > 15
+    assert len(shown) > 25
     for line in shown:
-        assert any(other.startswith(line) for other in real), line
+        assert re.search(r"^ *" + ".*".join(map(re.escape, line.split("..."))), real, re.M), line
 
 
 def test_explains_what_was_tried(file: Path, monkeypatch: pytest.MonkeyPatch,

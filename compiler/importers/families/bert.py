@@ -12,13 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gemmule.compiler.importers.build import Builder
+from gemmule.compiler.importers.build import GraphBuilder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
     ActivationName,
     Depth,
     Eps,
-    Heads,
+    HeadCount,
     Keys,
     Layers,
     Positions,
@@ -50,7 +50,7 @@ class BertKeys(Keys):
     hidden_size: Depth
     intermediate_size: Depth
     num_hidden_layers: Layers
-    num_attention_heads: Heads
+    num_attention_heads: HeadCount
     hidden_act: ActivationName = "gelu"
     layer_norm_eps: Eps = 1e-12
     position_embedding_type: Literal["absolute"] = Field(
@@ -84,7 +84,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     width, inner, head_dim = keys.hidden_size, keys.intermediate_size, keys.hidden_size // keys.num_attention_heads
     # Checkpoints converted from TensorFlow have the names of its variables.
     factors = ("gamma", "beta") if f"{prefix}embeddings.LayerNorm.gamma" in names else ("weight", "bias")
-    build = Builder()
+    build = GraphBuilder()
 
     def norms(name: str, x: str, stored: str) -> tuple[str, str]:
         gamma, beta = (Source.of(f"{stored}.LayerNorm.{part}", width) for part in factors)

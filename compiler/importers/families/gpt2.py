@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from gemmule.compiler.importers.build import Builder
+from gemmule.compiler.importers.build import GraphBuilder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
     ActivationName,
     Depth,
     Eps,
-    Heads,
+    HeadCount,
     Keys,
     Layers,
     Positions,
@@ -42,7 +42,7 @@ class Gpt2Keys(Keys):
     n_positions: Positions
     n_embd: Depth
     n_layer: Layers
-    n_head: Heads
+    n_head: HeadCount
     n_inner: Depth | None = None
     activation_function: ActivationName = "gelu_new"
     layer_norm_epsilon: Eps = 1e-5
@@ -69,7 +69,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     prefix = prefix_of(names, "transformer.", "wte.weight")
     width, head_dim = keys.n_embd, keys.n_embd // keys.n_head
     table = Source.of(f"{prefix}wte.weight", keys.vocab_size, width)
-    build = Builder()
+    build = GraphBuilder()
 
     def norm(name: str, x: str, stored: str) -> str:
         gamma, beta = (Source.of(f"{stored}.{part}", width) for part in ("weight", "bias"))

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from gemmule.compiler.importers.build import Builder
+from gemmule.compiler.importers.build import GraphBuilder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
     ActivationName,
     Depth,
     Eps,
-    Heads,
+    HeadCount,
     Layers,
     Vocab,
     check_heads,
@@ -42,7 +42,7 @@ class GptNeoxKeys(RotaryKeys):
     hidden_size: Depth
     intermediate_size: Depth
     num_hidden_layers: Layers
-    num_attention_heads: Heads
+    num_attention_heads: HeadCount
     hidden_act: ActivationName = "gelu"
     layer_norm_eps: Eps = 1e-5
     tie_word_embeddings: bool = False
@@ -70,7 +70,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
                                       keys.num_attention_heads)
     turned = keys.turned(head_dim)
     table = Source.of(f"{prefix}embed_in.weight", keys.vocab_size, hidden)
-    build = Builder()
+    build = GraphBuilder()
 
     def norm(name: str, x: str, stored: str) -> str:
         gamma, beta = (Source.of(f"{stored}.{part}", hidden) for part in ("weight", "bias"))

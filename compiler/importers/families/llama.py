@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gemmule.compiler.importers.build import Builder
+from gemmule.compiler.importers.build import GraphBuilder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
     MOST_COLUMNS,
     ActivationName,
     Depth,
     Eps,
-    Heads,
+    HeadCount,
     Layers,
     Vocab,
     check_heads,
@@ -43,8 +43,8 @@ class LlamaKind(RotaryKeys):
     hidden_size: Depth
     intermediate_size: Depth
     num_hidden_layers: Layers
-    num_attention_heads: Heads
-    num_key_value_heads: Heads | None = None
+    num_attention_heads: HeadCount
+    num_key_value_heads: HeadCount | None = None
     head_dim: int | None = Field(default=None, ge=2, le=MOST_COLUMNS, multiple_of=2)
     hidden_act: ActivationName = "silu"
     rms_norm_eps: Eps = 1e-6
@@ -121,7 +121,7 @@ class MistralKeys(LlamaKind):
     HARMLESS: ClassVar[frozenset[str]] = frozenset({
         "use_sliding_window", "max_window_layers", "max_sequence_length", "attention_bias", "mlp_bias"})
 
-    num_key_value_heads: Heads | None = 8
+    num_key_value_heads: HeadCount | None = 8
     sliding_window: int | None = Field(default=4096, ge=1)
 
     def window(self, layer: int) -> int | None:
@@ -155,7 +155,7 @@ def describe_llama(family: FamilyName, keys: LlamaKind, names: frozenset[str], *
     gated = not ungated or f"{prefix}layers.0.mlp.gate_proj.weight" in names
     inward, outward, within = keys.biases
     table = Source.of(f"{prefix}embed_tokens.weight", keys.vocab_size, hidden)
-    build = Builder()
+    build = GraphBuilder()
 
     def norm(name: str, x: str, stored: str) -> str:
         return build.norm(name, x, Source.of(f"{stored}.weight", hidden), None, keys.rms_norm_eps)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gemmule.compiler.importers.build import Builder
+from gemmule.compiler.importers.build import GraphBuilder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
     ActivationName,
     Depth,
-    Heads,
+    HeadCount,
     Keys,
     Layers,
     Positions,
@@ -41,7 +41,7 @@ class OptKeys(Keys):
     hidden_size: Depth
     ffn_dim: Depth
     num_hidden_layers: Layers
-    num_attention_heads: Heads
+    num_attention_heads: HeadCount
     activation_function: ActivationName = "relu"
     enable_bias: bool = True
     tie_word_embeddings: bool = True
@@ -68,7 +68,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     width, inner, head_dim = keys.hidden_size, keys.ffn_dim, keys.hidden_size // keys.num_attention_heads
     table = Source.of(f"{prefix}embed_tokens.weight", keys.vocab_size, width)
     positions = Source.of(f"{prefix}embed_positions.weight", keys.max_position_embeddings + _FIRST, width)
-    build = Builder()
+    build = GraphBuilder()
 
     def norm(name: str, x: str, stored: str) -> str:
         gamma, beta = (Source.of(f"{stored}.{part}", width) for part in ("weight", "bias"))

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gemmule.compiler.importers.build import Builder
+from gemmule.compiler.importers.build import GraphBuilder
 from gemmule.compiler.importers.config import (
     ACTIVATIONS,
     ActivationName,
     Depth,
     Eps,
-    Heads,
+    HeadCount,
     Layers,
     Vocab,
     check_heads,
@@ -38,8 +38,8 @@ class PhiKeys(RotaryKeys):
     hidden_size: Depth
     intermediate_size: Depth
     num_hidden_layers: Layers
-    num_attention_heads: Heads
-    num_key_value_heads: Heads | None = None
+    num_attention_heads: HeadCount
+    num_key_value_heads: HeadCount | None = None
     hidden_act: ActivationName = "gelu_new"
     layer_norm_eps: Eps = 1e-5
     tie_word_embeddings: bool = False
@@ -72,7 +72,7 @@ def _describe(model_type: str, config: dict[str, Any], names: frozenset[str]) ->
     turned = keys.turned(head_dim)
     heads = {"query": keys.num_attention_heads, "key": keys.kv_heads, "value": keys.kv_heads}
     table = Source.of(f"{prefix}embed_tokens.weight", keys.vocab_size, hidden)
-    build = Builder()
+    build = GraphBuilder()
 
     def norm(name: str, x: str, stored: str) -> str:
         gamma, beta = (Source.of(f"{stored}.{part}", hidden) for part in ("weight", "bias"))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gemmule.compiler.importers.config import MOST_COLUMNS, Heads, parse_keys
+from gemmule.compiler.importers.config import MOST_COLUMNS, HeadCount, parse_keys
 from gemmule.compiler.importers.families.llama import INV_FREQ, LlamaKind, describe_llama
 from gemmule.compiler.importers.family import Blueprint, Family
 
@@ -23,7 +23,7 @@ class Qwen2Keys(LlamaKind):
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"max_sequence_length", "use_mrope", "attention_bias", "mlp_bias"})
 
-    num_key_value_heads: Heads | None = 32
+    num_key_value_heads: HeadCount | None = 32
     use_sliding_window: bool = False
     sliding_window: int | None = Field(default=4096, ge=1)
     max_window_layers: int = Field(default=28, ge=0, le=4096)

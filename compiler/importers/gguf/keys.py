@@ -24,7 +24,7 @@ _ORIGINAL = (8192, *(1 << bits for bits in range(4, 21)))
 _CLOSE = 1e-4
 """Relative difference of factors that are the same: they are kept in float32."""
 
-Size = Annotated[int, Field(ge=1, lt=1 << 31)]
+Count = Annotated[int, Field(ge=1, lt=1 << 31)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -33,21 +33,21 @@ class Metadata(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    block_count: Size
-    context_length: Size
-    embedding_length: Size
-    feed_forward_length: Size
-    head_count: Size = Field(alias="attention.head_count")
-    head_count_kv: Size | None = Field(default=None, alias="attention.head_count_kv")
-    key_length: Size | None = Field(default=None, alias="attention.key_length")
-    value_length: Size | None = Field(default=None, alias="attention.value_length")
+    block_count: Count
+    context_length: Count
+    embedding_length: Count
+    feed_forward_length: Count
+    head_count: Count = Field(alias="attention.head_count")
+    head_count_kv: Count | None = Field(default=None, alias="attention.head_count_kv")
+    key_length: Count | None = Field(default=None, alias="attention.key_length")
+    value_length: Count | None = Field(default=None, alias="attention.value_length")
     eps_rms: Positive | None = Field(default=None, alias="attention.layer_norm_rms_epsilon")
     eps: Positive | None = Field(default=None, alias="attention.layer_norm_epsilon")
-    rope_dimensions: Size | None = Field(default=None, alias="rope.dimension_count")
+    rope_dimensions: Count | None = Field(default=None, alias="rope.dimension_count")
     theta: Positive = Field(default=10000.0, alias="rope.freq_base")
-    vocab_size: Size | None = None
+    vocab_size: Count | None = None
     parallel: bool = Field(default=True, alias="use_parallel_residual")
-    window: Size | None = Field(default=None, alias="attention.sliding_window")
+    window: Count | None = Field(default=None, alias="attention.sliding_window")
     scaling: Literal["none", "linear"] = Field(default="linear", alias="rope.scaling.type")
     factor: Positive = Field(default=1.0, alias="rope.scaling.factor")
     # what must be so, and what says nothing
@@ -55,7 +55,7 @@ class Metadata(BaseModel):
     experts: Literal[0] = Field(default=0, alias="expert_count")
     experts_used: Literal[0] = Field(default=0, alias="expert_used_count")
     tensor_data_layout: str = ""
-    original: Size | None = Field(default=None, alias="rope.scaling.original_context_length")
+    original: Count | None = Field(default=None, alias="rope.scaling.original_context_length")
     finetuned: bool = Field(default=True, alias="rope.scaling.finetuned")
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmule.compiler.kernels.virtual import Registers
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.config import Config
 from gemmule.control import params, set_length
 from gemmule.isa import PARAMS_WORDS, Command, Source
@@ -33,5 +33,5 @@ def contexts(config: Config, lengths: Sequence[int]) -> list[Command]:
 
 def set_context(config: Config, batch: int, sequence: int) -> Command:
     """SET of the context's register to a sequence's."""
-    return set_length(Registers.CONTEXT, Source.HALF, index=2 * _first(config, batch) + sequence,
+    return set_length(LengthReg.CONTEXT, Source.HALF, index=2 * _first(config, batch) + sequence,
                       note=f"cached rows of sequence {sequence}")

@@ -21,7 +21,7 @@ from gemmule.compiler.kernels.attention.shared import (
     HeadKernel,
     attention_rows,
 )
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, SoftmaxFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
@@ -125,11 +125,11 @@ class BlockAttention(AttentionKernel):
         sequence = next(head.sequence for head in (second, first) if head)
         what = " and ".join(
             f"{part} of {head.name}" for part, head in (("contexts", second), ("scores", first)) if head)
-        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.CONTEXT, amount=-self.prefix),
+        b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=-self.prefix),
                   SetDisplacement(CACHE, sequence * self.layout.size))
         if mapping.keep:
-            b.control(set_length(Registers.ROW))
-        with b.loop(Length(MAX_LENGTH, Registers.CONTEXT, self.prefix), mapping.turn.bit_length() - 1, what):
+            b.control(set_length(LengthReg.ROW))
+        with b.loop(Length(MAX_LENGTH, LengthReg.CONTEXT, self.prefix), mapping.turn.bit_length() - 1, what):
             # The vector unit takes the next block's probabilities before this one's maxima: no product waits for it.
             for j in range(mapping.blocks + 1):
                 if j % 2 == 0:
@@ -142,11 +142,11 @@ class BlockAttention(AttentionKernel):
                     second.block_contexts(j)
                 if first and j < mapping.blocks:
                     first.block_scores(j)
-            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-mapping.turn),
+            b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-mapping.turn),
                       SetDisplacement(CACHE, mapping.turn * self.layout.row, further=True),
                       *(SetDisplacement(region, size, further=True) for region, size in self.moved.items()))
             if mapping.keep:
-                b.control(set_length(Registers.ROW, Source.LENGTH, Registers.ROW,
+                b.control(set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW,
                                      amount=mapping.blocks * self.block_rows))
         b.control(*(SetDisplacement(region, 0) for region in self.moved))
 
@@ -229,7 +229,7 @@ class BlockHead(HeadKernel):
 
     def _left(self, j: int) -> Length:
         """Positions of block ``j`` of a turn."""
-        return Length(self.mapping.block, Registers.LEFT, j * self.mapping.block)
+        return Length(self.mapping.block, LengthReg.LEFT, j * self.mapping.block)
 
     def _cached(self, number: int, j: int) -> At:
         """Scores of block ``j``: where the pass before left them, or for pass ``number`` alone."""
@@ -249,4 +249,4 @@ class BlockHead(HeadKernel):
         self.b.add(Unit.LOAD, f"{self.name}: {('keys', 'values')[part]}", region=CACHE, stride=layout.row,
                    bytes=layout.head, offset=layout.offset(k.number, self.kv, part) + first * layout.row,
                    row=self._slot(2 if again else part, j), row_stride=1, block_stride=block * pair,
-                   rows=Length(block * pair, Registers.LEFT, j * block))
+                   rows=Length(block * pair, LengthReg.LEFT, j * block))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
 from gemmule.isa import Length, SOp, Unit
 from gemmule.timing import ceil_div
 
@@ -29,5 +29,5 @@ def list_cache_rows(b: Builder, context: int) -> int:
     buffer = At(Buffer("cache rows", rows, Bank.STATE))
     b.add(Unit.LOAD, "cache rows", region=CACHE_ROWS, bytes=size, row=buffer, block_stride=1, rows=1)
     b.add(Unit.SELECT, "cache rows to the list", op=SOp.LIST_LOAD, src0=buffer, dst=first,
-          n=Length(context, Registers.TOTAL))
+          n=Length(context, LengthReg.TOTAL))
     return first

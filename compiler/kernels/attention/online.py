@@ -23,14 +23,14 @@ from gemmule.compiler.kernels.attention.shared import (
     HeadKernel,
     attention_rows,
 )
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Length, SoftmaxFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
 
 __all__ = ["OnlineAttention", "OnlineMapping"]
 
-KEYS = Registers.ROW
+KEYS = LengthReg.ROW
 """Register of the keys from a turn's first block on."""
 
 
@@ -98,27 +98,27 @@ class OnlineAttention(AttentionKernel):
         for sequence in range(b.batch):
             if b.batch > 1:
                 b.control(set_context(b.config, b.batch, sequence),
-                          set_length(Registers.TOTAL, Source.LENGTH, Registers.CONTEXT, amount=b.each))
+                          set_length(LengthReg.TOTAL, Source.LENGTH, LengthReg.CONTEXT, amount=b.each))
             for kv in range(self.node.kv_heads):
-                head = _Head(self, kv, kv % mapping.contexts, sequence)
+                head = _OnlineHead(self, kv, kv % mapping.contexts, sequence)
                 head.begin()
                 with self._turns(head):
                     head.turn()
                 head.finish()
 
     @contextmanager
-    def _turns(self, head: _Head) -> Iterator[None]:
+    def _turns(self, head: _OnlineHead) -> Iterator[None]:
         """A turn for each ``blocks`` blocks of the cache."""
         b, turn = self.b, self.mapping.turn
-        b.control(set_length(KEYS, Source.LENGTH, Registers.TOTAL, note="keys"),
+        b.control(set_length(KEYS, Source.LENGTH, LengthReg.TOTAL, note="keys"),
                   SetDisplacement(CACHE, head.sequence * self.layout.size))
-        with b.loop(Length(MAX_LENGTH, Registers.TOTAL), turn.bit_length() - 1, f"keys of {head.name}"):
+        with b.loop(Length(MAX_LENGTH, LengthReg.TOTAL), turn.bit_length() - 1, f"keys of {head.name}"):
             yield
             b.control(set_length(KEYS, Source.LENGTH, KEYS, amount=-turn),
                       SetDisplacement(CACHE, turn * self.node.head_dim, further=True))
 
 
-class _Head(HeadKernel):
+class _OnlineHead(HeadKernel):
     """One KV head with the heads that share it."""
 
     def __init__(self, kernel: OnlineAttention, kv: int, statistics: int, sequence: int) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import NO_DYN, At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, Source, Unit, VOp
@@ -102,7 +102,7 @@ class SequenceHead:
     def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int) -> None:
         dim, align = b.config.dim, b.config.preload
         self.b, self.node, self.mapping, self.layout, self.number = b, node, mapping, layout, number
-        self.name, self.all = f"{node.name}: head {number}", Length(layout.sequence, Registers.ROWS)
+        self.name, self.all = f"{node.name}: head {number}", Length(layout.sequence, LengthReg.ROWS)
         self.scaling: dict[str, Any]
         self.scale: dict[str, Any]
         self.turns = mapping.turns(layout.sequence)
@@ -157,7 +157,7 @@ class SequenceHead:
     def loop(self) -> Iterator[None]:
         """A turn for each ``flight`` blocks."""
         b, turn = self.b, self.mapping.queries * self.mapping.flight
-        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, note="queries that are left"))
+        b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS, note="queries that are left"))
         if self.turns == 1:
             yield
             return
@@ -165,19 +165,19 @@ class SequenceHead:
         if self.mapping.standard:
             for region, size in ((SCORES, SCORE_BYTES), (PROBABILITIES, 1)):
                 moved |= dict.fromkeys((region, stored(region)), size * self.scored)
-        b.control(set_length(Registers.ROW), *(SetDisplacement(region, 0) for region in moved))
-        with b.loop(Length(MAX_LENGTH, Registers.LEFT), turn.bit_length() - 1, f"queries of head {self.number}",
+        b.control(set_length(LengthReg.ROW), *(SetDisplacement(region, 0) for region in moved))
+        with b.loop(Length(MAX_LENGTH, LengthReg.LEFT), turn.bit_length() - 1, f"queries of head {self.number}",
                     local=True):
             yield
-            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-turn),
-                      set_length(Registers.ROW, Source.LENGTH, Registers.ROW, amount=turn),
+            b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
+                      set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW, amount=turn),
                       *(SetDisplacement(region, turn * row, further=True) for region, row in moved.items()))
 
     def rows(self, i: int) -> Length:
-        return Length(self.mapping.queries, Registers.LEFT, i * self.mapping.queries)
+        return Length(self.mapping.queries, LengthReg.LEFT, i * self.mapping.queries)
 
     def _scores(self, i: int) -> None:
-        m, moved = self.mapping.queries, (Dyn.SRC0, Registers.ROW, 1) if self.turns > 1 else NO_DYN
+        m, moved = self.mapping.queries, (Dyn.SRC0, LengthReg.ROW, 1) if self.turns > 1 else NO_DYN
         self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=moved,
                    a_row=self.parts[2] + i * m, a_stride=self.query_pitch, b_row=self.parts[0],
                    b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self.rows(i), n=self.all,

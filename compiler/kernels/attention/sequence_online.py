@@ -16,7 +16,7 @@ from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.sequence import HeadLayout, SequenceHead, SequenceMapping, attend_heads
 from gemmule.compiler.kernels.attention.shared import load_nobody
 from gemmule.compiler.kernels.attention.softmax import exponential
-from gemmule.compiler.kernels.virtual import NO_DYN, At, Builder, Registers
+from gemmule.compiler.kernels.virtual import NO_DYN, At, Builder, LengthReg
 from gemmule.control import set_length
 from gemmule.isa import Dyn, Length, MatrixFlag, SoftmaxFlag, Source, Unit, VOp
 from gemmule.timing import ceil_div
@@ -27,10 +27,11 @@ __all__ = ["attend_online"]
 def attend_online(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int) -> None:
     """Contexts of all heads of up to ``sequence`` rows; the node's block is a power of two, a multiple of DIM."""
     layout, nobody = HeadLayout.of(node, b.config, sequence), load_nobody(b, mapping.queries)
-    attend_heads([_Head(b, node, mapping, layout, number, nobody) for number in range(node.heads)], mapping)
+    heads = [_SequenceOnlineHead(b, node, mapping, layout, number, nobody) for number in range(node.heads)]
+    attend_heads(heads, mapping)
 
 
-class _Head(SequenceHead):
+class _SequenceOnlineHead(SequenceHead):
     """Commands of one head."""
 
     def __init__(self, b: Builder, node: Attention, mapping: SequenceMapping, layout: HeadLayout, number: int,
@@ -42,7 +43,7 @@ class _Head(SequenceHead):
         """Block of queries by block of queries, in each block of keys by block of keys."""
         both = range(self.mapping.flight)
         with self.loop():
-            self.b.control(set_length(Registers.BEHIND, Source.LENGTH, Registers.ROWS, note="keys"))
+            self.b.control(set_length(LengthReg.BEHIND, Source.LENGTH, LengthReg.ROWS, note="keys"))
             for number in range(ceil_div(self.layout.sequence, self.block)):
                 with self._if_there(number):
                     self._piece(number)
@@ -56,10 +57,10 @@ class _Head(SequenceHead):
     @contextmanager
     def _if_there(self, number: int) -> Iterator[None]:
         """A body of one turn, or of none where the sequence ends before this block of keys."""
-        times, shift = Length(1, Registers.BEHIND), self.block.bit_length() - 1
+        times, shift = Length(1, LengthReg.BEHIND), self.block.bit_length() - 1
         with self.b.loop(times, shift, f"keys from {number * self.block} on") if number else nullcontext():
             yield
-        self.b.control(set_length(Registers.BEHIND, Source.LENGTH, Registers.BEHIND, amount=-self.block))
+        self.b.control(set_length(LengthReg.BEHIND, Source.LENGTH, LengthReg.BEHIND, amount=-self.block))
 
     def _piece(self, number: int) -> None:
         """A block of keys for the blocks of queries of a turn."""
@@ -73,10 +74,10 @@ class _Head(SequenceHead):
 
     @property
     def _keys(self) -> Length:
-        return Length(self.block, Registers.BEHIND)
+        return Length(self.block, LengthReg.BEHIND)
 
     def _block_scores(self, i: int, number: int) -> None:
-        m, moved = self.mapping.queries, (Dyn.SRC0, Registers.ROW, 1) if self.turns > 1 else NO_DYN
+        m, moved = self.mapping.queries, (Dyn.SRC0, LengthReg.ROW, 1) if self.turns > 1 else NO_DYN
         self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED}, dyn=moved,
                    a_row=self.parts[2] + i * m, a_stride=self.query_pitch, b_row=self.parts[0] + number * self.block,
                    b_stride=self.key_pitch, c_row=self.scores[i], c_stride=m, m=self.rows(i), n=self._keys,

@@ -19,7 +19,7 @@ from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.softmax import exponential
 from gemmule.compiler.kernels.constants import PrefixRows
 from gemmule.compiler.kernels.layout import Span, by_heads
-from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import NO_DYN, STATIC, At, Bank, Buffer, Builder, LengthReg
 from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
@@ -178,7 +178,7 @@ class AttentionKernel(ABC):
     def _stored_dyn(self) -> tuple[Dyn, int, int]:
         """What moves a store of new rows: their entry of the list, or where they stand."""
         if self.listed:
-            return Dyn.SRC1, Registers.ROW, 1
+            return Dyn.SRC1, LengthReg.ROW, 1
         return (Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN
 
 
@@ -208,7 +208,7 @@ class HeadKernel:
         """``query @ keys.T``; ``moved``: to the rows at which a loop is."""
         k = self.k
         self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED},
-                   dyn=(Dyn.DST, Registers.ROW, 1) if moved else NO_DYN, a_row=self.query, a_stride=k.all,
+                   dyn=(Dyn.DST, LengthReg.ROW, 1) if moved else NO_DYN, a_row=self.query, a_stride=k.all,
                    b_row=keys, b_stride=stride, c_row=to, c_stride=k.one, m=k.m, n=n, k=k.node.head_dim)
 
     def add_softmax(self, op: VOp, scores: At, n: Length, flags: set[SoftmaxFlag], *, moved: bool = False,
@@ -216,7 +216,7 @@ class HeadKernel:
         """A piece of the rows' maxima or probabilities."""
         k = self.k
         self.b.add(Unit.VECTOR, f"{self.name}: {op.name.lower()}", op=op, flags=flags,
-                   dyn=(Dyn.SRC0, Registers.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=k.one,
+                   dyn=(Dyn.SRC0, LengthReg.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=k.one,
                    m=k.m, n=n, context=self.statistics, **self.scaling, **fields,
                    **(exponential(k.node) if op is VOp.SOFTMAX_EXP else {}))
 

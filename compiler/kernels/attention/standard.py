@@ -15,7 +15,7 @@ from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
 from gemmule.compiler.kernels.attention.sequence import PROBABILITIES, SCORE_BYTES, SCORES
 from gemmule.compiler.kernels.row_blocks import stored
-from gemmule.compiler.kernels.virtual import At, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import At, Buffer, Builder, LengthReg
 from gemmule.isa import Length, MoveFlag, Unit
 from gemmule.timing import ceil_div
 
@@ -53,10 +53,10 @@ class StandardAttention(BlockAttention):
             b.reserve(region, b.batch * node.kv_heads * self.one * self.columns * size)
 
     def _head(self, kv: int, statistics: int, sequence: int) -> BlockHead:
-        return _Head(self, kv, statistics, sequence)
+        return _StandardHead(self, kv, statistics, sequence)
 
 
-class _Head(BlockHead):
+class _StandardHead(BlockHead):
     """One KV head with the heads that share it."""
 
     kernel: StandardAttention
@@ -103,7 +103,7 @@ class _Head(BlockHead):
         if not j:
             yield
             return
-        with self.b.loop(Length(1, Registers.LEFT, j * self.mapping.block), 0, f"block {j} of {self.name}"):
+        with self.b.loop(Length(1, LengthReg.LEFT, j * self.mapping.block), 0, f"block {j} of {self.name}"):
             yield
 
     def _move_block(self, unit: Unit, region: str, at: At, j: int) -> None:

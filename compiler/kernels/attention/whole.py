@@ -19,7 +19,7 @@ from gemmule.compiler.kernels.attention.shared import (
     HeadKernel,
     attention_rows,
 )
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
 from gemmule.isa import Dyn, Length, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
@@ -82,14 +82,14 @@ class WholeAttention(AttentionKernel):
                  ring: tuple[Buffer, ...]) -> None:
         """``ring``: buffers for keys and values, of all layers."""
         self.mapping, self.pitch = mapping, mapping.pitch(b.config.preload)
-        self.total = Length(mapping.context, Registers.TOTAL, node.prefix)
+        self.total = Length(mapping.context, LengthReg.TOTAL, node.prefix)
         self.in_place = mapping.in_place(node)
         self.ring = tuple(map(At, ring))
         super().__init__(b, node, mapping, number, masks)
 
     def _new_rows(self) -> tuple[At, int, tuple[Dyn, int, int]]:
         if self.in_place:
-            return self.ring[0], self.pitch, (Dyn.DST, Registers.ROW, 1)
+            return self.ring[0], self.pitch, (Dyn.DST, LengthReg.ROW, 1)
         return super()._new_rows()
 
     def begin(self) -> None:
@@ -100,7 +100,7 @@ class WholeAttention(AttentionKernel):
     def write(self) -> None:
         """Loads as many ahead as there are buffers."""
         step, kv_heads = self.mapping.heads, self.node.kv_heads
-        heads = [_Head(self, kv, kv % 2 if self.mapping.pipelined else 0) for kv in range(kv_heads)]
+        heads = [_WholeHead(self, kv, kv % 2 if self.mapping.pipelined else 0) for kv in range(kv_heads)]
         for run in () if self.in_place else range(min(self.mapping.ring, kv_heads // step)):
             self._load(run)
         begun = False  # the head's scores and probabilities are already under way
@@ -118,7 +118,7 @@ class WholeAttention(AttentionKernel):
                 following.probabilities()
             head.normalise()
 
-    def _ahead(self, head: _Head) -> bool:
+    def _ahead(self, head: _WholeHead) -> bool:
         """Whether its scores come before the contexts of the head before: not where they would wait for a load."""
         return self.mapping.pipelined and head.kv % self.mapping.heads > 0
 
@@ -127,7 +127,7 @@ class WholeAttention(AttentionKernel):
         row, kv = self.layout.row, run * self.mapping.heads
         region, rows = CACHE, self.total
         if self.in_place:
-            region, rows = OLD, Length(self.mapping.context, Registers.CONTEXT)
+            region, rows = OLD, Length(self.mapping.context, LengthReg.CONTEXT)
         if kv < self.node.kv_heads:
             offset, listed = self.layout.offset(self.number, kv, 0), dict(self.listed)
             if listed:
@@ -144,7 +144,7 @@ class WholeAttention(AttentionKernel):
         return self.ring[run % len(self.ring)] + (part * self.mapping.heads + inside) * self.groups * self.pitch
 
 
-class _Head(HeadKernel):
+class _WholeHead(HeadKernel):
     """One KV head with the heads that share it."""
 
     def __init__(self, kernel: WholeAttention, kv: int, statistics: int) -> None:

@@ -16,7 +16,7 @@ from gemmule.compiler.kernels.head.ids import HALF_BYTES, halves, list_flags
 from gemmule.compiler.kernels.head.launch_words import set_answers
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, linear_tiles
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg
 from gemmule.config import Config
 from gemmule.isa import MAX_LENGTH, ArgmaxFlag, Dyn, Length, RequantFlag, SOp, Unit
 from gemmule.timing import ceil_div
@@ -126,32 +126,32 @@ def begin_answers(b: Builder, residual: At, columns: int) -> None:
     b.control(*set_answers(b.config, b.batch))
     size = 2 * ceil_div(columns, b.config.dim) * b.config.dim
     b.add(Unit.STORE, "hidden rows", region=HIDDEN, stride=size, bytes=size, row=residual, row_stride=1,
-          block_stride=b.rows, rows=Length(b.rows, Registers.HIDDEN_ROWS))
+          block_stride=b.rows, rows=Length(b.rows, LengthReg.HIDDEN_ROWS))
 
 
 def head_answers(b: Builder, ring: Ring, node: Linear, x: Span, layout: AnswerLayout) -> None:
     """Logits where they are wanted, and the greedy token of each answered row; ties go to the lowest."""
-    dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
+    dim, wanted = b.config.dim, Length(b.rows, LengthReg.WANTED)
     b.reserve(FOUND, layout.size)
     for planes, first, columns in _strips(b, ring, node, x, layout):
         b.add(Unit.STORE, f"{node.name}: logits", region=FOUND, offset=layout.logits + 2 * first * dim,
               stride=layout.pitch, bytes=2 * ceil_div(columns, dim) * dim, row=planes, row_stride=1,
-              block_stride=b.rows, rows=Length(b.rows, Registers.LOGIT_ROWS))
+              block_stride=b.rows, rows=Length(b.rows, LengthReg.LOGIT_ROWS))
         b.add(Unit.SELECT, f"{node.name}: best so far", op=SOp.ARGMAX, src0=planes, src0_stride=2 * b.rows,
               first=first * dim, m=wanted, n=columns, flags={ArgmaxFlag.CONTINUE} if first else ())
     for plane in range(layout.planes):
         best = At(Buffer("tokens", ceil_div(HALF_BYTES * b.rows, dim), Bank.STATE))
         b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted, flags=list_flags(plane))
         b.add(Unit.STORE, "tokens", region=FOUND, offset=plane * layout.token_pitch, bytes=HALF_BYTES * b.rows,
-              row=best, block_stride=1, rows=Length(1, Registers.WANTED))
+              row=best, block_stride=1, rows=Length(1, LengthReg.WANTED))
 
 
 def _strips(b: Builder, ring: Ring, node: Linear, x: Span, layout: AnswerLayout) -> Iterator[tuple[At, int, int]]:
     """(int16 planes, first group, columns) of some tiles together: short stores take longer than their bytes."""
-    dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
+    dim, wanted = b.config.dim, Length(b.rows, LengthReg.WANTED)
     planes, first, end, room = At(Buffer("", 0, Bank.STATE)), 0, 0, 0
     for tile in linear_tiles(b, ring, node, [x], in_order(node.columns, dim), m=wanted,
-                             dyn=(Dyn.SRC0, Registers.FIRST_WANTED, 1), last=True):
+                             dyn=(Dyn.SRC0, LengthReg.FIRST_WANTED, 1), last=True):
         if tile.first + tile.groups > room:
             if end:
                 yield planes, first, (end - first) * dim

@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.head.answers import BACK, FOUND, AnswerLayout
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.compiler.kernels.widen import diagonals, widen
 from gemmule.config import Config
 from gemmule.control import set_length
@@ -46,7 +46,7 @@ class _Units:
 class _Exponents:
     def __init__(self, b: Builder, layout: AnswerLayout) -> None:
         self.b, self.layout, self.dim = b, layout, b.config.dim
-        self.m = Length(b.rows, Registers.EXPONENT_ROWS)
+        self.m = Length(b.rows, LengthReg.EXPONENT_ROWS)
         groups = layout.chunk // self.dim
         align = b.config.preload
         self.units = At(Buffer("units", 4 * self.dim, Bank.STREAM, align))
@@ -83,7 +83,7 @@ class _Exponents:
 
     @property
     def _left(self) -> Length:
-        return Length(self.layout.chunk, Registers.LEFT)
+        return Length(self.layout.chunk, LengthReg.LEFT)
 
     def _load(self, groups: int) -> None:
         b = self.b
@@ -93,22 +93,22 @@ class _Exponents:
     def _softmax(self, op: VOp, n: Length, flags: set[SoftmaxFlag], dst: At | int = 0) -> None:
         b = self.b
         b.add(Unit.VECTOR, op.name.lower(), op=op, flags=flags, src0=self.scores, src0_stride=b.rows, m=self.m, n=n,
-              scale_reg=Registers.SCALE, dst=dst, dst_stride=2 * b.rows if dst else 0)
+              scale_reg=LengthReg.SCALE, dst=dst, dst_stride=2 * b.rows if dst else 0)
 
     def _chunks(self, what: str) -> Iterator[None]:
         """Loops over all columns in chunks, each of which comes as sums; once for the body of each loop."""
         b, chunk = self.b, self.layout.chunk
         for at, count in self.layout.spans(0, chunk):
-            b.control(set_length(Registers.LEFT, amount=count), *([] if at else [SetDisplacement(BACK, 0)]))
-            with b.loop(Length(MAX_LENGTH, Registers.LEFT), chunk.bit_length() - 1, what):
+            b.control(set_length(LengthReg.LEFT, amount=count), *([] if at else [SetDisplacement(BACK, 0)]))
+            with b.loop(Length(MAX_LENGTH, LengthReg.LEFT), chunk.bit_length() - 1, what):
                 self._load(chunk // self.dim)
                 widen(b, self.units, self.logits, self.scores, chunk // self.dim, self.m)
                 yield
-                b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.LEFT, amount=-chunk),
+                b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-chunk),
                           SetDisplacement(BACK, 2 * chunk, further=True))
 
 
 def exponent_sums(b: Builder, layout: AnswerLayout) -> None:
     """Sums of the low and of the high bytes of the weights of each answered row, int32 [2, rows]."""
-    with b.loop(Length(1, Registers.EXPONENT_ROWS), 0, "exponent sums", local=True):
+    with b.loop(Length(1, LengthReg.EXPONENT_ROWS), 0, "exponent sums", local=True):
         _Exponents(b, layout).write()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmule.compiler.kernels.attention.shared import NEW
-from gemmule.compiler.kernels.virtual import Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import Source
 
@@ -19,7 +19,7 @@ def next_turn(b: Builder, row: int, *, totals: bool) -> None:
     ``totals``: attention has registers that tell the cached rows and all of them. Layers leave the
     displacement of the new rows at 0, so another register keeps it.
     """
-    counted = (Registers.CONTEXT, Registers.TOTAL, Registers.ROW) if totals else (Registers.CONTEXT,)
+    counted = (LengthReg.CONTEXT, LengthReg.TOTAL, LengthReg.ROW) if totals else (LengthReg.CONTEXT,)
     b.control(*(set_length(register, Source.LENGTH, register, amount=1, note="one row more") for register in counted))
     b.control(SetDisplacement(NEW + TURN_REGION, row, further=True),
               SetDisplacement(NEW, 0, origin=NEW + TURN_REGION),

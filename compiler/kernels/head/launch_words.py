@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmule.compiler.kernels.attention.batch import batch_words
-from gemmule.compiler.kernels.virtual import Registers
+from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.config import Config
 from gemmule.control import params, set_length
 from gemmule.isa import PARAMS_WORDS, Command, Source
@@ -18,8 +18,8 @@ from gemmule.timing import ceil_div
 
 __all__ = ["first_move", "launch_commands", "launch_words", "move_words", "set_answers"]
 
-HALVES = (Registers.LOGIT_ROWS, Registers.TOP_ROWS, Registers.EXPONENT_ROWS, Registers.HIDDEN_ROWS, Registers.SCALE,
-          Registers.SCALE + 1)
+HALVES = (LengthReg.LOGIT_ROWS, LengthReg.TOP_ROWS, LengthReg.EXPONENT_ROWS, LengthReg.HIDDEN_ROWS, LengthReg.SCALE,
+          LengthReg.SCALE + 1)
 """The length register that each half is for."""
 
 

@@ -9,7 +9,7 @@ from gemmule.compiler.kernels.epilogue import store
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, PLANE, halves, list_flags, region_bytes
 from gemmule.compiler.kernels.layout import Span, in_order
 from gemmule.compiler.kernels.linear import Ring, Tile, linear_tiles
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.isa import ArgmaxFlag, Dyn, Length, RequantFlag, SOp, Unit
 from gemmule.timing import ceil_div
 
@@ -21,9 +21,9 @@ ANSWERS = "answers"
 
 def _tiles(b: Builder, ring: Ring, node: Linear, x: Span) -> Iterator[tuple[Tile, At, int]]:
     """(tile, its int16 planes in a buffer, columns) one after another."""
-    dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
+    dim, wanted = b.config.dim, Length(b.rows, LengthReg.WANTED)
     for tile in linear_tiles(b, ring, node, [x], in_order(node.columns, dim), m=wanted,
-                             dyn=(Dyn.SRC0, Registers.FIRST_WANTED, 1), last=True):
+                             dyn=(Dyn.SRC0, LengthReg.FIRST_WANTED, 1), last=True):
         planes = At(Buffer(f"{node.name} part", 2 * tile.groups * b.rows, Bank.STATE))
         store(b, node, tile, planes + -2 * tile.first * b.rows, 2 * b.rows, RequantFlag.WIDE, m=wanted)
         yield tile, planes, min(tile.groups * dim, node.columns - tile.first * dim)
@@ -36,12 +36,12 @@ def logits(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
     for tile, planes, _ in _tiles(b, ring, node, x):
         b.add(Unit.STORE, f"{node.name}: logits", region=ANSWERS, offset=2 * tile.first * dim, stride=2 * groups * dim,
               bytes=2 * tile.groups * dim, row=planes, row_stride=1, block_stride=b.rows,
-              rows=Length(b.rows, Registers.WANTED))
+              rows=Length(b.rows, LengthReg.WANTED))
 
 
 def tokens(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
     """Store the greedy token of each wanted row, uint16 by plane; ties go to the lowest."""
-    dim, wanted = b.config.dim, Length(b.rows, Registers.WANTED)
+    dim, wanted = b.config.dim, Length(b.rows, LengthReg.WANTED)
     rows = ceil_div(HALF_BYTES * b.rows, dim)
     b.reserve(ANSWERS, region_bytes(node.columns, rows * dim))
     for tile, planes, columns in _tiles(b, ring, node, x):
@@ -52,6 +52,6 @@ def tokens(b: Builder, ring: Ring, node: Linear, x: Span) -> None:
         best = At(Buffer("tokens", rows, Bank.STATE))
         b.add(Unit.SELECT, "tokens", op=SOp.LIST_STORE, dst=best, n=wanted, flags=list_flags(plane))
         b.add(Unit.STORE, "tokens", region=ANSWERS, offset=plane * PLANE, bytes=HALF_BYTES * most, row=best,
-              block_stride=1, rows=Length(1, Registers.WANTED))
+              block_stride=1, rows=Length(1, LengthReg.WANTED))
     if b.looped:
         b.control(SetDisplacement(ANSWERS, HALF_BYTES, further=True))

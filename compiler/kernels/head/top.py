@@ -8,7 +8,7 @@ from __future__ import annotations
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.head.answers import BACK, FOUND, AnswerLayout
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, list_flags
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
 from gemmule.isa import MAX_LENGTH, Dyn, Length, SOp, Source, Unit
 from gemmule.timing import ceil_div
@@ -33,21 +33,21 @@ def largest(b: Builder, layout: AnswerLayout) -> None:
     head, part, *planes = (At(Buffer(f"logits of a row: {name}", rows, Bank.STATE)) for name, rows in (
         ("first", size // dim), ("chunk", 2 * chunk // dim), *[("largest", row)] * layout.planes))
     b.control(SetDisplacement(BACK, 0))
-    with b.loop(Length(b.rows, Registers.TOP_ROWS), 0, "largest logits", local=True):
+    with b.loop(Length(b.rows, LengthReg.TOP_ROWS), 0, "largest logits", local=True):
         b.add(Unit.LOAD, "logits", region=BACK, offset=layout.logits, bytes=size, row=head, block_stride=1, rows=1)
         b.add(Unit.SELECT, "keys", op=SOp.KEYS, src0=head, src0_stride=2, n=kept)
         for at, count in layout.spans(kept, chunk):
-            b.control(set_length(Registers.LEFT, amount=count), set_length(Registers.KEYS, amount=count + kept),
-                      set_length(Registers.COLUMN, amount=kept))
-            with b.loop(Length(MAX_LENGTH, Registers.LEFT), chunk.bit_length() - 1, "chunks"):
+            b.control(set_length(LengthReg.LEFT, amount=count), set_length(LengthReg.KEYS, amount=count + kept),
+                      set_length(LengthReg.COLUMN, amount=kept))
+            with b.loop(Length(MAX_LENGTH, LengthReg.LEFT), chunk.bit_length() - 1, "chunks"):
                 b.add(Unit.LOAD, "logits", region=BACK, offset=layout.logits + 2 * kept, bytes=2 * chunk, row=part,
                       block_stride=1, rows=1)
                 b.add(Unit.SELECT, "keys", op=SOp.KEYS, src0=part, src0_stride=2, dst=kept, first=at - kept,
-                      dyn=(Dyn.SRC1, Registers.COLUMN, 1), n=Length(chunk, Registers.LEFT))
-                b.add(Unit.SELECT, "largest", op=SOp.TOP_K, dst=listed, n=Length(kept + chunk, Registers.KEYS),
+                      dyn=(Dyn.SRC1, LengthReg.COLUMN, 1), n=Length(chunk, LengthReg.LEFT))
+                b.add(Unit.SELECT, "largest", op=SOp.TOP_K, dst=listed, n=Length(kept + chunk, LengthReg.KEYS),
                       k=Length(kept))
                 b.control(*(set_length(register, Source.LENGTH, register, amount=amount) for register, amount in (
-                    (Registers.LEFT, -chunk), (Registers.KEYS, -chunk), (Registers.COLUMN, chunk))),
+                    (LengthReg.LEFT, -chunk), (LengthReg.KEYS, -chunk), (LengthReg.COLUMN, chunk))),
                     SetDisplacement(BACK, 2 * chunk, further=True))
         b.add(Unit.SELECT, "largest of all", op=SOp.TOP_K, dst=listed, n=Length(kept), k=Length(kept))
         for plane, ids in enumerate(planes):

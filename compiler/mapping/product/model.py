@@ -10,26 +10,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ortools.sat.python import cp_model
-
 from gemmule.compiler.kernels.product import COLUMNS, DOUBLE, ORDERS, PARAMETERS, A, B, C, banks_of
+from gemmule.compiler.mapping.product.space import ProductSpace
 from gemmule.isa import COMMAND_BYTES
 from gemmule.operands import COLUMN_ROWS
 from gemmule.timing import ceil_div
 
-if TYPE_CHECKING:
-    from gemmule.compiler.mapping.product.space import ProductSpace
+if TYPE_CHECKING:  # an extra: there is a space without it
+    from ortools.sat.python import cp_model
 
-__all__ = ["product_model"]
+__all__ = ["SolverSpace", "product_model"]
 
 LARGE = 1 << 45
 """No quantity of a product is larger."""
+
+
+class SolverSpace(ProductSpace):
+    """The space, for searches that solve it too."""
+
+    def model(self) -> tuple[cp_model.CpModel, dict[str, Any], Any]:
+        """For CP-SAT, see :mod:`gemmule.compiler.mapping.constraint`."""
+        return product_model(self)
 
 
 class _Model:
     """Variables that follow from others."""
 
     def __init__(self) -> None:
+        from ortools.sat.python import cp_model
+
         self.m = cp_model.CpModel()
 
     def table(self, index: Any, values: Sequence[int], name: str) -> Any:

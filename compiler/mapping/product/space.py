@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 from gemmule.compiler.kernels.product import (
     COLUMNS,
@@ -22,7 +21,7 @@ from gemmule.compiler.kernels.product import (
     ProductShape,
     banks_of,
 )
-from gemmule.compiler.mapping.mapper import Choice
+from gemmule.compiler.mapping.mapper import Assignment
 from gemmule.compiler.mapping.product.bound import ProductBound
 from gemmule.compiler.mapping.product.formula import STAGE_BYTES, by_formula, halvings
 from gemmule.config import Config
@@ -88,7 +87,7 @@ class ProductSpace:
             "order": ORDERS, "kept": KEPT, "a_slots": A_SLOTS, "b_slots": B_SLOTS,
             "ahead": (config.unit_queue + config.load_commands, 0), "dataflow": self.dataflows}
 
-    def point(self, choice: Choice) -> ProductMapping | None:
+    def point(self, choice: Assignment) -> ProductMapping | None:
         """The mapping of one value from each axis; None where it does not fit, or differs from another in name only."""
         c = {name: int(value) for name, value in choice.items() if isinstance(value, int)}
         m, n, k, slots = c["m"], c["n"], c["k"], (c["a_slots"], c["b_slots"])
@@ -101,7 +100,7 @@ class ProductSpace:
             dataflow=str(choice["dataflow"]))
         return found if self.fits(found) else None
 
-    def near(self, choice: Choice) -> ProductMapping | None:
+    def near(self, choice: Assignment) -> ProductMapping | None:
         """The same, or where there is no such point, one that keeps less, or has smaller rings or narrower tiles."""
         axes, taken = self.axes, dict(choice)
         orders, keeps = [choice["order"], ROWS], KEPT[KEPT.index(str(choice["kept"]))::-1]
@@ -137,12 +136,6 @@ class ProductSpace:
     def coarse(self) -> tuple[str, ...]:
         """Axes on which the bound depends most."""
         return ("m", "n", "k", "order", "kept", "dataflow")
-
-    def model(self) -> tuple[Any, dict[str, Any], Any]:
-        """For CP-SAT, see :mod:`gemmule.compiler.mapping.constraint`."""
-        from gemmule.compiler.mapping.product.model import product_model
-
-        return product_model(self)
 
     def first(self) -> ProductMapping:
         """The formula's."""

@@ -6,7 +6,7 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.mapping import branch_and_bound
-from gemmule.compiler.mapping.mapper import Choice, Mapper, Run
+from gemmule.compiler.mapping.mapper import Assignment, Mapper, Run
 
 from .test_mapper import Grid
 
@@ -16,7 +16,7 @@ class Tree(Grid):
 
     branches = ("x", "y")
 
-    def least(self, choice: Choice) -> tuple[str, int]:
+    def least(self, choice: Assignment) -> tuple[str, int]:
         if "y" in choice:
             return "both", self.bound(self.point(choice))
         return "x alone", 100 + 5 * (int(choice["x"]) - 7) ** 2 - self.slack

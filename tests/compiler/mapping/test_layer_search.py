@@ -12,7 +12,7 @@ import pytest
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.mapping import branch_and_bound, exhaustive
 from gemmule.compiler.mapping.mapper import Mapper
-from gemmule.compiler.passes.map_encoder import EncoderMapping
+from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.compiler.search.layer import (
     explained,

@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.mapping import constraint, exhaustive, feedback
-from gemmule.compiler.mapping.mapper import Choice, Mapper, Run, Search
+from gemmule.compiler.mapping.mapper import Assignment, Mapper, Run, Search
 
 
 class Grid:
@@ -23,7 +23,7 @@ class Grid:
     def axes(self) -> dict[str, tuple[int, ...]]:
         return {"x": tuple(range(12)), "y": tuple(range(12))}
 
-    def point(self, choice: Choice) -> tuple[int, int]:
+    def point(self, choice: Assignment) -> tuple[int, int]:
         return int(choice["x"]), int(choice["y"])
 
     near = point

@@ -11,6 +11,7 @@ from ortools.sat.python import cp_model
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.kernels.product import ProductMapping, ProductShape
 from gemmule.compiler.layout import WeightFormat
+from gemmule.compiler.mapping.product.model import product_model
 from gemmule.compiler.mapping.product.space import ProductSpace, dataflows_of
 from gemmule.compiler.programs.product import compile_product
 from gemmule.compiler.search.product import product_cost
@@ -78,7 +79,7 @@ def test_the_model_of_cp_sat_says_the_same(name: str) -> None:
     choices = [choice for choice in _choices(space, 400) if space.point(choice) is not None][:12]
     choices += [choice for choice in _choices(space, 60) if space.point(choice) is None][:12]
     for choice in choices:
-        model, at, bound = space.model()
+        model, at, bound = product_model(space)
         for axis, values in space.axes.items():
             model.add(at[axis] == values.index(choice[axis]))
         solver, point = cp_model.CpSolver(), space.point(choice)

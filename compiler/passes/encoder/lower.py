@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,10 +24,11 @@ from gemmule.compiler.kernels.linear import Ring, between, linear_tiles
 from gemmule.compiler.kernels.norm import RowNorm
 from gemmule.compiler.kernels.row_blocks import RowBlock, load_rows, row_blocks, store_rows, stored
 from gemmule.compiler.kernels.spill import spill
-from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, Registers, SetDisplacement
+from gemmule.compiler.kernels.virtual import At, Bank, Buffer, Builder, Item, LengthReg, SetDisplacement
+from gemmule.compiler.passes.encoder.fuse import EncoderOperators, LayerOperators
+from gemmule.compiler.passes.encoder.map import PhaseMapping
+from gemmule.compiler.passes.entry import Lowered, Part
 from gemmule.compiler.passes.fuse import Attend, Normalize
-from gemmule.compiler.passes.fuse_encoder import EncoderOperators, LayerOperators
-from gemmule.compiler.passes.map_encoder import BlockMapping
 from gemmule.config import Config
 from gemmule.control import set_length
 from gemmule.isa import Length, RequantFlag, Source, Unit
@@ -58,6 +59,11 @@ class EncoderPhases:
     def __post_init__(self) -> None:
         self.b = Builder(self.config, self.network, self.sequence, fused=self.fused)
 
+    def lowered(self, *, before: list[Part], layers: Sequence[list[Part]] = (), behind: Sequence[Part] = ()) -> Lowered:
+        """These phases, and what they have in DRAM."""
+        return Lowered(before=before, layers=list(layers), behind=list(behind), sizes=self.b.sizes,
+                       constants=self.b.constants)
+
     def _done(self) -> list[Item]:
         items, self.b.items, self.b.spilled = self.b.items, [], 0
         return items
@@ -69,7 +75,7 @@ class EncoderPhases:
         """Bytes of an int8 row."""
         return self._groups(columns) * self.config.dim
 
-    def _ring(self, mapping: BlockMapping) -> Ring:
+    def _ring(self, mapping: PhaseMapping) -> Ring:
         return Ring(mapping.ring_slots, mapping.ring_rows, self.config.preload, mapping.acc_rows,
                     mapping.parameter_rows, wide=True)
 
@@ -86,7 +92,7 @@ class EncoderPhases:
         norm.load()
         b.rows, narrow = rows, self._row(node.columns)
         for first in range(0, self.sequence, rows):
-            b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS, amount=-first))
+            b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS, amount=-first))
             block = RowBlock(0, min(rows, self.sequence - first))
             b.block = block.part(0, block.rows)
             residual = embed.new_residual(b, node.columns)
@@ -101,7 +107,7 @@ class EncoderPhases:
         self._reserve(WIDE, 2 * narrow)
         return self._done()
 
-    def project_heads(self, operator: Attend, mapping: BlockMapping) -> list[Item]:
+    def project_heads(self, operator: Attend, mapping: PhaseMapping) -> list[Item]:
         """Queries, keys and values of all rows, by head."""
         b, node, dim = self.b, operator.attention, self.config.dim
         layout, ring, depth = HeadLayout.of(node, self.config, self.sequence), self._ring(mapping), operator.query.depth
@@ -145,7 +151,7 @@ class EncoderPhases:
         (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
         return self._done()
 
-    def project_contexts(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
+    def project_contexts(self, layer: LayerOperators, mapping: PhaseMapping) -> list[Item]:
         """The output projection, added to the rows, and the norm behind it."""
         b, linear, node, ring = self.b, layer.output.linear, layer.attend.attention, self._ring(mapping)
         lanes = by_heads(np.arange(node.heads), node.head_dim, self.config.dim)
@@ -178,7 +184,7 @@ class EncoderPhases:
                 self._late(load(block.following) if count == 1 else [])
         return self._done()
 
-    def mlp(self, layer: LayerOperators, mapping: BlockMapping) -> list[Item]:
+    def mlp(self, layer: LayerOperators, mapping: PhaseMapping) -> list[Item]:
         """Both products of the MLP, added to the rows, and the norm behind them, a block a turn.
 
         What it begins with is loaded in the turn before, once the mesh needs it no more.
@@ -207,13 +213,13 @@ class EncoderPhases:
                 self._norm(layer.output_norm, norm, residual, block, mapping.norm_rows, NARROW, WIDE)
         return self._done()
 
-    def classify(self, operators: EncoderOperators, mapping: BlockMapping) -> list[Item]:
+    def classify(self, operators: EncoderOperators, mapping: PhaseMapping) -> list[Item]:
         """Logits of the first row."""
         b, pooler, head = self.b, operators.pooler, operators.classifier
         if pooler is None or head is None:
             return []
         ring, block = self._ring(mapping), RowBlock(0, 1)
-        b.control(set_length(Registers.LEFT, Source.LENGTH, Registers.ROWS), SetDisplacement(NARROW, 0))
+        b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS), SetDisplacement(NARROW, 0))
         b.rows, b.block = 1, Length(1)
         lanes = in_order(pooler.up.depth, self.config.dim)
         at = self._operand(NARROW, len(lanes), block)

@@ -19,7 +19,7 @@ from gemmule.config import Config
 from gemmule.timing import ceil_div
 
 __all__ = [
-    "BlockMapping", "EncoderMapping", "attention_axes", "attention_mapping", "attention_mappings", "block_axes",
+    "PhaseMapping", "EncoderMapping", "attention_axes", "attention_mapping", "attention_mappings", "block_axes",
     "block_mapping", "block_mappings", "check_sequence"]
 
 MOST_TURN = 128
@@ -29,7 +29,7 @@ QUARTERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockMapping:
+class PhaseMapping:
     """How the rows and weights of a phase are cut."""
 
     rows: int
@@ -53,11 +53,11 @@ class EncoderMapping:
 
     sequence: int
     """Most rows of a sequence."""
-    heads: BlockMapping
+    heads: PhaseMapping
     """Of queries, keys and values."""
     attention: SequenceMapping
-    output: BlockMapping
-    mlp: BlockMapping
+    output: PhaseMapping
+    mlp: PhaseMapping
     fused: bool = True
     """Values stay on the device between operators of a phase; else each goes through DRAM."""
 
@@ -108,7 +108,7 @@ def attention_mapping(sequence: int, queries: int, flight: int, ahead: int) -> S
     return SequenceMapping(queries=rows, flight=flight, ahead=ahead)
 
 
-def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iterator[BlockMapping]:
+def block_mappings(linears: list[Linear], config: Config, sequence: int) -> Iterator[PhaseMapping]:
     """Larger blocks first, then two in a turn, then longer rings."""
     for size, count, ring in product(*block_axes(linears, config, sequence).values()):
         found = block_mapping(config, sequence, size, count, ring)
@@ -134,10 +134,10 @@ def block_axes(linears: list[Linear], config: Config, sequence: int) -> dict[str
 
 
 def block_mapping(config: Config, sequence: int, rows: int, together: int,
-                  ring: tuple[int, int]) -> BlockMapping | None:
+                  ring: tuple[int, int]) -> PhaseMapping | None:
     """Of these values; None where there is only one block."""
     if together > 1 and rows >= sequence:
         return None
-    return BlockMapping(
+    return PhaseMapping(
         rows=rows, together=together, ring_slots=ring[0], ring_rows=ring[1], norm_rows=min(rows, 32),
         acc_rows=max(rows, config.acc_rows // 8), parameter_rows=min(512, config.spm_rows // 64))
