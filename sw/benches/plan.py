@@ -140,8 +140,9 @@ class Plan:
 
     def _key(self) -> list[Any]:
         """What results depend on."""
-        options = {name: dict(mine) for name, mine in sorted(self.options.items()) if mine}
+        ways = [(name, METHODS[name].digest, METHODS[name].values(self._options(name)))
+                for name in sorted({case.method for case in self.cases} - {*BOUNDS})]
         return [self.device.sha256, *self.pair.digests, RECORD, *(
             sha256(program.image).hexdigest() for model in (self.alone.target, self.alone.draft) if model
             for program in (model.program, model.prefill, model.single) if program),
-            self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], options]
+            self.new_tokens, self.launch, self.batch, *self.given, [repr(case) for case in self.cases], ways]

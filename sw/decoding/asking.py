@@ -95,6 +95,7 @@ def _ends(ends: dict[int, list[int]], model: Any, batch: int) -> list[int]:
 def _filled(model: Any, sequence: int, rows: int) -> KV:
     """What stands for the cache of a sequence without a question."""
     made = ContiguousKV(model, rows + 1, sequence)
+    made.text = None
     made.append(rows)
     return made
 

@@ -9,7 +9,7 @@ from gemmule.sw.decoding.asking import alone
 from gemmule.sw.decoding.context import Overflow
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.stops import NO_STOPS, Cut, Stops
-from gemmule.sw.decoding.tree import Drafter
+from gemmule.sw.decoding.tree import Drafter, Tree
 from gemmule.sw.decoding.verify import GREEDY, Rule
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import LoadedModel
@@ -39,6 +39,9 @@ class Conversation:
         """
         self.drafter, self.ledger, self.stops, self.rule, self.overflow = drafter, ledger, stops, rule, overflow
         self.target, self.context = target, target.room
+        if kv is not None and kv.model.program is not target.program:
+            raise ValueError(f"a text of {target.name} needs a cache of that model, not of {kv.model.name}: make it "
+                             "with the model's kv()")
         self.cached = target.charging(ledger).kv() if kv is None else kv
         own = drafter.want()
         self.want = rule.want() if own is None else rule.want().joined(own)
@@ -83,9 +86,9 @@ class Conversation:
                 yield from self._enter()
             before, position = self.ledger.cycles, len(self.window)
             yield from self.cached.begin(self.window)  # behind the prefill nothing to do, unless no cache is kept
-            tree = yield from _asked(self.drafter.propose(self.window, min(
+            tree = yield from self._proposed(min(
                 max_new_tokens - len(run.tokens) - 1, self.context - position - 1,
-                self.drafter.launches * self.target.program.max_rows - 1)))
+                self.drafter.launches * self.target.program.max_rows - 1))
             out = yield from self.cached.candidates(tree.rows(position - 1), self.want)
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)
             yield from self.cached.accept([tree.tokens[node] for node in path], path)
@@ -112,9 +115,30 @@ class Conversation:
         elif count:
             del self.window[-count:]
 
+    def close(self) -> None:
+        """Give back what the cache holds, such as pages of a pool; the text is over."""
+        self.cached.rewind(0)
+
     def takes(self, text: list[int]) -> bool:
         """Whether a turn with ``text`` fits, or something may be dropped for it."""
         return len(self.window) + len(text) < self.context or (self.overflow is not None and self.context > 1)
+
+    def _proposed(self, budget: int) -> Asking[Tree]:
+        """What the drafter proposes.
+
+        Raises:
+            ValueError: it is no tree behind the pending token, or of more candidates than the budget.
+        """
+        tree = yield from _asked(self.drafter.propose([*self.window], budget))
+        name = type(self.drafter).__name__
+        if not isinstance(tree, Tree):
+            raise ValueError(f"propose of {name} must return a Tree, not {type(tree).__name__}")
+        if tree.tokens[0] != self.window[-1]:
+            raise ValueError(f"a tree of {name} must begin with the pending token {self.window[-1]}, not with "
+                             f"{tree.tokens[0]}")
+        if (count := len(tree.tokens) - 1 + len(tree.extra)) > budget:
+            raise ValueError(f"propose of {name} must keep its budget of {budget} candidates, not return {count}")
+        return tree
 
     def _enter(self) -> Asking[None]:
         """Make room where the context is full, and cache what is not there: by the target, then by the drafter."""
@@ -123,7 +147,7 @@ class Conversation:
             self.dropped += len(self.window) - len(left)
             self.window = left
         yield from self.cached.begin(self.window)
-        yield from _asked(self.drafter.begin(self.window, self.dropped))
+        yield from _asked(self.drafter.begin([*self.window], self.dropped))
 
 
 def _asked(found: Asking[T] | T) -> Asking[T]:
@@ -155,4 +179,4 @@ def generate(
         return conversation.turn(prompt, max_new_tokens, progress)
     finally:
         if kv is None:
-            conversation.cached.rewind(0)  # pages go back to their pool
+            conversation.close()

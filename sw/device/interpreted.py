@@ -89,6 +89,7 @@ class InterpretedModel(LoadedModel):
         self.early: dict[int, _Early] = {}
         """By how many of the first layers they have."""
         self.ledger: Ledger | None = None
+        self.owners = {}
         self.loop = self.step = self.slots = self.pages = self.ahead = None
         self.prefill, self.single = prefill, single
 
@@ -118,6 +119,8 @@ class InterpretedModel(LoadedModel):
             logits = self.interpreter.forward(rows, self.cache)
         answered = answered_rows(rows, want)
         found = logits[answered]
+        if caches:  # of a sequence without rows of its own the device's cache may be ahead of the interpreter's
+            cached = [self.first + one.length for one in caches]
         results = () if self.timer is None else tuple(self._launches(rows, want, answered, cached, count))
         append_rows(kv, rows)
         return Forward(found.argmax(axis=1).tolist(), results, found.astype(np.int16) if want.logits else None)
@@ -149,6 +152,14 @@ class InterpretedModel(LoadedModel):
         first = self.first + position
         self.cache.keep([*range(first), *(first + node for node in path)], sequence)
         return 0
+
+    def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
+        """Raises ValueError: cycles of a move depend on the device's memory."""
+        raise ValueError(f"{self.name}: the interpreter moves no cached rows; run the device for forks and evictions")
+
+    def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
+        """Raises ValueError: as of :meth:`copy_rows`."""
+        return self.copy_rows((sequence, 0), (sequence, 0), 0)
 
     def _truncated(self, rows: Rows, sequence: int, kv: KV | None) -> int:
         """Cached rows of a sequence, those behind them forgotten; without a cache by its first new position."""

@@ -54,6 +54,8 @@ class LoadedModel:
         """
         self.loop, self.step, self.prefill, self.single, self.ahead = loop, step, prefill, single, ahead
         self.name = name
+        self.owners: dict[int, object] = {}
+        """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
         self.program = program
         self.device = device
         self.ledger: Ledger | None = None
@@ -190,12 +192,14 @@ class LoadedModel:
         Raises:
             DeviceError: the launch ended with a device fault.
         """
+        if path == list(range(len(path))):  # in place, however many launches they came by
+            return 0
         program = self.program.commit
-        if program is None and path != list(range(len(path))):
+        if program is None:
             raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
                              "cache's commit, or propose one path a step")
-        step = program.step(self.first + position, path, sequence) if program else None
-        return self._cost(self.run(program, step)) if program and step else 0
+        step = program.step(self.first + position, path, sequence)
+        return self._cost(self.run(program, step)) if step else 0
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """``rows`` rows from one (sequence, first row) to another, in all layers."""

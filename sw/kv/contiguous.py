@@ -38,6 +38,8 @@ class ContiguousKV(TextKV):
         """``room``: rows that it can take; ``kept``: as of :class:`TextKV`."""
         super().__init__(model, sequence, kept=kept)
         self.room, self._length, self._added = room, 0, 0
+        self.text: object | None = object()
+        """Stands for the text whose rows these are; None: rows that nobody reads."""
 
     @property
     def length(self) -> int:
@@ -46,9 +48,14 @@ class ContiguousKV(TextKV):
 
     def borrow(self, model: Any) -> Self:
         made = type(self)(model, self.room, self.sequence, kept=self.kept)
-        made._length = self.length
+        made._length, made.text = self.length, self.text
         made._begin_with(self)
         return made
+
+    def there(self) -> bool:
+        """Whether the rows are still this text's: another one of the same sequence may have written over them."""
+        owners: dict[int, object] = getattr(self.model, "owners", {})
+        return owners.get(self.sequence, self.text) is self.text
 
     def append(self, rows: int) -> int:
         """Free: the pass has stored them where they belong."""
@@ -57,6 +64,8 @@ class ContiguousKV(TextKV):
                              "evict some, or shorten the text")
         self._length += rows
         self._added = rows
+        if self.text is not None and (owners := getattr(self.model, "owners", None)) is not None:
+            owners[self.sequence] = self.text
         return 0
 
     def commit(self, path: Sequence[int]) -> int:
@@ -75,12 +84,18 @@ class ContiguousKV(TextKV):
         return 0
 
     def fork(self, other: KV) -> int:
-        """One launch that copies what is used."""
+        """One launch that copies what is used.
+
+        Raises:
+            ValueError: the other is this one, or of another kind.
+        """
+        if not isinstance(other, ContiguousKV) or other is self:
+            raise ValueError(f"a fork must be another contiguous cache of the same batch, not {type(other).__name__}"
+                             + " itself" * (other is self))
         cycles = self.model.copy_rows((self.sequence, 0), (other.sequence, 0), self.length) if self.length else 0
         other.truncate(0)
         other.append(self.length)
-        if isinstance(other, TextKV):
-            other._begin_with(self)
+        other._begin_with(self)
         return cycles
 
     def gather(self, slots: np.ndarray) -> int:

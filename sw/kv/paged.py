@@ -34,40 +34,41 @@ class PagePool:
         if not 1 <= page <= rows:
             raise ValueError(f"a page must have 1 to {rows} rows (the pool), not {page}")
         self.page = page
-        self.named = np.zeros(rows // page, dtype=np.int64)
-        """Entries of all lists by page."""
-        self.filled = np.zeros(rows // page, dtype=np.int64)
-        """Rows by page that have been handed out since it was free."""
-        self.share(range(constant))
-        self.filled[self.named > 0] = page
+        self.named = np.zeros(rows // page * page, dtype=np.int64)
+        """Entries of all lists by row."""
+        self.share(range(-(-constant // page) * page))
 
     @property
     def free_pages(self) -> int:
         """Pages of which no list names a row."""
-        return int((self.named == 0).sum())
+        return int((self._by_page() == 0).sum())
+
+    def _by_page(self) -> np.ndarray:
+        found: np.ndarray = self.named.reshape(-1, self.page).sum(axis=1)
+        return found
 
     def take(self, after: int | None) -> int:
-        """A row, in the page of row ``after`` if that has room, else the first one of a free page."""
-        number = -1 if after is None else after // self.page
-        if number < 0 or self.filled[number] == self.page:
-            free = np.flatnonzero(self.named == 0)
-            if not len(free):
-                raise ValueError(f"all {len(self.named)} pages of {self.page} rows are in use: truncate or end a "
-                                 "sequence, or compile for a larger pool")
-            number = int(free[0])
-            self.filled[number] = 0
-        row = number * self.page + int(self.filled[number])
-        self.filled[number] += 1
+        """A row that no list names: in the page of row ``after``, else the first one of a free page."""
+        if after is not None:
+            first = after // self.page * self.page
+            if len(free := np.flatnonzero(self.named[first:first + self.page] == 0)):
+                return self._given(first + int(free[0]))
+        if len(pages := np.flatnonzero(self._by_page() == 0)):
+            return self._given(int(pages[0]) * self.page)
+        raise ValueError(f"all {len(self.named) // self.page} pages of {self.page} rows are in use: truncate or end a "
+                         "sequence, or compile for a larger pool")
+
+    def _given(self, row: int) -> int:
         self.share([row])
         return row
 
     def share(self, rows: Sequence[int]) -> None:
         """One more list names these rows."""
-        np.add.at(self.named, np.asarray(rows, dtype=np.int64) // self.page, 1)
+        np.add.at(self.named, np.asarray(rows, dtype=np.int64), 1)
 
     def drop(self, rows: Sequence[int]) -> None:
         """A list names these rows no more."""
-        np.subtract.at(self.named, np.asarray(rows, dtype=np.int64) // self.page, 1)
+        np.subtract.at(self.named, np.asarray(rows, dtype=np.int64), 1)
 
 
 class PagedKV(TextKV):
@@ -125,8 +126,8 @@ class PagedKV(TextKV):
 
     def fork(self, other: KV) -> int:
         """Let another sequence of the pool begin with these rows, which both name from then on."""
-        if not isinstance(other, PagedKV) or other.pool is not self.pool:
-            raise ValueError("a fork must be of the same pool: make it with the same model's kv()")
+        if not isinstance(other, PagedKV) or other.pool is not self.pool or other is self:
+            raise ValueError("a fork must be of the same pool, and another cache: make it with the same model's kv()")
         other.truncate(0)
         self.pool.share(self.rows)
         other.rows = list(self.rows)

@@ -47,6 +47,8 @@ class TextKV(ABC):
     def missing(self, ids: Sequence[int]) -> list[int]:
         """Tokens behind what the text and the cache share; the last one always is. What they do not share is forgotten.
         """
+        if not self.there():
+            self.rewind(0)
         most = min(len(self.ids), len(ids) - 1)
         self.rewind(next((i for i in range(most) if self.ids[i] != ids[i]), most))
         return list(ids[len(self.ids):])
@@ -143,6 +145,10 @@ class TextKV(ABC):
         return out
 
     # -- other caches of the text
+
+    def there(self) -> bool:
+        """Whether the cached rows are still this text's."""
+        return True
 
     def borrow(self, model: Any) -> Self:
         """A cache with the same rows in the same place, whose length goes its own way: for ``model``, which is this one

@@ -15,6 +15,7 @@ from gemmule.sw.benches.finished import Finished
 from gemmule.sw.benches.rows import best_of, rows_of
 from gemmule.sw.benches.theory import theory
 from gemmule.sw.decoding.generation import loops
+from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.session import Session
@@ -195,7 +196,7 @@ def test_other_settings_are_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--method", "magic"], "--method must be one of ar, draft, jacobi, layerskip, pld, always, never, not 'magic'"),
+    (["--method", "magic"], f"--method must be one of {', '.join(METHODS)}, always, never, not 'magic'"),
     (["--num-speculative-tokens", "1,x"], "--num-speculative-tokens must be numbers between commas, not '1,x'"),
     (["--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
     (["--temperature", "-1"], "--temperature must be 0 or from 0.001"),

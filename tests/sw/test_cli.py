@@ -16,8 +16,12 @@ from gemmule.hw.flow.target import TARGETS
 from gemmule.sw import limits
 from gemmule.sw.cli import main
 from gemmule.sw.commands.shared.group import COMMANDS
+from gemmule.sw.decoding.methods import METHODS, of_option
+from gemmule.sw.limits import either
 from gemmule.sw.models.pair import bundled_pair
 from gemmule.sw.pages.command_line import commands, examples
+
+DRAFTING = tuple(name for name, one in METHODS.items() if one.drafts)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -43,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["run", "gemm", "--backend", "fpga"], "--backend must be one of model, rtl, not 'fpga'"),
     (["run", "gemm", "--backend", "rtl", "--timing-only"], "--timing-only needs --backend model"),
     (["generate", "--prompt", ""], "--prompt must hold at least one character"),
-    (["generate", "--method", "magic"], "--method must be one of ar, draft, jacobi, layerskip, pld, not 'magic'"),
+    (["generate", "--method", "magic"], f"--method must be one of {', '.join(METHODS)}, not 'magic'"),
     (["generate", "--backend", "gpu"], "--backend must be one of model, rtl, not 'gpu'"),
     (["generate", "--max-new-tokens", "0"], "--max-new-tokens must be from 1 to 1023 (prompt and new tokens share"),
     (["generate", "--num-speculative-tokens", "16"], "--num-speculative-tokens must be from 1 to 15"),
@@ -52,12 +56,12 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     (["generate", "--model", "small", "--config", "tiny"], "target does not run on config 'tiny': use --config base"),
     (["cosim", "draft", "--config", "tiny"], "use --config base or edge"),
     (["generate", "--method", "ar", "--num-speculative-tokens", "3"],
-     "needs --method draft, jacobi or layerskip, not ar"),
+     f"needs --method {either(of_option('--num-speculative-tokens'))}, not ar"),
     (["generate", "--method", "ar", "--no-baseline"],
-     "--no-baseline needs --method draft, jacobi, layerskip or pld, not ar"),
-    (["generate", "--method", "ar", "--baseline"], "--baseline needs --method draft, jacobi, layerskip or pld, not ar"),
+     f"--no-baseline needs --method {either(DRAFTING)}, not ar"),
+    (["generate", "--method", "ar", "--baseline"], f"--baseline needs --method {either(DRAFTING)}, not ar"),
     (["generate", "--method", "ar", "--draft-lengths", "cost"],
-     "--draft-lengths cost needs --method draft, jacobi, layerskip or pld"),
+     f"--draft-lengths cost needs --method {either(DRAFTING)}"),
     (["generate", "--draft-lengths", "long"], "--draft-lengths must be one of constant, heuristic, confidence, cost"),
     (["generate", "--launch", "step", "--temperature", "1"], "--launch step does not go with --temperature above 0"),
     (["generate", "--launch", "draft", "--draft-lengths", "confidence"],

@@ -12,8 +12,10 @@ import pytest
 from gemmule.compiler.files.model_file import Made, load_model, save_model
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Rows
 from gemmule.config import load_config
+from gemmule.sw.decoding.methods import METHODS, of_option
 from gemmule.sw.decoding.session import Session
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import either
 from gemmule.sw.models.bundled_models import MODELS
 from gemmule.sw.models.pair import imported_pair
 from tests.compiler.integer_networks import Sizes, random_network
@@ -180,9 +182,10 @@ def test_command(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys
     (("--model", "short", "--max-new-tokens", "16"), "--max-new-tokens must be from 1 to 15"),
     (("--model", "small", "--draft-model", "one-layer"), "not with the bundled small"),
     (("--model", "target", "--baseline"),
-     "--baseline needs --method draft, jacobi, layerskip or pld, not ar: drop one of the two"),
+     f"--baseline needs --method {either([name for name, one in METHODS.items() if one.drafts])}, not ar: drop "
+     "one of the two"),
     (("--model", "target", "--num-speculative-tokens", "2"),
-     "--num-speculative-tokens needs --method draft, jacobi or layerskip, not ar"),
+     f"--num-speculative-tokens needs --method {either(of_option('--num-speculative-tokens'))}, not ar"),
     (("--model", "target", "--prompt-lookup-num-tokens", "2"), "needs --method pld, not ar: drop one of the two"),
     (("--model", "target", "--method", "pld", "--prompt-lookup-num-tokens", "16"), "must be from 1 to 15"),
     (("--model", "target", "--method", "pld", "--prompt-lookup-form", "vllm"), "must be one of huggingface, original"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -92,8 +92,7 @@ def test_alone(models: tuple[LoadedModel, LoadedModel], method: str, rule: str) 
         assert run.finish_reason == expected.finish_reason
         assert ledger.device_cycles == sum(ledger.by_model.values())
         assert set(ledger.launches) <= {TARGET, DRAFT}
-        drafts = METHODS[method].needs_draft or METHODS[method].needs_general
-        assert (ledger.launches.get(DRAFT, 0) > 0) is drafts
+        assert {name for name, count in ledger.launches.items() if count} == {TARGET, *METHODS[method].labels}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -120,6 +119,22 @@ def test_by_the_interpreter(models: tuple[LoadedModel, LoadedModel], method: str
         runs.append(talk(method, one, draft, GREEDY, ledgers[-1]).turn(PROMPTS[0], 30))
     assert runs[0].tokens == runs[1].tokens
     assert runs[0].steps == runs[1].steps
+    assert ledgers[0] == ledgers[1]
+
+
+def test_batches_by_the_interpreter() -> None:
+    """Texts that draft more or less: rows of a sequence that waits stand where the device has them."""
+    ledgers, texts = [], []
+    for kind in (LoadedModel, InterpretedModel):
+        target = model(batch=3, rows=4)
+        if kind is InterpretedModel:
+            target = InterpretedModel(TARGET, network(), target.program, open_device("model", CONFIG, 1))  # type: ignore[arg-type]
+        ledgers.append(ledger := Ledger(CONFIG))
+        talks = [talk("layerskip", target, target, GREEDY, ledger, count=1 + i % 3) for i in range(4)]
+        texts.append([run.tokens for run in together(
+            [one.turning(prompt, 9 + 4 * i) for i, (one, prompt) in enumerate(zip(talks, PROMPTS))],
+            (DRAFT, TARGET), 3)])
+    assert texts[0] == texts[1]
     assert ledgers[0] == ledgers[1]
 
 
@@ -222,6 +237,93 @@ def test_trees_of_several_launches(models: tuple[LoadedModel, LoadedModel], rule
     assert drafter.largest > target.program.max_rows
     assert len(found.steps) < len(plain.steps)
     assert ledger.launches[TARGET] > len(found.steps) + 1
+
+
+class Long(Drafter):
+    """The text itself, in chains that take several launches."""
+
+    launches = 3
+
+    def __init__(self, text: Sequence[int], prompt: int) -> None:
+        self.text, self.prompt = text, prompt
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        return Tree.chain(ids[-1], list(self.text[len(ids) - self.prompt:])[:budget])
+
+
+@pytest.mark.parametrize("pool", [0, 192])
+def test_chains_of_several_launches(models: tuple[LoadedModel, LoadedModel], pool: int) -> None:
+    target = model(general=False, pool=pool) if pool else models[0]
+    plain = generate(models[0], Autoregressive(), PROMPTS[0], 50, Ledger(CONFIG))
+    found = generate(target, Long(plain.tokens, len(PROMPTS[0])), PROMPTS[0], 50, Ledger(CONFIG))
+    assert found.tokens == plain.tokens
+    assert max(accepted for _, accepted in found.steps) > target.program.max_rows
+
+
+def test_pages_of_rejected_drafts_come_back() -> None:
+    """A text needs the pages of its rows, whatever is drafted behind them."""
+    paged = model(general=False, pool=192)
+    free, kv = paged.pages.free_pages, paged.kv()  # type: ignore[union-attr]
+    talk = Conversation(paged, PromptLookup(7, frozenset()), Ledger(CONFIG), kv=kv)
+    talk.turn([2, 9] * 3, 46)
+    assert kv.length == 51
+    assert free - paged.pages.free_pages == 2  # type: ignore[union-attr]
+    talk.close()
+    assert paged.pages.free_pages == free  # type: ignore[union-attr]
+
+
+def test_texts_that_take_turns_in_one_cache(models: tuple[LoadedModel, LoadedModel]) -> None:
+    """One that finds its rows overwritten passes its text again."""
+    target, draft = models
+    for method in METHODS:
+        first, second = (talk(method, target, draft, GREEDY, Ledger(CONFIG)) for _ in range(2))
+        said = first.turn(PROMPTS[0], 8).tokens
+        second.turn(PROMPTS[3], 8)
+        generate(target, Autoregressive(), PROMPTS[1], 3, Ledger(CONFIG))
+        run = first.turn([5], 8)
+        assert run.cached == 0
+        whole = [*PROMPTS[0], *said, 5]
+        assert run.tokens == generate(target, Autoregressive(), whole, 8, Ledger(CONFIG)).tokens, method
+
+
+class Wrong(Drafter):
+    """Proposes what a function of text and budget makes."""
+
+    def __init__(self, make: Callable[[list[int], int], object]) -> None:
+        self.make = make
+
+    def propose(self, ids: list[int], budget: int) -> Tree:
+        return self.make(ids, budget)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda ids, budget: None, "propose of Wrong must return a Tree, not NoneType"),
+    (lambda ids, budget: Tree.chain(ids[-1], [1] * (budget + 1)), "must keep its budget of 7 candidates, not return 8"),
+    (lambda ids, budget: Tree.chain(ids[-1] + 1, []), "must begin with the pending token 5, not with 6")])
+def test_drafters_that_break_the_contract(models: tuple[LoadedModel, LoadedModel], make: Callable[..., object],
+                                          message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate(models[0], Wrong(make), PROMPTS[0], 20, Ledger(CONFIG))
+
+
+def test_a_drafter_cannot_change_the_text(models: tuple[LoadedModel, LoadedModel]) -> None:
+    def appending(ids: list[int], budget: int) -> Tree:
+        ids.append(7)
+        return Tree.chain(ids[-2], [])
+
+    plain = generate(models[0], Autoregressive(), PROMPTS[0], 9, Ledger(CONFIG)).tokens
+    assert generate(models[0], Wrong(appending), PROMPTS[0], 9, Ledger(CONFIG)).tokens == plain
+
+
+def test_forks_that_cannot_be(models: tuple[LoadedModel, LoadedModel]) -> None:
+    target, draft = models
+    contiguous, paged = target.kv(), model(general=False, pool=192).kv()
+    for one, other, message in ((contiguous, contiguous, "not ContiguousKV itself"), (contiguous, paged, "not PagedKV"),
+                                (paged, paged, "of the same pool, and another cache")):
+        with pytest.raises(ValueError, match=message):
+            one.fork(other)
+    with pytest.raises(ValueError, match="needs a cache of that model, not of draft"):
+        Conversation(target, Autoregressive(), Ledger(CONFIG), kv=draft.kv())
 
 
 def test_parts_hold_what_their_rows_see() -> None:

@@ -58,6 +58,8 @@ def with_method_options(*without: str) -> Callable[[Callable[..., None]], Callab
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         options = _declared(without)
         signature = inspect.signature(command, eval_str=True)
+        if taken := sorted(set(signature.parameters).intersection(option.key for option in options.values())):
+            raise InputError(f"options of methods must have other names than the command's own: {', '.join(taken)}")
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
             parameters += ([_parameter(option) for option in options.values()] if parameter.name == PLACE else

@@ -135,6 +135,6 @@ class Settings:
             "compute": "interpreter" if self.interprets(pair) else "device", "seed": self.seed,
             "num_speculative_tokens": session.drafts(self.method, self.drafts),
             "method_options": self.way.values(self.options), "temperature": self.temperature, "top_k": self.top_k,
-            "top_p": self.top_p, "verify": self.rule_name, "draft_lengths": self.draft_lengths, "launch": self.launch,
+            "top_p": self.top_p, "verify": self.rule_name, "draft_lengths": self.draft_lengths, "launch": self._launch,
             "prefill_rows": self.prefill_rows, "context_overflow": self.context_overflow, "kv_cache": self.kv_cache,
             "batch": self.batch}

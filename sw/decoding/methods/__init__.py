@@ -6,14 +6,31 @@ from importlib import import_module
 from pathlib import Path
 
 from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
+from gemmule.sw.errors import InputError
 
 __all__ = ["DRAFT", "METHODS", "Method", "Option", "Request", "of_option"]
 
 
 def _found() -> dict[str, Method]:
-    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "method"))
-    methods = [import_module(f"{__name__}.{name}").METHOD for name in names]
-    return {method.name: method for method in methods}
+    """By file.
+
+    Raises:
+        InputError: a file's method has another name, or declares an option otherwise than another file.
+    """
+    found: dict[str, Method] = {}
+    options: dict[str, Option] = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        method = getattr(import_module(f"{__name__}.{path.stem}"), "METHOD", None) if path.stem != "__init__" else None
+        if not isinstance(method, Method):
+            continue
+        if method.name != path.stem:
+            raise InputError(f"the method of {path.name} must be named {path.stem}, as its file is, not {method.name}")
+        for option in method.every_option():
+            if options.setdefault(option.name, option).limits != option.limits:
+                raise InputError(f"{path.name} declares {option.name} with other limits than another method: take the "
+                                 "same, or another name")
+        found[method.name] = method
+    return found
 
 
 METHODS: dict[str, Method] = _found()

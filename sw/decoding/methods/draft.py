@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.chains import draft_chain
-from gemmule.sw.decoding.methods.method import Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.decoding.tree import Tree
 from gemmule.sw.errors import InputError
@@ -76,5 +76,5 @@ def _make(request: Request) -> DraftModel:
 
 METHOD = Method(
     name="draft", says="where a small model proposes and the large one verifies", make=_make, needs_draft=True,
-    verify="rejection",
+    verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=5, help="Tokens drafted per step."))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmule.sw.decoding.chains import draft_chain
-from gemmule.sw.decoding.methods.method import Method, Option, Request
+from gemmule.sw.decoding.methods.method import DRAFT, Method, Option, Request
 from gemmule.sw.decoding.paced import Paced
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import DRAFTS, Range
@@ -70,7 +70,7 @@ def _make(request: Request) -> EarlyExit:
 
 METHOD = Method(
     name="layerskip", says="self-drafting, where the target's first layers draft and all layers verify", make=_make,
-    needs_general=True, verify="rejection",
+    needs_general=True, verify="rejection", labels=(DRAFT,),
     drafts=Option(name="--num-speculative-tokens", limits=DRAFTS, default=3, help="Tokens drafted per step."),
     options=(Option(name="--exit-layer", limits=Range(1, 1 << 10, "layers"), help="Number of layers that draft.",
                     otherwise="a quarter of the target's"),))

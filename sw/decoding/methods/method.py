@@ -5,8 +5,12 @@ Command line, bench, JSON, reports and docs follow from the declaration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.errors import InputError
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DRAFT", "Method", "Option", "Request"]
 
+RESERVED = ("always", "never", "all")
+"""Words that `gemmule bench` has for something else."""
 DRAFT = "draft"
 """Name under which the passes of a method's own drafting are charged."""
 
@@ -104,6 +110,10 @@ class Method:
         needs_draft: whether a draft model proposes; its weights count as the method's.
         needs_general: whether the target runs some of its layers, or gives other answers than tokens.
         verify: how drawn tokens are verified unless said: ``match`` or ``rejection``.
+        labels: names under which its own passes are charged, beside the target's.
+
+    Raises:
+        InputError: the name is none for a command line, or a default is out of range.
     """
 
     name: str
@@ -114,6 +124,20 @@ class Method:
     needs_draft: bool = False
     needs_general: bool = False
     verify: str = "match"
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) or self.name in RESERVED:
+            raise InputError(f"a method's name must be lower-case letters, digits and _, and none of "
+                             f"{', '.join(RESERVED)}, not {self.name!r}")
+        for option in self.every_option():
+            if option.default is not None:
+                option.check(option.default)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its file: results of another version are others."""
+        return sha256(Path(import_module(self.make.__module__).__file__ or "").read_bytes()).hexdigest()
 
     def every_option(self) -> Iterator[Option]:
         """The one that says how many tokens are drafted comes first."""
