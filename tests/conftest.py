@@ -27,12 +27,13 @@ def _unhurried(path: Path, what: str = "") -> Iterator[None]:
 
 
 LONGEST = (
-    "cocotb/test_benches", "compiler/test_compile", "equivalence/test_base", "equivalence/test_mutants",
-    "hw/vector/test_vector", "equivalence/test_planted", "equivalence/test_bus", "equivalence/test_cosim",
-    "hw/vector/test_softmax", "hw/matrix/test_matrix", "hw/vector/test_store", "hw/vector/test_norm",
-    "hw/device/test_bus_faults", "rtl/test_claims_check", "rtl/test_build", "hw/command/test_execute",
+    "cocotb/test_benches", "equivalence/test_base", "compiler/test_compile", "hw/vector/test_vector",
+    "equivalence/test_mutants", "compiler/test_greedy", "compiler/test_published", "equivalence/test_planted",
+    "compiler/test_wide_vocab", "equivalence/test_cosim", "equivalence/test_bus", "hw/vector/test_softmax",
+    "hw/matrix/test_matrix", "hw/vector/test_store", "hw/vector/test_norm", "hw/device/test_bus_faults",
+    "rtl/test_build", "rtl/test_claims_check", "sw/test_methods", "rtl/test_waveform", "hw/command/test_execute",
     "hw/command/test_fetch_loops", "hw/flow/test_export", "hw/command/test_resolve", "hw/flow/test_verilog",
-    "test_docs",
+    "sw/test_generate_imported", "sw/test_step", "sw/test_study", "test_docs",
 )
 """Files of many seconds: begun last, one of them would run alone at the end."""
 

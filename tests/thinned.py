@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-__all__ = ["thinned"]
+__all__ = ["some", "thinned"]
 
 
 def thinned(first: Iterable[Any], second: Iterable[Any]) -> list[ParameterSet]:
@@ -26,3 +26,9 @@ def thinned(first: Iterable[Any], second: Iterable[Any]) -> list[ParameterSet]:
 
     return [pytest.param(a, b, id=f"{name(a)}-{name(b)}", marks=() if short(i, j) else pytest.mark.long)
             for i, a in enumerate(rows) for j, b in enumerate(columns)]
+
+
+def some(values: Iterable[Any], short: int = 1) -> list[ParameterSet]:
+    """The values, or tuples of several parameters, of which all but the first ``short`` are long."""
+    return [pytest.param(*(value if isinstance(value, tuple) else (value,)),
+                         marks=() if i < short else pytest.mark.long) for i, value in enumerate(values)]

@@ -25,6 +25,7 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.backends import Device
 from tests.compiler.general_bench import GeneralBench
 from tests.compiler.integer_networks import Sizes, random_network
+from tests.thinned import some
 
 EDGE, TINY = (load_config(name) for name in ("edge", "tiny"))
 BASE = load_config("base").model_copy(update={"name": "one-dram-bank", "dram": Dram(banks=1)})
@@ -68,7 +69,7 @@ def run(device: Device, program: Program, step: Step) -> int:
     return int(result.cycles)
 
 
-@pytest.mark.parametrize("vocab", [70_000, pytest.param(200_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("vocab", some([70_000, 200_000]))
 def test_greedy_text(vocab: int) -> None:
     """In one launch, and in a launch a token."""
     network, steps = network_of(replace(SIZES, vocab=vocab)), 6
@@ -116,7 +117,7 @@ def test_draft_and_target_in_one_launch() -> None:
         assert max(drafted) >= LIMIT
 
 
-@pytest.mark.parametrize("vocab", [65_537, pytest.param(140_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("vocab", some([65_537, 140_000]))
 def test_every_answer(vocab: int) -> None:
     """Largest logits and sums of exponents count columns beyond what a length register holds."""
     network, rows = network_of(replace(SIZES, vocab=vocab)), 2

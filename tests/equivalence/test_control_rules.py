@@ -50,6 +50,7 @@ def test_without_a_mutant_nothing_differs(right: list[Record]) -> None:
         assert differs(right, model) == ""
 
 
+@pytest.mark.long  # the RTL's records, which the model equals, show the same rules in test_mutants.py
 @pytest.mark.parametrize("rule", CONTROL_RULES)
 def test_rules(right: list[Record], rule: str) -> None:
     module, old, new = CONTROL_RULES[rule]

@@ -133,16 +133,36 @@ def model_of(case):
     return model.run()
 
 
-def test_a_difference_leaves_a_waveform(monkeypatch, tmp_path):
-    """A constant wrong on the model's side: exit code 1, the first difference, and a waveform with the device in it."""
+def differing(monkeypatch):
+    """The command's answer with a constant wrong on the model's side: exit code 1 and the first difference."""
     timing = Timing.of(TINY)
     wrong = replace(timing, vector_write=timing.vector_write + 1)
     monkeypatch.setattr(
         "gemmule.sim.simulator.Simulator", lambda config, dram_bytes: Simulator(config, wrong, dram_bytes=dram_bytes))
-    monkeypatch.setattr(waveform, "WAVES", tmp_path / "waves")
     answer = CliRunner().invoke(app, ["cosim", "gemm", "--shape", "5x6x7", "--config", "tiny"])
     assert answer.exit_code == 1
     assert re.search(r"command \d+ \(vector\): finish expected (\d+), seen (\d+)", answer.output)
+    return answer
+
+
+def test_a_difference_is_told_and_recorded(monkeypatch, tmp_path):
+    """What is recorded is that program: the recorder stands in for one whose simulator takes long to build."""
+    seen = []
+
+    def record(case, config):
+        seen.append((case.name, config))
+        return waveform.Waveform(tmp_path / "a.fst", tmp_path / "a.gtkw")
+
+    monkeypatch.setattr(waveform, "record_waveform", record)
+    assert f"waveform: {tmp_path / 'a.fst'}\nlayout: {tmp_path / 'a.gtkw'}\n" in differing(monkeypatch).output
+    assert seen == [("gemm 5x6x7", TINY)]
+
+
+@pytest.mark.long
+def test_a_difference_leaves_a_waveform(monkeypatch, tmp_path):
+    """With the device in it."""
+    monkeypatch.setattr(waveform, "WAVES", tmp_path / "waves")
+    answer = differing(monkeypatch)
     path, layout = tmp_path / "waves" / "tiny-gemm-5x6x7-0.fst", tmp_path / "waves" / "tiny-gemm-5x6x7-0.gtkw"
     assert f"waveform: {path}\nlayout: {layout}\nto open: gtkwave {path} {layout}\n" in answer.output
     assert sorted(path.parent.iterdir()) == [path, layout]
@@ -150,6 +170,7 @@ def test_a_difference_leaves_a_waveform(monkeypatch, tmp_path):
     check_waveform(path, layout, cycles)
 
 
+@pytest.mark.long
 def test_a_hang_leaves_a_waveform(monkeypatch, tmp_path):
     monkeypatch.setattr(waveform, "WAVES", tmp_path)
     monkeypatch.setattr(waveform, "RtlDevice", partial(RtlDevice, watchdog=50))

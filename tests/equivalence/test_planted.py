@@ -11,13 +11,12 @@ import pytest
 from gemmule.sim.fuzz.generate import generate
 from gemmule.sim.simulator import Simulator
 
+from ..thinned import some
 from .find_planted import COMMANDS, FOUND, TINY, notices, outcome, planted_verilog
 from .mutation import mutated
 from .planted import MODEL, RTL
 
 SEEDS = json.loads(FOUND.read_text(encoding="utf-8"))
-SHORT = 2
-"""Faults of the RTL in ``make test``; ``make test-all`` takes all of them."""
 
 
 @pytest.mark.parametrize("fault", MODEL)
@@ -34,8 +33,7 @@ def verilog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[pytest.mark.long] * (i >= SHORT))
-                                   for i, fault in enumerate(RTL)])
+@pytest.mark.parametrize("fault", some(RTL, 2))
 def test_rtl(fault: str, verilog: Path) -> None:
     """The last program finds the fault; without it the same device is exact."""
     first, last = SEEDS["rtl"][fault]

@@ -1,12 +1,15 @@
 """The packing of waveforms without an installed library, and the reader of their names."""
 
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from gemmule.config import load_config
 from gemmule.hw.tb import FST_HEADERS
+from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.rtl.fst import _unpacked, signals_of
 from gemmule.sim.rtl.waveform import GROUPS, layout
 
@@ -66,6 +69,22 @@ def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ValueError, match="no whole FST file"):
             signals_of(path)
+
+
+@pytest.mark.rtl
+def test_a_simulator_with_tracing_leaves_a_whole_file() -> None:
+    """Around a stand-in for the device, which builds in seconds; with the device: tests/equivalence/test_cosim.py."""
+    with RtlDevice(load_config("tiny"), verilog=Path(__file__).with_name("stub.sv"), waves=True) as rtl:
+        rtl.wait(1000)
+    try:
+        path = rtl.folder / "dump.fst"
+        assert int.from_bytes(path.read_bytes()[17:25], "big") >= 10_000 * 1000  # the header's end, in ps
+        found = signals_of(path)
+    finally:
+        shutil.rmtree(rtl.folder)
+    assert found["gemmule_tb.clk"] == ""
+    assert found["gemmule_tb.device.m_axi_araddr"] == "[31:0]"
+    assert "gemmule_tb.dram.arready" in found
 
 
 def test_layout_leaves_out_what_is_not_there() -> None:

@@ -26,6 +26,7 @@ from gemmule.isa import (
 from gemmule.resolve import FAULTS, config_vector
 from gemmule.timing import Timing
 
+from ...thinned import some
 from ..bench import run_bench
 from .registers import launch_registers
 
@@ -127,7 +128,7 @@ def length(ctx, dut: Execute, register: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", some(CONFIGS))
 def test_random_fields(name: str) -> None:
     config = CONFIGS[name]
     rng = random.Random(name)

@@ -10,6 +10,7 @@ import pytest
 from gemmule.config import Config
 from gemmule.hw.command.fetch import Fetch
 
+from ...thinned import some
 from ..bench import run_bench
 
 SMALL = {"dim": 64, "spm_kib": 64, "spm_banks": 2, "acc_kib": 64, "acc_banks": 2, "fetch_queue": 32}
@@ -232,9 +233,9 @@ def config_of(bus: int, burst: int) -> Config:
     return Config(bus_bytes=bus, burst_bytes=burst, **SMALL)
 
 
-@pytest.mark.parametrize(("bus", "burst", "program"), [
-    (4, 64, 0x1020), (4, 32, 0x20), (16, 256, 0x10E0), (16, 1024, 0x1000), (64, 256, 0x1060), (64, 1024, 0x10C0),
-])
+@pytest.mark.parametrize(("bus", "burst", "program"), some([
+    (4, 32, 0x20), (64, 1024, 0x10C0), (4, 64, 0x1020), (16, 256, 0x10E0), (16, 1024, 0x1000), (64, 256, 0x1060),
+], 2))
 def test_random_nests(bus: int, burst: int, program: int) -> None:
     total: dict[str, int] = {}
     for seed in range(bus + burst, bus + burst + 6):

@@ -316,6 +316,7 @@ def test_random_commands(dim: int, count: int, index_bits: int) -> None:
     assert trace.probes > 100
 
 
+@pytest.mark.long
 def test_widest_unit() -> None:
     config, rng = device(64), random.Random(64)
     commands = [random_command(rng, config, op) for op in (

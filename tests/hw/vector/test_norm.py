@@ -11,6 +11,7 @@ import pytest
 from gemmule.isa import NormFlag as N
 from gemmule.isa import VOp
 
+from ...thinned import some
 from .bench import make, play, shape, small
 from .reference import Device
 from .trace import Command
@@ -63,7 +64,7 @@ def test_layer_norm() -> None:
     play(small(4, 3), 101, commands)
 
 
-@pytest.mark.parametrize("dim", [2, 8, 16])
+@pytest.mark.parametrize("dim", some([2, 8, 16], 2))
 def test_dims(dim: int) -> None:
     """Every set of flags of NORM_APPLY, a last column group that is cut."""
     def commands(device: Device) -> Iterator[Command]:
@@ -74,8 +75,7 @@ def test_dims(dim: int) -> None:
     play(small(dim, 2), 103, commands)
 
 
-@pytest.mark.parametrize(("dim", "lengths"), [
-    (16, (1024, 1025)), pytest.param(64, (1024, 1025, 4096, 4097), marks=pytest.mark.long)])
+@pytest.mark.parametrize(("dim", "lengths"), some([(16, (1024, 1025)), (64, (1024, 1025, 4096, 4097))]))
 def test_long_rows_have_fewer_fraction_bits(dim: int, lengths: tuple[int, ...]) -> None:
     """An outlier of sqrt(n) deviations, at both sides of the lengths where the format changes."""
     def commands(device: Device) -> Iterator[Command]:

@@ -18,6 +18,7 @@ from gemmule.isa import SoftmaxFlag as S
 from gemmule.isa import VOp
 from gemmule.timing import Timing, serial_finish
 
+from ...thinned import some
 from .bench import legal, make, operations, play, scale, shape, small
 from .reference import Device
 from .trace import Command
@@ -98,8 +99,8 @@ def test_rope_product_table() -> None:
     play(small(4, 2), 41, commands)
 
 
-@pytest.mark.parametrize(("dim", "passes", "count", "comparison_modes"), [
-    (2, 1, 50, True), (4, 1, 60, True), (4, 2, 30, True), (8, 2, 30, False), (8, 4, 25, True)])
+@pytest.mark.parametrize(("dim", "passes", "count", "comparison_modes"), some([
+    (2, 1, 50, True), (4, 2, 30, True), (8, 4, 25, True), (4, 1, 60, True), (8, 2, 30, False)], 3))
 def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -> None:
     """Any operation after any other with any flags, stale contexts included."""
     def commands(device: Device) -> Iterator[Command]:
@@ -113,8 +114,7 @@ def test_random_mix(dim: int, passes: int, count: int, comparison_modes: bool) -
     play(small(dim, 2, comparison_modes=comparison_modes, passes=passes), 51, commands)
 
 
-@pytest.mark.parametrize(("dim", "m", "comparison_modes"), [
-    (16, 3, False), pytest.param(32, 1, True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("dim", "m", "comparison_modes"), some([(16, 3, False), (32, 1, True)]))
 def test_large_dim(dim: int, m: int, comparison_modes: bool) -> None:
     """Every operation and mode once, with a last column group that is cut."""
     def commands(device: Device) -> Iterator[Command]:
