@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,8 +103,11 @@ def limited(seconds: float, expired: Callable[[str], None], idle: float = IDLE) 
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What happens in this block does not count, neither its processor time nor its time by the clock."""
-    if not _running:
+    """What happens in this block does not count, neither its processor time nor its time by the clock.
+
+    In another thread than the main one, which alone has signals, it does.
+    """
+    if not _running or threading.current_thread() is not threading.main_thread():
         yield
         return
     limit = _running[-1]
