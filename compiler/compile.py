@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
-from gemmule.compiler.kernels.commit import PATH
 from gemmule.compiler.kernels.mlp import check_activations
-from gemmule.compiler.kernels.moves import LISTS
+from gemmule.compiler.passes.entry import Entry
 from gemmule.compiler.passes.fit import run_fitting
 from gemmule.compiler.passes.map import Choice
 from gemmule.compiler.passes.notes import Notes
@@ -24,6 +24,8 @@ from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.config import Config
 
 __all__ = ["compile_network"]
+
+E = TypeVar("E", bound=Entry[Any])
 
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
@@ -57,30 +59,27 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     layout = plain.layout
 
     linker = Linker(config)
+
+    def added(entry: E) -> E:
+        run(entry, "lower", "waits")
+        linker.add(entry)
+        return entry
+
     linker.add(plain)
-    commit = None if pool else CommitEntry(config, layout, rows, context)  # of a cache by list the list is edited
-    if commit:
-        run(commit, "lower", "waits")
-        linker.add(commit)
-        linker.reserve(PATH, commit.path_bytes)
+    commit = None if pool else added(CommitEntry(config, layout, rows, context))  # else the list is edited
     linker.share(plain.lowered)
     linker.reserve(CACHE, batch * layout.size)
-    wide, copy, gather = ((GeneralEntry(plain), CopyEntry(config, layout, batch, context),
-                           GatherEntry(config, layout, batch, context)) if general else (None, None, None))
-    if wide and copy and gather:
-        for entry in (wide, copy, gather):
-            run(entry, "lower", "waits")
-        linker.add(wide)
+    wide, moves = added(GeneralEntry(plain)) if general else None, None
+    if wide:
         linker.share(wide.lowered)
-        linker.add(copy)
-        linker.add(gather)
-        linker.reserve(LISTS, gather.lists_bytes)
+        moves = (added(CopyEntry(config, layout, batch, context)), added(GatherEntry(config, layout, batch, context)))
 
     table, last = linker.table(base_address), "verify" if checked else "link"
     plain.constants = linker.constants
     plain.commit = linker.link(commit, table, last=last) if commit else None
     plain.general = linker.link(wide, table, last=last) if wide else None
-    if copy and gather:
+    if moves:
+        copy, gather = moves
         plain.moves = Moves(linker.link(copy, table, last=last), linker.link(gather, table, last=last))
     program = linker.link(plain, table, last=last)
     if notes and checked:

@@ -143,6 +143,10 @@ class Entry(Generic[P]):
         """What length registers may hold in a launch."""
         return {}
 
+    def regions(self) -> Mapping[str, int]:
+        """Bytes of the DRAM regions that it has beside its image and those that kernels name."""
+        return {}
+
     def build(self) -> P:
         """The program among the regions of :attr:`table`."""
         raise NotImplementedError(f"{self.name} is built already")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,16 +77,14 @@ class CommitEntry(Entry[CommitProgram]):
         super().__init__(config)
         self.layout, self.rows, self.context = layout, rows, context
 
-    @property
-    def path_bytes(self) -> int:
-        """Size of the region :data:`PATH`."""
-        return round_up(2 * self.rows, self.config.dim)
-
     def lower(self) -> Lowered:
         return straight(commit_rows(self.config, self.layout, self.rows, self.context))
 
     def limit(self) -> Bounds:
         return {LengthReg.ROWS: (1, self.rows)}
+
+    def regions(self) -> Mapping[str, int]:
+        return {PATH: round_up(2 * self.rows, self.config.dim)}
 
     def build(self) -> CommitProgram:
         bases = self.bases

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeVar
 
-from gemmule.compiler.errors import CompileError
+from gemmule.compiler.errors import CheckError, CompileError
 from gemmule.compiler.ir import Linear, Network
 from gemmule.compiler.kernels.attention.sequence import SequenceMapping
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
@@ -24,7 +24,7 @@ from gemmule.compiler.passes.encoder.map import (
     block_mappings,
     check_sequence,
 )
-from gemmule.compiler.passes.entry import Entry, Lowered, Scheduled
+from gemmule.compiler.passes.entry import Entry, Lowered, Scheduled, straight
 from gemmule.compiler.passes.footprints import Bounds
 from gemmule.compiler.passes.fuse import fuse
 from gemmule.compiler.passes.pipeline import run
@@ -128,6 +128,26 @@ class _PartEntry(_PhasedEntry[PartProgram]):
         return PartProgram(**self.standing_regions(), sequence=self.sequence)
 
 
+class _PhaseEntry(Entry[Program]):
+    """One phase by itself, to see whether it fits."""
+
+    name = "a phase"
+
+    def __init__(self, config: Config, items: Sequence[Item], *, apart: bool) -> None:
+        super().__init__(config)
+        self.items, self.apart = items, apart
+
+    def lower(self) -> Lowered:
+        return straight(self.items)
+
+    def schedule(self) -> Scheduled:
+        items = schedule_phase(self.items, self.config)
+        return Scheduled(items, [items])
+
+    def allocate(self) -> Mapping[Buffer, int]:
+        return allocate(self.scheduled.items, self.config, apart=self.apart, early=PHASE_EARLY if self.apart else 0)
+
+
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
                     standard: bool = False, fused: bool = True, mapping: EncoderMapping | None = None,
                     checked: bool = True) -> EncoderProgram:
@@ -198,10 +218,11 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         tried = list(candidates)
         for apart, candidate in product((True, False), tried):
             try:
-                phases = EncoderPhases(network, config, sequence, fused)
-                allocate(schedule_phase(write(phases, candidate), config), config, apart=apart,
-                         early=PHASE_EARLY if apart else 0)
+                run(_PhaseEntry(config, write(EncoderPhases(network, config, sequence, fused), candidate), apart=apart),
+                    "lower", "allocate")
                 return candidate
+            except CheckError:
+                raise
             except CompileError as error:
                 reason = reason or error
         raise reason or CompileError(f"{kind} of {embed.columns} columns must fit {config.name}: use a shorter "

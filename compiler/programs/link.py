@@ -7,7 +7,7 @@ its lengths. Waits between parts are found as those between turns are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,10 +72,6 @@ def link_step(loop: GreedyLoop, target: ModelProgram, base_address: int) -> Step
     entry = StepEntry(loop, target, firsts)
     linker = Linker(config)
     linker.add(entry)
-    linker.reserve(TOKENS, HALF_BYTES + max(target.symbols[TOKENS][1], single.symbols[TOKENS][1]))
-    for region, name in OWN.items():
-        if region in single.symbols:
-            linker.reserve(name, single.symbols[region][1])
     whole = linker.link(entry, linker.table(base_address), last="link")
     tail = finish(whole.caught_up, (TURNS,), last="turns").commands
     whole = finish(whole.written([*whole.commands[:whole.catching_up], *tail]), (TURNS,), last="turns")
@@ -101,6 +97,11 @@ class StepEntry(Entry[StepProgram]):
         self.drafting = [*_keep(own), *_behind_all(loop.commands)]
         behind = [*_verify_lengths(own), *(_moved(command, own) for command in target.commands)]
         self.commands = [*self.catching_up, *self.drafting, *behind]
+
+    def regions(self) -> Mapping[str, int]:
+        single, target = self.loop.single.symbols, self.target.symbols
+        return {TOKENS: HALF_BYTES + max(target[TOKENS][1], single[TOKENS][1])} | {
+            name: single[region][1] for region, name in OWN.items() if region in single}
 
     def build(self) -> StepProgram:
         catching_up = len(self.catching_up)

@@ -30,8 +30,10 @@ class Linker:
         """What the network fixes of each region: (offset, content)."""
 
     def add(self, entry: Entry[Any]) -> None:
-        """Room for the image of an entry program that has come through its passes up to waits."""
+        """Room for the image and the regions of an entry program that has come through its passes up to waits."""
         self.reserve(entry.image, COMMAND_BYTES * len(entry.commands))
+        for region, size in entry.regions().items():
+            self.reserve(region, size)
 
     def reserve(self, region: str, size: int) -> None:
         """Room for a region."""

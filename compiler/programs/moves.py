@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -166,13 +167,11 @@ class GatherEntry(_MoveEntry[GatherProgram]):
         """Bytes from a list to the next."""
         return list_pitch(self.config, self.context)
 
-    @property
-    def lists_bytes(self) -> int:
-        """Size of the region :data:`LISTS`."""
-        return list_count(self.layout) * self.pitch
-
     def lower(self) -> Lowered:
         return straight(gathered_rows(self.config, self.layout, self.context))
+
+    def regions(self) -> Mapping[str, int]:
+        return {LISTS: list_count(self.layout) * self.pitch}
 
     def build(self) -> GatherProgram:
         return GatherProgram(**self.standing_moves(), max_positions=self.context, batch=self.batch, layout=self.layout,

@@ -132,6 +132,13 @@ class ProductEntry(Entry[ProductProgram]):
     def allocate(self) -> Mapping[Buffer, int]:
         return allocate(self.scheduled.items, self.config, apart=self.config.spm_banks > 1)
 
+    def regions(self) -> Mapping[str, int]:
+        shape, dim = self.shape, self.config.dim
+        deep, wide = ceil_div(shape.k, dim), ceil_div(shape.n, dim)
+        depth_rows = sum(shape.weights.rows(self.config, tiles) for _, tiles in cut_off(deep, self.cut.k))
+        rows = {A: deep * shape.m, B: depth_rows * wide, PARAMETERS: COLUMN_ROWS * wide, C: wide * shape.m}
+        return {region: count * dim for region, count in rows.items()}
+
     def build(self) -> ProductProgram:
         bases = {register: region for region, register in self.bases.items()}
         return ProductProgram(**self.standing(bases), shape=self.shape, mapping=self.cut, estimate=self.estimate)
@@ -155,9 +162,6 @@ def compile_product(config: Config, m: int, k: int, n: int, base_address: int = 
     check_product(config, shape, mapping.dataflow)
     entry = ProductEntry(config, shape, mapping, estimate)
     run(entry, "lower", "waits")
-    linker, deep, wide = Linker(config), ceil_div(k, config.dim), ceil_div(n, config.dim)
-    depth_rows = sum(weights.rows(config, tiles) for _, tiles in cut_off(deep, mapping.k))
+    linker = Linker(config)
     linker.add(entry)
-    for region, rows in ((A, deep * m), (B, depth_rows * wide), (PARAMETERS, COLUMN_ROWS * wide), (C, wide * m)):
-        linker.reserve(region, rows * config.dim)
     return linker.link(entry, linker.table(base_address), last="verify" if checked else "link")

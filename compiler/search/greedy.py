@@ -8,7 +8,6 @@ program of single launches, which stands beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from gemmule.compiler.kernels.head.greedy import TURN_REGION
 from gemmule.compiler.kernels.head.ids import HALF_BYTES, region_bytes
 from gemmule.compiler.kernels.head.logits import ANSWERS
 from gemmule.compiler.kernels.virtual import Buffer, Item, LengthReg
-from gemmule.compiler.passes.allocate import allocate, allocate_apart
+from gemmule.compiler.passes.allocate import allocate_apart
 from gemmule.compiler.passes.emit import base_registers, fixed_bases
 from gemmule.compiler.passes.entry import Entry, Lowered, Scheduled
 from gemmule.compiler.passes.footprints import Bounds
@@ -62,7 +61,7 @@ class LoopEntry(Entry[GreedyLoop]):
         return Scheduled(self.items, [self.items])
 
     def allocate(self) -> Mapping[Buffer, int]:
-        return (allocate_apart if self.apart else partial(allocate, apart=False))(self.items, self.config)
+        return allocate_apart(self.items, self.config) if self.apart else super().allocate()
 
     def name_bases(self) -> Mapping[str, int]:
         return self.registers
@@ -72,6 +71,10 @@ class LoopEntry(Entry[GreedyLoop]):
         moved = attention.moved(self.network.graph.attentions[0], self.config.dim, self.single.max_rows)
         return {LengthReg.ROWS: (1, 1), LengthReg.CONTEXT: (0, most - 1), LengthReg.WANTED: (1, 1),
                 LengthReg.FIRST_WANTED: (0, 0), LengthReg.LEFT: (0, most), LengthReg.ROW: (0, moved)}
+
+    def regions(self) -> Mapping[str, int]:
+        columns = self.network.graph.by_name[self.network.graph.output].columns
+        return {ANSWERS: region_bytes(columns, HALF_BYTES * self.single.max_positions)}
 
     def build(self) -> GreedyLoop:
         names = {register: region for register, region in fixed_bases(self.bases).items()
@@ -101,8 +104,6 @@ def compile_greedy(network: Network, config: Config, *, effort: int = 4, rows: i
         run(entry, "lower", "waits")
     linker = Linker(config, {name: region for name, region in single.symbols.items() if name not in OWN})
     linker.add(entries[0])
-    linker.reserve(ANSWERS, region_bytes(network.graph.by_name[network.graph.output].columns,
-                                         HALF_BYTES * single.max_positions))
     aligned = round_up(single.size, config.dram.banks * config.dram.row_bytes)
     table = linker.table(base_address, aligned)
     best = min((linker.link(entry, table, last="turns") for entry in entries), key=_cost)
