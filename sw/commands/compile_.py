@@ -99,7 +99,7 @@ def _explain(out: Output, notes: Notes) -> None:
         there = described(lost.mapping) | {"banks": "by class" if lost.apart else "shared"}
         differs = ", ".join(f"{name} {value}" for name, value in there.items() if value != won.get(name))
         out.print(f"tried {number}: {differs or 'as below'}: {lost.why}")
-    searched = any(lost.why.endswith("cycles") for lost in notes.tried)
+    searched = any(lost.cycles is not None for lost in notes.tried)
     how = "the one of fewest cycles" if searched else "the first that fits, " + (
         f"number {len(notes.tried) + 1}" if notes.tried else "at once")
     out.print(f"takes {how}: "
