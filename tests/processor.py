@@ -55,7 +55,8 @@ class Limit:
 
     def __init__(self, seconds: float, expired: Callable[[str], None], idle: float = IDLE) -> None:
         self.seconds, self.expired, self.idle = seconds, expired, idle
-        self.begun = used()
+        self.begun = self.held = used()
+        self.holds, self._lock = 0, threading.Lock()
         self.progress()
 
     def progress(self) -> None:
@@ -75,8 +76,28 @@ class Limit:
 
     def start(self) -> None:
         signal.signal(signal.SIGALRM, lambda number, frame: self.look())
+        self._tick()
+
+    def _tick(self) -> None:
         every = min(2.0, self.seconds / 5)
         signal.setitimer(signal.ITIMER_REAL, every, every)
+
+    def hold(self) -> None:
+        """Nothing counts until as many calls of :meth:`go_on`, from whatever thread."""
+        with self._lock:
+            if self.holds == 0:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self.held = used()
+            self.holds += 1
+
+    def go_on(self) -> None:
+        with self._lock:
+            self.holds -= 1
+            if self.holds == 0:
+                self.begun += used() - self.held
+                self.progress()
+                if self in _running[-1:]:
+                    self._tick()
 
     def stop(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -111,12 +132,8 @@ def paused() -> Iterator[None]:
         yield
         return
     limit = _running[-1]
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    before = used()
+    limit.hold()
     try:
         yield
     finally:
-        limit.begun += used() - before
-        limit.progress()
-        if limit is _running[-1]:
-            limit.start()
+        limit.go_on()

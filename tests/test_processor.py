@@ -1,7 +1,9 @@
 """Limits of tests count processor time, of every process below the test too; a planted long one is stopped."""
 
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -57,6 +59,22 @@ def test_a_pause_does_not_count_and_the_rest_does() -> None:
         work(0.1)
     with pytest.raises(TimeoutError), processor.limited(0.5, _stop):
         _paused_and_more()
+
+
+def test_pauses_of_threads_overlap() -> None:
+    def pause(seconds: float) -> None:
+        with processor.paused():
+            work(seconds)
+
+    with processor.limited(0.5, _stop) as limit:
+        threads = [threading.Thread(target=pause, args=(seconds,)) for seconds in (0.4, 0.8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert limit.holds == 0
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        limit.look()
 
 
 def _paused_and_more() -> None:
