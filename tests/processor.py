@@ -124,11 +124,8 @@ def limited(seconds: float, expired: Callable[[str], None], idle: float = IDLE) 
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What happens in this block does not count, neither its processor time nor its time by the clock.
-
-    In another thread than the main one, which alone has signals, it does.
-    """
-    if not _running or threading.current_thread() is not threading.main_thread():
+    """What happens in this block does not count, neither its processor time nor its time by the clock."""
+    if not _running:
         yield
         return
     limit = _running[-1]
