@@ -130,7 +130,11 @@ class Program:
         return replace(self, base_address=table.base_address, size=table.size, symbols=dict(table.symbols))
 
     def extremes(self) -> list[Registers]:
-        """Registers of launches at the ends of what they may hold."""
+        """Registers of launches at the ends of what they may hold; kinds that are launched say which.
+
+        Raises:
+            NotImplementedError: of a kind that is only part of another program.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no launches of its own")
 
     def verified(self, *launches: Registers) -> Self:

@@ -112,7 +112,8 @@ class Entry(Generic[P]):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    # -- what kinds of programs do in their own way
+    # -- what kinds of programs do in their own way. A kind that begins behind a pass lacks its hook: the pass never
+    # runs for it, and an error says so where the compiler asks for it all the same.
 
     def fuse(self) -> Sequence[Operator]:
         """The operators of its network."""

@@ -83,6 +83,7 @@ class Plan:
         most = self.alone.target.program.max_rows - 1
         self.cases = [case for case in self.rules if case.num_tokens <= most]
         if not self.cases:
+            self._opened.close()  # nobody leaves a context that was not entered
             raise InputError(f"--num-speculative-tokens must have a number up to {most} (one pass verifies {most + 1} "
                              f"rows), not {', '.join(map(str, sorted({case.num_tokens for case in self.rules})))}")
         return self

@@ -18,7 +18,7 @@ from gemmule.sw.decoding.context import OVERFLOWS
 from gemmule.sw.decoding.generate import Conversation, generate
 from gemmule.sw.decoding.generation import Generation
 from gemmule.sw.decoding.lengths import LENGTHS
-from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
+from gemmule.sw.decoding.methods import DRAFT, METHODS, Option, Request
 from gemmule.sw.decoding.methods.ar import Autoregressive
 from gemmule.sw.decoding.methods.layerskip import EarlyExit
 from gemmule.sw.decoding.methods.pld import PromptLookup
@@ -33,6 +33,7 @@ from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.errors import InputError
 from gemmule.sw.kv.parts import parts_of
 from gemmule.sw.kv.text import TextKV
+from gemmule.sw.limits import Range
 from gemmule.sw.step import Forward, LayerRange, Want
 from tests.compiler.integer_networks import Sizes, random_network
 
@@ -347,6 +348,24 @@ def test_parts_hold_what_their_rows_see() -> None:
 
 
 # -- what a pass gives
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"name": "always"}, "none of always, never, all, not 'always'"), ({"name": "a,b"}, "lower-case letters"),
+    ({"drafts": Option(name="--n", limits=Range(1, 15), default=40, help="N.")}, "--n must be from 1 to 15, not 40")])
+def test_declarations_that_cannot_be(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(METHODS["jacobi"], **changes)  # type: ignore[arg-type]
+
+
+def test_a_schedule_shortens_guesses_that_fail(models: tuple[LoadedModel, LoadedModel]) -> None:
+    target, draft = models
+    request = Request(draft=draft, target=target, cache=target.kv(), lengths=LENGTHS["heuristic"](7), ends=frozenset(),
+                      rule=GREEDY, host=CONFIG.host)
+    run = generate(target, METHODS["jacobi"].make(request), PROMPTS[0], 20, Ledger(CONFIG))
+    drafted = [count for count, _ in run.steps]
+    assert drafted[0] == 5
+    assert min(drafted[:-6]) < 5
+
 
 def test_wants_are_joined() -> None:
     both = Want(last=1, logits=True, hidden=(2,)).joined(Want(top=3, hidden=(1, 2)))
