@@ -18,6 +18,7 @@ from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.programs.selecting import Selection, compile_selection
 from gemmule.compiler.search.decoder import compile_best
 from gemmule.compiler.search.greedy import compile_greedy
 from gemmule.compiler.search.prefill import best_prefill
@@ -28,9 +29,10 @@ from gemmule.io.cache import cache_root
 from gemmule.io.files import write_atomically
 from gemmule.io.progress import say
 
-__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "prefill_kept", "single_kept"]
+__all__ = ["FOLDER", "compile_encoder_kept", "compile_kept", "loop_kept", "prefill_kept", "selection_kept",
+           "single_kept"]
 
-Kind = TypeVar("Kind", bound=Program | None)
+Kind = TypeVar("Kind", bound=Program | Selection | None)
 _PREFILL: tuple[type[PrefillProgram | None], ...] = (PrefillProgram, type(None))
 _SINGLE: tuple[type[ModelProgram | None], ...] = (ModelProgram, type(None))
 """That none pays is kept too."""
@@ -85,6 +87,18 @@ def single_kept(network: Network, sha256: str, program: ModelProgram, *, base_ad
     options = {"base_address": base_address, "beside": _digest(program), "single": True}
     return _kept(_SINGLE, _path(sha256, program.config, options),
                  lambda: best_single(network, program, base_address=base_address))
+
+
+def selection_kept(network: Network, sha256: str, program: ModelProgram, *, first: int, last: int,
+                   base_address: int) -> Selection:
+    """:func:`gemmule.compiler.programs.selecting.compile_selection`, likewise.
+
+    Raises:
+        CompileError: it does not fit, or cannot share weights and cache.
+    """
+    options = {"rows": program.max_rows, "first": first, "last": last, "base_address": base_address}
+    return _kept((Selection,), _path(sha256, program.config, {**options, "beside": _digest(program), "chooses": True}),
+                 lambda: compile_selection(network, program, **options))
 
 
 def _digest(program: ModelProgram) -> str:

@@ -35,6 +35,13 @@ class Registers(_Sets):
     first: tuple[Command, ...] = ()
     """What this launch has in place of the program's first commands: numbers that no register holds."""
 
+    def displaced(self, region: Region, by: int) -> Registers:
+        """The same with base registers that stand within a region, (address, bytes), ``by`` bytes further on."""
+        inside = (self.bases >= region[0]) & (self.bases < region[0] + region[1]) & (self.limits > 0)
+        made = Registers(np.where(inside, self.bases + by, self.bases), self.limits, self.lengths)
+        made.first = self.first
+        return made
+
 
 class Step(NamedTuple):
     """A pass of a decoder: its registers, and (address, uint8) of what the host writes before."""

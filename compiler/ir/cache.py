@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,6 +118,26 @@ class Cache:
         for part in (at.keys, at.values):
             for name, found in part.items():
                 part[name] = found[index]
+
+    def keep_by_head(self, slots: Mapping[str, np.ndarray], sequence: int = 0) -> None:
+        """Keep other rows of each KV head of each attention node, as many  # int64 [KV heads, kept]; positions of the
+        cache become those of the first head of any.
+        """
+        at = self._at(sequence)
+        for name, index in slots.items():
+            for part in (at.keys, at.values):
+                heads = part[name].reshape(len(part[name]), len(index), -1)
+                part[name] = np.stack([heads[rows, i] for i, rows in enumerate(index)], axis=1).reshape(
+                    index.shape[1], -1)
+        at.positions = at.positions[next(iter(slots.values()))[0]]
+
+    def append(self, other: Cache, first: int, sequence: int = 0) -> None:
+        """The rows of another cache from ``first`` on go behind those of this one."""
+        at, more = self._at(sequence), other._at(sequence)
+        for mine, others in ((at.keys, more.keys), (at.values, more.values)):
+            for name in mine:
+                mine[name] = np.concatenate([mine[name], others[name][first:]])
+        at.positions = np.concatenate([at.positions, more.positions[first:]])
 
     def truncate(self, length: int, sequence: int = 0) -> None:
         """Keep the first ``length`` cached rows.

@@ -33,6 +33,7 @@ from gemmule.compiler.ir.products import FEW_ROWS, few_rows
 from gemmule.compiler.ir.rows import Rows
 from gemmule.numerics.ibert import i_gelu_unit
 from gemmule.numerics.online import online_softmax, prefixed_softmax
+from gemmule.numerics.softmax import octave_max
 
 __all__ = ["ROPE_SHIFT", "IntegerInterpreter", "exact_matmul", "int4_weights"]
 
@@ -115,6 +116,7 @@ class IntegerInterpreter:
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
         self.network = network
+        self._importance: dict[str, np.ndarray] | None = None
         self._kept: dict[str, np.ndarray] = {}
         """int8 weights of int4 ones, by tensor."""
         self._readers_left = {node.name: len(network.graph.readers(node.name)) for node in network.graph.nodes}
@@ -133,6 +135,19 @@ class IntegerInterpreter:
                 observe(node.name, value.astype(np.int64))
         cache.advance(rows)
         return self._values[self.network.graph.output]
+
+    def importance(self, rows: Rows, cache: Cache) -> dict[str, np.ndarray]:
+        """What a pass over rows of one sequence attends to, by attention node  # int64 [KV heads, cached and new rows].
+
+        The sum over rows, and over the heads that share a KV head, of normalised 16-bit probabilities, a constant
+        prefix left out; as a selecting pass of the device has it. The rows enter ``cache``.
+        """
+        self._importance = {}
+        try:
+            self.forward(rows, cache)
+            return self._importance
+        finally:
+            self._importance = None
 
     def steps(self, rows: Rows, cache: Cache, feed: Mapping[str, np.ndarray] = MappingProxyType({}),
               ) -> Iterator[tuple[Node, np.ndarray]]:
@@ -288,9 +303,24 @@ class IntegerInterpreter:
                 p, total = numerics.row_probabilities(t, numerics.row_max(t, seen), seen, kind=node.kind)
                 reciprocal, length = numerics.softmax_reciprocal(total)
                 mixed = exact_matmul(p.reshape(count, rows, -1), values[kv]).reshape(count * rows, size)
+            if self._importance is not None:
+                self._note(node, kv, t, seen, reciprocal, length)
             found[some] = numerics.saturate(numerics.requant_row(
                 mixed, reciprocal, length, mult_back, shift_back), 8).reshape(count, rows, size)
         return found.transpose(1, 0, 2).reshape(rows, -1)
+
+
+    def _note(self, node: Attention, kv: np.ndarray, t: np.ndarray, seen: np.ndarray, reciprocal: np.ndarray,
+              length: np.ndarray) -> None:
+        """Add what some heads attend to; ``kv``: the KV head of each."""
+        assert self._importance is not None
+        maximum = numerics.row_max(t, seen)
+        if node.prefix:  # whole octaves, as they rise
+            maximum, _ = octave_max(t[:, node.prefix:], seen[:, node.prefix:])
+            maximum, _ = octave_max(t[:, :node.prefix], seen[:, :node.prefix], maximum)
+        p = numerics.row_normalized(t, maximum, seen, reciprocal, length, wide=True, kind=node.kind)[:, node.prefix:]
+        total = self._importance.setdefault(node.name, np.zeros((node.kv_heads, p.shape[1]), dtype=np.int64))
+        np.add.at(total, kv, p.reshape(len(kv), -1, p.shape[1]).sum(axis=1))
 
 
 def _by_head(x: np.ndarray, size: int) -> np.ndarray:

@@ -158,6 +158,9 @@ class LengthReg:
     WANTED = 3
     """Rows of which logits are wanted, the last ones."""
     FIRST_WANTED = 4
+    SEEN = 4
+    """Of a program that chooses rows of the cache, within a head: cached rows that a loop has seen, then sizes of a
+    list; behind it the register is :data:`FIRST_WANTED` again."""
     TOTAL = 5
     """Cached and new rows, where attention takes them at once."""
     LEFT = 5

@@ -50,6 +50,8 @@ class Lowered:
     """By region: bytes by which a turn of a loop displaces it."""
     batch: int = 1
     """Sequences of a pass."""
+    launch: tuple[Command, ...] = ()
+    """PARAMS at the end of the parameter memory in front of all else, whose numbers each launch says itself."""
     rolled: bool = False
     """Equal layers become one body."""
     copies: int = 0

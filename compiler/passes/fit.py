@@ -6,6 +6,7 @@ from typing import Any
 
 from gemmule.compiler.errors import AccumulatorError, CheckError, CompileError
 from gemmule.compiler.ir import Attention
+from gemmule.compiler.kernels.attention.selecting import SelectingMapping
 from gemmule.compiler.kernels.virtual import LengthReg
 from gemmule.compiler.passes.allocate import scratchpad_peak
 from gemmule.compiler.passes.entry import Entry
@@ -77,7 +78,8 @@ def _fit(entry: Entry[Any], notes: Notes | None) -> None:
 def pass_bounds(mapping: DecoderMapping, attention: Attention, config: Config) -> Bounds:
     """What length registers may hold in a pass."""
     context = mapping.attention.context
+    selecting = isinstance(mapping.attention, SelectingMapping)
     return {
         LengthReg.ROWS: (1, mapping.each), LengthReg.CONTEXT: (0, context - 1), LengthReg.WANTED: (0, mapping.rows),
-        LengthReg.FIRST_WANTED: (0, mapping.rows - 1), LengthReg.LEFT: (0, context),
+        LengthReg.FIRST_WANTED: (0, context if selecting else mapping.rows - 1), LengthReg.LEFT: (0, context),
         LengthReg.ROW: (0, mapping.attention.moved(attention, config.dim, mapping.each))}

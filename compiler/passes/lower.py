@@ -15,6 +15,7 @@ from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
+from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
 from gemmule.compiler.kernels.attention.whole import WholeAttention, WholeMapping
@@ -115,6 +116,7 @@ class _Lowering:
             before=[[item for _, items in parts[:first] for item in items]], layers=[[layer] for layer in layers],
             behind=[[item for _, items in parts[first + len(layers):] for item in items]], once=self.once,
             sizes=self.b.sizes, constants=self.b.constants, moved=self.b.moved, batch=self.b.batch,
+            launch=(chosen_words(self.config, 0),) if isinstance(self.mapping.attention, SelectingMapping) else (),
             rolled=self.mapping.rolled, copies=copies, turns=MAX_LENGTH if self.b.looped else 1)
 
     def _operator(self, operator: Operator) -> None:
@@ -247,6 +249,8 @@ class _Lowering:
         if self.nobody is None:
             raise CompileError(f"{node.name}: no bitmaps that see nothing")
         match self.mapping.attention:
+            case SelectingMapping() as blocks:
+                return SelectingAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case StandardMapping() as blocks:
                 return StandardAttention(self.b, node, blocks, self.layers - 1, masks, self.nobody, self.cached)
             case BlockMapping() as blocks:

@@ -16,7 +16,7 @@ from gemmule.compiler.passes.hoist import hoist
 from gemmule.compiler.passes.join import join
 from gemmule.compiler.passes.roll import LayerStrides, roll, roll_ranges
 from gemmule.config import Config
-from gemmule.isa import CONTROL, MAX_LENGTH, Command, COp, Length, MoveFlag, Unit
+from gemmule.isa import CONTROL, MAX_LENGTH, PARAMS_WORDS, Command, COp, Length, MoveFlag, Unit
 
 __all__ = ["schedule", "schedule_encoder", "schedule_general", "schedule_greedy", "schedule_phase"]
 
@@ -27,10 +27,11 @@ def schedule(lowered: Lowered, config: Config) -> Scheduled:
     joined = [join(layer, config) for (layer,) in lowered.layers]
     behind = join(answers, config)
     if lowered.rolled:
-        layers = roll([hoist(layer, config) for layer in joined], config, batch_words(batch), lowered.copies)
+        layers = roll([hoist(layer, config) for layer in joined], config,
+                      batch_words(batch) + len(lowered.launch) * PARAMS_WORDS, lowered.copies)
     else:
         layers = [item for layer in joined for item in layer]
-    items = [*contexts(config, [0] * batch), *hoist([*before, *layers, *behind], config)]
+    items = [*contexts(config, [0] * batch), *lowered.launch, *hoist([*before, *layers, *behind], config)]
     head = next((item for item in behind if isinstance(item, VirtualCommand) and item.unit is not Unit.LOAD), None)
     return Scheduled(items, [items], silent=next((i for i, item in enumerate(items) if item is head), None))
 

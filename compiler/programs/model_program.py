@@ -251,11 +251,11 @@ class ModelProgram(Program):
             begin = self.symbols[region][0] - self.base_address
             for offset, content in contents:
                 dram[begin + offset:begin + offset + content.size] = content.pack(network, self.config)
-        for address, rows in self._prefix(network):
+        for address, rows in self.prefix_rows(network):
             dram[address - self.base_address:][:len(rows)] = rows
         return dram
 
-    def _prefix(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
+    def prefix_rows(self, network: Network) -> Iterator[tuple[int, np.ndarray]]:
         """Constant rows with which every sequence's cache begins: (address, bytes)."""
         for number, node in enumerate(self.graph.attentions if self.graph.prefix else ()):
             parts = (network.tensor(node, role).reshape(node.prefix, node.kv_heads, node.head_dim)

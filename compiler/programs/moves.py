@@ -47,6 +47,10 @@ class _MoveProgram(Program):
         at = sequence * self.layout.size + row * self.layout.row
         return address + at, size - at
 
+    def between(self, source: Region, target: Region, rows: int) -> Registers:
+        """Registers of a launch that moves ``rows`` rows from one (address, bytes) to another."""
+        return self.place(windows={self.source: source, self.target: target}, lengths={LengthReg.ROWS: rows})
+
 
 @dataclass(frozen=True, kw_only=True)
 class CopyProgram(_MoveProgram):
@@ -63,8 +67,7 @@ class CopyProgram(_MoveProgram):
                 raise CompileError(f"rows must lie within 0 to {self.max_positions}, not {first} to {first + rows}")
         if source[0] == target[0] and source[1] < target[1]:
             raise CompileError(f"rows of one cache must move up, not from {source[1]} to {target[1]}")
-        return self.place(windows={self.source: self.window(*source), self.target: self.window(*target)},
-                          lengths={LengthReg.ROWS: rows})
+        return self.between(self.window(*source), self.window(*target), rows)
 
     def step(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> Step:
         """:meth:`registers`; there is nothing to write."""
@@ -89,7 +92,7 @@ class GatherProgram(_MoveProgram):
     def registers(self, sequence: int, rows: int) -> Registers:
         """Registers of a launch that keeps so many rows."""
         window = self.window(sequence, 0)
-        return self.place(windows={self.source: window, self.target: window}, lengths={LengthReg.ROWS: rows})
+        return self.between(window, window, rows)
 
     def step(self, sequence: int, slots: np.ndarray) -> Step:
         """Keep rows ``slots``, rising  # int [kept] for all, or [layers, KV heads, kept].

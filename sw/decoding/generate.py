@@ -87,7 +87,7 @@ class Conversation:
             before, position = self.ledger.cycles, len(self.window)
             yield from self.cached.begin(self.window)  # behind the prefill nothing to do, unless no cache is kept
             tree = yield from self._proposed(min(
-                max_new_tokens - len(run.tokens) - 1, self.context - position - 1,
+                max_new_tokens - len(run.tokens) - 1, self.context - position - 1, self.cached.ahead(position - 1),
                 self.drafter.launches * self.target.program.max_rows - 1))
             out = yield from self.cached.candidates(tree.rows(position - 1), self.want)
             path, new = self.rule.verify(tree, out, self.target.logit_scale, self.dropped + position)

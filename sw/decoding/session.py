@@ -25,6 +25,7 @@ from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET, LoadedModel
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import KV_CACHES, LAUNCHES, check_choice
 from gemmule.sw.models.pair import Pair, Placed, bundled_pair
 
@@ -51,7 +52,7 @@ class Session:
 
     def __init__(self, config: Config, backend: str | Opener = "model", pair: Pair | None = None, *,
                  general: bool = False, launch: str = "pass", interpreted: bool = False, batch: int = 1,
-                 rows: int | None = None, prefill: int | None = None) -> None:
+                 rows: int | None = None, prefill: int | None = None, pruning: Pruning | None = None) -> None:
         """``backend``: a name of :func:`open_device`, or what opens another device.
 
         ``general``: models also take hidden rows, run some of their layers and give other answers than tokens.
@@ -63,6 +64,7 @@ class Session:
         ``batch``: texts of a pass, each with up to ``rows`` rows, by default as many as go well; a pass a launch.
         ``prefill``: rows of a launch of a prompt, by a program of their own: by default as many as pay; 0: as many as
         of any pass, by the one program, as of a batch.
+        ``pruning``: the schedule of the target's cache (:class:`gemmule.sw.kv.selected.SelectedKV`).
 
         Raises:
             InputError: options that exclude each other, or a draft and a target that do not go in one launch.
@@ -78,7 +80,12 @@ class Session:
             if prefill:
                 raise InputError(f"--prefill-rows {prefill} is of one text, not of a --batch: drop one of the two")
             prefill = 0
-        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill)
+        if pruning and (batch > 1 or launch == "step" or interpreted):
+            what = f"--batch {batch}" if batch > 1 else "--launch step" if launch == "step" else "--compute interpreter"
+            raise InputError(f"--prune takes one text, whose passes are launches of the device, not {what}: drop one "
+                             "of the two")
+        self.pruning = pruning
+        target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning)
         size = round_up(len(target.dram), ALIGN)
         draft = pair.draft(config, size, general, looped, batch, rows, prefill) if pair.draft else None
         step = None
@@ -101,7 +108,7 @@ class Session:
                 return InterpretedModel(name, placed.network, placed.program, self.device, placed.prefill,
                                         placed.single)
             return LoadedModel(name, placed.program, placed.dram, self.device, placed.loop,
-                               step if placed.loop else None, placed.prefill, placed.single, ahead)
+                               step if placed.loop else None, placed.prefill, placed.single, ahead, placed.selection)
 
         ahead = Ahead() if step else None
         self.target, self.draft = loaded(TARGET, target), loaded(DRAFT, draft) if draft else None
@@ -132,6 +139,8 @@ class Session:
         check_choice("--context-overflow", context_overflow, tuple(OVERFLOWS))
         check_choice("--kv-cache", kv_cache, KV_CACHES)
         kept = kv_cache == "full"
+        if self.pruning and not kept:
+            raise InputError("--prune chooses among rows that are kept, not with --kv-cache none: drop one of the two")
         if not kept and self.draft and self.draft.loop:
             raise InputError("--kv-cache none needs a session with launch='pass': others' passes need the rows of the "
                              "ones before")
@@ -139,7 +148,7 @@ class Session:
         count, ledger = self.drafts(method, num_speculative_tokens), ledger or Ledger(self.config, timeline=timeline)
         if METHODS[method].needs_general and self.target.program.general is None:
             raise InputError(f"--method {method} needs a session with general=True: it runs some of the layers")
-        cache = self.target.charging(ledger).kv(kept=kept)
+        cache = self.target.charging(ledger).kv(kept=kept, pruning=self.pruning)
         drafter = METHODS[method].make(Request(
             draft=self.draft and self.draft.charging(ledger), target=self.target.charging(ledger, DRAFT), cache=cache,
             lengths=LENGTHS[lengths](count), ends=stops.tokens, rule=rule, host=self.config.host, kept=kept,

@@ -9,21 +9,26 @@ from typing import Self
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import Moves
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.programs.step_program import StepProgram
 from gemmule.sim.result import Result
 from gemmule.sw.device.ahead import Ahead
 from gemmule.sw.device.backends import Device, DeviceError
+from gemmule.sw.device.choosing import DeviceChooser
 from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_scale
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.paged import PagedKV, PagePool
+from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.kv.text import TextKV
 from gemmule.sw.step import KV, Forward, Hidden, LayerRange, Want
 
@@ -45,14 +50,15 @@ class LoadedModel:
     def __init__(self, name: str, program: ModelProgram, dram: np.ndarray, device: Device,
                  loop: GreedyLoop | None = None, step: StepProgram | None = None,
                  prefill: PrefillProgram | None = None, single: ModelProgram | None = None,
-                 ahead: Ahead | None = None) -> None:
+                 ahead: Ahead | None = None, selection: Selection | None = None) -> None:
         """``dram`` (uint8): what stands in DRAM from the program's ``base_address`` on; all but ``step`` too.
 
         ``step``: a program of this draft's loop and of a target that is on the device. ``prefill``: takes long chains
         of rows that are not answered; ``single``: a row alone, as far as it sees. ``ahead``: has the target's answers
-        of a launch of ``step``; the target's own model has it, too.
+        of a launch of ``step``; the target's own model has it, too. ``selection``: what chooses rows of the cache.
         """
         self.loop, self.step, self.prefill, self.single, self.ahead = loop, step, prefill, single, ahead
+        self.selection, self.displacement = selection, 0
         self.name = name
         self.owners: dict[int, object] = {}
         """Whose rows each sequence's cache has, shared by all copies: texts that take turns notice each other."""
@@ -75,11 +81,24 @@ class LoadedModel:
         made.ledger, made.name = ledger, name or self.name
         return made
 
-    def kv(self, sequence: int = 0, *, kept: bool = True) -> ContiguousKV | PagedKV:
+    def displaced(self, by: int) -> Self:
+        """The same model, whose passes find their cache so many bytes further on."""
+        made = copy.copy(self)
+        made.displacement = by
+        return made
+
+    def kv(self, sequence: int = 0, *, kept: bool = True, pruning: Pruning | None = None) -> ContiguousKV | PagedKV:
         """An empty cache for a sequence; its operations are charged like passes. Of a pool as many as are wanted.
 
-        Not ``kept``: no row stays from pass to pass.
+        Not ``kept``: no row stays from pass to pass. ``pruning``: the cache of the only sequence, by this schedule.
+
+        Raises:
+            ValueError: a schedule, and no programs that choose rows.
         """
+        if pruning:
+            if self.selection is None:
+                raise ValueError(f"{self.name} chooses no rows of its cache: place it with the schedule")
+            return SelectedKV(self, DeviceChooser(self, self.selection), pruning, self.room)
         if self.pages:
             return PagedKV(self, self.pages, self.room, kept=kept)
         return ContiguousKV(self, self.room, sequence, kept=kept)
@@ -199,20 +218,20 @@ class LoadedModel:
             raise ValueError(f"{self.name}: this program moves no cache rows: keep the path with the "
                              "cache's commit, or propose one path a step")
         step = program.step(self.first + position, path, sequence)
-        return self._cost(self.run(program, step)) if step else 0
+        return self.cost(self.run(program, step)) if step else 0
 
     def copy_rows(self, source: tuple[int, int], target: tuple[int, int], rows: int) -> int:
         """``rows`` rows from one (sequence, first row) to another, in all layers."""
         copies = self._moves().copy
         source, target = ((sequence, self.first + row) for sequence, row in (source, target))
-        return self._cost(self.run(copies, copies.step(source, target, rows)))
+        return self.cost(self.run(copies, copies.step(source, target, rows)))
 
     def gather_rows(self, sequence: int, slots: np.ndarray) -> int:
         """Rows ``slots`` of a sequence to its first ones  # int [kept], or [layers, KV heads, kept]."""
         gather = self._moves().gather
         constant = np.broadcast_to(np.arange(self.first), (*slots.shape[:-1], self.first))
         kept = np.concatenate([constant, slots + self.first], axis=-1)
-        return self._cost(self.run(gather, gather.step(sequence, kept)))
+        return self.cost(self.run(gather, gather.step(sequence, kept)))
 
     def _moves(self) -> Moves:
         moves = self.program.moves
@@ -223,7 +242,8 @@ class LoadedModel:
 
     # -- launches
 
-    def _cost(self, result: Result) -> int:
+    def cost(self, result: Result) -> int:
+        """Cycles of a launch, the host's work for it included."""
         return int(result.cycles) + self.device.config.host.launch_cycles
 
     def run(self, program: Program, step: Step) -> Result:
@@ -235,7 +255,10 @@ class LoadedModel:
     def _launched(self, program: Program, step: Step) -> Result:
         for address, content in step.inputs:
             self.device.write_dram(address, content.tobytes())
-        self.device.load(program.launch(self.name, NO_DRAM, step.registers))
+        registers = step.registers
+        if self.displacement:
+            registers = registers.displaced(program.symbols[CACHE], self.displacement)
+        self.device.load(program.launch(self.name, NO_DRAM, registers))
         result = self.device.run()
         if result.fault:
             raise DeviceError(f"{self.name}: device fault {result.fault} at command {result.fault_index}")

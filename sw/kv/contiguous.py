@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class ContiguousKV(TextKV):
         """Cached rows."""
         return self._length
 
-    def borrow(self, model: Any) -> Self:
+    def borrow(self, model: Any) -> TextKV:
         made = type(self)(model, self.room, self.sequence, kept=self.kept)
         made._length, made.text = self.length, self.text
         made._begin_with(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from gemmule.sw.kv.parts import parts_of
 from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Want
 
 __all__ = ["TextKV"]
+
+UNBOUNDED = 1 << 30
 
 
 class TextKV(ABC):
@@ -144,13 +146,17 @@ class TextKV(ABC):
         out: Forward = yield Ask(self.model, rows, want, self, None if layers is None else tuple(layers))
         return out
 
+    def ahead(self, position: int) -> int:
+        """Positions behind this one that a pass over it may reach: rows further on may see other rows of the cache."""
+        return UNBOUNDED
+
     # -- other caches of the text
 
     def there(self) -> bool:
         """Whether the cached rows are still this text's."""
         return True
 
-    def borrow(self, model: Any) -> Self:
+    def borrow(self, model: Any) -> TextKV:
         """A cache with the same rows in the same place, whose length goes its own way: for ``model``, which is this one
         under another name, to draft ahead in. What it adds, the next pass of this one overwrites.
         """

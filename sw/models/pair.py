@@ -15,18 +15,20 @@ from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
 from gemmule.compiler.ir import Network
-from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, single_kept
+from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, selection_kept, single_kept
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
+from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.limits import DEFAULT, MODELS, MODELS_FOLDER, SMALL, resolve_pair
 from gemmule.sw.models import bundled_models as text
 from gemmule.sw.models.bundled import FILES
@@ -51,6 +53,8 @@ class Placed:
     """Of a prompt's rows, if wanted and where it pays."""
     single: ModelProgram | None = None
     """Of a row alone, where it pays and passes are of one text."""
+    selection: Selection | None = None
+    """Of what chooses rows of the cache, if wanted."""
 
 
 class Place(Protocol):
@@ -58,11 +62,11 @@ class Place(Protocol):
 
     ``general``: with the general program; ``looped``: with the program of several greedy steps. Not both. ``batch``:
     sequences of a pass, with ``rows`` rows each; by default one, and as many as go well. ``prefill``: rows of the
-    program for prompts; 0: without one; None: as many as pay.
+    program for prompts; 0: without one; None: as many as pay. ``pruning``: with the programs that choose rows.
     """
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
-                 rows: int | None = None, prefill: int | None = 0) -> Placed: ...
+                 rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None) -> Placed: ...
 
 
 @dataclass(frozen=True)
@@ -213,13 +217,14 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None], Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
-                 rows: int | None = None, prefill: int | None = 0) -> Placed:
+                 rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
-        key = config, base, general, looped, batch, rows, prefill
+        always = (pruning.first, pruning.last) if pruning else None
+        key = config, base, general, looped, batch, rows, prefill, always
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -231,7 +236,8 @@ class _Imported:
                     placed = self._place(config, base, rows, general, looped, batch)
                 except CompileError as error:
                     raise self._refused(config, error) from None
-                self.kept[key] = self._with_single(self._with_prefill(placed, prefill))
+                placed = self._with_single(self._with_prefill(placed, prefill))
+                self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
@@ -269,6 +275,23 @@ class _Imported:
         single = single_kept(placed.network, self.file.sha256, program,
                              base_address=program.base_address + _behind_all(placed))
         return replace(placed, dram=_with(placed, single), single=single) if single else placed
+
+    def _with_selection(self, placed: Placed, first: int, last: int) -> Placed:
+        """With what chooses rows of the cache, and the cache of those rows, behind all else.
+
+        Raises:
+            InputError: the network or the device takes none.
+        """
+        program, behind = placed.program, _behind_all(placed)
+        try:
+            selection = selection_kept(placed.network, self.file.sha256, program, first=first, last=last,
+                                       base_address=program.base_address + behind)
+        except CompileError as error:
+            raise InputError(f"--prune: {error}") from None
+        dram = np.zeros(behind + selection.select.size, dtype=np.uint8)
+        dram[:len(placed.dram)] = placed.dram
+        selection.fill(dram[behind:], placed.network)
+        return replace(placed, dram=dram, selection=selection)
 
     def _refused(self, config: Config, why: object) -> InputError:
         what = f"the bundled model {self.shown}" if self.bundled else named(self.path)

@@ -218,7 +218,7 @@ class HeadKernel:
         self.b.add(Unit.VECTOR, f"{self.name}: {op.name.lower()}", op=op, flags=flags,
                    dyn=(Dyn.SRC0, LengthReg.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=k.one,
                    m=k.m, n=n, context=self.statistics, **self.scaling, **fields,
-                   **(exponential(k.node) if op is VOp.SOFTMAX_EXP else {}))
+                   **(exponential(k.node) if op is not VOp.SOFTMAX_MAX else {}))
 
     def score_prefix(self) -> None:
         """Scores of the prefix, where there is one that comes on its own."""

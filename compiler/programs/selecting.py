@@ -1,0 +1,182 @@
+"""The programs that choose rows of a cache and copy them to a second one, beside the program whose cache it is.
+
+A *selecting pass* runs the last rows of a text again, over all that is cached, and writes for each layer and KV head the
+list of the rows that they attend to most (:mod:`gemmule.compiler.kernels.attention.selecting`). A gather then copies
+these rows to the *kept* cache, which is laid out like the whole one, so every program of the network runs on either.
+Rows that a text gains meanwhile stand in the kept cache; a copy brings them back to the whole one before the next
+choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemmule.compiler.errors import CompileError
+from gemmule.compiler.ir import Network, Rows
+from gemmule.compiler.kernels.attention.block import BlockMapping
+from gemmule.compiler.kernels.attention.selecting import MOST_GUARDED, SelectingMapping, chosen_words, most_chosen
+from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.contents import Contents
+from gemmule.compiler.layout import Region
+from gemmule.compiler.passes.fit import run_fitting
+from gemmule.compiler.passes.fuse import Operator, fuse, nodes_of
+from gemmule.compiler.passes.map import Choice, choices
+from gemmule.compiler.passes.pipeline import run
+from gemmule.compiler.program import Registers, Step
+from gemmule.compiler.programs.linker import Linker
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.moves import COPY, GATHER, CopyEntry, CopyProgram, GatherEntry, GatherProgram
+from gemmule.compiler.programs.pass_entry import PassEntry
+
+__all__ = ["KEPT", "Selection", "SelectingProgram", "compile_selection"]
+
+KEPT = "kept cache"
+"""Region of the chosen rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectingProgram(ModelProgram):
+    """Passes over exactly ``max_rows`` rows behind a cache, of which no answer is wanted but lists of rows."""
+
+    def choosing(self, rows: Rows, cached: int, kept: int) -> Step:
+        """A pass over ``rows`` behind ``cached`` ones, after which each list has ``kept`` of all these.
+
+        Raises:
+            CompileError: sizes out of range.
+        """
+        return Step(self.choosing_registers(len(rows), cached, kept), tuple(self.inputs(rows)))
+
+    def choosing_registers(self, rows: int, cached: int, kept: int) -> Registers:
+        """:meth:`choosing` without the rows."""
+        if rows != self.max_rows:
+            raise CompileError(f"a selecting pass takes {self.max_rows} rows, not {rows}")
+        every = cached + rows - self.graph.prefix
+        if not self.least <= kept <= every:
+            raise CompileError(f"rows to keep must be from {self.least} (those that always are) to {every} (those that "
+                               f"are cached), not {kept}")
+        made = super().registers(rows, cached, 0)
+        made.first = (chosen_words(self.config, kept),)
+        return made
+
+    @property
+    def least(self) -> int:
+        """Rows that are always kept."""
+        attention = self.choice.mappings[0].attention
+        assert isinstance(attention, SelectingMapping)
+        return attention.first + attention.last
+
+    def extremes(self) -> list[Registers]:
+        most, rows, prefix = self.max_positions - self.max_rows, self.max_rows, self.graph.prefix
+        least = prefix + max(0, self.least - rows)
+        return [self.choosing_registers(rows, cached, kept)
+                for cached in sorted({min(max(least, end), most) for end in (0, 1, 65, most)})
+                for kept in sorted({self.least, cached + rows - prefix})]
+
+
+class _SelectingEntry(PassEntry[SelectingProgram]):
+    """All layers, without the head."""
+
+    def fuse(self) -> Sequence[Operator]:
+        operators = fuse(self.network.graph)
+        last = max(i for i, operator in enumerate(operators) if nodes_of(operator)[-1].layer is not None)
+        return operators[:last + 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What it takes to have a second cache of chosen rows."""
+
+    select: SelectingProgram
+    copy: CopyProgram
+    gather: GatherProgram
+
+    @property
+    def displacement(self) -> int:
+        """Bytes from the whole cache to the kept one."""
+        return self.select.symbols[KEPT][0] - self.select.symbols[CACHE][0]
+
+    def window(self, kept: bool, row: int) -> Region:
+        """One of the caches from a row on."""
+        address, size = self.select.symbols[KEPT if kept else CACHE]
+        at = row * self.select.layout.row
+        return address + at, size - at
+
+    def gathering(self, rows: int) -> Step:
+        """The chosen rows, ``rows`` a list, to the first places behind the prefix of the kept cache."""
+        return Step(self.gather.between(self.window(False, 0), self.window(True, self.select.graph.prefix), rows))
+
+    def copying(self, to_kept: bool, source: int, target: int, rows: int) -> Step:
+        """Rows from ``source`` on of one cache to ``target`` of the other one."""
+        return Step(self.copy.between(self.window(not to_kept, source), self.window(to_kept, target), rows))
+
+    def fill(self, dram: np.ndarray, network: Network) -> None:
+        """Images, and the constant rows of the kept cache, into DRAM (uint8, from the programs' ``base_address`` on)."""
+        base = self.select.base_address
+        for region, image in (("program", self.select.image), (COPY, self.copy.image), (GATHER, self.gather.image)):
+            self.select.put(dram, region, np.frombuffer(image, dtype=np.uint8))
+        for address, rows in self.select.prefix_rows(network):
+            at = address + self.displacement - base
+            dram[at:at + len(rows)] = rows
+
+
+def compile_selection(network: Network, program: ModelProgram, *, rows: int, first: int, last: int,
+                      base_address: int) -> Selection:
+    """Compile a selecting pass over ``rows`` rows, and what moves rows, beside ``program``.
+
+    ``first``, ``last``: rows that are always kept, the oldest and the newest ones.
+
+    Raises:
+        CompileError: it does not fit, or cannot share weights and cache; the message says what to change.
+    """
+    config, graph = program.config, program.graph
+    if network.alike or program.batch > 1 or program.pool or graph.attentions[0].block:
+        raise CompileError("rows are chosen of the cache of one text, which stands in order, by exact attention of a "
+                           "network with numbers")
+    if not (0 <= first <= MOST_GUARDED and 0 <= last <= MOST_GUARDED):
+        raise CompileError(f"rows that are always kept must be from 0 to {MOST_GUARDED}, not {first} and {last}")
+    context = most_chosen(config, program.max_positions)
+    if 2 * rows + context > config.list_entries:
+        context = config.list_entries - 2 * rows
+    entry = _SelectingEntry(
+        SelectingProgram, network, config, rows=rows, batch=1, context=context, tokens=True, answered=False,
+        among=_selecting(program, rows, context, first, last), cache=program.layout,
+        contents=Contents(program.constants, config.dim))
+    run_fitting(entry)
+    copy, gather = (kind(config, program.layout, 1, program.max_positions) for kind in (CopyEntry, GatherEntry))
+    linker = Linker(config, {name: program.symbols[name] for name in (*program.constants, CACHE)})
+    linker.add(entry)
+    for part in (copy, gather):
+        run(part, "lower", "waits")
+        linker.add(part)
+    linker.share(entry.lowered)
+    linker.reserve(KEPT, program.layout.size)
+    table = linker.table(base_address)
+    return Selection(select=linker.link(entry, table), copy=linker.link(copy, table), gather=linker.link(gather, table))
+
+
+def _selecting(program: ModelProgram, rows: int, context: int, first: int, last: int) -> list[Choice]:
+    """Mappings of blocks, as mappings that choose.
+
+    Raises:
+        CompileError: there is none.
+    """
+    found = []
+    for choice in choices(program.graph, program.config, rows=rows, batch=1, context=context, tokens=True,
+                          cache=program.layout):
+        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last)) for mapping in choice.mappings
+                     if isinstance(mapping.attention, BlockMapping))
+        if made:
+            found.append(replace(choice, mappings=made))
+    if not found:
+        raise CompileError(f"attention over {context} positions must go block by block, and no mapping of {rows} rows "
+                           "does: use fewer rows")
+    return found
+
+
+def _choosing(blocks: BlockMapping, first: int, last: int) -> SelectingMapping:
+    return SelectingMapping(
+        context=blocks.context, cache=blocks.cache, block=blocks.block, blocks=blocks.blocks, pair=blocks.pair,
+        kept=blocks.kept, joined=blocks.joined, pipelined=False, first=first, last=last)

@@ -1,0 +1,52 @@
+"""Chooses rows of a text's cache on the device: selecting passes, gathers, and copies between the two caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.program import Program, Step
+from gemmule.compiler.programs.selecting import Selection
+from gemmule.sim.result import Result
+
+__all__ = ["DeviceChooser"]
+
+
+class Launcher(Protocol):
+    """A model on a device, on the whole cache."""
+
+    @property
+    def first(self) -> int:
+        """Constant rows with which the cache begins."""
+
+    def run(self, program: Program, step: Step) -> Result:
+        """One launch, charged."""
+
+    def cost(self, result: Result) -> int:
+        """Cycles of a launch."""
+
+
+class DeviceChooser:
+    """Of a model with its programs beside it (:class:`gemmule.sw.kv.selected.Chooser`)."""
+
+    def __init__(self, model: Launcher, selection: Selection) -> None:
+        self.model, self.selection = model, selection
+        self.observed = selection.select.max_rows
+        self.most = selection.select.max_positions - model.first
+
+    def on(self, model: Any, *, kept: bool) -> Any:
+        return model.displaced(self.selection.displacement if kept else 0)
+
+    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+        rows = Rows.chain(tokens, before).behind(self.model.first)
+        select = self.selection.select
+        cycles = self._run(select, select.choosing(rows, self.model.first + before, kept))
+        return cycles + self._run(self.selection.gather, self.selection.gathering(kept))
+
+    def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
+        first = self.model.first
+        return self._run(self.selection.copy, self.selection.copying(to_kept, first + source, first + target, rows))
+
+    def _run(self, program: Program, step: Step) -> int:
+        return self.model.cost(self.model.run(program, step))

@@ -1,0 +1,114 @@
+"""What a pruned cache keeps, and when it chooses: read from YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gemmule.sw.errors import InputError
+
+__all__ = ["SCORES", "Pruning", "load_pruning"]
+
+SCORES = {"attention": "what the last rows attend to, by KV head", "none": "nothing: the first and the newest rows stay"}
+"""By what rows are chosen."""
+MOST_ALWAYS = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruning:
+    """A schedule of a pruned cache: selection at fixed positions, never in between.
+
+    Raises:
+        InputError: a number is out of range, or numbers contradict each other.
+    """
+
+    keep: float | int
+    """Of the cached rows: a share (up to 1), or a number of rows."""
+    every: int = 32
+    """Positions from one selection to the next: those that such a number divides, and the end of a prompt."""
+    first: int = 4
+    """Rows that are always kept: the first ones of the text (attention sinks)."""
+    last: int = 32
+    """The newest ones."""
+    whole: int = 128
+    """Rows up to which a text keeps all."""
+    score: str = "attention"
+    """One of :data:`SCORES`."""
+
+    def __post_init__(self) -> None:
+        if self.score not in SCORES:
+            raise InputError(f"prune: score must be one of {', '.join(SCORES)}, not {self.score!r}")
+        if isinstance(self.keep, bool) or not isinstance(self.keep, int | float):
+            raise InputError(f"prune: keep must be a number, not {self.keep!r}: a share such as 0.5, or rows")
+        if isinstance(self.keep, float) and not 0 < self.keep <= 1:
+            raise InputError(f"prune: keep must be a share above 0 and up to 1.0, or a whole number of rows, not "
+                             f"{self.keep}")
+        if isinstance(self.keep, int) and self.keep < 1:
+            raise InputError(f"prune: keep must be at least 1 row, not {self.keep}")
+        for name, least, most in (("every", 1, 1 << 16), ("first", 0, MOST_ALWAYS), ("last", 0, MOST_ALWAYS),
+                                  ("whole", 1, 1 << 16)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise InputError(f"prune: {name} must be a whole number from {least} to {most:,}, not {value!r}")
+        if isinstance(self.keep, int) and self.keep < self.first + self.last:
+            raise InputError(f"prune: keep must be at least first + last = {self.first + self.last} rows, not "
+                             f"{self.keep}: keep more, or lower one of these")
+        if self.whole < self.first + self.last:
+            raise InputError(f"prune: whole must be at least first + last = {self.first + self.last} rows, not "
+                             f"{self.whole}")
+
+    def rows(self, cached: int) -> int:
+        """Of so many cached rows, those that are kept."""
+        wanted = ceil(self.keep * cached) if isinstance(self.keep, float) else self.keep
+        return min(cached, max(wanted, self.first + self.last))
+
+    def due(self, cached: int, since: int | None, *, entered: bool) -> bool:
+        """Whether it is time to choose, with so many cached rows; ``since``: how many there were the last time.
+
+        ``entered``: text was just passed that no step has generated, such as a prompt.
+        """
+        if cached <= self.whole or cached == since:
+            return False
+        return cached % self.every == 0 or (entered and since is None)
+
+    def ahead(self, position: int) -> int:
+        """Positions behind this one up to the next selection."""
+        return self.every - 1 - position % self.every
+
+
+def load_pruning(path: Path) -> Pruning:
+    """A schedule from a YAML file.
+
+    Raises:
+        InputError: the file cannot be read, or says something else.
+    """
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"--prune {path} cannot be read: {why}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"--prune {path} is no YAML: {' '.join(str(error).split())}") from None
+    return pruning_of(found, f"--prune {path}")
+
+
+def pruning_of(found: Any, where: str) -> Pruning:
+    """A schedule of what YAML holds.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    names = [field.name for field in fields(Pruning)]
+    if not isinstance(found, dict) or "keep" not in found:
+        raise InputError(f"{where} must be a list of keys with keep among them, not {type(found).__name__}: "
+                         "such as `keep: 0.5`")
+    if unknown := sorted(set(map(str, found)) - set(names)):
+        raise InputError(f"{where} has no key {unknown[0]!r}: keys are {', '.join(names)}")
+    try:
+        return Pruning(**found)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None

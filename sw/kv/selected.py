@@ -1,0 +1,142 @@
+"""A cache that is pruned at fixed positions: passes see the rows that were chosen last, and those since then.
+
+The whole cache stays in DRAM, so what is dropped now may be chosen later. What a row sees depends on the text before it
+and on nothing else: rows are chosen where the number of cached ones is a multiple of ``every`` (and at the end of a
+first prompt), and no pass reaches across such a position. So a pruned model decodes the same text by every lossless
+method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gemmule.sw.kv.contiguous import ContiguousKV
+from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.text import TextKV
+from gemmule.sw.step import KV, Asking
+
+__all__ = ["Chooser", "SelectedKV", "Selection"]
+
+
+class Chooser(Protocol):
+    """A model with two caches, the whole one and one of kept rows. Calls return cycles, host work included."""
+
+    observed: int
+    """Rows whose attention chooses."""
+    most: int
+    """Rows among which it can choose."""
+
+    def on(self, model: Any, *, kept: bool) -> Any:
+        """A model of the same program on one of the caches."""
+
+    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+        """The last ``tokens`` of a text, behind ``before`` rows of the whole cache, choose ``kept`` rows of all these,
+        which go to the kept cache."""
+
+    def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
+        """Copy ``rows`` rows of one cache, from ``source`` on, to the other one, from ``target`` on."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One choice."""
+
+    cached: int
+    """Rows of the text then."""
+    kept: int
+    """Of each layer and KV head."""
+    cycles: int
+
+
+class SelectedKV(ContiguousKV):
+    """The cache of one text, pruned by a schedule.
+
+    Attributes:
+        selections: all that were made.
+    """
+
+    def __init__(self, model: Any, chooser: Chooser, pruning: Pruning, room: int) -> None:
+        """``model``: whose passes fill it, on the whole cache; ``room``: rows that a pass can see."""
+        super().__init__(model, room)
+        self.chooser, self.pruning = chooser, pruning
+        self.since: int | None = None
+        """Rows of the text at the last selection; None: passes see the whole cache."""
+        self.selections: list[Selection] = []
+
+    def ahead(self, position: int) -> int:
+        return self.pruning.ahead(position)
+
+    def begin(self, ids: Sequence[int]) -> Asking[int]:
+        """Cache all of a text but its last token, and choose where it is time.
+
+        A first prompt is passed whole; what comes behind a selection goes piece by piece.
+        """
+        passed = 0
+        while left := len(self.missing(ids)) - 1:
+            some = left if self.since is None else min(left, self.pruning.ahead(len(self.ids)) + 1)
+            passed += yield from super().begin(ids[:len(self.ids) + some + 1])
+            self._choose_if_due(entered=True)
+        self._choose_if_due(entered=False)
+        return passed
+
+    def _choose_if_due(self, *, entered: bool) -> None:
+        if self.pruning.due(cached := len(self.ids), self.since, entered=entered):
+            self._choose(cached)
+
+    def _choose(self, cached: int) -> None:
+        """Rows since the last selection go back to the whole cache, then the kept cache is filled anew."""
+        pruning, chooser, cycles = self.pruning, self.chooser, 0
+        if self.since is not None:
+            behind = cached - self.since
+            cycles += chooser.move(self.length - behind, self.since, behind, to_kept=False)
+        kept = pruning.rows(cached)
+        if pruning.score == "none":
+            if first := min(pruning.first, kept):
+                cycles += chooser.move(0, 0, first, to_kept=True)
+            cycles += chooser.move(cached - (kept - first), first, kept - first, to_kept=True)
+        else:
+            if cached > chooser.most:
+                raise ValueError(f"{cached} cached rows are more than the {chooser.most} among which this device "
+                                 "chooses: take a configuration with more select_keys and list_entries, or a shorter "
+                                 "text")
+            observed = self.ids[-chooser.observed:]
+            cycles += chooser.choose(observed, cached - len(observed), kept)
+        self.since = cached
+        self._show(kept=True, length=kept)
+        self.selections.append(Selection(cached, kept, cycles))
+
+    def _show(self, *, kept: bool, length: int) -> None:
+        """Passes go on behind the first ``length`` rows of one of the caches."""
+        self.model = self.chooser.on(self.model, kept=kept)
+        self._length, self._added = length, 0
+        self._of = np.arange(length) if kept else None  # any tokens before the selection
+
+    def rewind(self, count: int) -> None:
+        if self.since is None or count >= self.since:
+            super().rewind(count)
+            return
+        del self.ids[count:]  # rows of the whole cache are those of the text up to the selection
+        self.since = None
+        self._show(kept=False, length=count)
+
+    def borrow(self, model: Any) -> TextKV:
+        made = ContiguousKV(self.chooser.on(model, kept=self.since is not None), self.room, self.sequence)
+        made._length, made.text = self.length, self.text
+        made._begin_with(self)
+        return made
+
+    def fork(self, other: KV) -> int:
+        """Raises ValueError: whatever the other is."""
+        raise ValueError("a pruned cache begins no other one: decode its text alone")
+
+    def gather(self, slots: np.ndarray) -> int:
+        """Raises ValueError: rows are chosen by the schedule."""
+        raise ValueError("rows of a pruned cache are chosen by its schedule: take a contiguous cache")
+
+    def evict(self, first: int, count: int) -> int:
+        """Raises ValueError: as of :meth:`gather`."""
+        return self.gather(np.arange(first))
