@@ -20,6 +20,7 @@ from gemmule.sw.commands.shared.common import (
     ModelOption,
     Output,
     SeedOption,
+    PruneOption,
     TraceOption,
     WeightsOption,
     choice,
@@ -131,6 +132,7 @@ def generate(
     kv_cache: Annotated[str, choice(
         "--kv-cache", KV_CACHES, "full; or none: every pass recomputes the whole text, which shows what the cache is "
         "worth. The text is the same.")] = "full",
+    prune: PruneOption = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Continue after a token that ends a text.")] = False,
     baseline: Annotated[bool | None, typer.Option(
         "--baseline/--no-baseline", show_default=False,
@@ -167,12 +169,13 @@ def generate(
       gemmule generate --prompt-file turns.txt --batch 2
       gemmule generate --html build/text.html --trace build/text.json.gz
       gemmule generate --method ar --config edge
+      gemmule generate --prune examples/pruning/half.yaml --max-new-tokens 200
     """
     settings = Settings(
         method=method or ("ar" if model not in MODELS and draft_model is None else "draft"),
         method_options=method_options, temperature=temperature, top_k=top_k, top_p=top_p, verify=verify,
         draft_lengths=draft_lengths, launch=launch, prefill_rows=prefill_rows, kv_cache=kv_cache,
-        context_overflow=context_overflow, batch=batch, backend=backend, compute=compute, seed=seed)
+        prune=prune, context_overflow=context_overflow, batch=batch, backend=backend, compute=compute, seed=seed)
     settings.check(baseline, **{"--stream": bool(stream), "--turns": turns is not None, "--prompt": prompt is not None})
     if not all(strings := stop or []):
         raise InputError("--stop must hold at least one character, not ''; leave it out")

@@ -104,7 +104,7 @@ class Conversation:
                 progress(cut.new)
         if cut.stopped:
             run.finish_reason, run.stop_string, run.text_end = "stop", cut.string, cut.end
-        run.dropped = self.dropped
+        run.dropped, run.pruned = self.dropped, self.cached.pruned()
         run.ledger, run.prefill = self.ledger.since(start), prefill.since(start)
         return run
 

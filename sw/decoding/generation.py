@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Literal
 
 from gemmule.sw.device.ledger import Ledger
+from gemmule.sw.kv.text import Pruned
 
 __all__ = ["LOOPING", "Generation", "beside", "distinct", "joined", "loops"]
 
@@ -33,6 +34,7 @@ class Generation:
             ``context`` (full), ``interrupted``.
         stop_string: that the text came to.
         text_end: characters of the text of ``tokens`` in front of it; None: all.
+        pruned: what a schedule of the cache has left out, since the text began; None: there is no schedule.
         turns: of a conversation, or texts of a batch, whose sums this is.
     """
 
@@ -47,6 +49,7 @@ class Generation:
     finish_reason: Literal["length", "stop", "context", "interrupted"] = "length"
     stop_string: str | None = None
     text_end: int | None = None
+    pruned: Pruned | None = None
     turns: Sequence[Generation] = ()
     prefill: Ledger = field(init=False)
 
@@ -78,7 +81,7 @@ def joined(turns: Sequence[Generation]) -> Generation:
         [token for turn in turns for token in turn.tokens], reduce(Ledger.plus, (turn.ledger for turn in turns)),
         [step for turn in turns for step in turn.steps], [point for turn in turns for point in turn.curve],
         given=sum(turn.given for turn in turns), cached=turns[0].cached, dropped=last.dropped,
-        finish_reason=last.finish_reason, stop_string=last.stop_string, turns=turns)
+        finish_reason=last.finish_reason, stop_string=last.stop_string, pruned=last.pruned, turns=turns)
     found.prefill = reduce(Ledger.plus, (turn.prefill for turn in turns))
     return found
 

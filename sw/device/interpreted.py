@@ -33,19 +33,19 @@ LARGE = 20_000_000
 
 
 def interprets(compute: str, parameters: int, *, backend: str = "model", launch: str = "pass",
-               lengths: str = "constant") -> bool:
+               lengths: str = "constant", pruned: bool = False) -> bool:
     """Whether values come from the interpreter, for one of :data:`gemmule.sw.limits.COMPUTES` and a target's size.
 
-    ``launch`` and ``lengths``: what a launch holds, and by what drafts end.
+    ``launch`` and ``lengths``: what a launch holds, and by what drafts end; ``pruned``: the device chooses rows.
 
     Raises:
         InputError: the interpreter is asked for where it cannot answer.
     """
-    able = backend == "model" and launch == "pass" and lengths != "confidence"
+    able = backend == "model" and launch == "pass" and lengths != "confidence" and not pruned
     if compute == "interpreter" and not able:
-        raise InputError("--compute interpreter needs --backend model, --launch pass and no --draft-lengths "
-                         "confidence: it runs no device, whose launches go on from one token to the next and which "
-                         "tells how sure the draft is; take --compute auto")
+        raise InputError("--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence "
+                         "and no --prune: it runs no device, whose launches go on from one token to the next, which "
+                         "tells how sure the draft is and chooses rows; take --compute auto")
     return compute == "interpreter" or (compute == "auto" and able and parameters >= LARGE)
 
 
@@ -55,22 +55,22 @@ class _Early:
 
     interpreter: IntegerInterpreter
     cache: Cache
-    passed: dict[int, list[int]] = field(default_factory=dict)
-    """Tokens whose rows are cached, by sequence."""
+    passed: dict[int, tuple[Cache, list[int]]] = field(default_factory=dict)
+    """By sequence: the cache that these rows go on from, and the tokens whose rows are cached."""
 
     def begin(self, whole: Cache, kv: KV, first: int, rows: Rows) -> int:
         """Cached rows of a sequence before a pass: those of all layers, which are taken over, or ones that are ahead.
 
         ``first``: constant rows.
         """
-        if not isinstance(kv, TextKV) or (kv.ids and kv.length != len(kv.ids)):
-            raise ValueError("the interpreter drafts in caches whose rows are those of a text in order: run the device "
-                             "for others")
+        if not isinstance(kv, TextKV):
+            raise ValueError("the interpreter drafts in caches of texts: run the device for others")
         sequence = kv.sequence
-        if not kv.ids or self.passed.get(sequence) != kv.ids:
+        before, ids = self.passed.get(sequence, (None, []))
+        if not kv.ids or before is not whole or ids != kv.ids:
             self.cache.begin_with(whole, sequence)
         self.cache.truncate(min(first + kv.length, self.cache.length(sequence)), sequence)
-        self.passed[sequence] = [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
+        self.passed[sequence] = whole, [*kv.ids, *rows.tokens[rows.sequences == sequence].tolist()]
         return self.cache.length(sequence)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.kv.text import TextKV
+from gemmule.sw.kv.text import Pruned, TextKV
 from gemmule.sw.step import KV, Asking
 
 __all__ = ["Chooser", "SelectedKV", "Selection"]
@@ -29,6 +29,10 @@ class Chooser(Protocol):
     """Rows whose attention chooses."""
     most: int
     """Rows among which it can choose."""
+    top_k_cycles: int
+    """Of choosing so far, those of TOP_K."""
+    top_k_exposed: int
+    """Of these, with no command of another unit under way."""
 
     def on(self, model: Any, *, kept: bool) -> Any:
         """A model of the same program on one of the caches."""
@@ -66,6 +70,8 @@ class SelectedKV(ContiguousKV):
         self.since: int | None = None
         """Rows of the text at the last selection; None: passes see the whole cache."""
         self.selections: list[Selection] = []
+        self._rows = self._rows_dense = 0
+        """Read by passes so far."""
 
     def ahead(self, position: int) -> int:
         return self.pruning.ahead(position)
@@ -82,6 +88,19 @@ class SelectedKV(ContiguousKV):
             self._choose_if_due(entered=True)
         self._choose_if_due(entered=False)
         return passed
+
+    def append(self, rows: int) -> int:
+        self._rows += self.length
+        self._rows_dense += len(self.ids)
+        return super().append(rows)
+
+    def pruned(self) -> Pruned:
+        made, nodes = self.selections, self.model.program.graph.attentions
+        return Pruned(
+            layers=len(nodes), row_bytes=sum(2 * node.kv_heads * node.head_dim for node in nodes),
+            selections=len(made), kept=made[-1].kept if made else 0, cycles=sum(one.cycles for one in made),
+            rows=self._rows, rows_dense=self._rows_dense, top_k_cycles=self.chooser.top_k_cycles,
+            top_k_exposed=self.chooser.top_k_exposed)
 
     def _choose_if_due(self, *, entered: bool) -> None:
         if self.pruning.due(cached := len(self.ids), self.since, entered=entered):
@@ -104,6 +123,7 @@ class SelectedKV(ContiguousKV):
                                  "chooses: take a configuration with more select_keys and list_entries, or a shorter "
                                  "text")
             observed = self.ids[-chooser.observed:]
+            self._rows += cached - len(observed)
             cycles += chooser.choose(observed, cached - len(observed), kept)
         self.since = cached
         self._show(kept=True, length=kept)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,31 @@ from gemmule.compiler.ir import Rows
 from gemmule.sw.kv.parts import parts_of
 from gemmule.sw.step import KV, Ask, Asking, Forward, Keep, LayerRange, Want
 
-__all__ = ["TextKV"]
+__all__ = ["Pruned", "TextKV"]
 
 UNBOUNDED = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned:
+    """What a cache was pruned by, and what passes have read of it."""
+
+    selections: int
+    kept: int
+    """Rows of each layer and KV head that the last selection kept; 0: there was none."""
+    cycles: int
+    """Of all selections, host work included."""
+    rows: int
+    """Cached rows that passes have read, selecting ones included: the sum over passes."""
+    rows_dense: int
+    """As many as the same passes would have read of the whole cache, without any selection."""
+    top_k_cycles: int
+    """Of the select unit's TOP_K."""
+    top_k_exposed: int
+    """Of these, with no command of another unit under way."""
+    layers: int
+    row_bytes: int
+    """Of a row's keys and values in all layers."""
 
 
 class TextKV(ABC):
@@ -149,6 +172,10 @@ class TextKV(ABC):
     def ahead(self, position: int) -> int:
         """Positions behind this one that a pass over it may reach: rows further on may see other rows of the cache."""
         return UNBOUNDED
+
+    def pruned(self) -> Pruned | None:
+        """What a schedule has left out so far; None: nothing ever is."""
+        return None
 
     # -- other caches of the text
 

@@ -82,6 +82,17 @@ class Resident(BaseModel):
     batch_limit: str
 
 
+class Pruning(BaseModel):
+    """The schedule of a pruned cache."""
+
+    keep: float | int = Field(description="of the cached rows: a share, or a number")
+    every: int = Field(description="positions from one selection to the next")
+    first: int = Field(description="rows that are always kept: the first ones")
+    last: int = Field(description="the newest ones")
+    whole: int = Field(description="rows up to which a text keeps all")
+    score: Literal["attention", "none"]
+
+
 class Generate(Record):
     """`gemmule generate`: one text, and what it cost."""
 
@@ -117,6 +128,18 @@ class Generate(Record):
     context_overflow: Literal["stop", "crop", "sinks"]
     dropped_tokens: int = Field(description="tokens that the models saw no more at the end")
     kv_cache: Literal["full", "none"]
+    prune: Pruning | None = Field(default=None, description="the schedule of the target's cache; null: it keeps all")
+    kept_rows_by_layer: list[int] | None = Field(default=None, description="of each KV head, at the last selection")
+    kv_bytes: int | None = Field(default=None, description="of cached keys and values, read by all passes once each, "
+                                                           "selecting ones included")
+    kv_bytes_dense: int | None = Field(default=None, description="the same of the whole cache, without selections")
+    selections: int | None = None
+    selection_cycles: int | None = Field(default=None, description="selecting passes, gathers and copies, with the "
+                                                                   "host's launches")
+    topk_cycles: int | None = Field(default=None, description="of the select unit's TOP_K")
+    topk_exposed_cycles: int | None = Field(default=None, description="of these, with no other unit at work")
+    dropped_probability: float | None = Field(default=None, description="share of the probability that the dropped rows "
+                                                                        "had; null: the device does not tell")
     batch: int = Field(description="texts that shared the passes")
     texts: list[Turn] | None = Field(description="of a batch; sums of all stand beside it, cycles of a text are from "
                                                  "its begin to its end")

@@ -78,7 +78,19 @@ def generation_json(run: Generation, reference: Generation | None, pair: Pair, *
         "draft_cost": expected.draft_cost if expected else None,
         "theoretical_speedup": expected.speedup if expected else None,
         "decode_speedup": expected.measured if expected else None,
+        **_pruned_json(run),
     }
+
+
+def _pruned_json(run: Generation) -> dict[str, Any]:
+    """Of a run with a pruned cache; all None without one."""
+    names = ("kept_rows_by_layer", "kv_bytes", "kv_bytes_dense", "selections", "selection_cycles", "topk_cycles",
+             "topk_exposed_cycles")
+    told = run.pruned
+    if told is None:
+        return dict.fromkeys(names)
+    return dict(zip(names, ([told.kept] * told.layers, told.rows * told.row_bytes, told.rows_dense * told.row_bytes, told.selections,
+                            told.cycles, told.top_k_cycles, told.top_k_exposed), strict=True))
 
 
 def _baseline(run: Generation) -> dict[str, Any]:

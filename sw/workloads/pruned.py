@@ -1,95 +1,77 @@
-"""A text with a pruned cache by the integer interpreter: what a device gives, and how well a text is predicted."""
+"""How well a network with a pruned cache predicts a text, by the integer interpreter."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from gemmule import numerics
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.sw.decoding.asking import alone
+from gemmule.sw.device.chosen import InterpretedChooser
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.kv.selected import SelectedKV
+from gemmule.sw.step import Want
 
-__all__ = ["PrunedText", "chosen_rows", "losses"]
+__all__ = ["Losses", "Untimed", "losses", "pruned_cache"]
 
-KEY_MAX = (1 << numerics.KEY_BITS) - 1
-
-
-def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
-    """The rows of largest importance of each KV head, rising; of equal ones the first  # int64 [KV heads, kept].
-
-    ``importance``: int64 [KV heads, rows]. The first and last rows that a schedule always keeps count as the largest.
-    """
-    keys = np.minimum(importance, KEY_MAX)
-    keys[:, :pruning.first] = KEY_MAX
-    keys[:, keys.shape[1] - pruning.last:] = KEY_MAX
-    return np.stack([numerics.top_k(row, kept) for row in keys])
+BLOCK = 128
+"""Rows whose logits are held at a time where nothing is pruned."""
 
 
-class PrunedText:
-    """One text, whose cache is pruned by a schedule as :class:`gemmule.sw.kv.selected.SelectedKV` does it."""
+@dataclass(frozen=True)
+class Untimed:
+    """What decoding asks of a program, where none is run."""
 
-    def __init__(self, network: Network, pruning: Pruning, observed: int) -> None:
-        """``observed``: rows of a selecting pass."""
-        self.interpreter, self.graph = IntegerInterpreter(network), network.graph
-        self.pruning, self.observed = pruning, observed
-        self.whole, self.kept = Cache(network.graph), Cache(network.graph)
-        self.since: int | None = None
-        self.ids: list[int] = []
-        self.lists: dict[str, np.ndarray] = {}
-        """By attention node, of the last selection  # int64 [KV heads, kept]."""
+    graph: Graph
+    max_rows: int = 1 << 16
+    batch: int = 1
 
-    def extend(self, tokens: Sequence[int], *, entered: bool = False) -> np.ndarray:
-        """Logits of these tokens' rows, int64 [tokens, vocab]; ``entered``: they are a first prompt, passed whole."""
-        found, at = [], 0
-        while at < len(tokens):
-            count = len(tokens) - at
-            if not entered or self.since is not None:
-                count = min(count, self.pruning.ahead(len(self.ids)) + 1)
-            found.append(self._pass(tokens[at:at + count]))
-            at += count
-            if self.pruning.due(len(self.ids), self.since, entered=entered):
-                self._choose()
-        return np.concatenate(found)
-
-    def _rows(self, tokens: Sequence[int], first: int) -> Rows:
-        return Rows.chain(tokens, first).behind(self.graph.prefix)
-
-    def _pass(self, tokens: Sequence[int]) -> np.ndarray:
-        cache = self.whole if self.since is None else self.kept
-        logits = self.interpreter.forward(self._rows(tokens, len(self.ids)), cache)
-        self.ids += tokens
-        return logits
-
-    def _choose(self) -> None:
-        prefix, cached = self.graph.prefix, len(self.ids)
-        if self.since is not None:
-            self.whole.append(self.kept, self.kept.length() - (cached - self.since))
-        kept = self.pruning.rows(cached)
-        if self.pruning.score == "none":
-            first = min(self.pruning.first, kept)
-            index = np.r_[:first, cached - (kept - first):cached]
-            lists = {node.name: np.tile(index, (node.kv_heads, 1)) for node in self.graph.attentions}
-        else:
-            before = cached - self.observed
-            self.whole.truncate(prefix + before)
-            importance = self.interpreter.importance(self._rows(self.ids[before:], before), self.whole)
-            lists = {name: chosen_rows(found, kept, self.pruning) for name, found in importance.items()}
-        self.lists, self.since = lists, cached
-        self.kept = copy.deepcopy(self.whole)
-        self.kept.keep_by_head({
-            name: np.concatenate([np.tile(np.arange(prefix), (len(index), 1)), index + prefix], axis=1)
-            for name, index in lists.items()})
+    @property
+    def max_positions(self) -> int:
+        return self.graph.whole_positions
 
 
-def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int) -> np.ndarray:
-    """Nats of each token of a window behind the first, float64 [tokens - 1]; no ``pruning``: the whole cache."""
-    schedule = pruning or Pruning(keep=1.0, whole=1 << 16)
-    text, scale = PrunedText(network, schedule, observed), network.graph.by_name[network.graph.output].type.scale
-    assert isinstance(scale, float)
-    logits = text.extend(window[:-1].tolist()) * scale
-    largest = logits.max(axis=1, keepdims=True)
-    total = np.log(np.exp(logits - largest).sum(axis=1)) + largest[:, 0]
-    found: np.ndarray = total - logits[np.arange(len(logits)), window[1:]]
+@dataclass(frozen=True)
+class Losses:
+    """Of one window of text."""
+
+    nats: np.ndarray
+    """Of each token behind the first, float64 [tokens - 1]."""
+    seen: float
+    """Cached rows that a row sees, over those of the whole cache: the mean over rows, selecting passes left out."""
+    dropped: float
+    """Share of the probability that rows had which a selection left out: the mean over selections."""
+
+
+def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int) -> SelectedKV:
+    """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass."""
+    return SelectedKV(model, InterpretedChooser(model, pruning, observed), pruning, model.room)
+
+
+def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observed: int) -> Losses:
+    """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache."""
+    graph = network.graph
+    model = InterpretedModel(TARGET, network, Untimed(graph), None)  # type: ignore[arg-type]
+    kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed)
+    ids, nats, shares, at = window.tolist(), [], [], 0
+    while at < len(ids) - 1:
+        alone(kv.begin(ids[:at + 1]))
+        tokens = ids[at:min(len(ids) - 1, at + 1 + kv.ahead(at))]
+        shares += [(kv.length + i) / (at + i) for i in range(len(tokens)) if at + i]
+        out = alone(kv.candidates(Rows.chain(tokens, at), Want(logits=True)))
+        alone(kv.accept(tokens, range(len(tokens))))
+        assert out.logits is not None
+        nats.append(_nats(out.logits * model.logit_scale, np.array(ids[at + 1:at + 1 + len(tokens)])))
+        at += len(tokens)
+    dropped = getattr(kv.chooser, "dropped", [])
+    return Losses(np.concatenate(nats), float(np.mean(shares)), float(np.mean(dropped)) if dropped else 0.0)
+
+
+def _nats(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    largest = logits.max(axis=1)
+    found: np.ndarray = (np.log(np.exp(logits - largest[:, None]).sum(axis=1)) + largest
+                         - logits[np.arange(len(logits)), tokens])
     return found

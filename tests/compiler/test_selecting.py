@@ -20,7 +20,7 @@ from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.workloads.pruned import chosen_rows
+from gemmule.sw.device.chosen import chosen_rows
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
 

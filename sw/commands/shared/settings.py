@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.commands.shared.method_options import check_options, drafts_of, own_options
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from gemmule.config import Config
     from gemmule.sw.decoding.session import Session
     from gemmule.sw.decoding.verify import Rule
+    from gemmule.sw.kv.pruning import Pruning
     from gemmule.sw.models.pair import Pair
 
 __all__ = ["Settings"]
@@ -36,6 +39,7 @@ class Settings:
     launch: str = "pass"
     prefill_rows: int | None = None
     kv_cache: str = "full"
+    prune: Path | None = None
     context_overflow: str = "stop"
     batch: int = 1
     backend: str = "model"
@@ -60,10 +64,14 @@ class Settings:
         if self.draft_lengths != "constant":
             self._check_drafts(f"--draft-lengths {self.draft_lengths}", drafting)
         check_launch(self.launch, self.temperature > 0, self.draft_lengths, self.kv_cache)
+        if self.pruning and self.launch == "step":
+            raise InputError(f"--prune {self.prune} does not go with --launch step, whose passes find their cache in one "
+                             "place: use --launch draft")
         if self.batch > 1:
             for option, given in {f"--launch {self.launch}": self.launch != "pass",
                                   "--kv-cache none": self.kv_cache == "none",
-                                  f"--prefill-rows {self.prefill_rows}": bool(self.prefill_rows), **alone}.items():
+                                  f"--prefill-rows {self.prefill_rows}": bool(self.prefill_rows),
+                                  f"--prune {self.prune}": self.prune is not None, **alone}.items():
                 if given:
                     raise InputError(f"--batch {self.batch} does not go with {option}, which is of one text: drop one "
                                      "of the two")
@@ -93,12 +101,23 @@ class Settings:
         """The method's own options, by key."""
         return own_options(self.way, self.method_options)
 
+    @cached_property
+    def pruning(self) -> Pruning | None:
+        """The schedule of the target's cache.
+
+        Raises:
+            InputError: the file is none.
+        """
+        from gemmule.sw.kv.pruning import load_pruning
+
+        return load_pruning(self.prune) if self.prune else None
+
     def interprets(self, pair: Pair) -> bool:
         """Whether values come from the integer interpreter."""
         from gemmule.sw.device.interpreted import interprets
 
         return interprets(self.compute, pair.parameters, backend=self.backend, launch=self._launch,
-                          lengths=self.draft_lengths)
+                          lengths=self.draft_lengths, pruned=self.prune is not None)
 
     def session(self, config: Config, pair: Pair) -> Session:
         """A device with the models on it, as the method needs them."""
@@ -106,7 +125,8 @@ class Settings:
 
         general = self.temperature > 0 or self.draft_lengths == "confidence" or self.way.needs_general
         return Session(config, self.backend, pair, general=general, launch=self._launch, batch=self.batch,
-                       rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair))
+                       rows=self._rows, prefill=self.prefill_rows, interpreted=self.interprets(pair),
+                       pruning=self.pruning)
 
     def plain_session(self, config: Config, pair: Pair) -> Session:
         """The same for autoregressive decoding on the model, to compare with."""
@@ -114,7 +134,8 @@ class Settings:
         from gemmule.sw.device.interpreted import interprets
 
         return Session(config, pair=pair, general=self.temperature > 0, batch=self.batch, rows=self._rows,
-                       prefill=self.prefill_rows, interpreted=interprets(self.compute, pair.parameters))
+                       prefill=self.prefill_rows, pruning=self.pruning,
+                       interpreted=interprets(self.compute, pair.parameters, pruned=self.prune is not None))
 
     @property
     def _launch(self) -> str:
@@ -137,4 +158,4 @@ class Settings:
             "method_options": self.way.values(self.options), "temperature": self.temperature, "top_k": self.top_k,
             "top_p": self.top_p, "verify": self.rule_name, "draft_lengths": self.draft_lengths, "launch": self._launch,
             "prefill_rows": self.prefill_rows, "context_overflow": self.context_overflow, "kv_cache": self.kv_cache,
-            "batch": self.batch}
+            "prune": asdict(self.pruning) if self.pruning else None, "batch": self.batch}

@@ -1,0 +1,89 @@
+"""Chooses rows of a text's cache by the integer interpreter: the lists of the device's selecting passes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmule import numerics
+from gemmule.compiler.ir import Cache, Rows
+from gemmule.sw.device.interpreted import InterpretedModel
+from gemmule.sw.kv.pruning import Pruning
+
+__all__ = ["InterpretedChooser", "chosen_rows"]
+
+KEY_MAX = (1 << numerics.KEY_BITS) - 1
+
+
+def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
+    """The rows of largest importance of each KV head, rising; of equal ones the first  # int64 [KV heads, kept].
+
+    ``importance``: int64 [KV heads, rows]. The first and last rows that a schedule always keeps count as the largest.
+    """
+    keys = np.minimum(importance, KEY_MAX)
+    keys[:, :pruning.first] = KEY_MAX
+    keys[:, keys.shape[1] - pruning.last:] = KEY_MAX
+    return np.stack([numerics.top_k(row, kept) for row in keys])
+
+
+class InterpretedChooser:
+    """Of a model that is not timed (:class:`gemmule.sw.kv.selected.Chooser`): every call takes 0 cycles.
+
+    Attributes:
+        dropped: of each selection, the share of the probability that the rows had which were left out.
+    """
+
+    top_k_cycles = top_k_exposed = 0
+
+    def __init__(self, model: InterpretedModel, pruning: Pruning, observed: int) -> None:
+        """``observed``: rows of a selecting pass."""
+        self.model, self.pruning, self.observed = model, pruning, observed
+        self.most = model.room
+        self.whole, self.kept = model.cache, Cache(model.network.graph)
+        self.dropped: list[float] = []
+
+    def on(self, model: Any, *, kept: bool) -> Any:
+        made = copy.copy(model)
+        made.cache = self.kept if kept else self.whole
+        return made
+
+    def choose(self, tokens: Sequence[int], before: int, kept: int) -> int:
+        first = self.model.first
+        self.whole.truncate(first + before)
+        importance = self.model.interpreter.importance(Rows.chain(tokens, before).behind(first), self.whole)
+        lists = {name: chosen_rows(found, kept, self.pruning) for name, found in importance.items()}
+        every = sum(int(found.sum()) for found in importance.values())
+        stays = sum(int(np.take_along_axis(importance[name], index, axis=1).sum()) for name, index in lists.items())
+        self.dropped.append(1 - stays / max(1, every))
+        self._keep(lists)
+        return 0
+
+    def move(self, source: int, target: int, rows: int, *, to_kept: bool) -> int:
+        first = self.model.first
+        if not to_kept:
+            self.whole.truncate(first + target)
+            self.kept.truncate(first + source + rows)
+            self.whole.append(self.kept, first + source)
+            return 0
+        if target == 0:
+            self.kept = Cache(self.model.network.graph)
+            self.kept.begin_with(self.whole, 0)
+            self.kept.truncate(first + rows)
+            return 0
+        part = Cache(self.model.network.graph)
+        part.begin_with(self.whole, 0)
+        part.truncate(first + source + rows)
+        self.kept.truncate(first + target)
+        self.kept.append(part, first + source)
+        return 0
+
+    def _keep(self, lists: dict[str, np.ndarray]) -> None:
+        prefix = np.arange(self.model.first)
+        self.kept = Cache(self.model.network.graph)
+        self.kept.begin_with(self.whole, 0)
+        self.kept.keep_by_head({
+            name: np.concatenate([np.tile(prefix, (len(index), 1)), index + len(prefix)], axis=1)
+            for name, index in lists.items()})
