@@ -6,7 +6,8 @@ On the integer interpreter, which the device is proven equal to (tests/equivalen
 prompt by autoregressive decoding alone, then by every method and draft length. Behind every commit the keys and values
 of all layers are compared with those that autoregressive decoding has of the same rows. With --batch 4 four texts
 share passes by the loop of `gemmule generate --batch`, each with its own drafts, acceptance and end. --weights int4:
-the same models with int4 weights.
+the same models with int4 weights. --prune FILE: by every method with a cache that is pruned by that schedule, beside
+autoregressive decoding with the same one; the kept cache is compared behind every commit.
 
 Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
 Finished groups of prompts are kept in --out and not run again for the same files of the pair and the same methods; what
@@ -40,9 +41,13 @@ from gemmule.sw.decoding.methods import DRAFT, METHODS, Request
 from gemmule.sw.decoding.noise import Noise
 from gemmule.sw.decoding.sampling import Sampling
 from gemmule.sw.decoding.verify import GREEDY, Match, Rule
+from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.runtime import TARGET
+from gemmule.sw.kv.pruning import Pruning, load_pruning
+from gemmule.sw.kv.selected import SelectedKV
+from gemmule.sw.kv.text import TextKV
 from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.models.pair import Pair, bundled_pair
@@ -50,6 +55,8 @@ from gemmule.sw.prompts.categories import load_categories
 
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1
+OBSERVED = 16
+"""Rows that choose where a cache is pruned."""
 
 
 @dataclass(frozen=True)
@@ -133,49 +140,88 @@ class Target(Uncharged):
         return {name: self.cache.contents(name, self.sequence) for name in self.cache.width}
 
 
+Kept = dict[int | None, Contents]
+"""What a pruned cache held behind the last commit before each selection, by the rows of the text at the one before."""
+
+
+class KeptCache(SelectedKV):
+    """A pruned cache that is compared behind every commit with what autoregressive decoding left of the same rows."""
+
+    reference: Kept | None = None
+
+    def __init__(self, target: Target, pruning: Pruning, reference: Kept | None) -> None:
+        super().__init__(target, InterpretedChooser(target, pruning, OBSERVED), pruning, target.room)
+        self.reference, self.found = reference, Kept()
+        self.commits = self.different = 0
+
+    def commit(self, path: Sequence[int]) -> int:
+        super().commit(path)
+        held = {name: self.model.cache.contents(name) for name in self.model.cache.width}
+        if self.reference is None:
+            self.found[self.since] = held
+            return 0
+        self.commits += 1
+        whole = self.reference.get(self.since, {})
+        self.different += any(
+            name not in whole or part.tobytes() != wanted[:len(part)].tobytes()
+            for name, parts in held.items() for part, wanted in zip(parts, whole.get(name, parts), strict=True))
+        return 0
+
+    def contents(self) -> Kept:
+        """What autoregressive decoding left."""
+        return self.found
+
+
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A prompt that was continued."""
+    """A prompt that was continued, and what compared its cache."""
 
     run: Generation
-    target: Target
+    held: Target | KeptCache
 
 
-def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rule: Rule) -> Conversation:
-    config, cache = load_config("base"), target.kv()
+def _talk(target: Target, draft: InterpretedModel, method: str, length: int, rule: Rule,
+          cache: TextKV) -> Conversation:
+    config = load_config("base")
     request = Request(draft=draft, target=target.charging(None, DRAFT), cache=cache, lengths=Constant(length),
                       ends=frozenset(), rule=rule, host=config.host, options=METHODS[method].values({}))
     return Conversation(target, METHODS[method].make(request), Ledger(config), rule=rule, kv=cache)
 
 
 def decode(models: Models, prompts: Sequence[list[int]], method: str, length: int, new_tokens: int, rule: Rule,
-           references: Sequence[Contents] = ()) -> list[Text]:
-    """Texts of ``new_tokens`` behind prompts, together; caches are compared with ``references`` where there are any."""
+           references: Sequence[Any] = (), pruning: Pruning | None = None) -> list[Text]:
+    """Texts of ``new_tokens`` behind prompts, together, or of one with a pruned cache; caches are compared with
+    ``references`` where there are any.
+    """
     count = len(prompts)
     whole, draft = (kind(name, network, Untimed(network.graph, batch=count), None)  # type: ignore[arg-type]
                     for kind, name, network in ((Target, "target", models.target), (Uncharged, "draft", models.draft)))
     assert isinstance(whole, Target)
-    targets = [whole.of(number, references[number] if references else None) for number in range(count)]
-    talks = [_talk(target, draft, method, length, rule) for target in targets]
+    targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
+    helds: list[Any] = [KeptCache(target, pruning, references[0] if references else None) if pruning else target
+                        for target in targets]
+    talks = [_talk(target, draft, method, length, rule, held if pruning else target.kv())
+             for target, held in zip(targets, helds, strict=True)]
     askings = [talk.turning(prompt, new_tokens) for talk, prompt in zip(talks, prompts, strict=True)]
     runs = together(askings, (DRAFT, TARGET), count) if count > 1 else [alone(asking) for asking in askings]
-    return [Text(run, target) for run, target in zip(runs, targets, strict=True)]
+    return [Text(run, held) for run, held in zip(runs, helds, strict=True)]
 
 
-def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule: Rule) -> dict[str, Any]:
+def compare(models: Models, prompts: Sequence[list[int]], new_tokens: int, rule: Rule,
+            pruning: Pruning | None = None) -> dict[str, Any]:
     """Prompts that are decoded together, by every method and length: what was equal, and how steps ended."""
-    plain = [decode(models, [prompt], "ar", 0, new_tokens, rule)[0] for prompt in prompts]
-    references = [text.target.contents() for text in plain]
+    plain = [decode(models, [prompt], "ar", 0, new_tokens, rule, pruning=pruning)[0] for prompt in prompts]
+    references = [text.held.contents() for text in plain]
     found: dict[str, Any] = {}
     for method, length in ((method, length) for method in METHODS if METHODS[method].drafts for length in LENGTHS):
-        texts = decode(models, prompts, method, length, new_tokens, rule, references)
+        texts = decode(models, prompts, method, length, new_tokens, rule, references, pruning)
         ended = Counter("undrafted" if not drafted else "none" if not accepted else "all" if accepted == drafted
                         else "some" for text in texts for drafted, accepted in text.run.steps)
         found[f"{method} {length}"] = {
             "texts": len(texts), "tokens": sum(len(text.run.tokens) for text in texts),
             "equal": sum(text.run.tokens == before.run.tokens for text, before in zip(texts, plain, strict=True)),
-            "commits": sum(text.target.commits for text in texts),
-            "different_caches": sum(text.target.different for text in texts),
+            "commits": sum(text.held.commits for text in texts),
+            "different_caches": sum(text.held.different for text in texts),
             "steps": {kind: ended[kind] for kind in ("none", "some", "all", "undrafted")}}
     return found
 
@@ -209,11 +255,15 @@ def main() -> None:
     parser.add_argument("--weights", default="int8", choices=("int8", "int4"))
     parser.add_argument("--batch", type=int, action="append", help="texts decoded together; again for another number")
     parser.add_argument("--temperature", type=float, default=0.0, help="above 0: drawn by noise of the position")
+    parser.add_argument("--prune", type=Path, help="schedule of the target's cache; not with a batch")
     parser.add_argument("--prompts", type=int, default=100, help="the first so many")
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="of drawn tokens")
     parser.add_argument("--out", type=Path, default=Path("build/equality.json"))
     args = parser.parse_args()
+    pruning = load_pruning(args.prune) if args.prune else None
+    if pruning and any(batch > 1 for batch in args.batch or ()):
+        parser.error("--prune takes one text at a time: leave out --batch")
     models = load(args.model, args.weights)
     prompts = held_out(models.pair, args.prompts, args.new_tokens)
     sampling = Sampling(args.temperature) if args.temperature else None
@@ -222,14 +272,14 @@ def main() -> None:
     failed = False
     for batch in args.batch or [1]:
         name = (f"{args.model} {args.weights} batch {batch} temperature {args.temperature:g} seed {args.seed} "
-                f"new tokens {args.new_tokens}")
+                f"new tokens {args.new_tokens}" + (f" {pruning}" if pruning else ""))
         groups = [prompts[first:first + batch] for first in range(0, len(prompts), batch)]
         kept = begun(record["parts"], name, [
             *(bundled_model(role, args.model).sha256 for role in ("target", "draft")), *METHODS])
         for group in track(groups, description=name, console=console, disable=not console.is_terminal):
             key = sha256(json.dumps(group).encode()).hexdigest()[:16]
             if key not in kept["groups"]:
-                kept["groups"][key] = compare(models, group, args.new_tokens, rule)
+                kept["groups"][key] = compare(models, group, args.new_tokens, rule, pruning)
                 kept["total"] = added(list(kept["groups"].values()))
                 write(args.out, record)
         show(name, [{
