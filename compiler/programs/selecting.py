@@ -1,10 +1,9 @@
 """The programs that choose rows of a cache and copy them to a second one, beside the program whose cache it is.
 
-A *selecting pass* runs the last rows of a text again, over all that is cached, and writes for each layer and KV head the
-list of the rows that they attend to most (:mod:`gemmule.compiler.kernels.attention.selecting`). A gather then copies
-these rows to the *kept* cache, which is laid out like the whole one, so every program of the network runs on either.
-Rows that a text gains meanwhile stand in the kept cache; a copy brings them back to the whole one before the next
-choice.
+A *selecting pass* runs the last rows of a text again over the whole cache. For each layer and KV head it writes a list
+of the rows that they attend to most (:mod:`gemmule.compiler.kernels.attention.selecting`). A gather then copies these
+rows to the *kept* cache. Both caches are laid out alike, so every program of the network runs on either. Rows that the
+text gains meanwhile stand in the kept cache; a copy brings them back to the whole one before the next choice.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Selection:
         return Step(self.copy.between(self.window(not to_kept, source), self.window(to_kept, target), rows))
 
     def fill(self, dram: np.ndarray, network: Network) -> None:
-        """Images, and the constant rows of the kept cache, into DRAM (uint8, from the programs' ``base_address`` on)."""
+        """Images, and the constant rows of the kept cache, into DRAM (uint8, from their ``base_address`` on)."""
         base = self.select.base_address
         for region, image in (("program", self.select.image), (COPY, self.copy.image), (GATHER, self.gather.image)):
             self.select.put(dram, region, np.frombuffer(image, dtype=np.uint8))
@@ -145,12 +144,14 @@ def compile_selection(network: Network, program: ModelProgram, *, rows: int, fir
         among=_selecting(program, rows, context, first, last), cache=program.layout,
         contents=Contents(program.constants, config.dim))
     run_fitting(entry)
-    copy, gather = (kind(config, program.layout, 1, program.max_positions) for kind in (CopyEntry, GatherEntry))
+    copy, gather = (CopyEntry(config, program.layout, 1, program.max_positions),
+                    GatherEntry(config, program.layout, 1, program.max_positions))
     linker = Linker(config, {name: program.symbols[name] for name in (*program.constants, CACHE)})
     linker.add(entry)
-    for part in (copy, gather):
-        run(part, "lower", "waits")
-        linker.add(part)
+    run(copy, "lower", "waits")
+    linker.add(copy)
+    run(gather, "lower", "waits")
+    linker.add(gather)
     linker.share(entry.lowered)
     linker.reserve(KEPT, program.layout.size)
     table = linker.table(base_address)
@@ -166,8 +167,8 @@ def _selecting(program: ModelProgram, rows: int, context: int, first: int, last:
     found = []
     for choice in choices(program.graph, program.config, rows=rows, batch=1, context=context, tokens=True,
                           cache=program.layout):
-        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last)) for mapping in choice.mappings
-                     if isinstance(mapping.attention, BlockMapping))
+        made = tuple(replace(mapping, attention=_choosing(mapping.attention, first, last))
+                     for mapping in choice.mappings if isinstance(mapping.attention, BlockMapping))
         if made:
             found.append(replace(choice, mappings=made))
     if not found:

@@ -21,6 +21,7 @@ from gemmule.sw.decoding.session import NONE, Session
 from gemmule.sw.decoding.verify import Rule
 from gemmule.sw.device.timeline import Timeline
 from gemmule.sw.errors import InputError
+from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.pair import Pair
 from gemmule.sw.prompts.choose import Prompt
 
@@ -55,6 +56,7 @@ class Plan:
         rules: by case.
         options: by method, values of its own options.
         launch, prefill_rows: as of a :class:`Session`; batches have a pass a launch and no prefill.
+        pruning: the schedule of the target's cache, of texts alone.
         interpreted: values by the integer interpreter.
         given: what else decides results: numbers and words that a file of finished ones must agree with.
     """
@@ -69,6 +71,7 @@ class Plan:
     prefill_rows: int | None
     batch: int
     interpreted: bool
+    pruning: Pruning | None = None
     given: Sequence[Any] = ()
     _opened: ExitStack = field(default_factory=ExitStack)
     _shared: dict[int, Session] = field(default_factory=dict)
@@ -98,7 +101,7 @@ class Plan:
         return self._opened.enter_context(Session(
             self.device, self.backend, self.pair, general=general, launch=self.launch if self.pair.draft else "pass",
             interpreted=self.interpreted, batch=1 if rows is None else self.batch, rows=rows,
-            prefill=self.prefill_rows if rows is None else 0))
+            prefill=self.prefill_rows if rows is None else 0, pruning=self.pruning))
 
     def _together(self, case: Case) -> Session:
         """The session in which a case decodes texts that share passes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from gemmule.sw.commands.shared.common import (
     write_trace,
 )
 from gemmule.sw.commands.shared.method_options import own_options, with_method_options
+from gemmule.sw.commands.shared.prune import PruneOption, read_pruning
 from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,
@@ -106,6 +108,7 @@ def bench(
     verify: VerifyOption = None,
     launch: LaunchOption = "pass",
     prefill_rows: PrefillOption = None,
+    prune: PruneOption = None,
     category: Annotated[str | None, typer.Option(
         "--category", metavar="C,..", show_default=False,
         help=f"Categories of prompts, separated by commas: {', '.join(CATEGORIES)}; {', '.join(REQUESTS)} (requests in "
@@ -165,6 +168,7 @@ def bench(
             raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")
     rules = {case: make_rule(case.rule, case.temperature, top_k, top_p, seed) for case in cases}
     out, device = Output(json), read_config(config)
+    pruning = read_pruning(prune, launch, batch)
 
     from gemmule.io.progress import say
     from gemmule.sw.benches.plan import Plan
@@ -182,12 +186,13 @@ def bench(
                  if case.method not in METHODS or not METHODS[case.method].needs_draft}
     every = _prompts(names or (REQUESTS if pair.chat else CATEGORIES), prompts, prompt_file, pair, max_new_tokens)
     check_launch(launch, any(case.temperature for case in rules), batch=batch)
-    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass")
+    quick = interprets(compute, pair.parameters, backend=backend, launch=launch if pair.draft else "pass",
+                       pruned=pruning is not None)
     options = {name: own_options(METHODS[name], method_options) for name in methods if name in METHODS}
     begin = time.perf_counter()
     with Plan(device=device, backend=backend, pair=pair, rules=rules, options=options, new_tokens=max_new_tokens,
               launch=launch, prefill_rows=prefill_rows, batch=batch, interpreted=quick,
-              given=(top_k, top_p, seed)) as plan:
+              pruning=pruning, given=(top_k, top_p, seed, *([asdict(pruning)] if pruning else []))) as plan:
         found = plan.run(every, resume, traced=trace is not None)
     say(f"{len(every)} prompts in {time.perf_counter() - begin:.0f} s")
     rows = rows_of(found.results, found.parameters, device.host)
@@ -196,7 +201,7 @@ def bench(
         "model": pair.name, "weights": weights, "backend": backend,
         "compute": "interpreter" if quick else "device", "seed": seed,
         "max_new_tokens": max_new_tokens, "launch": launch, "prefill_rows": prefill_rows, "batch": batch,
-        "top_k": top_k, "top_p": top_p,
+        "top_k": top_k, "top_p": top_p, "prune": asdict(pruning) if pruning else None,
         "method_options": {name: METHODS[name].values(mine) for name, mine in options.items() if METHODS[name].options},
         "rows": rows, "best": best, "resident": found.resident,
         "prompts": [{"category": prompt.kind, "name": prompt.name, "tokens": len(ids)} for prompt, ids in every]}

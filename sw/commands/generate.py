@@ -20,7 +20,6 @@ from gemmule.sw.commands.shared.common import (
     ModelOption,
     Output,
     SeedOption,
-    PruneOption,
     TraceOption,
     WeightsOption,
     choice,
@@ -29,6 +28,7 @@ from gemmule.sw.commands.shared.common import (
     write_trace,
 )
 from gemmule.sw.commands.shared.method_options import with_method_options
+from gemmule.sw.commands.shared.prune import PruneOption
 from gemmule.sw.commands.shared.sampling import (
     LaunchOption,
     PrefillOption,

@@ -13,8 +13,8 @@ from gemmule.sw.errors import InputError
 
 __all__ = ["SCORES", "Pruning", "load_pruning"]
 
-SCORES = {"attention": "what the last rows attend to, by KV head", "none": "nothing: the first and the newest rows stay"}
-"""By what rows are chosen."""
+SCORES = ("attention", "none")
+"""By what rows are chosen: what the last rows attend to, by KV head; or nothing, so the first and newest ones stay."""
 MOST_ALWAYS = 255
 
 

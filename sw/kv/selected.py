@@ -63,6 +63,8 @@ class SelectedKV(ContiguousKV):
         selections: all that were made.
     """
 
+    model: Any
+
     def __init__(self, model: Any, chooser: Chooser, pruning: Pruning, room: int) -> None:
         """``model``: whose passes fill it, on the whole cache; ``room``: rows that a pass can see."""
         super().__init__(model, room)

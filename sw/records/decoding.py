@@ -138,8 +138,8 @@ class Generate(Record):
                                                                    "host's launches")
     topk_cycles: int | None = Field(default=None, description="of the select unit's TOP_K")
     topk_exposed_cycles: int | None = Field(default=None, description="of these, with no other unit at work")
-    dropped_probability: float | None = Field(default=None, description="share of the probability that the dropped rows "
-                                                                        "had; null: the device does not tell")
+    dropped_probability: float | None = Field(default=None, description="share of the probability that dropped "
+                                                                        "rows had; null: the device does not tell")
     batch: int = Field(description="texts that shared the passes")
     texts: list[Turn] | None = Field(description="of a batch; sums of all stand beside it, cycles of a text are from "
                                                  "its begin to its end")
@@ -262,6 +262,7 @@ class Bench(Record):
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None
+    prune: Pruning | None = Field(default=None, description="the schedule of the target's cache; null: it keeps all")
     method_options: dict[str, dict[str, int | str | None]] = Field(
         default_factory=dict, description="by method, those of its own; null: as it finds")
     rows: list[BenchRow]

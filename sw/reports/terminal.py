@@ -89,8 +89,9 @@ def _pruned_json(run: Generation) -> dict[str, Any]:
     told = run.pruned
     if told is None:
         return dict.fromkeys(names)
-    return dict(zip(names, ([told.kept] * told.layers, told.rows * told.row_bytes, told.rows_dense * told.row_bytes, told.selections,
-                            told.cycles, told.top_k_cycles, told.top_k_exposed), strict=True))
+    values = ([told.kept] * told.layers, told.rows * told.row_bytes, told.rows_dense * told.row_bytes, told.selections,
+              told.cycles, told.top_k_cycles, told.top_k_exposed)
+    return dict(zip(names, values, strict=True))
 
 
 def _baseline(run: Generation) -> dict[str, Any]:

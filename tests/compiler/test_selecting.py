@@ -10,7 +10,7 @@ import pytest
 
 from gemmule.compiler.compile import compile_network
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.ir import Cache, Network, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS, list_pitch
 from gemmule.compiler.place import round_up
@@ -19,8 +19,8 @@ from gemmule.compiler.programs.selecting import KEPT, compile_selection
 from gemmule.config import Config, load_config
 from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sim.simulator import Simulator
-from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.device.chosen import chosen_rows
+from gemmule.sw.kv.pruning import Pruning
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
 

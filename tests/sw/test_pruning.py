@@ -191,7 +191,7 @@ def test_bad_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(("options", "message"), [
     (["--launch", "step", "--method", "draft"], "does not go with --launch step"),
     (["--kv-cache", "none"], "--kv-cache none"), (["--compute", "interpreter"], "no --prune"),
-    (["--batch", "2", "--prompt-file", "PROMPTS"], "does not go with --prune")])
+    (["--batch", "2", "--prompt-file", "PROMPTS"], "does not go with --batch 2")])
 def test_what_excludes_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
                           options: list[str], message: str) -> None:
     file, prompts = tmp_path / "half.yaml", tmp_path / "prompts.txt"

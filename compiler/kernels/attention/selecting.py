@@ -10,6 +10,7 @@ unit accumulates, chooses and writes the list, which the program that gathers ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gemmule.compiler.ir import Attention
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockHead, BlockMapping
@@ -172,5 +173,5 @@ class _SelectingHead(BlockHead):
         self.b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.CONTEXT, amount=self.b.each - self.k.prefix))
         return Length(self.kernel.most, LengthReg.LEFT)
 
-    def _select(self, op: SOp, note: str, *flags: int, **fields: int | Length | At) -> None:
+    def _select(self, op: SOp, note: str, *flags: int, **fields: Any) -> None:
         self.b.add(Unit.SELECT, f"{self.name}: {note}", op=op, flags=flags, **fields)

@@ -55,10 +55,6 @@ JsonOption = Annotated[Path | None, typer.Option(
          "text to standard error.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", help=f"Seed of random data, {SEED}.", callback=lambda seed: SEED.check("--seed", seed))]
-PruneOption = Annotated[Path | None, typer.Option(
-    "--prune", metavar="FILE", show_default=False,
-    help="Prune the target's KV cache by this schedule (YAML): keep, every, first, last, whole, score. The select unit "
-         "chooses rows at fixed positions, so every method decodes the same text as ar with the same schedule.")]
 TraceOption = Annotated[Path | None, typer.Option(
     "--trace", metavar="FILE", show_default=False, callback=lambda path: check_writable("--trace", path),
     help="Also write every command of every unit as a trace for ui.perfetto.dev; FILE.gz is compressed.")]

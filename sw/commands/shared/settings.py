@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmule.sw.commands.shared.method_options import check_options, drafts_of, own_options
+from gemmule.sw.commands.shared.prune import read_pruning
 from gemmule.sw.commands.shared.sampling import check_launch, make_rule, rule_name
 from gemmule.sw.decoding.methods import METHODS, Method
 from gemmule.sw.errors import InputError
@@ -64,14 +65,11 @@ class Settings:
         if self.draft_lengths != "constant":
             self._check_drafts(f"--draft-lengths {self.draft_lengths}", drafting)
         check_launch(self.launch, self.temperature > 0, self.draft_lengths, self.kv_cache)
-        if self.pruning and self.launch == "step":
-            raise InputError(f"--prune {self.prune} does not go with --launch step, whose passes find their cache in one "
-                             "place: use --launch draft")
+        _ = self.pruning
         if self.batch > 1:
             for option, given in {f"--launch {self.launch}": self.launch != "pass",
                                   "--kv-cache none": self.kv_cache == "none",
-                                  f"--prefill-rows {self.prefill_rows}": bool(self.prefill_rows),
-                                  f"--prune {self.prune}": self.prune is not None, **alone}.items():
+                                  f"--prefill-rows {self.prefill_rows}": bool(self.prefill_rows), **alone}.items():
                 if given:
                     raise InputError(f"--batch {self.batch} does not go with {option}, which is of one text: drop one "
                                      "of the two")
@@ -106,11 +104,9 @@ class Settings:
         """The schedule of the target's cache.
 
         Raises:
-            InputError: the file is none.
+            InputError: as of :func:`read_pruning`.
         """
-        from gemmule.sw.kv.pruning import load_pruning
-
-        return load_pruning(self.prune) if self.prune else None
+        return read_pruning(self.prune, self.launch, self.batch)
 
     def interprets(self, pair: Pair) -> bool:
         """Whether values come from the integer interpreter."""

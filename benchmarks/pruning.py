@@ -1,0 +1,190 @@
+"""SmolLM2 with a pruned cache: how well it predicts a text, and cycles of a token behind long contexts.
+
+    python -m benchmarks.pruning quality --out docs/results/pruning.json
+    python -m benchmarks.pruning cycles --out docs/results/pruning.json
+
+``quality``: perplexity of windows of 1,024 tokens, prose and code that calibration does not see, by the integer
+interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
+of all positions, and of those from 512 on. The schedules were chosen before any was measured. ``cycles``: a pass of one
+row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the share
+of a selection that each token pays. Finished rows are kept in --out and not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import show, write
+from benchmarks.smollm2.model import model_path, pair_of, source
+from benchmarks.smollm2.texts import CODE
+from gemmule import __version__
+from gemmule.compiler.files.model_file import load_model
+from gemmule.compiler.ir import Rows
+from gemmule.compiler.program import NO_DRAM, Program, Step
+from gemmule.compiler.programs.model_program import ModelProgram
+from gemmule.compiler.programs.selecting import Selection
+from gemmule.compiler.search.cost import passes_cost
+from gemmule.config import Config, load_config
+from gemmule.sim.simulator import Simulator
+from gemmule.sw.kv.pruning import Pruning
+from gemmule.sw.models.import_texts import default_texts
+from gemmule.sw.text.tokens import token_windows
+from gemmule.sw.workloads.pruned import losses
+
+LENGTH, EACH, HALF = 1024, 2, 512
+"""Tokens of a window, windows of prose and of code, and the position from which they are also told apart."""
+OBSERVED = 8
+"""Rows that choose: those of a pass of SmolLM2 on `base`."""
+PLAIN = Pruning(keep=0.5)
+SCHEDULES = {
+    "half": PLAIN, "half, window": replace(PLAIN, score="none"), "half, every 8": replace(PLAIN, every=8, last=16),
+    "a quarter": replace(PLAIN, keep=0.25), "a quarter, window": replace(PLAIN, keep=0.25, score="none"),
+    "a quarter, every 8": replace(PLAIN, keep=0.25, every=8, last=16), "a fifth": replace(PLAIN, keep=0.2)}
+CONTEXTS = (512, 1024, 2048, 4096)
+LISTS = {"select_keys": 8192, "list_entries": 16384}
+"""Of `base`, for lists of 4,096 rows."""
+KEEPS = {"whole cache": None, "a half": Pruning(keep=0.5), "a fifth": Pruning(keep=0.2),
+         "window of 256": Pruning(keep=256, whole=256, score="none")}
+Record = dict[str, Any]
+
+
+def windows() -> dict[str, np.ndarray]:
+    """int64 [windows, tokens] of each kind."""
+    tokenizer = source().tokenizer
+    prose = token_windows(tokenizer, default_texts("evaluation")["prose"], LENGTH, "prose")
+    code = []
+    for module in CODE[:EACH]:
+        spec = importlib.util.find_spec(module)
+        if spec is None or not spec.origin:
+            raise SystemExit(f"the standard library's sources are needed, and {module} is not there")
+        parts = token_windows(tokenizer, Path(spec.origin).read_text("utf-8"), LENGTH, module)
+        code.append(parts[len(parts) // 2])
+    return {"prose": prose[np.linspace(0, len(prose) - 1, EACH).astype(np.int64)], "code": np.stack(code)}
+
+
+def quality(record: Record, save: Callable[[], None]) -> None:
+    """Fill ``record`` schedule by schedule."""
+    network, texts = load_model(model_path("int8")).network, windows()
+    rows = record.setdefault("quality", [])
+    dense = record.setdefault("dense", {})
+    for kind, some in texts.items():
+        if kind not in dense:
+            dense[kind] = [losses(network, window, None, OBSERVED).nats.tolist() for window in some]
+            save()
+    for name, schedule in SCHEDULES.items():
+        if any(row["schedule"] == name for row in rows):
+            continue
+        found = {kind: [losses(network, window, schedule, OBSERVED) for window in some] for kind, some in texts.items()}
+        worse = {kind: [part.nats - np.array(before) for part, before in zip(found[kind], dense[kind], strict=True)]
+                 for kind in found}
+        every = [part for parts in worse.values() for part in parts]
+        runs = [part for parts in found.values() for part in parts]
+        rows.append({"schedule": name, "rows_seen": float(np.mean([part.seen for part in runs])),
+                     "dropped_probability": float(np.mean([part.dropped for part in runs])),
+                     "perplexity": _more(every), f"from_{HALF}": _more([part[HALF:] for part in every]),
+                     **{kind: _more(parts) for kind, parts in worse.items()}, **asdict(schedule)})
+        save()
+    show(f"perplexity over that of the whole cache, windows of {LENGTH} tokens", [
+        {name: row[name] for name in ("schedule", "rows_seen", "dropped_probability", "perplexity", f"from_{HALF}",
+                                      "prose", "code")} for row in rows])
+
+
+def _more(differences: list[np.ndarray]) -> float:
+    """Share by which perplexity rises."""
+    return float(np.exp(np.mean([part.mean() for part in differences])) - 1)
+
+
+def cycles(record: Record, save: Callable[[], None]) -> None:
+    """Fill ``record`` context by context."""
+    config = Config.model_validate(load_config("base").model_dump() | {"name": "base-long-lists", **LISTS})
+    placed = pair_of("int8").target(config, 0, pruning=PLAIN)
+    assert placed.selection
+    rows = record["cycles"] = []
+    for context, (name, schedule) in ((context, one) for context in CONTEXTS for one in KEEPS.items()):
+        if schedule is None:
+            rows.append({"context": context, "cache": name, "rows": context, "pass": _pass(placed, context),
+                         "selection": 0, "a token": _pass(placed, context)})
+            continue
+        kept = schedule.rows(context)
+        mean = _pass(placed, kept + schedule.every // 2)
+        chosen = _selection(placed.selection, config, schedule, context, kept)
+        rows.append({"context": context, "cache": name, "rows": kept + schedule.every // 2, "pass": mean,
+                     "selection": chosen, "a token": mean + chosen // schedule.every})
+        save()
+    least = {row["context"]: row["a token"] for row in rows if row["cache"] == "whole cache"}
+    for row in rows:
+        row["speed-up"] = least[row["context"]] / row["a token"]
+    empty = _pass(placed, 1)
+    record["attention_share"] = {str(context): 1 - empty / least[context] for context in CONTEXTS}
+    save()
+    show(f"cycles of a token of SmolLM2 on {config.name}", rows)
+    show("share of a pass that attention over the whole cache takes", [
+        {"context": context, "share": record["attention_share"][str(context)]} for context in CONTEXTS])
+
+
+def _pass(placed: Any, context: int) -> int:
+    """One row, by the program that a session takes."""
+    single: ModelProgram | None = placed.single
+    program = single if single and context < single.max_positions else placed.program
+    return passes_cost(program, [(1, context)])
+
+
+def _selection(selection: Selection, config: Config, schedule: Pruning, context: int, kept: int) -> int:
+    """Choosing among ``context`` rows, with the rows since the last time copied back, launches by the host included."""
+    found = list(_launches(selection, schedule, context, kept))
+    simulator, total = Simulator(config, dram_bytes=selection.select.base_address + selection.select.size), 0
+    pitch = selection.gather.pitch
+    lists = np.zeros((selection.select.symbols["lists"][1] // pitch, pitch // 2), dtype="<u2")
+    random = np.random.default_rng(0)
+    for row in lists:  # any rows: the gather's time depends on where they stand
+        row[:kept] = np.sort(random.choice(context, kept, replace=False))
+    simulator.write_dram(selection.select.symbols["lists"][0], lists.reshape(-1).view(np.uint8).tobytes())
+    for program, step, timed in found:
+        simulator.load(program.launch("choose", NO_DRAM, step.registers))
+        indices = selection.select.gathered(timed) if timed is not None else None
+        result = simulator.run(timing_only=True, indices=indices) if indices is not None else simulator.run()
+        total += int(result.cycles) + config.host.launch_cycles
+    return total
+
+
+def _launches(selection: Selection, schedule: Pruning, context: int,
+              kept: int) -> Iterator[tuple[Program, Step, Any]]:
+    first = selection.select.graph.prefix
+    yield selection.copy, selection.copying(False, first + kept, first + context - schedule.every, schedule.every), None
+    if schedule.score == "none":
+        yield selection.copy, selection.copying(True, first + context - kept + 4, first + 4, kept - 4), None
+        return
+    rows = Rows.chain([0] * OBSERVED, context - OBSERVED).behind(first)
+    yield selection.select, selection.select.choosing(rows, first + context - OBSERVED, kept), rows
+    yield selection.gather, selection.gathering(kept), None
+
+
+PARTS = {"quality": quality, "cycles": cycles}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--out", type=Path, default=Path("build/pruning.json"))
+    options = parser.parse_args()
+    record: Record = json.loads(options.out.read_text()) if options.out.is_file() else {
+        "schema": "gemmule/benchmark-pruning/1", "model": "smollm2", "weights": "int8"}
+    record["version"] = __version__
+
+    def save() -> None:
+        write(options.out, record)
+
+    PARTS[options.part](record, save)
+    save()
+
+
+if __name__ == "__main__":
+    main()
