@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,12 @@ from benchmarks.smollm2.model import model_path, pair_of, source
 from benchmarks.smollm2.texts import CODE
 from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
-from gemmule.compiler.ir import Rows
-from gemmule.compiler.program import NO_DRAM, Program, Step
-from gemmule.compiler.programs.model_program import ModelProgram
-from gemmule.compiler.programs.selecting import Selection
-from gemmule.compiler.search.cost import passes_cost
 from gemmule.config import Config, load_config
-from gemmule.sim.simulator import Simulator
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.text.tokens import token_windows
 from gemmule.sw.workloads.pruned import losses
+from gemmule.sw.workloads.pruned_cycles import token_cycles
 
 LENGTH, EACH, HALF = 1024, 2, 512
 """Tokens of a window, windows of prose and of code, and the position from which they are also told apart."""
@@ -106,65 +101,21 @@ def cycles(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record`` context by context."""
     config = Config.model_validate(load_config("base").model_dump() | {"name": "base-long-lists", **LISTS})
     placed = pair_of("int8").target(config, 0, pruning=PLAIN)
-    assert placed.selection
     rows = record["cycles"] = []
     for context, (name, schedule) in ((context, one) for context in CONTEXTS for one in KEEPS.items()):
-        if schedule is None:
-            rows.append({"context": context, "cache": name, "rows": context, "pass": _pass(placed, context),
-                         "selection": 0, "a token": _pass(placed, context)})
-            continue
-        kept = schedule.rows(context)
-        mean = _pass(placed, kept + schedule.every // 2)
-        chosen = _selection(placed.selection, config, schedule, context, kept)
-        rows.append({"context": context, "cache": name, "rows": kept + schedule.every // 2, "pass": mean,
-                     "selection": chosen, "a token": mean + chosen // schedule.every})
+        found = token_cycles(placed, schedule, context)
+        rows.append({"context": context, "cache": name, "rows": found.rows, "pass": found.passing,
+                     "selection": found.selection, "a token": found.cycles})
         save()
     least = {row["context"]: row["a token"] for row in rows if row["cache"] == "whole cache"}
     for row in rows:
         row["speed-up"] = least[row["context"]] / row["a token"]
-    empty = _pass(placed, 1)
+    empty = token_cycles(placed, None, 1).cycles
     record["attention_share"] = {str(context): 1 - empty / least[context] for context in CONTEXTS}
     save()
     show(f"cycles of a token of SmolLM2 on {config.name}", rows)
     show("share of a pass that attention over the whole cache takes", [
         {"context": context, "share": record["attention_share"][str(context)]} for context in CONTEXTS])
-
-
-def _pass(placed: Any, context: int) -> int:
-    """One row, by the program that a session takes."""
-    single: ModelProgram | None = placed.single
-    program = single if single and context < single.max_positions else placed.program
-    return passes_cost(program, [(1, context)])
-
-
-def _selection(selection: Selection, config: Config, schedule: Pruning, context: int, kept: int) -> int:
-    """Choosing among ``context`` rows, with the rows since the last time copied back, launches by the host included."""
-    found = list(_launches(selection, schedule, context, kept))
-    simulator, total = Simulator(config, dram_bytes=selection.select.base_address + selection.select.size), 0
-    pitch = selection.gather.pitch
-    lists = np.zeros((selection.select.symbols["lists"][1] // pitch, pitch // 2), dtype="<u2")
-    random = np.random.default_rng(0)
-    for row in lists:  # any rows: the gather's time depends on where they stand
-        row[:kept] = np.sort(random.choice(context, kept, replace=False))
-    simulator.write_dram(selection.select.symbols["lists"][0], lists.reshape(-1).view(np.uint8).tobytes())
-    for program, step, timed in found:
-        simulator.load(program.launch("choose", NO_DRAM, step.registers))
-        indices = selection.select.gathered(timed) if timed is not None else None
-        result = simulator.run(timing_only=True, indices=indices) if indices is not None else simulator.run()
-        total += int(result.cycles) + config.host.launch_cycles
-    return total
-
-
-def _launches(selection: Selection, schedule: Pruning, context: int,
-              kept: int) -> Iterator[tuple[Program, Step, Any]]:
-    first = selection.select.graph.prefix
-    yield selection.copy, selection.copying(False, first + kept, first + context - schedule.every, schedule.every), None
-    if schedule.score == "none":
-        yield selection.copy, selection.copying(True, first + context - kept + 4, first + 4, kept - 4), None
-        return
-    rows = Rows.chain([0] * OBSERVED, context - OBSERVED).behind(first)
-    yield selection.select, selection.select.choosing(rows, first + context - OBSERVED, kept), rows
-    yield selection.gather, selection.gathering(kept), None
 
 
 PARTS = {"quality": quality, "cycles": cycles}

@@ -25,6 +25,7 @@ from gemmule.sw.commands.shared.common import (
     read_config,
     write_trace,
 )
+from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.commands.shared.method_options import own_options, with_method_options
 from gemmule.sw.commands.shared.prune import PruneOption, read_pruning
 from gemmule.sw.commands.shared.sampling import (
@@ -65,23 +66,6 @@ EVERY = "draft,pld,always,never"
 CALIBRATION = "calibration"
 MOST_PROMPT = 96
 """Tokens of a prompt to complete; the others are taken whole."""
-
-
-def _list(option: str, text: str, one: Any) -> list[Any]:
-    """Values between commas.
-
-    Raises:
-        InputError: none, or one that is no value of the option.
-    """
-    found = []
-    for word in text.split(","):
-        try:
-            found.append(one(word.strip()))
-        except InputError:
-            raise
-        except ValueError:
-            raise InputError(f"{option} must be numbers between commas, not {text!r}") from None
-    return list(dict.fromkeys(found))
 
 
 @with_method_options(*(one.drafts.name for one in METHODS.values() if one.drafts))
@@ -156,13 +140,13 @@ def bench(
       gemmule bench --category completion --prompts 8 --batch 4 --compute interpreter
       gemmule bench --category copy --prompts 1 --num-speculative-tokens 3 --trace build/bench.json.gz
     """
-    lengths = _list("--num-speculative-tokens", num_speculative_tokens, int)
+    lengths = values_of("--num-speculative-tokens", num_speculative_tokens, int)
     for length in lengths:
         DRAFTS.check("--num-speculative-tokens", length)
-    methods = _list("--method", method, lambda name: check_choice("--method", name, (*METHODS, "always", "never")))
-    names = category and _list("--category", category, lambda name: check_choice(
+    methods = values_of("--method", method, lambda name: check_choice("--method", name, (*METHODS, "always", "never")))
+    names = category and values_of("--category", category, lambda name: check_choice(
         "--category", name, (*CATEGORIES, *REQUESTS, CALIBRATION)))
-    cases = _cases(methods, lengths, _list("--temperature", temperature, float), verify)
+    cases = _cases(methods, lengths, values_of("--temperature", temperature, float), verify)
     for option in method_options:
         if not set(of_option(option)).intersection(methods):
             raise InputError(f"{option} needs --method {either(of_option(option))}: add it, or drop the option")

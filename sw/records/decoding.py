@@ -10,7 +10,7 @@ from gemmule.sw.decoding.methods import METHODS
 from gemmule.sw.limits import check_choice
 from gemmule.sw.records.record import Record
 
-__all__ = ["Bench", "Generate"]
+__all__ = ["Bench", "Generate", "Prune"]
 
 
 def _known(name: str) -> str:
@@ -269,3 +269,36 @@ class Bench(Record):
     best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
     resident: Resident
     prompts: list[BenchPrompt]
+
+
+class DenseNumbers(BaseModel):
+    """A text and a token with the whole cache."""
+
+    nats: float = Field(description="of a token, in the mean")
+    rows_seen: float = Field(description="cached rows that a row sees, over all of them")
+    dropped_probability: float = Field(description="share of the probability that dropped rows had, at selections")
+    rows: int = Field(description="that a token's pass reads")
+    pass_cycles: int
+    selection_cycles: int = Field(description="host work included; a token pays a share")
+    cycles_per_token: int
+
+
+class ScheduleNumbers(Pruning, DenseNumbers):
+    """The same with a schedule."""
+
+    perplexity_change: float = Field(description="beside the whole cache; 0.01 is one percent more")
+    speedup: float = Field(description="cycles of a token with the whole cache over this one's")
+    pareto: bool = Field(description="no other schedule has fewer cycles and less perplexity")
+
+
+class Prune(Record):
+    """`gemmule prune`: schedules of a pruned cache."""
+
+    model: str
+    weights: Literal["int8", "int4"] | None
+    window: int = Field(description="tokens of a window, and cached rows behind which cycles are told")
+    windows: int
+    budget: float = Field(description="rise of perplexity that is allowed")
+    dense: DenseNumbers
+    rows: list[ScheduleNumbers] = Field(description="the fewest cycles first")
+    chosen: Pruning = Field(description="the fewest cycles within the budget")

@@ -17,7 +17,8 @@ from gemmule.sw.errors import InputError
 from gemmule.sw.reports.files import write_file
 from gemmule.sw.reports.trace import slices
 
-__all__ = ["check_figure", "operators_figure", "pareto_figure", "run_figure", "sweep_figure"]
+__all__ = ["check_figure", "operators_figure", "pareto_figure", "run_figure", "schedules_figure",
+           "sweep_figure"]
 
 FORMATS = ("svg", "png", "pdf")
 SMALL = 0.01
@@ -151,6 +152,22 @@ def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, An
         axes.set_xlabel(what)
         axes.set_ylabel("cycles")
         axes.legend(fontsize="small")
+    _save(figure, path)
+
+
+def schedules_figure(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rise of perplexity over cycles of a token, of schedules of a pruned cache; those that no other beats joined."""
+    figure, (axes,) = _plots(8)
+    axes.set_title("perplexity over cycles of a token")
+    for score in dict.fromkeys(row["score"] for row in rows):
+        mine = [row for row in rows if row["score"] == score]
+        axes.scatter([row["cycles_per_token"] for row in mine], [100 * row["perplexity_change"] for row in mine], s=16,
+                     label=f"score: {score}")
+    best = [row for row in rows if row["pareto"]]
+    axes.plot([row["cycles_per_token"] for row in best], [100 * row["perplexity_change"] for row in best], color="0.6")
+    axes.set_xlabel("cycles a token")
+    axes.set_ylabel("rise of perplexity, percent")
+    axes.legend(fontsize="small")
     _save(figure, path)
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "import": "Quantise a Hugging Face checkpoint for the device.",
     "compile": "Compile an imported model; show what every pass produced.",
     "run": "Run a workload on the device.",
+    "prune": "Choose a schedule that prunes the KV cache within a budget of quality.",
     "sweep": "Run workloads on many configurations; store every point.",
     "study": "Reproduce a published table or figure on this device.",
     "info": "Show a device's sizes and bandwidths, and what fits.",

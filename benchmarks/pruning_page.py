@@ -1,0 +1,84 @@
+"""Fill the tables and the figure of docs/pruning.md from docs/results.
+
+    python -m benchmarks.pruning_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gemmule.io.files import write_atomically
+from gemmule.sw.reports.markdown import fill, table, wrapped
+
+__all__ = ["PARTS", "main"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, FIGURE = ROOT / "docs" / "pruning.md", ROOT / "docs" / "img" / "pruning.svg"
+WHOLE = "whole cache"
+
+
+def _load() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "pruning.json").read_text())
+    return found
+
+
+def quality() -> str:
+    """By schedule."""
+    rows = [(row["schedule"], f"{row['rows_seen']:.0%}",
+             "-" if row["score"] == "none" else f"{row['dropped_probability']:.1%}",
+             *(f"{row[name]:+.1%}" for name in ("perplexity", "from_512", "prose", "code")))
+            for row in _load()["quality"]]
+    return table(("schedule", "rows seen", "probability dropped", "perplexity", "from position 512", "prose", "code"),
+                 rows)
+
+
+def cycles() -> str:
+    """By context and cache."""
+    found = _load()
+    rows = [(f"{row['context']:,}", row["cache"], f"{row['rows']:,}", f"{row['pass']:,}", f"{row['selection']:,}",
+             f"{row['a token']:,}", f"{row['speed-up']:.2f}x") for row in found["cycles"]]
+    shares = ", ".join(f"{share:.0%} behind {int(context):,}" for context, share in found["attention_share"].items())
+    return table(("context", "cache", "rows read", "a pass", "a selection", "a token", "speed-up"), rows) \
+        + "\n\n" + wrapped(f"Attention over the whole cache takes {shares} of a pass.")
+
+
+def draw(path: Path) -> None:
+    """Cycles of a token by context, a line for each cache."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "gemmule"
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.5))
+    rows = _load()["cycles"]
+    for name in dict.fromkeys(row["cache"] for row in rows):
+        mine = [row for row in rows if row["cache"] == name]
+        axes.plot([row["context"] for row in mine], [row["a token"] / 1e6 for row in mine], marker="o", label=name)
+    axes.set_xlabel("cached rows")
+    axes.set_ylabel("million cycles a token")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (quality, cycles)}
+"""What stands between ``<!-- name -->`` and ``<!-- end -->``."""
+
+
+def main() -> None:
+    """Write the page and the figure."""
+    text = PAGE.read_text()
+    for marker, content in PARTS.items():
+        text = fill(text, marker, content())
+    write_atomically(PAGE, text)
+    draw(FIGURE)
+
+
+if __name__ == "__main__":
+    main()
