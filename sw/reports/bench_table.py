@@ -1,4 +1,4 @@
-"""Decoding methods side by side, as the terminal shows them."""
+"""The comparison of decoding methods in the terminal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from rich.table import Table
 __all__ = ["print_bench"]
 
 LEGEND = (
-    "equal: texts as by ar, of all; mean, median: speed-up over ar, host counted, and slower: on how many prompts; a "
-    "step: tokens; 4-grams: distinct ones; no loop: mean speed-up of the texts of which at least half of them are, and "
-    "how many these are; c: a drafted token over a step of ar; theory: what acceptance and c foretell behind the "
-    "prompt, and how much of it was reached; roofline: of the target's passes")
-BATCH_LEGEND = "; batch: tokens a cycle over those of the same prompts one at a time"
+    "equal: prompts with exactly the text of ar; mean, median: speed-up over ar, host included; slower: share of "
+    "prompts slower than with ar; tokens: per step; 4-grams: share that is distinct; no loop: mean speed-up of texts "
+    "with at least half of their 4-grams distinct, and their number; c: cost of a drafted token relative to a step of "
+    "ar; theory: speed-up that acceptance and c predict, prompt excluded; of it: share of that speed-up reached; "
+    "roofline: share reached by the target's passes")
+BATCH_LEGEND = "; batch: throughput relative to the same prompts one at a time"
 
 
 def print_bench(console: Console, rows: Sequence[dict[str, Any]], best: Sequence[dict[str, Any]]) -> None:
-    """The table, the best draft lengths, and what the columns are."""
+    """Print the table, the best draft lengths, and the meaning of the columns."""
     batched = any(row["batch_gain"] is not None for row in rows)
     table = Table(box=None, pad_edge=False)
-    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "a step", "accepted", "4-grams",
+    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "tokens", "accepted", "4-grams",
              "no loop", "c", "theory", "of it", "roofline", *(("batch",) if batched else ()))
     for name in heads:
         table.add_column(name, justify="left" if name in heads[:2] else "right")
@@ -42,8 +43,8 @@ def print_bench(console: Console, rows: Sequence[dict[str, Any]], best: Sequence
     for one in best:
         method = one["method"] + (f" at T {one['temperature']:g}, {one['verify']}" if one["temperature"] else "")
         console.print(
-            f"{one['category']}, {method}: fastest with {one['measured']} drafts, {one['speedup_over_ar']:.2f}x; by "
-            f"acceptance and costs with {one['foretold']}, {one['foretold_speedup']:.2f}x behind the prompt",
+            f"{one['category']}, {method}: fastest draft length {one['measured']}, {one['speedup_over_ar']:.2f}x; "
+            f"acceptance and costs predict {one['foretold']}, {one['foretold_speedup']:.2f}x without the prompt",
             markup=False)
     console.print(LEGEND + BATCH_LEGEND * batched, markup=False, style="dim")
 
