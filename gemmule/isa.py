@@ -63,13 +63,13 @@ NUM_BASES = 32
 NUM_LENGTHS = 16
 """Length registers; number 0 reads :data:`MAX_LENGTH`."""
 MAX_LENGTH = (1 << 16) - 1
-"""What a length register holds at most, and what register 0 always reads."""
+"""The largest value of a length register, and the value that register 0 always reads."""
 NUM_PREDICATES = 4
 """Predicates; number 0 is always true."""
 INDEX_BITS = (16, 18)
-"""Bits of an index, by device: an id, an entry of the index lists, the number of a DRAM row."""
+"""Possible widths of an index on a device: an id, an entry of the index lists, the number of a DRAM row."""
 MAX_WAIT = 63
-"""Longest wait distance; a longer one is written as 63, which waits for more."""
+"""Longest wait distance; a longer one is written as 63, which waits for more commands."""
 
 
 class IsaError(ValueError):
@@ -122,7 +122,7 @@ BODY: dict[Unit, tuple[tuple[str, int], ...]] = {
 PARAMETER_BITS = 32
 """A word of the parameter memory, signed."""
 PARAMS_WORDS = 5
-"""Words that one PARAMS brings."""
+"""Words that one PARAMS loads."""
 CONTROL_BODY: dict[COp, tuple[tuple[str, int], ...]] = {
     COp.SET: (("target", 1), ("target_reg", 5), ("source", 3), ("source_reg", 5), ("index", 16), ("amount", 48),
               ("modulus", 16)),
@@ -138,7 +138,7 @@ _WAITS = ("wait_load", "wait_store", "wait_matrix", "wait_vector", "wait_select"
 
 
 def body_of(unit: int, op: int = 0) -> tuple[tuple[str, int], ...]:
-    """Field table of a unit's body, or of a control command's, (name, bits), lowest bits first; empty without one."""
+    """Field table (name, bits) of a unit's or control command's body, lowest bits first; empty if there is no body."""
     if unit == CONTROL:
         return CONTROL_BODY[COp(op)] if op < len(COp) else ()
     return BODY.get(Unit(unit), ()) if unit < len(Unit) else ()
@@ -171,7 +171,7 @@ class Length:
 class Command:
     """One command: unit, operation, raw body fields, waits (unit -> distance), flag bits.
 
-    Control commands have fields alone.
+    Control commands have only fields.
     """
 
     unit: Unit | FrontEnd
@@ -183,7 +183,7 @@ class Command:
     note: str = ""
     """Text for listings; not encoded."""
     predicate: int = 0
-    """The command runs only where this predicate is 1; number 0 always is."""
+    """The command runs only if this predicate is 1; number 0 always is."""
 
     @staticmethod
     def make(
@@ -275,23 +275,23 @@ def decode(word: int) -> Command:
 
 
 def encode_program(commands: Iterable[Command]) -> bytes:
-    """Program image: 32 bytes a command, little-endian."""
+    """Program image: 32 bytes per command, little-endian."""
     return b"".join(encode(command).to_bytes(COMMAND_BYTES, "little") for command in commands)
 
 
 TABLE_FIELDS: tuple[str, ...] = tuple(name for name, _ in HEADER) + tuple(
     dict.fromkeys(name for layout in BODY.values() for name, _ in layout))
-"""Columns of :func:`decode_table`; a field that a unit lacks is 0."""
+"""Columns of :func:`decode_table`; a field that a unit does not have is 0."""
 _COLUMN = {name: i for i, name in enumerate(TABLE_FIELDS)}
 
 
 def control_columns(op: COp) -> dict[str, int]:
-    """Columns of :func:`decode_table` that hold the fields of a control command: those right behind the header."""
+    """Columns of :func:`decode_table` that hold the fields of a control command: those directly after the header."""
     return {name: i for i, (name, _) in enumerate(CONTROL_BODY[op], len(HEADER))}
 
 
 def table_row(command: Command) -> np.ndarray:
-    """One command as a row of :func:`decode_table`, without the way through its word; it is not checked."""
+    """One command as a row of :func:`decode_table`, made without encoding it; not checked."""
     row = np.zeros(len(TABLE_FIELDS), dtype=np.int64)
     head = _header(command)
     columns = _COLUMN
@@ -305,7 +305,7 @@ def table_row(command: Command) -> np.ndarray:
 def decode_table(image: bytes) -> np.ndarray:
     """Decode a program image to ``int64[commands, len(TABLE_FIELDS)]`` for compiled code.
 
-    A column at a time: decoding is on the path of every launch.
+    It decodes one column at a time, because every launch decodes its image.
     """
     if len(image) % COMMAND_BYTES:
         raise IsaError(

@@ -1,7 +1,7 @@
-"""Units, their operations, the flags of each operation and which of them go together.
+"""Units, their operations, and the flags of each operation with their legal combinations.
 
 A flag is a bit of the header field ``flags``. The same bit means different things to different operations, so
-every group of operations has an enumeration of its own; :data:`OPERATIONS` says which flags an operation knows.
+each group of operations has its own enumeration. :data:`OPERATIONS` states which flags an operation knows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Unit(IntEnum):
 
 
 class FrontEnd(IntEnum):
-    """What stands in the unit field of commands that no unit takes: they act where registers are read."""
+    """Value of the unit field of control commands. They go to no unit and act where registers are read."""
 
     CONTROL = 5
 
     @property
     def label(self) -> str:
-        """As a unit's."""
+        """The name, as listings write it."""
         return self.name.lower()
 
 
@@ -73,7 +73,7 @@ class Source(IntEnum):
 
 
 ISSUE_PRIORITY = (Unit.MATRIX, Unit.VECTOR, Unit.SELECT, Unit.LOAD, Unit.STORE)
-"""Which unit goes first when several heads could issue."""
+"""Order in which units issue when several heads could issue in one cycle."""
 
 
 class VOp(IntEnum):
@@ -99,7 +99,7 @@ SOFTMAX_OPS = (VOp.SOFTMAX_MAX, VOp.SOFTMAX_EXP, VOp.SOFTMAX_NORM)
 COMPARISON_OPS = (VOp.I_GELU,)
 """Operations that only a device with ``comparison_modes`` has."""
 EXPONENTIALS = ("table", "i_exp", "softermax")
-"""How SOFTMAX_EXP and SOFTMAX_NORM make their exponentials, by ``period``; from 1 on they are comparison modes."""
+"""Exponentials of SOFTMAX_EXP and SOFTMAX_NORM, by ``period``; those from 1 on are comparison modes."""
 
 
 class SOp(IntEnum):
@@ -127,7 +127,7 @@ class MoveFlag(IntEnum):
 
 
 EXCLUSIVE_LOADS = 1 << MoveFlag.ZERO | 1 << MoveFlag.BROADCAST
-"""Flags of loads that run alone: they write more rows than they read, and no other load issues meanwhile."""
+"""Flags of loads that run alone: they write more rows than they read, and no other load issues while they run."""
 
 
 class MatrixFlag(IntEnum):
@@ -136,11 +136,11 @@ class MatrixFlag(IntEnum):
     A_UNSIGNED = 0
     B_TRANSPOSED = 1
     ACCUMULATE = 2
-    OUTPUT_STATIONARY = 3  # sums stay in the mesh while K streams through; else weights stay
+    OUTPUT_STATIONARY = 3  # sums stay in the mesh while K streams through; without it, weights stay
     A_TRANSPOSED = 4
     B_INT4 = 5  # a scratchpad row holds two rows of B: the even one in the low nibbles
     GROUP_SCALES = 6  # int4 weights times a small integer per column and group of K tiles
-    REUSE = 7  # the weights of the last weight-stationary command, which stand in the mesh
+    REUSE = 7  # use the weights of the last weight-stationary command, which are still in the mesh
 
 
 class RequantFlag(IntEnum):
@@ -149,7 +149,7 @@ class RequantFlag(IntEnum):
     COLUMN = 0  # multiplier and shift per column, from scratchpad rows at src1
     ROW = 1  # multiply by the row's softmax reciprocal (statistics context)
     WIDE = 2  # int16 result in two planes
-    RESIDUAL = 3  # add the int16 row that stands at dst (implies WIDE)
+    RESIDUAL = 3  # add the int16 row stored at dst (implies WIDE)
     RELU = 4
     LOOKUP = 5  # pass the int8 result through the byte table
     CLAMP = 6  # int8 result: limit to aux low byte .. aux high byte (both signed)
@@ -182,7 +182,7 @@ class NormFlag(IntEnum):
     """NORM_STAT and NORM_APPLY."""
 
     MEAN = 0  # subtract the row's mean (LayerNorm)
-    ROUND = 1  # statistic with MEAN: the mean is a rounded integer, as I-BERT's (comparison mode)
+    ROUND = 1  # NORM_STAT with MEAN: the mean is rounded to an integer, as in I-BERT (comparison mode)
     WIDE = 2  # apply: int16 result in two planes
     BIAS = 7  # apply: int32 per column (beta), from rows at src1
 
@@ -190,18 +190,18 @@ class NormFlag(IntEnum):
 class SoftmaxFlag(IntEnum):
     """SOFTMAX_MAX, SOFTMAX_EXP and SOFTMAX_NORM."""
 
-    TREE = 0  # among the last m columns row i sees those of its bitmap, row src1 + i
-    CONTINUE = 1  # max, exp: go on from the context's maximum, sum
+    TREE = 0  # of the last m columns, row i sees those set in its bitmap, row src1 + i
+    CONTINUE = 1  # max: continue from the context's maximum; exp: continue from its sum
     WIDE = 2  # exp, norm: 16-bit probabilities in two planes
     MORE = 3  # exp: more columns follow, no reciprocal yet
-    ONLINE = 5  # max: whole octaves, the rise goes to the context; exp: the context's sum is shifted by it
+    ONLINE = 5  # max: in whole octaves, store the rise in the context; exp: shift the context's sum by the rise
     CAUSAL = 6  # row i of m sees columns 0 .. n - m + i
 
 
 class ArgmaxFlag(IntEnum):
     """ARGMAX."""
 
-    CONTINUE = 0  # go on from the row's running maximum
+    CONTINUE = 0  # continue from the row's running maximum
 
 
 class KeysFlag(IntEnum):
@@ -219,14 +219,14 @@ class ImportanceFlag(IntEnum):
 class ListFlag(IntEnum):
     """LIST_LOAD and LIST_STORE."""
 
-    HIGH = 0  # bits 17:16 of the entries, whose lower bits a load leaves as they are
+    HIGH = 0  # bits 17:16 of the entries; a load leaves their lower bits unchanged
 
 
 class CommitFlag(IntEnum):
     """COMMIT."""
 
     DISCARD = 0  # drop the shadow instead of adding it
-    CLEAR = 2  # the committed importance becomes 0 too
+    CLEAR = 2  # also set the committed importance to 0
 
 
 class CompareFlag(IntEnum):
@@ -241,17 +241,17 @@ Pairs = tuple[tuple[IntEnum, IntEnum], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What one operation is called and which flags it takes."""
+    """The name of an operation and the flags that it takes."""
 
     unit: Unit
     number: int = 0
     name: str = ""
     flags: tuple[IntEnum, ...] = ()
-    """Every flag that it knows."""
+    """Every flag that the operation knows."""
     excluded: Pairs = ()
-    """Flags that exclude each other."""
+    """Pairs of flags that exclude each other."""
     needed: Pairs = ()
-    """Flags of which the first needs the second."""
+    """Pairs of flags; the first needs the second."""
     comparison: tuple[IntEnum, ...] = ()
     """Flags that only a device with ``comparison_modes`` has."""
     wide: tuple[IntEnum, ...] = ()
@@ -263,7 +263,7 @@ class Operation:
         return f"{self.unit.label}.{self.name}" if self.name else self.unit.label
 
     def legal(self, flags: int) -> bool:
-        """Whether every flag is known, in this combination."""
+        """Whether the operation allows these flags in this combination."""
         if flags & ~_bits(*self.flags):
             return False
         if any(flags >> a & 1 and flags >> b & 1 for a, b in self.excluded):
@@ -331,7 +331,7 @@ OPERATIONS: dict[tuple[int, int], Operation] = {(op.unit, op.number): op for op 
 
 
 def legal_flags(unit: int, op: int, flags: int) -> bool:
-    """Whether the unit has the operation, and that knows every flag that is set, in this combination."""
+    """Whether the unit has the operation, and the operation allows these flags in this combination."""
     return (unit, op) in OPERATIONS and OPERATIONS[unit, op].legal(flags)
 
 
@@ -353,11 +353,11 @@ _FIELD_NAMES: dict[tuple[int, int], dict[str, str]] = {
     **{(Unit.VECTOR, op): {"aux": "behind", "period": "exponential"} for op in SOFTMAX_OPS},
     (Unit.SELECT, SOp.KEYS): {"aux": "sure"}, (Unit.SELECT, SOp.COMPARE): {"aux": "threshold"},
 }
-"""What fields are called whose meaning depends on the operation."""
+"""Names of fields whose meaning depends on the operation."""
 
 
 def field_name(unit: int, op: int, flags: Collection[int], field: str) -> str:
-    """Name of a body field in listings: ``aux`` and ``period`` by what the operation takes them for."""
+    """Name of a body field in listings; ``aux`` and ``period`` are named after their use by the operation."""
     if (unit, op, field) == (Unit.VECTOR, VOp.REQUANT, "aux") and RequantFlag.RESIDUAL in flags:
         return "residual_mult"
     return _FIELD_NAMES.get((unit, op), {}).get(field, field)

@@ -1,1 +1,1 @@
-"""Decoding methods measured side by side, beside what theory foretells."""
+"""Decoding methods compared, with the speed-ups that theory predicts."""

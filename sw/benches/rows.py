@@ -1,7 +1,7 @@
-"""The table of a bench: runs of a case and category together, beside what theory foretells of them.
+"""The table of a bench: one row for the runs of a case and category, with the predictions of theory.
 
-Speed-up is cycles a token of autoregressive decoding by the same rule over those of the case, prompt and host counted
-on both sides. Theory is of what is behind the prompt (:mod:`gemmule.sw.benches.theory`).
+The speed-up is cycles per token of autoregressive decoding by the same rule, divided by those of the case; prompt and
+host are included on both sides. Theory excludes the prompt (:mod:`gemmule.sw.benches.theory`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gemmule.sw.decoding.methods import METHODS
 __all__ = ["HOST_CYCLES", "best_of", "rows_of"]
 
 HOST_CYCLES = (0, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
-"""Cycles of the host a launch for which speed-ups are told; the rest of a run does not depend on them."""
+"""Host cycles per launch for which speed-ups are reported; the rest of a run does not depend on them."""
 
 
 def _cycles(costs: dict[str, Any], host: Host, *, prompt: bool) -> int:
-    """Device and host; ``prompt``: of all, else of what is behind it."""
+    """Cycles of device and host; without ``prompt``, those of the prompt are excluded."""
     launches, device = sum(costs["launches"].values()), sum(costs["cycles"].values())
     if not prompt:
         launches -= sum(costs["prefill_launches"].values())
@@ -31,14 +31,14 @@ def _cycles(costs: dict[str, Any], host: Host, *, prompt: bool) -> int:
 
 
 def _behind(costs: dict[str, Any], model: str, host: Host) -> tuple[int, int]:
-    """(launches, cycles with the host's work for them) of a model behind the prompt."""
+    """(launches, cycles with the host's work for them) of a model, prompt excluded."""
     launches = costs["launches"].get(model, 0) - costs["prefill_launches"].get(model, 0)
     device = costs["cycles"].get(model, 0) - costs["prefill_cycles"].get(model, 0)
     return launches, device + launches * host.launch_cycles
 
 
 def _gain(result: dict[str, Any], host: Host) -> float | None:
-    """Tokens a cycle of prompts that share passes over those of the same prompts one at a time."""
+    """Throughput of prompts that share passes, relative to the same prompts one at a time."""
     if "alone" not in result:
         return None
     run, alone = result["run"], result["alone"]
@@ -47,7 +47,7 @@ def _gain(result: dict[str, Any], host: Host) -> float | None:
 
 
 def _speedup(result: dict[str, Any], host: Host) -> float:
-    """By cycles a token, prompt counted."""
+    """By cycles per token, prompt included."""
     run, ar = result["run"], result["ar"]
     return (_cycles(ar, host, prompt=True) / max(1, ar["tokens"])) / (
         _cycles(run, host, prompt=True) / max(1, run["tokens"]))
@@ -62,7 +62,7 @@ def _theory(result: dict[str, Any], host: Host) -> Theory | None:
 
 
 def rows_of(results: Sequence[dict[str, Any]], parameters: int, host: Host) -> list[dict[str, Any]]:
-    """One row for each case and category, ``all`` behind them where there are several; ``parameters``: a draft's."""
+    """One row per case and category, then ``all`` if there are several; ``parameters``: weights of the draft."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     categories = list(dict.fromkeys(result["category"] for result in results))
     for result in results:
@@ -80,7 +80,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Host) -> dict[str, Any]:
-    """Of results of one case."""
+    """The row of results of one case."""
     case = Case(**{name: results[0][name] for name in CASE})
     gains = [_speedup(result, host) for result in results]
     steps = [(drafted, accepted) for result in results for drafted, accepted in result["steps"]]
@@ -122,7 +122,7 @@ def _row(category: str, results: list[dict[str, Any]], parameters: int, host: Ho
 
 
 def _foretold(results: Sequence[dict[str, Any]], host: Host) -> dict[str, Any]:
-    """Means over prompts of what theory says."""
+    """Predictions of theory, as means over prompts."""
     found = [one for result in results if (one := _theory(result, host)) is not None]
     passes = [[_behind(result[key], "target", host) for key in ("run", "ar")] for result in results]
     verify = [cycles / max(1, count) / (plain / max(1, steps)) for (count, cycles), (steps, plain) in passes if plain]
@@ -136,9 +136,9 @@ def _foretold(results: Sequence[dict[str, Any]], host: Host) -> dict[str, Any]:
 
 
 def best_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each method with several draft lengths, by category: the fastest one, and the one that theory says is.
+    """For each method with several draft lengths, by category: the fastest length, and the one that theory predicts.
 
-    Theory takes acceptance by position from the longest drafts and the costs that each length had.
+    Theory uses the acceptance by position of the longest drafts and the costs measured with each length.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:

@@ -1,6 +1,6 @@
-"""What speculative decoding should gain, from acceptance and costs.
+"""The speed-up of speculative decoding predicted from acceptance and costs.
 
-Leviathan et al. 2023, equation 1 and theorem 3.8.
+See Leviathan et al. 2023, equation 1 and theorem 3.8.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["Theory", "acceptance_by_position", "best_length", "expected_tokens",
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
-    """Tokens a step of ``gamma`` drafts, each accepted with ``alpha`` where all before it were: a geometric sum."""
+    """Expected tokens of a step with ``gamma`` drafts, each accepted with chance ``alpha`` if all before it were."""
     return sum(alpha ** i for i in range(gamma + 1))
 
 
 def acceptance_by_position(steps: Sequence[tuple[int, int]]) -> list[float]:
-    """Of the drafts at each position whose predecessors were accepted, the accepted share."""
+    """At each position, the accepted share of the drafts whose predecessors were accepted."""
     most = max((drafted for drafted, _ in steps), default=0)
     found = []
     for place in range(most):
@@ -34,16 +34,16 @@ def acceptance_by_position(steps: Sequence[tuple[int, int]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Theory:
-    """Of a run beside autoregressive decoding of the same text or law, both behind the prompt.
+    """A run compared with autoregressive decoding of the same text or distribution; both exclude the prompt.
 
     Attributes:
-        alpha: accepted drafts over those that were reached.
-        draft_cost: c, cycles of a drafted token over those of an autoregressive step, the host's included.
-        drafts: of a step, mean.
-        tokens: of a step, expected: a geometric sum.
-        tokens_share: tokens of a step over the expected ones; other than 1 where acceptance is no constant.
-        cycles_share: expected cycles of a step, (c drafts + 1) autoregressive ones, over those that it took; below 1
-            where a pass of several rows takes longer than one of one row.
+        alpha: accepted drafts divided by drafts whose predecessors were accepted.
+        draft_cost: c, cycles per drafted token divided by those of an autoregressive step, host included.
+        drafts: mean number of drafts per step.
+        tokens: expected tokens per step, a geometric sum.
+        tokens_share: measured tokens per step divided by expected ones; differs from 1 if acceptance varies.
+        cycles_share: expected cycles of a step, (c drafts + 1) autoregressive steps, divided by measured ones; below 1
+            if a pass over several rows takes longer than a pass over one.
     """
 
     alpha: float
@@ -55,25 +55,25 @@ class Theory:
 
     @property
     def speedup(self) -> float:
-        """Expected tokens over (c drafts + 1)."""
+        """Expected tokens divided by (c drafts + 1)."""
         return self.tokens / self.worst_case
 
     @property
     def measured(self) -> float:
-        """What was gained: theory times both shares."""
+        """The measured speed-up: theory times both shares."""
         return self.speedup * self.tokens_share * self.cycles_share
 
     @property
     def worst_case(self) -> float:
-        """How much longer a step takes in theory than an autoregressive one: the loss where nothing is accepted."""
+        """Predicted cost of a step in autoregressive steps: the slow-down if no draft is accepted."""
         return self.draft_cost * self.drafts + 1
 
 
 def theory_of(steps: Sequence[tuple[int, int]], tokens: int, *, drafting: float, cycles: float,
               step: float) -> Theory | None:
-    """Of (drafted, accepted) steps that gave ``tokens`` in ``cycles``, of which ``drafting`` were the drafts'.
+    """Theory for (drafted, accepted) steps that gave ``tokens`` in ``cycles``, ``drafting`` of them for drafts.
 
-    ``step``: cycles of an autoregressive step. None where nothing was drafted.
+    ``step``: cycles of an autoregressive step. None if nothing was drafted.
     """
     drafted = sum(d for d, _ in steps)
     if not drafted:
@@ -86,7 +86,7 @@ def theory_of(steps: Sequence[tuple[int, int]], tokens: int, *, drafting: float,
 
 
 def theory(run: Generation, reference: Generation) -> Theory | None:
-    """None where there is nothing to compare: no drafts, or no token."""
+    """Theory for a run; None if there is nothing to compare: no drafts, or no token."""
     if not reference.steps:
         return None
     return theory_of(run.steps, len(run.tokens), cycles=run.ledger.cycles - run.prefill.cycles,
@@ -95,10 +95,10 @@ def theory(run: Generation, reference: Generation) -> Theory | None:
 
 
 def best_length(acceptance: Sequence[float], draft_cost: float, verify: Mapping[int, float]) -> tuple[int, float]:
-    """The draft length with the most expected tokens a cycle, and its speed-up.
+    """The draft length with the most expected tokens per cycle, and its speed-up.
 
-    ``acceptance``: by position, of the drafts that were reached. ``verify``: cost of a pass by rows, over one of one
-    row; between two it is on their line.
+    ``acceptance``: by position, among drafts whose predecessors were accepted. ``verify``: cost of a pass by number of
+    rows, relative to a pass over one row; interpolated linearly.
 
     Raises:
         ValueError: no acceptance, or no cost of a pass.

@@ -1,4 +1,4 @@
-"""The page of the instruction set: header, bodies, operations and their flags, from their definition."""
+"""The page of the instruction set: header, bodies, operations and flags, generated from their definitions."""
 
 from __future__ import annotations
 
@@ -115,21 +115,22 @@ order: a distance can reach back across turns of a body.
 """
 
 CONTROL_EXAMPLES: tuple[tuple[str, tuple[Command, ...]], ...] = (
-    ("Row by row of 64 columns, as many as length register 3 says, at 1,024 bytes each through base register 5:", (
-        set_displacement(5, note="begins at the base"), repeat(8, Length(65535, 3), note="7 commands of a row, then:"),
-        set_displacement(5, Source.DISPLACEMENT, 5, amount=1024, note="the last one of the body"))),
-    ("The next row of a ring of 64; as many turns as there are blocks of 16 rows in LEN[1]:", (
+    ("A body that runs once per row, as often as LEN[3] says; rows are 1,024 bytes apart at base register 5:", (
+        set_displacement(5, note="start at the base"), repeat(8, Length(65535, 3), note="7 commands for a row, then:"),
+        set_displacement(5, Source.DISPLACEMENT, 5, amount=1024, note="the last command of the body"))),
+    ("The next row of a ring of 64, then a body that runs once for each block of 16 rows in LEN[1]:", (
         set_length(2, Source.LENGTH, 2, amount=1, modulus=64), repeat(12, Length(65535, 1), shift=4))),
-    ("Numbers read by a counter: LEN[4] from half 10 + LEN[2] on, two in a word:", (
+    ("A number selected by a counter: LEN[4] becomes half number 10 + LEN[2], with two halves in each word:", (
         params(5, 100 << 16 | 7, 300 << 16 | 200), set_length(4, Source.HALF, 2, index=10))),
 )
 
 
 OPERANDS_INTRO = (
-    "What each operation touches, with resolved lengths: runs of consecutive rows (or bytes, or entries), a number of "
-    "them a stride apart. Port claims are the banks from the first row to the last, by stream; matrix.C always claims "
-    "read and write port of its banks. From [gemmule/operands.py](../gemmule/operands.py), the table from which "
-    "resolving, the verifier, the compiler's waits and the fuzzer derive.")
+    "These tables list what each operation touches, with resolved lengths: one or more runs of consecutive rows (or "
+    "bytes, or entries), a stride apart. A stream claims the ports of all banks from the first row to the last; "
+    "matrix.C always claims both the read and the write port of its banks. The tables come from "
+    "[gemmule/operands.py](../gemmule/operands.py), from which resolving, the verifier, the compiler's waits and the "
+    "fuzzer derive.")
 
 
 SOURCES = {
@@ -144,11 +145,11 @@ MEANINGS = {
     "B_TRANSPOSED": "B lies as [N][K]", "ACCUMULATE": "add to C instead of overwriting it",
     "RELU": "negative results become 0",
 }
-"""Of flags whose name says it; the others have theirs beside the definition."""
+"""Meanings of flags that have no comment beside their definition."""
 
 
 def flag_meanings(kind: type[IntEnum]) -> dict[str, str]:
-    """What the definition says beside each flag of an enumeration."""
+    """The comment beside each flag in the definition of an enumeration."""
     return dict(re.findall(r"^ +(\w+) = \d+ +# (.*)$", inspect.getsource(kind), re.M))
 
 
@@ -161,12 +162,12 @@ def _table(title: str, layout: tuple[tuple[str, int], ...], first: int, clauses:
 
 
 def _names(flag: IntEnum) -> list[str]:
-    """All names of a bit: two flags that exclude each other may share one."""
+    """All names of a bit; two flags that exclude each other may share a bit."""
     return [name for name, member in type(flag).__members__.items() if member == flag]
 
 
 def _operations(unit: Unit) -> list[str]:
-    """The operations of one unit: flags, which exclude each other, which need another one."""
+    """The operations of one unit: their flags, which flags exclude each other, and which need another flag."""
     lines = [f"### {unit.label}: operations", "", "| `op` | operation | flags | not together | needs |",
              "|---|---|---|---|---|"]
     mine: list[Operation] = [operation for (number, _), operation in OPERATIONS.items() if number == unit]
@@ -192,7 +193,7 @@ def _term(unit: Unit, term: Term) -> str:
 
 
 def _block(unit: Unit, operand: Operand) -> str:
-    """Where an operand lies: ``from src0: ⌈n/DIM⌉ x m, src0_stride apart; 2 planes, src0_stride/2 apart``."""
+    """The location of an operand: ``from src0: ⌈n/DIM⌉ x m, src0_stride apart; 2 planes, src0_stride/2 apart``."""
     run = _term(unit, operand.run) if operand.times == 1 else f"{operand.times}·{_term(unit, operand.run)}"
     text = f"from {_term(unit, operand.first)}: "
     text += run if operand.count is Term.ONE else (
@@ -205,13 +206,13 @@ def _block(unit: Unit, operand: Operand) -> str:
 
 
 def _when(operand: Operand, known: Collection[IntEnum]) -> str:
-    """The flags that it depends on, without those that the operation does not have."""
+    """The flags on which an operand depends, without those that the operation does not have."""
     parts = [flag.name for flag in operand.when] + [f"not {flag.name}" for flag in operand.unless if flag in known]
     return ", ".join(parts) or "always"
 
 
 def _operands(unit: Unit) -> list[str]:
-    """What the operations of one unit touch, from the table that everything else derives from."""
+    """What the operations of one unit touch, from the table in :mod:`gemmule.operands`."""
     lines = [f"### {unit.label}: operands", "", "| operation | operand | memory | | stream | place | when |",
              "|---|---|---|---|---|---|---|"]
     for (number, op), operands in OPERANDS.items():

@@ -1,4 +1,4 @@
-"""What ``--json`` writes, command by command, as pydantic models: checked when written, schemas in docs/schemas."""
+"""What ``--json`` writes, as one pydantic model per command: checked when written; schemas are in docs/schemas."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ RECORDS: dict[str, type[Record]] = {
     "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
     "cache-show": CacheShow, "cache-clear": CacheClear,
 }
-"""By command; a change of a field's name or meaning is a new version of the schema."""
+"""Models by command. A changed name or meaning of a field needs a new version of the schema."""
 VERSION = 1
 
 
 def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """The output of ``command``: the common head and ``fields``, checked."""
+    """The checked output of ``command``: the common fields and ``fields``."""
     record = RECORDS[command].model_validate({
         "schema": f"gemmule/{command}/{VERSION}", "version": __version__,
         "config": config.name if config else None,
@@ -45,10 +45,10 @@ def complete(command: str, config: Config | None, fields: dict[str, Any]) -> dic
 
 
 def check(record: dict[str, Any], where: str) -> None:
-    """Refuse what no command of this version wrote.
+    """Refuse a record that no command of this version wrote.
 
     Raises:
-        InputError: the schema is not known, or the record does not follow it; the first place is named.
+        InputError: the schema is unknown, or the record does not follow it; names the first place that does not.
     """
     name = str(record.get("schema", ""))
     command = name.removeprefix("gemmule/").removesuffix(f"/{VERSION}")

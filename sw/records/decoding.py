@@ -1,4 +1,4 @@
-"""What commands that write text say with ``--json``: a generation, decoding methods side by side."""
+"""What ``--json`` writes for commands that generate text: one generation, or a comparison of decoding methods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _known(name: str) -> str:
 
 
 MethodName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(METHODS)})]
-"""Of :data:`gemmule.sw.decoding.methods.METHODS`."""
+"""A name in :data:`gemmule.sw.decoding.methods.METHODS`."""
 
 
 class Baseline(BaseModel):
@@ -33,18 +33,19 @@ class Baseline(BaseModel):
     cycles_by_model: dict[str, int]
     cycles_by_unit: dict[str, int]
     dram_bytes: int
-    cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
+    cycles_by_position: list[list[int]] = Field(
+        description="for each step: tokens of the text before it, and its cycles")
 
 
 class Turn(BaseModel):
-    """What a turn of a conversation, or a text of a batch, was given and gave."""
+    """Input and output of one turn of a conversation, or of one text of a batch."""
 
     prompt: str
-    prompt_tokens: int = Field(description="that it gave the models; of a chat template's where prompts go through one")
+    prompt_tokens: int = Field(description="tokens of the prompt, those of the chat template included")
     tokens: list[int]
     text: str
     finish_reason: Literal["length", "stop", "context", "interrupted"]
-    cached_tokens: int = Field(description="whose rows were in the cache before it")
+    cached_tokens: int = Field(description="tokens whose rows were in the cache already")
     prefill_cycles: int
     cycles: int
 
@@ -52,34 +53,35 @@ class Turn(BaseModel):
 class ResidentModel(BaseModel):
     """What a model keeps in DRAM."""
 
-    bytes: int = Field(description="weights, tables, programs, lists and answers: all but its KV caches")
+    bytes: int = Field(description="weights, tables, programs, lists and answers: everything except KV caches")
     kv_bytes: int
-    prefill_rows: int = Field(description="rows of a launch of a prompt, by a program of their own; 0: there is none")
+    prefill_rows: int = Field(description="rows per launch of the separate program for prompts; 0: no such program")
 
 
 class CachesOfBatch(BaseModel):
-    """KV caches of target and draft for a number of texts."""
+    """KV caches of target and draft for one number of texts."""
 
     batch: int
-    kv_bytes: dict[str, int] = Field(description="by positions of each text")
-    dram_context: int = Field(description="positions of each text that DRAM has room for")
-    largest_context: int = Field(description="no more than the networks have")
+    kv_bytes: dict[str, int] = Field(description="bytes, by number of positions per text")
+    dram_context: int = Field(description="positions per text that fit in DRAM")
+    largest_context: int = Field(description="dram_context, limited to the positions of the networks")
 
 
 class Resident(BaseModel):
-    """What stays in DRAM, and what fits it."""
+    """What stays in DRAM, and which contexts and batches fit."""
 
-    dram_bytes: int = Field(description="that the configuration addresses")
-    batch: int = Field(description="texts of a pass")
-    context: int = Field(description="positions of each text")
-    bytes: int = Field(description="of all, alignment included")
-    models: dict[str, ResidentModel] = Field(description="target and draft; step: the program of both in one launch")
-    kv_bytes: int = Field(description="of all caches")
+    dram_bytes: int = Field(description="bytes of DRAM that the configuration can address")
+    batch: int = Field(description="texts per pass")
+    context: int = Field(description="positions per text")
+    bytes: int = Field(description="everything resident, alignment included")
+    models: dict[str, ResidentModel] = Field(
+        description="target and draft; step: the program that runs both in one launch")
+    kv_bytes: int = Field(description="all KV caches")
     by_batch: list[CachesOfBatch]
     largest_context: int
-    context_limit: str = Field(description="what limits it")
-    largest_batch: int = Field(description="with that context")
-    batch_limit: str
+    context_limit: str = Field(description="what limits largest_context")
+    largest_batch: int = Field(description="most texts per pass with `context` positions each")
+    batch_limit: str = Field(description="what limits largest_batch")
 
 
 class Pruning(BaseModel):
@@ -94,39 +96,41 @@ class Pruning(BaseModel):
 
 
 class Generate(Record):
-    """`gemmule generate`: one text, and what it cost."""
+    """`gemmule generate`: one text, and its cost."""
 
     model: str = Field(description="the bundled pair of target and draft that ran, or the imported target's file name")
-    weights: Literal["int8", "int4"] | None = Field(description="of target and draft; null: as the models have them")
-    prompt: str = Field(description="of the first turn or text")
+    weights: Literal["int8", "int4"] | None = Field(
+        description="weights of target and draft; null: as stored in the models")
+    prompt: str = Field(description="prompt of the first turn or text")
     chat: bool = Field(default=False, description="whether prompts went through the model's chat template")
-    system: str | None = Field(default=None, description="what the system says in it")
+    system: str | None = Field(default=None, description="the system message of the chat template")
     method: MethodName
     method_options: dict[str, int | str | None] = Field(
-        default_factory=dict, description="of the method's own, but for how many tokens it drafts; null: as it finds")
+        default_factory=dict, description="the method's own options, except the number of drafts; null: the method "
+                                          "decides")
     backend: Literal["model", "rtl"]
     compute: Literal["device", "interpreter"] = Field(
-        default="device", description="where values come from; the interpreter's are those of the device")
+        default="device", description="what computes the values; both give the same values")
     seed: int
-    num_speculative_tokens: int = Field(description="tokens drafted a step at most; 0 with method ar")
+    num_speculative_tokens: int = Field(description="most tokens drafted per step; 0 with method ar")
     temperature: float = Field(description="0: greedy")
     top_k: int | None
     top_p: float | None
     verify: Literal["greedy", "match", "rejection"]
     draft_lengths: Literal["constant", "heuristic", "confidence", "cost"]
     launch: Literal["pass", "draft", "step"] = Field(
-        description="what a launch holds: a pass, the drafts of a step, or these and the pass that verifies them")
-    prefill_rows: int | None = Field(description="asked for; null: as many as pay")
+        description="content of one launch: a pass, all drafts of a step, or the whole step: drafts and verification")
+    prefill_rows: int | None = Field(description="rows per launch of a prompt, as requested; null: chosen by cost")
     prompt_tokens: int
     tokens: list[int] = Field(description="new tokens, a stop token included")
-    text: str = Field(description="text of the new tokens, up to a stop string")
+    text: str = Field(description="text of the new tokens, before any stop string")
     finish_reason: Literal["length", "stop", "context", "interrupted"] = Field(
-        description="why the text ended: --max-new-tokens, a token that ends it or a stop string, a full context, or "
-                    "an interrupt")
+        description="why the text ended. length: --max-new-tokens; stop: an end-of-text token or a stop string; "
+                    "context: the context is full; interrupted: by the user")
     stop: list[str] = Field(description="stop strings")
-    stop_string: str | None = Field(description="the one that the text came to")
+    stop_string: str | None = Field(description="the stop string that ended the text")
     context_overflow: Literal["stop", "crop", "sinks"]
-    dropped_tokens: int = Field(description="tokens that the models saw no more at the end")
+    dropped_tokens: int = Field(description="tokens that had left the context by the end")
     kv_cache: Literal["full", "none"]
     prune: Pruning | None = Field(default=None, description="the schedule of the target's cache; null: it keeps all")
     kept_rows_by_layer: list[int] | None = Field(default=None, description="of each KV head, at the last selection")
@@ -141,49 +145,58 @@ class Generate(Record):
     dropped_probability: float | None = Field(default=None, description="share of the probability that dropped "
                                                                         "rows had; null: the device does not tell")
     batch: int = Field(description="texts that shared the passes")
-    texts: list[Turn] | None = Field(description="of a batch; sums of all stand beside it, cycles of a text are from "
-                                                 "its begin to its end")
-    turns: list[Turn] | None = Field(description="of a conversation; sums of all turns stand beside it")
+    texts: list[Turn] | None = Field(
+        description="the texts of a batch, each with the cycles from its start to its end; the fields beside this "
+                    "list are sums over all texts")
+    turns: list[Turn] | None = Field(
+        description="the turns of a conversation; the fields beside this list are sums over all")
     clock_mhz: int
     cycles: int = Field(description="device and host")
     milliseconds: float = Field(description="cycles at clock_mhz")
-    tokens_per_second: float = Field(description="new tokens over cycles at clock_mhz, prefill included")
-    simulation_seconds: float = Field(description="time the simulation of this run took")
+    tokens_per_second: float = Field(description="new tokens per second at clock_mhz, prefill included")
+    simulation_seconds: float = Field(description="wall-clock time of the simulation")
     device_cycles: int
     host_cycles: int
     prefill_cycles: int
     cycles_per_token: float
     cycles_by_model: dict[str, int]
     cycles_by_unit: dict[str, int] = Field(
-        description="by unit, cycles with a command between issue and finish; they overlap")
+        description="for each unit, cycles in which a command is between issue and finish; units overlap")
     tokens_per_step: float
     drafted_tokens: int
-    acceptance: float = Field(description="accepted over drafted tokens")
-    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
-    accept_histogram: dict[str, int] = Field(description="steps by number of accepted tokens")
+    acceptance: float = Field(description="accepted tokens divided by drafted tokens")
+    acceptance_by_position: list[float] = Field(
+        description="accepted share at each position, among drafts whose predecessors were accepted")
+    accept_histogram: dict[str, int] = Field(description="number of steps, by number of accepted tokens")
     target_passes: int
     draft_passes: int
-    target_passes_saved: float | None = Field(description="share of those a token; None without a baseline")
-    extra_parameters: int = Field(description="weights of the draft model that the method needs")
-    launches: dict[str, int] = Field(description="by model; one that drafts and verifies is the target's")
+    target_passes_saved: float | None = Field(
+        description="share of target passes per token saved over ar; null without a baseline")
+    extra_parameters: int = Field(description="weights of the draft model, if the method needs one")
+    launches: dict[str, int] = Field(
+        description="launches by model; one that drafts and verifies counts for the target")
     steps: int
-    cycles_by_position: list[list[int]] = Field(description="of each step, tokens of the text before it and its cycles")
+    cycles_by_position: list[list[int]] = Field(
+        description="for each step: tokens of the text before it, and its cycles")
     dram_bytes: int
     dram_bytes_by_purpose: dict[str, int]
     dram_bound: float = Field(description="share of device cycles in which the DRAM bus moves data")
-    bound: Literal["memory", "compute"] = Field(description="the busier of DRAM bus and matrix unit")
+    bound: Literal["memory", "compute"] = Field(
+        description="memory if the DRAM bus is busier than the matrix unit, else compute")
     distinct_4grams: float
     speedup_over_ar: float | None = Field(description="null without a baseline")
-    same_tokens_as_ar: bool | None = Field(description="null without a baseline, and where only the law is the same")
+    same_tokens_as_ar: bool | None = Field(
+        description="null without a baseline, and if only the distribution of tokens must be the same")
     ar: Baseline | None = Field(description="null without a baseline, and with method ar")
-    draft_cost: float | None = Field(description="cycles of a drafted token over those of an autoregressive step")
-    theoretical_speedup: float | None = Field(description="from acceptance and draft_cost, without the prompt")
-    decode_speedup: float | None = Field(description="measured, without the prompt")
+    draft_cost: float | None = Field(description="cycles per drafted token divided by cycles per autoregressive step")
+    theoretical_speedup: float | None = Field(
+        description="speed-up predicted from acceptance and draft_cost, prompt excluded")
+    decode_speedup: float | None = Field(description="measured speed-up, prompt excluded")
     resident: Resident
 
 
 class BenchRow(BaseModel):
-    """One way to decode, on the prompts of a category (`all`: of all)."""
+    """One way to decode, on the prompts of one category (`all`: of every category)."""
 
     method: MethodName | Literal["always", "never"]
     category: str
@@ -191,53 +204,61 @@ class BenchRow(BaseModel):
     num_speculative_tokens: int
     verify: Literal["greedy", "match", "rejection"]
     prompts: int
-    equal_to_ar: int | None = Field(description="texts equal token by token; null where only the law is the same")
-    speedup_over_ar: float = Field(description="mean over prompts, prompt and host counted on both sides; with a "
-                                               "batch, over the groups that share passes, as ar's do")
-    batch_gain: float | None = Field(description="tokens a cycle of the batch over those of its prompts one at a time "
-                                                 "by the same method, mean over groups; null without a batch")
+    equal_to_ar: int | None = Field(
+        description="texts with exactly the tokens of ar; null if only the distribution must be the same")
+    speedup_over_ar: float = Field(description="mean over prompts, prefill and host included on both sides; with "
+                                               "a batch, mean over the groups that share passes, for ar too")
+    batch_gain: float | None = Field(description="throughput of the batch relative to its prompts one at a time by the "
+                                                 "same method, mean over groups; null without a batch")
     speedup_median: float
     speedup_min: float
     speedup_max: float
-    slower_than_ar: float = Field(description="share of prompts")
-    speedup_by_launch_cycles: dict[str, float] = Field(description="by the host's cycles a launch")
+    slower_than_ar: float = Field(description="share of prompts that are slower than with ar")
+    speedup_by_launch_cycles: dict[str, float] = Field(description="by host cycles per launch")
     tokens: int
     cycles_per_token: float
     tokens_per_step: float
-    acceptance: float = Field(description="accepted over drafted tokens")
-    acceptance_by_position: list[float] = Field(description="of the drafts whose predecessors were accepted")
+    acceptance: float = Field(description="accepted tokens divided by drafted tokens")
+    acceptance_by_position: list[float] = Field(
+        description="accepted share at each position, among drafts whose predecessors were accepted")
     target_calls: int
     draft_calls: int
-    extra_parameters: int = Field(description="weights of the draft model")
+    extra_parameters: int = Field(description="weights of the draft model, if the method needs one")
     distinct_4grams: float = Field(description="mean over prompts")
-    looping: int = Field(description="texts of which less than half of the 4-grams are distinct")
+    looping: int = Field(description="texts in which fewer than half of the 4-grams are distinct")
     speedup_without_loops: float | None = Field(
-        description="speedup_over_ar of the prompts, or groups that share passes, without such texts; null: of none")
-    draft_cycle_share: float = Field(description="mean over prompts, host work for its launches included")
-    steps_accepting: dict[str, int] = Field(description="steps by accepted drafts: none, some, all, undrafted")
-    roofline_fraction: float = Field(description="least cycles of the target's passes by DRAM bandwidth, over theirs")
-    theoretical_speedup: float | None = Field(description="mean over prompts, without their prefill")
-    decode_speedup: float | None = Field(description="measured, like it")
-    alpha: float | None = Field(description="accepted over reached drafts")
-    draft_cost: float | None = Field(description="c: cycles of a drafted token over those of an autoregressive step")
-    expected_tokens: float | None = Field(description="of a step, (1 - alpha^(g+1)) / (1 - alpha)")
-    worst_case: float | None = Field(description="c g + 1: a step without accepted drafts over an autoregressive one")
-    tokens_of_theory: float | None = Field(description="tokens of a step over the expected ones")
-    cycles_of_theory: float | None = Field(description="expected cycles of a step over those that it took")
-    verify_cost: float | None = Field(description="a pass of the target over one of autoregressive decoding")
+        description="speedup_over_ar without looping texts (in a batch, without groups that have one); null: none left")
+    draft_cycle_share: float = Field(description="share of cycles for drafting, host included; mean over prompts")
+    steps_accepting: dict[str, int] = Field(
+        description="number of steps in which none, some or all drafts were accepted, or none was drafted")
+    roofline_fraction: float = Field(
+        description="fewest cycles that DRAM bandwidth allows the target's passes, divided by theirs")
+    theoretical_speedup: float | None = Field(description="predicted speed-up, mean over prompts, prefill excluded")
+    decode_speedup: float | None = Field(description="measured speed-up, mean over prompts, prefill excluded")
+    alpha: float | None = Field(description="accepted drafts divided by drafts whose predecessors were accepted")
+    draft_cost: float | None = Field(
+        description="c: cycles per drafted token divided by cycles per autoregressive step")
+    expected_tokens: float | None = Field(
+        description="expected tokens per step of g drafts: (1 - alpha^(g+1)) / (1 - alpha)")
+    worst_case: float | None = Field(
+        description="c g + 1: cost of a step of g drafts, none accepted, in autoregressive steps")
+    tokens_of_theory: float | None = Field(description="measured tokens per step divided by expected_tokens")
+    cycles_of_theory: float | None = Field(description="expected cycles per step divided by measured ones")
+    verify_cost: float | None = Field(
+        description="cycles of a target pass divided by those of a pass in autoregressive decoding")
 
 
 class BestLength(BaseModel):
-    """Draft lengths of a method that several were tried of."""
+    """The best draft length of a method of which several lengths were tried."""
 
     category: str
     method: str
     temperature: float
     verify: str
-    measured: int = Field(description="the fastest one that was tried")
-    speedup_over_ar: float = Field(description="its mean, prompt and host counted")
-    foretold: int = Field(description="the best one by acceptance by position and costs of passes")
-    foretold_speedup: float = Field(description="its speed-up behind the prompt")
+    measured: int = Field(description="the fastest length that was tried")
+    speedup_over_ar: float = Field(description="mean speed-up with that length, prefill and host included")
+    foretold: int = Field(description="the best length according to acceptance by position and the costs of passes")
+    foretold_speedup: float = Field(description="predicted speed-up with that length, prompt excluded")
 
 
 class BenchPrompt(BaseModel):
@@ -252,21 +273,23 @@ class Bench(Record):
     """`gemmule bench`: decoding methods side by side."""
 
     model: str
-    weights: Literal["int8", "int4"] | None = Field(description="of target and draft; null: as the models have them")
+    weights: Literal["int8", "int4"] | None = Field(
+        description="weights of target and draft; null: as stored in the models")
     backend: Literal["model", "rtl"]
-    compute: Literal["device", "interpreter"] = Field(description="what values are of; cycles are the device's")
+    compute: Literal["device", "interpreter"] = Field(
+        description="what computes the values; cycles are always the device's")
     seed: int
     max_new_tokens: int
     launch: Literal["pass", "draft", "step"]
-    prefill_rows: int | None = Field(description="asked for; null: as many as pay")
+    prefill_rows: int | None = Field(description="rows per launch of a prompt, as requested; null: chosen by cost")
     batch: int = Field(description="prompts of a category that shared the passes")
     top_k: int | None
     top_p: float | None
     prune: Pruning | None = Field(default=None, description="the schedule of the target's cache; null: it keeps all")
     method_options: dict[str, dict[str, int | str | None]] = Field(
-        default_factory=dict, description="by method, those of its own; null: as it finds")
+        default_factory=dict, description="the own options of each method; null: the method decides")
     rows: list[BenchRow]
-    best: list[BestLength] = Field(description="of each method with several draft lengths, by category")
+    best: list[BestLength] = Field(description="for each method with several draft lengths, by category")
     resident: Resident
     prompts: list[BenchPrompt]
 

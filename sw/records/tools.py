@@ -1,4 +1,4 @@
-"""What the tools of the RTL and of programs say with ``--json``, and the cache."""
+"""What ``--json`` writes for the tools of the RTL, for `disasm` and for the cache."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Cosim(Record):
     byte_differences: int
     cycle_differences: int
     counter_differences: int
-    waveform: str | None = Field(description="an FST file")
-    layout: str | None = Field(description="signals for GTKWave")
+    waveform: str | None = Field(description="path of the waveform, an FST file")
+    layout: str | None = Field(description="path of the signal list for GTKWave")
 
 
 class Fuzz(Record):
@@ -31,25 +31,25 @@ class Fuzz(Record):
 
     seed: int
     programs: int
-    commands: int = Field(description="of all programs")
+    commands: int = Field(description="commands of all programs")
     cycles: int
     seconds: float
     byte_differences: int
     cycle_differences: int
-    coverage: dict[str, Any] = Field(description="what was counted, commands by kind and mode first")
-    missing: list[str] = Field(description="coverage below its minimum")
+    coverage: dict[str, Any] = Field(description="what was counted; commands by kind and mode come first")
+    missing: list[str] = Field(description="coverage items below their minimum")
     failures: list[str]
 
 
 class MutantsOfUnit(BaseModel):
-    """Mutants of one unit, or of all."""
+    """Mutants of one unit, or of all units."""
 
-    cells: int = Field(description="of the optimised netlist, by Yosys' own kinds")
+    cells: int = Field(description="cells of the optimised netlist, in Yosys' own cell types")
     mutants: int
     killed: int
-    equal: int = Field(description="survivors that are proved to change nothing")
+    equal: int = Field(description="survivors proved to change nothing")
     open: int = Field(description="survivors without a proof")
-    rate: float = Field(description="killed over mutants that are not proved equal")
+    rate: float = Field(description="killed mutants divided by mutants not proved equal")
 
 
 class Survivor(BaseModel):
@@ -57,19 +57,20 @@ class Survivor(BaseModel):
 
     number: int
     unit: str
-    mode: str = Field(description="inv, const0, const1; cnot0, cnot1: inverted where another bit is 0, 1")
+    mode: str = Field(description="inv, const0, const1; cnot0, cnot1: inverted if another bit is 0, 1")
     place: str = Field(description="cell, port and bit, as Yosys names them")
-    wire: str | None = Field(description="signal that the bit belongs to, where it has a name")
-    source: list[str] = Field(description="lines of Python that the cell comes from")
-    equal: str | None = Field(description="how it is proved to change nothing; null: open")
+    wire: str | None = Field(description="signal that the bit belongs to; null if it has no name")
+    source: list[str] = Field(description="lines of Python that the cell was generated from")
+    equal: str | None = Field(description="how it was proved to change nothing; null: no proof")
 
 
 class Mutate(Record):
     """`gemmule mutate`: faults planted in the RTL."""
 
     seed: int
-    programs: int = Field(description="that a mutant must pass to survive, beside the directed checks")
-    commands: int = Field(description="of a program, about")
+    programs: int = Field(
+        description="random programs that a mutant must pass to survive, in addition to the directed checks")
+    commands: int = Field(description="approximate number of commands per program")
     tools: dict[str, str]
     netlist: str = Field(description="SHA-256 of the Verilog with all mutants")
     units: dict[str, MutantsOfUnit]
@@ -81,10 +82,10 @@ class Mutate(Record):
 class Verilog(Record):
     """`gemmule verilog`: the exported files."""
 
-    path: str = Field(description="the file, or the list of files of --split")
+    path: str = Field(description="the file, or with --split the list of files")
     files: list[str]
     manifest: str
-    bytes: int = Field(description="of all files")
+    bytes: int = Field(description="size of all files")
     lint: Literal["clean"] | None
 
 
@@ -102,7 +103,7 @@ class SynthArea(BaseModel):
 
 
 class SynthWhole(BaseModel):
-    """The device by unit."""
+    """The device, unit by unit."""
 
     total: SynthArea
     parts: dict[str, SynthArea]
@@ -110,9 +111,9 @@ class SynthWhole(BaseModel):
 
 
 class Synth(Record):
-    """`gemmule synth`: area on an FPGA and, routed, Fmax."""
+    """`gemmule synth`: area on an FPGA and, if routed, Fmax."""
 
-    configuration: dict[str, Any] = Field(description="all fields")
+    configuration: dict[str, Any] = Field(description="all fields of the configuration")
     target: str
     tools: dict[str, str]
     memories: Literal["black boxes", "block RAM"]
@@ -128,18 +129,18 @@ class Disasm(Record):
 
 
 class Kept(BaseModel):
-    """One thing in the cache."""
+    """One entry of the cache."""
 
     path: str
     kind: str
-    config: str = Field(description="name of the configuration or the block; empty where it belongs to none")
+    config: str = Field(description="name of the configuration or block; empty if it belongs to none")
     bytes: int
-    age_days: float = Field(description="since the last use of a simulator, or since anything else was made")
+    age_days: float = Field(description="days since a simulator was last used, or since any other entry was made")
     in_use: bool
 
 
 class CacheShow(Record):
-    """`gemmule cache show`: what is kept."""
+    """`gemmule cache show`: the content of the cache."""
 
     folder: str
     bytes: int
@@ -151,5 +152,5 @@ class CacheClear(Record):
 
     folder: str
     bytes_freed: int
-    in_use: int = Field(description="entries that stayed because a running process has them")
+    in_use: int = Field(description="entries kept because a running process uses them")
     removed: list[Kept]

@@ -1,1 +1,1 @@
-"""Reports: in the terminal, as a page with figures, as a trace."""
+"""Reports: in the terminal, as HTML pages, as figures and as traces."""

@@ -1,8 +1,8 @@
-"""Decoding methods side by side, as the terminal shows them."""
+"""The comparison of decoding methods in the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,44 +10,64 @@ from rich.table import Table
 
 __all__ = ["print_bench"]
 
+Row = dict[str, Any]
+Columns = dict[str, Callable[[Row], str]]
+"""Heads and the text of their cells."""
+
 LEGEND = (
-    "equal: texts as by ar, of all; mean, median: speed-up over ar, host counted, and slower: on how many prompts; a "
-    "step: tokens; 4-grams: distinct ones; no loop: mean speed-up of the texts of which at least half of them are, and "
-    "how many these are; c: a drafted token over a step of ar; theory: what acceptance and c foretell behind the "
-    "prompt, and how much of it was reached; roofline: of the target's passes")
-BATCH_LEGEND = "; batch: tokens a cycle over those of the same prompts one at a time"
+    "equal: prompts with exactly the text of ar; mean, median: speed-up over ar, host included; slower: share of "
+    "prompts slower than with ar; no loop: mean speed-up of texts with at least half of their 4-grams distinct, and "
+    "their number; tokens: per step; 4-grams: share that is distinct; c: cost of a drafted token relative to a step of "
+    "ar; theory: speed-up that acceptance and c predict, prompt excluded; of it: share of that speed-up reached; "
+    "roofline: share reached by the target's passes")
+BATCH_LEGEND = "; batch: throughput relative to the same prompts one at a time"
+CASE: Columns = {
+    "category": lambda r: str(r["category"]),
+    "method": lambda r: r["method"] + ("" if r["verify"] == "greedy" else f" {r['verify']}"),
+    "drafts": lambda r: str(r["num_speculative_tokens"]),
+    "T": lambda r: f"{r['temperature']:g}",
+}
+SPEEDUP: Columns = {
+    "equal": lambda r: f"{'-' if r['equal_to_ar'] is None else r['equal_to_ar']}/{r['prompts']}",
+    "mean": lambda r: f"{r['speedup_over_ar']:.2f}x",
+    "median": lambda r: f"{r['speedup_median']:.2f}x",
+    "slower": lambda r: f"{r['slower_than_ar']:.0%}",
+    "no loop": lambda r: "-" if r["speedup_without_loops"] is None else (
+        f"{r['speedup_without_loops']:.2f}x/{r['prompts'] - r['looping']}"),
+}
+BATCH: Columns = {"batch": lambda r: f"{r['batch_gain']:.2f}x"}
+CAUSES: Columns = {
+    "tokens": lambda r: f"{r['tokens_per_step']:.2f}",
+    "accepted": lambda r: f"{r['acceptance']:.0%}",
+    "4-grams": lambda r: f"{r['distinct_4grams']:.0%}",
+    "c": lambda r: f"{r['draft_cost']:.3f}" if r["theoretical_speedup"] else "-",
+    "theory": lambda r: f"{r['theoretical_speedup']:.2f}x" if r["theoretical_speedup"] else "-",
+    "of it": lambda r: (
+        f"{r['decode_speedup'] / r['theoretical_speedup']:.1%}" if r["theoretical_speedup"] else "-"),
+    "roofline": lambda r: f"{r['roofline_fraction']:.1%}",
+}
+"""What the speed-up comes from."""
 
 
-def print_bench(console: Console, rows: Sequence[dict[str, Any]], best: Sequence[dict[str, Any]]) -> None:
-    """The table, the best draft lengths, and what the columns are."""
-    batched = any(row["batch_gain"] is not None for row in rows)
+def _table(rows: Sequence[Row], columns: Columns) -> Table:
     table = Table(box=None, pad_edge=False)
-    heads = ("category", "method", "drafts", "T", "equal", "mean", "median", "slower", "a step", "accepted", "4-grams",
-             "no loop", "c", "theory", "of it", "roofline", *(("batch",) if batched else ()))
-    for name in heads:
-        table.add_column(name, justify="left" if name in heads[:2] else "right")
-    for r in rows:
-        method = r["method"] + ("" if r["verify"] == "greedy" else f" {r['verify']}")
-        equal = "-" if r["equal_to_ar"] is None else r["equal_to_ar"]
-        table.add_row(
-            r["category"], method, str(r["num_speculative_tokens"]), f"{r['temperature']:g}", f"{equal}/{r['prompts']}",
-            f"{r['speedup_over_ar']:.2f}x",
-            f"{r['speedup_median']:.2f}x", f"{r['slower_than_ar']:.0%}", f"{r['tokens_per_step']:.2f}",
-            f"{r['acceptance']:.0%}", f"{r['distinct_4grams']:.0%}", _without_loops(r), *((
-                f"{r['draft_cost']:.3f}", f"{r['theoretical_speedup']:.2f}x",
-                f"{r['decode_speedup'] / r['theoretical_speedup']:.1%}",
-            ) if r["theoretical_speedup"] else "---"), f"{r['roofline_fraction']:.1%}",
-            *((f"{r['batch_gain']:.2f}x",) if batched else ()))
-    console.print(table)
+    for head in columns:
+        table.add_column(head, justify="left" if head in ("category", "method") else "right")
+    for row in rows:
+        table.add_row(*(cell(row) for cell in columns.values()))
+    return table
+
+
+def print_bench(console: Console, rows: Sequence[Row], best: Sequence[Row]) -> None:
+    """Print two tables that fit 100 columns, the best draft lengths, and the meaning of the columns."""
+    batched = any(row["batch_gain"] is not None for row in rows)
+    console.print(_table(rows, CASE | SPEEDUP | (BATCH if batched else {})))
+    console.print()
+    console.print(_table(rows, CASE | CAUSES))
     for one in best:
         method = one["method"] + (f" at T {one['temperature']:g}, {one['verify']}" if one["temperature"] else "")
         console.print(
-            f"{one['category']}, {method}: fastest with {one['measured']} drafts, {one['speedup_over_ar']:.2f}x; by "
-            f"acceptance and costs with {one['foretold']}, {one['foretold_speedup']:.2f}x behind the prompt",
+            f"{one['category']}, {method}: fastest draft length {one['measured']}, {one['speedup_over_ar']:.2f}x; "
+            f"predicted {one['foretold']}, {one['foretold_speedup']:.2f}x (prompt excluded)",
             markup=False)
     console.print(LEGEND + BATCH_LEGEND * batched, markup=False, style="dim")
-
-
-def _without_loops(row: dict[str, Any]) -> str:
-    gain = row["speedup_without_loops"]
-    return "-" if gain is None else f"{gain:.2f}x/{row['prompts'] - row['looping']}"

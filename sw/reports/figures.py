@@ -1,4 +1,4 @@
-"""Figures: a run unit by unit, cycles by operation, a sweep over a length, a design space. matplotlib (``figures``)."""
+"""Figures: a run by unit, cycles by operation, a sweep over a length, a design space. Needs the extra ``figures``."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["check_figure", "operators_figure", "pareto_figure", "run_figure", "s
 
 FORMATS = ("svg", "png", "pdf")
 SMALL = 0.01
-"""Operations below this share of the cycles are drawn together."""
+"""Operations with a smaller share of the cycles are drawn as one."""
 BINS = 600
-"""Of a run's time."""
+"""Into which the time of a run is divided."""
 COLOURS = ("C0", "C1", "0.88", "0.7", "C3")
-"""Of the causes that a unit's cycles are counted as."""
+"""One for each cause in :data:`gemmule.csr.CAUSES`."""
 
 
 def check_figure(path: Path) -> None:
-    """Refuse what could not be drawn, before any work is done.
+    """Refuse a figure that cannot be drawn, before any work is done.
 
     Raises:
-        InputError: matplotlib is missing, or the name has another ending.
+        InputError: matplotlib is missing, or the name has an unknown ending.
     """
     if path.suffix[1:].lower() not in FORMATS:
         raise InputError(f"--figure must end in .{', .'.join(FORMATS)}, not {str(path)!r}")
@@ -44,7 +44,7 @@ def check_figure(path: Path) -> None:
 
 
 def _plots(width: float, columns: Sequence[float] = (1,)) -> tuple[Any, list[Any]]:
-    """A figure and the plots side by side in it, so wide among each other."""
+    """A figure and the plots side by side in it; ``columns``: relative widths of the plots."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -68,21 +68,21 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _large(cycles: dict[str, int]) -> dict[str, int]:
-    """Operations by cycles, small ones together."""
+    """Cycles by operation, with small operations summed as ``others``."""
     least = SMALL * sum(cycles.values())
     found = {name: count for name, count in cycles.items() if count >= least}
     return found | {"others": rest} if (rest := sum(cycles.values()) - sum(found.values())) else found
 
 
 def operators_figure(path: Path, name: str, record: dict[str, Any]) -> None:
-    """Cycles of each operation of ``gemmule run arch``, and those in which the mesh and the vector unit ran."""
+    """Draw the cycles of each operation of ``gemmule run arch``, and those in which mesh and vector unit ran."""
     title = f"{name}, {record['phase']} at {record['seq']:,}: {record['cycles']:,} cycles"
     figure, (axes,) = _plots(8)
     axes.set_title(title)
     parts = [part for part in record["operators"] if part["cycles"] >= SMALL * record["cycles"]]
     at = range(len(parts))
-    for key, label, height in (("cycles", "to its end, from the end of the one before", 0.8),
-                               ("matrix_cycles", "mesh runs", 0.5), ("vector_cycles", "vector unit runs", 0.25)):
+    for key, label, height in (("cycles", "from the end of the previous operation to its own", 0.8),
+                               ("matrix_cycles", "mesh running", 0.5), ("vector_cycles", "vector unit running", 0.25)):
         axes.barh(at, [part[key] for part in parts], height, label=label)
     axes.set_yticks(at, [part["name"] for part in parts])
     axes.invert_yaxis()
@@ -95,7 +95,7 @@ def busy_shares(timeline: Timeline, config: Config, edges: np.ndarray) -> dict[s
     """Share of each bin between ``edges`` (cycles of the run) in which a unit works, by unit  # float64 [bins]."""
     found = {}
     for unit in Unit:
-        times, done = [0.0], [0.0]  # so many cycles of work before a time
+        times, done = [0.0], [0.0]  # cycles of work done before each time
         for record in timeline:
             if isinstance(record, LaunchRecord):
                 begin = record.start + config.host.launch_cycles
@@ -108,7 +108,7 @@ def busy_shares(timeline: Timeline, config: Config, edges: np.ndarray) -> dict[s
 
 
 def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> None:
-    """When each unit works, over a run, and what all its cycles are counted as."""
+    """Draw when each unit works during a run, and how its cycles divide into causes."""
     launches = [record for record in timeline if isinstance(record, LaunchRecord)]
     last = launches[-1]
     edges = np.linspace(0, last.start + config.host.launch_cycles + int(last.result.cycles), BINS + 1)
@@ -119,7 +119,7 @@ def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> No
     lanes.set_yticks(range(len(shares)), shares)
     lanes.invert_yaxis()
     lanes.set_xlim(0, edges[-1])
-    lanes.set_xlabel("cycles, the host's before each launch among them; full height: busy all the time")
+    lanes.set_xlabel("cycles, host time before each launch included; full height: always busy")
     lanes.set_title(title)
     whole = sum(int(record.result.cycles) for record in launches)
     left = np.zeros(len(shares))
@@ -137,7 +137,7 @@ def run_figure(path: Path, title: str, timeline: Timeline, config: Config) -> No
 
 
 def sweep_figure(path: Path, name: str, what: str, points: Sequence[dict[str, Any]]) -> None:
-    """Cycles by operation over a length, phases side by side."""
+    """Draw cycles by operation over a length, phases side by side."""
     phases = list(dict.fromkeys(point["phase"] for point in points))
     figure, plots = _plots(5 * len(phases), [1] * len(phases))
     for axes, phase in zip(plots, phases, strict=True):
@@ -172,7 +172,7 @@ def schedules_figure(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def pareto_figure(path: Path, points: Sequence[dict[str, Any]], x: str, y: str) -> None:
-    """All points of a design space, those that no other beats in both, by workload.
+    """Draw all points of a design space, and for each workload the line of its Pareto-optimal points.
 
     ``points``: records with ``workload``, ``x``, ``y``, ``config`` and ``pareto``.
     """

@@ -1,4 +1,4 @@
-"""Files that a user names for output: checked before any work, written whole or not at all. Light to import."""
+"""Output files that a user names: checked before any work, written completely or not at all. Light to import."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ STDOUT = Path("-")
 
 
 def check_writable(option: str, path: Path | None) -> Path | None:
-    """Refuse a path that could not be written, before any work is done; nothing is made.
+    """Refuse a path that cannot be written, before any work is done; creates nothing.
 
     Raises:
-        InputError: it is a folder, or its folder cannot be made or written.
+        InputError: the path is a folder, or its folder cannot be created or written.
     """
     if path is None or (path == STDOUT and option == "--json"):
         return path
@@ -30,15 +30,17 @@ def check_writable(option: str, path: Path | None) -> Path | None:
 
 
 OPENED = {"--html": "page with figures, for a browser:", "--trace": "trace, for https://ui.perfetto.dev:"}
-"""What people open themselves."""
+"""Files that a user opens; the messages that announce them."""
 
 
 def write_file(path: Path, content: bytes | str, option: str, check: Callable[[Path], None] | None = None) -> None:
-    """Write it whole or not at all; folders that were made for it go again if it fails. Pages and traces are told of.
-    ``check`` as in :func:`gemmule.io.files.write_atomically`.
+    """Write a file completely or not at all, and announce pages and traces.
+
+    Folders created for a file are removed again if writing it fails. ``check``: see
+    :func:`gemmule.io.files.write_atomically`.
 
     Raises:
-        InputError: the file cannot be written; ``option`` is named.
+        InputError: the file cannot be written; the message names ``option``.
     """
     from gemmule.io.files import write_atomically
     from gemmule.io.progress import say

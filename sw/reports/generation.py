@@ -1,4 +1,4 @@
-"""The page of a generation: text, where the cycles go beside autoregressive decoding, acceptance."""
+"""The page of a generation: text, cycles compared with autoregressive decoding, acceptance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["generation_page"]
 
 
 def _per_token(record: dict[str, Any], tokens: int) -> list[float]:
-    """Cycles a token of target, draft and host."""
+    """Cycles per token of target, draft and host."""
     parts = record["cycles_by_model"]
     return [count / max(1, tokens) for count in (parts.get("target", 0), parts.get("draft", 0), record["host_cycles"])]
 
@@ -28,18 +28,18 @@ def _numbers(record: dict[str, Any]) -> Table:
             ("acceptance", f"{record['acceptance']:.1%}" if record["drafted_tokens"] else "-"),
             ("target / draft passes", f"{record['target_passes']:,} / {record['draft_passes']:,}"),
             ("fewer passes of the target", of(record["target_passes_saved"], ".0%")),
-            ("more weights", f"{record['extra_parameters']:,}"),
+            ("additional weights", f"{record['extra_parameters']:,}"),
             ("distinct 4-grams", f"{record['distinct_4grams']:.0%}"),
             ("DRAM bytes", f"{record['dram_bytes']:,}"),
             ("DRAM bus busy, of device cycles", f"{record['dram_bound']:.1%}"),
-            ("speed-up over autoregressive decoding, all counted", of(record["speedup_over_ar"], ".2f")),
-            ("speed-up behind the prompt", of(record["decode_speedup"], ".2f")),
-            ("that acceptance and costs foretell", of(record["theoretical_speedup"], ".2f"))]
+            ("speed-up over autoregressive decoding, everything included", of(record["speedup_over_ar"], ".2f")),
+            ("decode speed-up (prompt excluded)", of(record["decode_speedup"], ".2f")),
+            ("decode speed-up predicted from acceptance and costs", of(record["theoretical_speedup"], ".2f"))]
     return Table(("", record["method"]), rows)
 
 
 def generation_page(record: dict[str, Any]) -> str:
-    """Of what ``gemmule generate --json`` writes."""
+    """The page of a record that ``gemmule generate --json`` wrote."""
     method, tokens, ar = record["method"], len(record["tokens"]), record["ar"]
     if record["kv_cache"] == "none":
         method = f"{method}, no KV cache"
@@ -50,7 +50,7 @@ def generation_page(record: dict[str, Any]) -> str:
                         for name, cycles in record["cycles_by_unit"].items() if name != "host"]
     same = {True: "The text is identical to that of autoregressive decoding.",
             False: "The text DIFFERS from that of autoregressive decoding.",
-            None: "The text is drawn by the law of autoregressive decoding." if ar else ""}
+            None: "The text is drawn from the distribution of autoregressive decoding." if ar else ""}
     curves = {method: record["cycles_by_position"]} | ({"ar": ar["cycles_by_position"]} if ar else {})
     positions: list[Bar] = [(f"{label}, {name}", [mean], f"{mean:,.0f}")
                             for label, means in by_position(list(curves.values()))

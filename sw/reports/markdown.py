@@ -1,4 +1,4 @@
-"""Markdown that people can read in an editor: paragraphs and list items wrapped at 100 columns."""
+"""Markdown that is readable in an editor: paragraphs and list items wrapped at 100 columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["COLUMNS", "fill", "table", "too_long", "wrapped"]
 COLUMNS = 100
 _ITEM = re.compile(r"(\s*)([-*+]|\d+[.)])(\s+)")
 _FIXED = ("|", "#", "<!--", "!", "```")
-"""Beginnings of lines that stay as they are: tables, headings, comments, pictures, fences."""
+"""Beginnings of lines that are not wrapped: tables, headings, comments, pictures, fences."""
 
 
 def _fixed(line: str) -> bool:
@@ -19,7 +19,7 @@ def _fixed(line: str) -> bool:
 
 
 def _wrap(lines: list[str]) -> list[str]:
-    """One paragraph or list item, filled anew."""
+    """One paragraph or list item, wrapped again."""
     text = " ".join(line.strip() for line in lines)
     found = _ITEM.match(lines[0])
     first = rest = lines[0][:len(lines[0]) - len(lines[0].lstrip())]
@@ -33,7 +33,7 @@ def _wrap(lines: list[str]) -> list[str]:
 
 
 def wrapped(page: str) -> str:
-    """The page with every paragraph and list item that has a longer line filled anew; code and tables stay."""
+    """The page with every paragraph and list item that is too wide wrapped again; code and tables are unchanged."""
     out: list[str] = []
     block: list[str] = []
     fence = False
@@ -59,7 +59,7 @@ def wrapped(page: str) -> str:
 
 
 def too_long(page: str) -> list[int]:
-    """Numbers of lines over 100 columns, tables excepted."""
+    """Numbers of the lines over 100 columns, tables excepted."""
     return [i for i, line in enumerate(page.split("\n"), 1) if len(line) > COLUMNS and not line.startswith("|")]
 
 

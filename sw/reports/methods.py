@@ -1,4 +1,4 @@
-"""The page of a bench: speed-up by method and category, beside theory."""
+"""The page of a bench: speed-up by method and category, and theory."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ def _speedups(rows: Sequence[dict[str, Any]]) -> Table:
                 f"{row['distinct_4grams']:.0%}", str(row["looping"]), "-" if apart is None else f"{apart:.2f}",
                 f"{row['roofline_fraction']:.1%}"]
 
-    return Table(("method", "equal", "mean", "median", "range", "slower", "tokens a step", "accepted",
-                  "distinct 4-grams", "texts that loop", "mean without them", "of the roofline"), map(cells, rows))
+    return Table(("method", "equal", "mean", "median", "range", "slower", "tokens per step", "accepted",
+                  "distinct 4-grams", "looping texts", "mean without them", "share of roofline"), map(cells, rows))
 
 
 def _theory(rows: Sequence[dict[str, Any]]) -> Table:
-    """What acceptance and costs foretell, and what of it was not reached: tokens of a step, cycles of a step."""
+    """What acceptance and costs predict, and the shares of it that were reached in tokens and in cycles per step."""
     def cells(row: dict[str, Any]) -> list[str]:
         return [_name(row), f"{row['alpha']:.3f}", f"{row['draft_cost']:.3f}", f"{row['expected_tokens']:.2f}",
                 f"{row['worst_case']:.2f}", f"{row['verify_cost']:.3f}", f"{row['theoretical_speedup']:.2f}",
                 f"{row['decode_speedup']:.2f}", f"{row['tokens_of_theory']:.1%}", f"{row['cycles_of_theory']:.1%}"]
 
-    return Table(("method", "alpha", "c", "expected", "worst case", "pass", "foretold", "measured", "tokens of it",
-                  "cycles of it"), [cells(row) for row in rows if row["theoretical_speedup"]])
+    return Table(("method", "alpha", "c", "expected", "worst case", "pass", "predicted", "measured",
+                  "share of expected tokens", "expected / measured cycles"),
+                 [cells(row) for row in rows if row["theoretical_speedup"]])
 
 
 def _hosts(rows: Sequence[dict[str, Any]]) -> Table:
@@ -48,7 +49,7 @@ def _hosts(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _best(rows: Sequence[dict[str, Any]]) -> Table:
-    return Table(("category, method", "measured", "speed-up", "foretold", "behind the prompt"), [
+    return Table(("category, method", "fastest measured", "speed-up", "predicted", "speed-up without the prompt"), [
         [f"{row['category']}, {_name(row | {'num_speculative_tokens': 0})}", str(row["measured"]),
          f"{row['speedup_over_ar']:.2f}", str(row["foretold"]), f"{row['foretold_speedup']:.2f}"] for row in rows])
 
@@ -60,7 +61,7 @@ def _category(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def bench_page(record: dict[str, Any]) -> str:
-    """Of what ``gemmule bench --json`` writes."""
+    """The page of a record that ``gemmule bench --json`` wrote."""
     by_category: dict[str, list[dict[str, Any]]] = {}
     for row in record["rows"]:
         by_category.setdefault(row["category"], []).append(row)

@@ -1,4 +1,4 @@
-"""Pages of their own: one HTML file each, made from a template in ``templates``, which escapes every value."""
+"""HTML pages, each a single file made from a template in ``templates``, which escapes every value."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["Bar", "Table", "environment", "page"]
 
 Bar = tuple[str, Sequence[float], str]
-"""One row of bars: label, lengths of its parts, what stands behind it."""
+"""One row of bars: label, lengths of its parts, text after the bar."""
 
 
 class Table(NamedTuple):
-    """The first column is of words, the others of numbers."""
+    """A table; the first column holds words, the others numbers."""
 
     heads: Sequence[str]
     rows: Iterable[Sequence[str]]
@@ -32,5 +32,5 @@ def environment() -> Environment:
 
 
 def page(template: str, values: Mapping[str, Any]) -> str:
-    """The file that a template makes of ``values``."""
+    """The page that a template makes from ``values``."""
     return environment().get_template(template).render(values)

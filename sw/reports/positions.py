@@ -1,4 +1,4 @@
-"""What decoding steps cost as the text grows."""
+"""The cost of decoding steps as the text grows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PARTS = 8
 
 
 def by_position(curves: Sequence[Sequence[Sequence[int]]]) -> list[tuple[str, list[float | None]]]:
-    """Mean cycles a step of each curve, (tokens of the text before a step, cycles), in up to eight parts of the text.
+    """Mean cycles per step of each curve in up to eight parts of the text, with a label for each part.
 
-    A label for each part, and None where a curve has no step in it.
+    A curve is a list of (tokens of the text before a step, cycles of the step). Its mean is None where it has no step.
     """
     places = [position for curve in curves for position, _ in curve]
     if not places:

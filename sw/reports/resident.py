@@ -1,4 +1,4 @@
-"""What stays in DRAM, as the terminal and the pages of generations and benches show it."""
+"""What stays in DRAM, for the terminal and for the pages of generations and benches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["print_caches", "resident_line", "resident_values"]
 
 
 def resident_line(found: dict[str, Any]) -> str:
-    """All of it in a sentence."""
+    """A summary in one sentence."""
     models = ", ".join(f"{name} {part['bytes']:,}" + (
-        f" (prompts by up to {part['prefill_rows']} rows a launch)" if part["prefill_rows"] else "")
+        f" (prompts with up to {part['prefill_rows']} rows per launch)" if part["prefill_rows"] else "")
         for name, part in found["models"].items())
     texts = f"{found['batch']} text" + "s" * (found["batch"] > 1)
     return (f"resident: {found['bytes']:,} of {found['dram_bytes']:,} bytes of DRAM: {models}, KV caches "
@@ -26,8 +26,8 @@ def resident_line(found: dict[str, Any]) -> str:
 
 def _heads(found: dict[str, Any]) -> list[str]:
     lengths = found["by_batch"][0]["kv_bytes"]
-    return ["KV cache bytes, texts", *(f"{int(length):,} positions" for length in lengths),
-            "positions that DRAM has room for"]
+    return ["KV cache bytes by texts", *(f"{int(length):,} positions" for length in lengths),
+            "positions that fit in DRAM"]
 
 
 def _rows(found: dict[str, Any]) -> list[list[str]]:
@@ -36,7 +36,7 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
 
 
 def print_caches(console: Console, found: dict[str, Any]) -> None:
-    """Caches by context and batch."""
+    """Print the cache sizes by context and batch."""
     shown = Table(*_heads(found), box=None, pad_edge=False)
     for column in shown.columns:
         column.justify = "right"
@@ -46,5 +46,5 @@ def print_caches(console: Console, found: dict[str, Any]) -> None:
 
 
 def resident_values(found: dict[str, Any]) -> dict[str, Any]:
-    """What ``templates/resident.html`` shows."""
+    """The values that ``templates/resident.html`` needs."""
     return {"resident": resident_line(found), "caches": page.Table(_heads(found), _rows(found))}

@@ -1,4 +1,4 @@
-"""Reports as people read them: a generation (acceptance, cycles, speed-up), and a launch's counters."""
+"""Reports for the terminal: a generation (acceptance, cycles, speed-up) and the counters of a launch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 ENDED = {
-    "length": "ended at --max-new-tokens", "stop": "ended at a token that ends a text",
+    "length": "ended at --max-new-tokens", "stop": "ended at an end-of-text token",
     "context": "ended because the context is full", "interrupted": "interrupted",
 }
 MOST_POSITIONS = 7
@@ -31,10 +31,10 @@ UNITS = (Unit.LOAD, Unit.STORE, Unit.MATRIX, Unit.VECTOR, Unit.SELECT)
 
 def generation_json(run: Generation, reference: Generation | None, pair: Pair, *, same_text: bool = True,
                     extra_parameters: int = 0) -> dict[str, Any]:
-    """The numbers of a run; ``extra_parameters``: weights beside the target's.
+    """The numbers of a run. ``extra_parameters``: weights in addition to the target's.
 
-    ``speedup_over_ar``: cycles a token of autoregressive decoding over this run's, host and prefill counted on both
-    sides (None without a reference). ``same_text``: the rule says that both have the same tokens.
+    ``speedup_over_ar`` is cycles per token of autoregressive decoding divided by this run's, host and prefill included
+    on both sides (None without a reference). ``same_text``: whether the rule guarantees that both have the same tokens.
     """
     expected = theory(run, reference) if reference else None
     ledger = run.ledger
@@ -95,7 +95,7 @@ def _pruned_json(run: Generation) -> dict[str, Any]:
 
 
 def _baseline(run: Generation) -> dict[str, Any]:
-    """What a report compares with."""
+    """The numbers of the run that a report compares with."""
     ledger = run.ledger
     return {
         "new_tokens": len(run.tokens), "cycles": ledger.cycles, "prefill_cycles": run.prefill.cycles,
@@ -107,17 +107,17 @@ def _baseline(run: Generation) -> dict[str, Any]:
 
 
 def text_of(run: Generation, pair: Pair) -> str:
-    """Text of a run's tokens up to its stop string, of several turns one behind the other."""
+    """Text of a run's tokens up to its stop string; the texts of several turns are joined."""
     return "".join(pair.decode(turn.tokens, turn.before)[:turn.text_end] for turn in run.turns or (run,))
 
 
 def _speedup(run: Generation, reference: Generation) -> float:
-    """By cycles a token: sampled texts may end at different places."""
+    """By cycles per token, because sampled texts may end at different places."""
     return reference.ledger.cycles * max(1, len(run.tokens)) / (run.ledger.cycles * max(1, len(reference.tokens)))
 
 
 def _saved(run: Generation, reference: Generation) -> float:
-    """Share of the target's passes a token that a run does without."""
+    """Share of target passes per token that a run saves."""
     own, others = (one.ledger.passes.get("target", 0) / max(1, len(one.tokens)) for one in (run, reference))
     return 1 - own / others
 
@@ -135,8 +135,9 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
                      chat: bool = False) -> None:
     """Print the text and the table.
 
-    ``prompts``: of each turn, or each text of a batch. ``shown``: the text is there already. ``by_positions``: also
-    cycles a step as the text grows. ``chat``: questions and answers, each from a line of its own.
+    ``prompts``: one for each turn, or for each text of a batch. ``shown``: the text was already printed.
+    ``by_positions``: also print cycles per step as the text grows. ``chat``: start each question and answer on a new
+    line.
     """
     record = generation_json(run, reference, pair, same_text=same_text)
     if not shown:
@@ -162,12 +163,12 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
     if reference is not None and reference is not run:
         needs = f" and {extra_parameters:,} more weights" if extra_parameters else ""
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
-        text = f"text {same}" if same_text else "text drawn by the law of"
+        text = f"text {same} that" if same_text else "text drawn from the distribution"
         saved = _saved(run, reference)
         console.print(
-            f"speed-up over autoregressive decoding on the same device, host counted: "
+            f"speed-up over autoregressive decoding on the same device, host included: "
             f"[bold]{record['speedup_over_ar']:.2f}x[/bold], with {abs(saved):.0%} "
-            f"{'more' if saved < 0 else 'fewer'} passes of the target{needs}; {text} autoregressive decoding")
+            f"{'more' if saved < 0 else 'fewer'} passes of the target{needs}; {text} of autoregressive decoding")
 
 
 def _ended(run: Generation) -> str:
@@ -175,7 +176,7 @@ def _ended(run: Generation) -> str:
 
 
 def _texts(texts: Sequence[Generation]) -> Table:
-    """Of a batch."""
+    """One row for each text of a batch."""
     table = Table("text", "new tokens", "tokens per step", "acceptance", "", box=None, pad_edge=False)
     for column in table.columns[1:4]:
         column.justify = "right"
@@ -186,7 +187,7 @@ def _texts(texts: Sequence[Generation]) -> Table:
 
 
 def _turns(turns: Sequence[Generation]) -> Table:
-    table = Table("turn", "cached before", "new tokens", "cycles before the first", "cycles per token", box=None,
+    table = Table("turn", "cached before", "new tokens", "cycles to first token", "cycles per token", box=None,
                   pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -197,8 +198,8 @@ def _turns(turns: Sequence[Generation]) -> Table:
 
 
 def _positions(runs: Mapping[str, dict[str, Any]]) -> Table:
-    """Cycles a step as the text grows."""
-    table = Table("tokens before a step", *(f"cycles a step, {name}" for name in runs), box=None, pad_edge=False)
+    """Cycles per step as the text grows."""
+    table = Table("tokens before a step", *(f"cycles per step, {name}" for name in runs), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     for label, means in by_position([record["cycles_by_position"] for record in runs.values()]):
@@ -207,7 +208,7 @@ def _positions(runs: Mapping[str, dict[str, Any]]) -> Table:
 
 
 def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
-    """One column a method."""
+    """One column per method."""
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for name in runs:
@@ -221,7 +222,7 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
 
     row("tokens per step", lambda r: f"{r['tokens_per_step']:.2f}")
     row("acceptance", lambda r: f"{r['acceptance']:.1%}" if r["drafted_tokens"] else "-")
-    row("  by position, of those reached",
+    row("  by position, where reached",
         lambda r: " ".join(f"{share:.0%}" for share in r["acceptance_by_position"][:MOST_POSITIONS]) or "-")
     row("accepted per step (count: steps)",
         lambda r: " ".join(f"{k}:{v}" for k, v in r["accept_histogram"].items()))
@@ -232,7 +233,7 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
     row("distinct 4-grams", lambda r: f"{r['distinct_4grams']:.0%}")
     row("tokens per second", lambda r: f"{r['tokens_per_second']:,.0f}")
     row("cycles", lambda r: f"{r['cycles']:,}")
-    row("  of them prefill (the prompt)", lambda r: f"{r['prefill_cycles']:,}")
+    row("  prefill (the prompt)", lambda r: f"{r['prefill_cycles']:,}")
     row("cycles per token", lambda r: f"{r['cycles_per_token']:,.0f}")
     for model in ("target", "draft"):
         row(f"  {model} passes", per_token(lambda r, model=model: r["cycles_by_model"].get(model, 0)))  # type: ignore[misc]
@@ -241,7 +242,7 @@ def _table(runs: Mapping[str, dict[str, Any]]) -> Table:
     for unit in UNITS:
         row(f"  {unit.label}", per_token(lambda r, unit=unit: r["cycles_by_unit"][unit.label]))  # type: ignore[misc]
     if any(record["theoretical_speedup"] for record in runs.values()):
-        row("speed-up behind the prompt / of theory", lambda r: f"{r['decode_speedup']:.2f}x / "
+        row("decode speed-up: measured / predicted", lambda r: f"{r['decode_speedup']:.2f}x / "
             f"{r['theoretical_speedup']:.2f}x" if r["theoretical_speedup"] else "-")
     row("DRAM bytes per token", per_token(lambda r: r["dram_bytes"]))
     row("DRAM bus busy, of device cycles", lambda r: f"{r['dram_bound']:.1%}")
@@ -253,12 +254,12 @@ def _share(record: dict[str, Any], unit: str) -> str:
 
 
 def printable(content: str) -> str:
-    """Control characters would reach the terminal: show them as U+FFFD."""
+    """Text with control characters replaced by U+FFFD, so that none reaches the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in content)
 
 
 def counters_table(counters: Mapping[str, Mapping[str, int]]) -> Group:
-    """A launch's cycles by unit and cause, and what the causes mean."""
+    """A launch's cycles by unit and cause, and the meaning of the causes."""
     table = Table("cycles of", *CAUSES, box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"

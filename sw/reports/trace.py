@@ -1,8 +1,9 @@
-"""A run as a trace that Perfetto (ui.perfetto.dev) and Chrome open: every command of every unit, launches, the host.
+"""A run as a trace for Perfetto (ui.perfetto.dev) and Chrome: every command of every unit, launches, the host.
 
-The JSON trace event format. Time is the device's: a cycle is 1 / clock_mhz microseconds. Commands of a unit run in
-order but may overlap, which a track cannot show: each is drawn from its issue or the end of the one before, whichever
-is later, so that a track's slices add up to the unit's busy cycles in the report; ``args`` has the cycles themselves.
+The format is JSON trace events. Time is the device's: a cycle is 1 / clock_mhz microseconds. Commands of a unit run in
+order but may overlap, which a track cannot show. Each command is therefore drawn from its issue or from the end of the
+previous one, whichever is later. The slices of a track then add up to the busy cycles in the report; ``args`` holds the
+real issue and finish.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ LAUNCHES, HOST, RUNS = 1, 2, 3
 
 
 MODELS = {"target": "verify", "draft": "draft"}
-"""What a pass with answers is for, by model."""
+"""The purpose of a pass with answers, by model."""
 
 
 def phase(record: LaunchRecord) -> str:
-    """What a launch is for: ``verify``, ``draft``, ``prefill``, ``commit``; a program of its own: its name.
+    """The purpose of a launch: ``verify``, ``draft``, ``prefill`` or ``commit``; for other programs, their name.
 
-    Without answers the head is not part of a program; rows of a cache are moved without the mesh.
+    A launch without answers skips the head, and one that only moves rows of a cache does not use the mesh.
     """
     if record.model not in MODELS:
         return record.model
@@ -43,9 +44,9 @@ def phase(record: LaunchRecord) -> str:
 
 
 def slices(result: Result, unit: Unit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A unit's commands, and the cycles from which and to which each is drawn: they do not overlap  # int64 [commands].
+    """A unit's commands with the start and end of the slice that shows each; slices do not overlap  # int64 [commands].
 
-    One that ends before another one before it is drawn with no cycles.
+    A command that ends before an earlier one gets an empty slice.
     """
     mine = np.flatnonzero(result.units == unit)
     ends = np.maximum.accumulate(result.finish[mine])
@@ -67,7 +68,7 @@ def _heads() -> Iterator[dict[str, Any]]:
 
 
 def _parts(record: LaunchRecord) -> list[tuple[str, str, int]]:
-    """(name, model, cycles) of what a launch did, one behind the other."""
+    """(name, model, cycles) of the parts of a launch, in order."""
     parts = [(record.model, phase(record), int(record.result.cycles))]
     if (earlier := record.earlier) is not None:
         parts = [(earlier.model, MODELS[earlier.model], earlier.cycles),
@@ -104,7 +105,7 @@ def _launch(record: LaunchRecord, config: Config, clock: int) -> Iterator[dict[s
 
 
 def events(timeline: Timeline, config: Config) -> Iterator[dict[str, Any]]:
-    """All events, in no order that matters."""
+    """All events; their order does not matter."""
     clock = config.host.clock_mhz
     yield from _heads()
     if any(isinstance(record, RunRecord) for record in timeline):
@@ -120,7 +121,7 @@ def events(timeline: Timeline, config: Config) -> Iterator[dict[str, Any]]:
 
 
 def trace_bytes(timeline: Timeline, config: Config, *, compressed: bool) -> bytes:
-    """The file's content; ``compressed`` with gzip, which Perfetto opens too."""
+    """The content of the file; ``compressed``: with gzip, which Perfetto opens too."""
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events(timeline, config))
     content = f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'.encode()
     return gzip.compress(content, compresslevel=6, mtime=0) if compressed else content

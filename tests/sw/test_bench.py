@@ -179,7 +179,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert shared["batch"] == shared["resident"]["batch"] == 2
     assert all(row["batch_gain"] > 0 for row in shared["rows"])
     assert [row["batch_gain"] for row in first["rows"]] == [None] * 6
-    assert "batch: tokens a cycle" in " ".join(capsys.readouterr().out.split())
+    assert "batch: throughput relative" in " ".join(capsys.readouterr().out.split())
 
 
 def test_other_settings_are_not_taken(tmp_path: Path) -> None:

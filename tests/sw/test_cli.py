@@ -183,7 +183,7 @@ def test_generate(monkeypatch, capsys, tmp_path: Path) -> None:
     assert record["same_tokens_as_ar"] is True
     assert record["target_passes"] >= len(record["tokens"]) / 4
     shown = " ".join(capsys.readouterr().out.split())
-    assert "identical to autoregressive decoding" in shown
+    assert "identical to that of autoregressive decoding" in shown
     prefill = 1  # pass, in front of those of autoregressive decoding
     assert record["target_passes_saved"] == pytest.approx(1 - record["target_passes"] / (prefill + 12))
     assert record["extra_parameters"] == 131_392
