@@ -27,9 +27,9 @@ __all__ = ["RECORDS", "Record", "check", "complete"]
 
 RECORDS: dict[str, type[Record]] = {
     "generate": Generate, "bench": Bench, "prune": Prune, "import": Import, "compile": CompileModel,
-    "run-gemm": RunGemm, "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput, "info": Info,
-    "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth, "disasm": Disasm,
-    "cache-show": CacheShow, "cache-clear": CacheClear,
+    "run-gemm": RunGemm, "run-model": RunModel, "run-arch": RunArch, "sweep": SweepOutput, "study": StudyOutput,
+    "info": Info, "cosim": Cosim, "fuzz": Fuzz, "mutate": Mutate, "verilog": Verilog, "synth": Synth,
+    "disasm": Disasm, "cache-show": CacheShow, "cache-clear": CacheClear,
 }
 """Models by command. A changed name or meaning of a field needs a new version of the schema."""
 VERSION = 1

@@ -45,8 +45,9 @@ def test_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest
 
 def test_best_and_pareto() -> None:
     dense = {"nats": 2.0, "cycles_per_token": 100}
-    rows = with_pareto([{"nats": nats, "cycles_per_token": cycles, "keep": keep, "every": 16} for nats, cycles, keep in (
-        (2.0, 90, 0.9), (2.2, 60, 0.5), (2.3, 70, 0.6), (2.05, 80, 0.7))], dense)
+    points = ((2.0, 90, 0.9), (2.2, 60, 0.5), (2.3, 70, 0.6), (2.05, 80, 0.7))
+    rows = with_pareto([{"nats": nats, "cycles_per_token": cycles, "keep": keep, "every": 16}
+                        for nats, cycles, keep in points], dense)
     assert [(row["keep"], row["pareto"]) for row in rows] == [(0.5, True), (0.6, False), (0.7, True), (0.9, True)]
     assert [best(rows, budget)["keep"] for budget in (0.0, 0.06, 0.3)] == [0.9, 0.7, 0.5]
     assert rows[0]["speedup"] == 100 / 60

@@ -152,13 +152,14 @@ def test_losses() -> None:
     assert (half.nats != dense.nats).any()
 
 
-def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "half.yaml"
     file.write_text("keep: 0.5\nevery: 16\nlast: 16\nwhole: 32\n")
     out = tmp_path / "out.json"
     assert run(monkeypatch, "generate", "--model", "small", "--prune", str(file), "--prompt", TEXT,
                "--max-new-tokens", "40", "--json", str(out)) == 0
     told = json.loads(out.read_text())
+    assert f"pruned cache: {told['selections']} selections, the last one keeps" in " ".join(capsys.readouterr().out.split())
     assert told["same_tokens_as_ar"] is True
     assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention"}
     assert len(told["kept_rows_by_layer"]) == 6
