@@ -73,7 +73,7 @@ def test_every_method_decodes_the_pruned_text(sessions: dict[str, Session], meth
     assert [one.cached for one in kv.selections] == [len(_prompt()) - 1, *(
         at for at in range(16, len(_prompt()) + NEW, 16) if at > max(32, len(_prompt()) - 1))]
     assert {one.kept * 2 - one.cached for one in kv.selections} <= {0, 1}
-    for drafts in (1, 3, 8):
+    for drafts in (1, 8):
         found, caches, other = _text(session, method, num_speculative_tokens=drafts)
         assert (found, caches, other.selections == kv.selections) == (tokens, kept, True), (method, drafts)
 
@@ -159,7 +159,8 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     assert run(monkeypatch, "generate", "--model", "small", "--prune", str(file), "--prompt", TEXT,
                "--max-new-tokens", "40", "--json", str(out)) == 0
     told = json.loads(out.read_text())
-    assert f"pruned cache: {told['selections']} selections, the last one keeps" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"pruned cache: {told['selections']} selections, the last one keeps" in shown
     assert told["same_tokens_as_ar"] is True
     assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention"}
     assert len(told["kept_rows_by_layer"]) == 6
