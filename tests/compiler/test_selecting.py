@@ -23,7 +23,7 @@ from gemmule.sw.device.chosen import chosen_rows
 from gemmule.sw.kv.pruning import Pruning
 from tests.compiler.integer_networks import Sizes, random_network
 from tests.compiler.passes_bench import Bench
-from tests.thinned import thinned
+from tests.thinned import some, thinned
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 SEED = 20261126
@@ -40,9 +40,11 @@ FIRST, LAST = 3, 5
 class Selecting(Bench):
     """A program, what chooses rows beside it, and the interpreter with a whole and a kept cache."""
 
-    def __init__(self, network: Network, config: Config, rows: int, *others: Any) -> None:
+    def __init__(self, network: Network, config: Config, rows: int, *others: Any, first: int = FIRST,
+                 last: int = LAST) -> None:
+        self.pruning, self.chosen = Pruning(keep=1.0, first=first, last=last), chosen_rows
         program = compile_network(network, config, rows=rows, tokens=True)
-        self.selection = compile_selection(network, program, rows=rows, first=FIRST, last=LAST,
+        self.selection = compile_selection(network, program, rows=rows, first=first, last=last,
                                            base_address=round_up(program.size, 1 << 12))
         super().__init__(program, network, *others)
         select = self.selection.select
@@ -53,6 +55,14 @@ class Selecting(Bench):
             device.write_dram(program.base_address, program.fill(network))
             device.write_dram(select.base_address, dram)
         self.kept = Cache(network.graph)
+
+    def grow(self, count: int) -> None:
+        """So many cached rows, those that are there or more."""
+        while self.cache.length() < count:
+            tokens = np.random.default_rng(self.cache.length()).integers(0, self.network.graph.vocab, min(
+                self.program.max_rows, count - self.cache.length()))
+            self.chain(tokens.tolist(), 0)
+        self.cache.truncate(count)
 
     def run(self, program: Program, step: Step) -> None:
         """A launch on all devices, in as many cycles."""
@@ -73,8 +83,7 @@ class Selecting(Bench):
         self.run(select, select.choosing(rows, before, kept))
         self.run(self.selection.gather, self.selection.gathering(kept))
         importance = self.interpreter.importance(rows, self.cache)
-        pruning = Pruning(keep=1.0, first=FIRST, last=LAST)
-        lists = {name: chosen_rows(found, kept, pruning) for name, found in importance.items()}
+        lists = {name: self.chosen(found, kept, self.pruning) for name, found in importance.items()}
         pitch, heads = list_pitch(select.config, select.max_positions), self.network.graph.attentions[0].kv_heads
         for device in self.devices:
             raw = np.frombuffer(device.read_dram(*select.symbols[LISTS]), dtype="<u2").reshape(-1, pitch // 2)
@@ -114,9 +123,7 @@ def _walk(bench: Selecting, rows: int, counts: list[int]) -> None:
     """Contexts of so many rows, each of which chooses from all to few, with passes behind the choice."""
     random, vocab = np.random.default_rng(SEED), bench.network.graph.vocab
     for count in counts:
-        while bench.cache.length() < count:
-            bench.chain(random.integers(0, vocab, min(rows, count - bench.cache.length())).tolist(), 0)
-        bench.cache.truncate(count)
+        bench.grow(count)
         tokens = random.integers(0, vocab, rows).tolist()
         every = bench.cache.length() + rows - bench.network.graph.prefix
         for kept in {every, max(FIRST + LAST, every // 2), FIRST + LAST}:
@@ -136,6 +143,45 @@ def test_equals_the_interpreter(config: Config, kind: str) -> None:
     rows = 8 if config is BASE else 4
     bench = Selecting(random_network(KINDS[kind], SEED), config, rows)
     _walk(bench, rows, [max(LAST, 6), 67, min(KINDS[kind].positions, 400) - 3 * rows])
+
+
+@pytest.mark.parametrize("seed", some(range(6), 2))
+def test_random_schedules(seed: int) -> None:
+    """Any numbers of rows, of those that always stay, and of those that are kept."""
+    random = np.random.default_rng(seed)
+    first, last = (int(random.integers(0, 12)) for _ in range(2))
+    bench = Selecting(random_network(replace(LLAMA, positions=200, prefix=int(random.integers(0, 3))), seed), EDGE, 4,
+                      first=first, last=last)
+    for count in sorted(random.integers(max(first + last, 8), 180, 3).tolist()):
+        bench.grow(count)
+        every = bench.cache.length() + 4 - bench.network.graph.prefix
+        bench.choose(random.integers(0, 61, 4).tolist(), int(random.integers(max(1, first + last), every + 1)))
+        bench.pass_kept(random.integers(0, 61, 3).tolist())
+
+
+def _one_less(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
+    found = chosen_rows(importance, kept - 1, pruning)
+    return np.concatenate([found, found[:, -1:]], axis=1)
+
+
+def _shifted(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
+    return chosen_rows(np.roll(importance, 1, axis=1), kept, pruning)
+
+
+def _last_one_less(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
+    return chosen_rows(importance, kept, replace(pruning, last=pruning.last - 1))
+
+
+@pytest.mark.parametrize("fault", [_one_less, _shifted, _last_one_less])
+def test_planted_faults_are_seen(fault: Any) -> None:
+    """A selection that is off by one in any way differs from the device's."""
+    bench = Selecting(random_network(LLAMA, SEED), EDGE, 4)
+    bench.fill_cache(150, SEED)
+    bench.choose([1, 2, 3, 4], 40)
+    bench.cache.truncate(150)
+    bench.chosen = fault
+    with pytest.raises(AssertionError):
+        bench.choose([1, 2, 3, 4], 40)
 
 
 def test_heads_choose_for_themselves() -> None:
