@@ -27,6 +27,7 @@ from gemmule.sw.studies.overlap import Ahead, Overlap, overlap_rows
 from gemmule.sw.studies.smollm2 import _Board, smollm2_rows
 from gemmule.sw.studies.softmax import perplexities
 from gemmule.sw.studies.survey import CLOCKS, SPEEDS, published_host, survey_rows
+from gemmule.sw.studies.topk import quick_select, top_k_cycles, topk_rows, worst_quick_select
 from gemmule.sw.workloads.architectures import Work
 from gemmule.sw.workloads.host_model import IN_ORDER, KERNELS, VECTOR, Host, Operator
 from gemmule.sw.workloads.offload import offload
@@ -263,3 +264,20 @@ def test_a_board_for_each_byte_of_its_bus() -> None:
     assert len(shares) == 1
     assert found["unknown"].published == pytest.approx(1e8 / (shares[0].published * 1e8 * 16 / 8.0))
     assert 0 < shares[0].here < 1
+
+
+@pytest.mark.parametrize(("keys", "kept"), [(1, 1), (16, 4), (17, 4), (1000, 999), (1024, 16)])
+@pytest.mark.parametrize("config", [TINY, BASE], ids=["tiny", "base"])
+def test_top_k_takes_what_the_contract_says(config, keys: int, kept: int) -> None:
+    """docs/timing.md: 6 (g + 4) + g + 4 steps, whatever is kept, between issue and finish."""
+    groups = -(-keys // config.dim)
+    assert top_k_cycles(config, keys, kept) - top_k_cycles(config, 1, 1) == 7 * (groups - 1)
+
+
+def test_quick_select() -> None:
+    """All ranks end; the mean is within a tenth of what the released model's own runs gave (1,024 to 512: 254)."""
+    random = np.random.default_rng(1)
+    assert [quick_select(1, 1, random), worst_quick_select(64), worst_quick_select(1024)] == [4, 352, 36352]
+    assert 230 < np.mean([quick_select(1024, 512, random) for _ in range(300)]) < 280
+    rows = list(topk_rows(BASE))
+    assert all(row.here < (row.published or 0) for row in rows if "worst" in row.setting)
