@@ -40,9 +40,8 @@ OBSERVED = 8
 """Rows that choose: those of a pass of SmolLM2 on `base`."""
 PLAIN = Pruning(keep=0.5)
 SCHEDULES = {
-    "half": PLAIN, "half, window": replace(PLAIN, score="none"), "half, every 8": replace(PLAIN, every=8, last=16),
-    "a quarter": replace(PLAIN, keep=0.25), "a quarter, window": replace(PLAIN, keep=0.25, score="none"),
-    "a quarter, every 8": replace(PLAIN, keep=0.25, every=8, last=16), "a fifth": replace(PLAIN, keep=0.2)}
+    "half": PLAIN, "half, window": replace(PLAIN, score="none"), "a fifth": replace(PLAIN, keep=0.2),
+    "a quarter": replace(PLAIN, keep=0.25), "half, every 8": replace(PLAIN, every=8, last=16)}
 CONTEXTS = (512, 1024, 2048, 4096)
 LISTS = {"select_keys": 8192, "list_entries": 16384}
 """Of `base`, for lists of 4,096 rows."""

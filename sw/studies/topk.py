@@ -68,8 +68,8 @@ def topk_rows(config: Config) -> Iterator[Row]:
         random = np.random.default_rng(keys + kept)
         mean = float(np.mean([quick_select(keys, kept, random) for _ in range(RUNS)]))
         yield Row(setting=f"{kept} of {keys:,} keys", published=mean, here=here, unit="cycles",
-                  why=f"quick-select at {LANES} keys a cycle, mean of {RUNS} runs with random pivots; here six counting "
-                      "passes of 4 bits and a filter always run, so the time is known before the keys are")
+                  why=f"quick-select at {LANES} keys a cycle, mean of {RUNS} runs with random pivots; here six "
+                      "counting passes of 4 bits and a filter always run, so the time is known before the keys are")
         yield Row(setting=f"{kept} of {keys:,} keys, worst pivots", published=worst_quick_select(keys), here=here,
                   unit="cycles", why="quick-select has no useful bound; radix selection takes as long for any keys")
     keys, _ = SIZES[2]
