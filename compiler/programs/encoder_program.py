@@ -58,8 +58,8 @@ class EncoderProgram(Program):
         """
         if not 1 <= rows <= self.max_rows:
             raise CompileError(f"a sequence must have 1 to {self.max_rows} rows, not {rows}: compile for a longer one")
-        kept = self.pruning.rows(rows) if self.pruning else []
-        return self._registers(rows, [kept[layer] for layer in self._choosing])
+        left = self.left_by_layer(rows)
+        return self._registers(rows, [left[layer] for layer in self._choosing])
 
     @property
     def _choosing(self) -> tuple[int, ...]:
@@ -74,18 +74,20 @@ class EncoderProgram(Program):
 
     def left(self, rows: int) -> int:
         """Rows of the output of a sequence of so many."""
-        return self.pruning.rows(rows)[-1] if self.pruning else rows
+        return self.left_by_layer(rows)[-1]
+
+    def left_by_layer(self, rows: int) -> list[int]:
+        """Rows that each layer leaves of a sequence of so many."""
+        found = self.pruning.rows(rows) if self.pruning else [rows]
+        return found + [found[-1]] * (self.graph.layers - len(found))
 
     def kept_rows(self, read_dram: ReadDram, rows: int) -> list[np.ndarray]:
         """By layer, which rows of the sequence it has left, after a pass over ``rows`` rows  # int64 [left]."""
-        found, left = list[np.ndarray](), np.arange(rows)
-        if not self.pruning:
-            return [left] * self.graph.layers
-        pitch, counts = kept_pitch(self.config, self.max_rows), self.pruning.rows(rows)
-        for layer in range(self.graph.layers):
+        found, left, pitch = list[np.ndarray](), np.arange(rows), kept_pitch(self.config, self.max_rows)
+        for layer, count in enumerate(self.left_by_layer(rows)):
             if layer in self._choosing:
                 at = self._choosing.index(layer) * pitch
-                left = left[self.read(read_dram, KEPT_ROWS, at, 2 * counts[layer]).view("<u2").astype(np.int64)]
+                left = left[self.read(read_dram, KEPT_ROWS, at, 2 * count).view("<u2").astype(np.int64)]
             found.append(left)
         return found
 
