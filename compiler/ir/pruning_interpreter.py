@@ -28,7 +28,7 @@ class PruningInterpreter(IntegerInterpreter):
     def __init__(self, network: Network, pruning: TokenPruning) -> None:
         super().__init__(network)
         pruning.check(network.graph, network.graph.positions)
-        self.pruning, self.shift = pruning, importance_shift(network.graph)
+        self.pruning, self.shift = pruning, importance_shift(network.graph, pruning)
         self.kept: list[np.ndarray] = []
 
     @property
@@ -44,6 +44,7 @@ class PruningInterpreter(IntegerInterpreter):
         self.kept, fed = [], dict(feed)
         sizes = np.bincount(rows.sequences)
         self._scheduled = [self.pruning.rows(int(size)) if size else [] for size in sizes]
+        self._sums: dict[int, np.ndarray] = {}
         where = np.arange(len(rows))
         for node, value in super().steps(rows, cache, fed):
             yield node, value
@@ -60,7 +61,9 @@ class PruningInterpreter(IntegerInterpreter):
         return super()._value(node)
 
     def _attend(self, node: Attention, query: np.ndarray, part: Attended) -> np.ndarray:
-        if node.layer is None or node.layer >= len(self.pruning.layers):
+        layer, sequence = node.layer, int(self._rows.sequences[part.own[0]])
+        if layer is None or not self.pruning.adds(layer):
+            self._chosen.append(part.own)
             return super()._attend(node, query, part)
         self._importance = {}
         try:
@@ -68,6 +71,11 @@ class PruningInterpreter(IntegerInterpreter):
             importance = self._importance[node.name].sum(axis=0)
         finally:
             self._importance = None
-        kept = self._scheduled[self._rows.sequences[part.own[0]]][node.layer]
-        self._chosen.append(part.own[self.choose(importance, kept)])
+        if not self.pruning.begins(layer):
+            importance = importance + self._sums[sequence]
+        self._sums[sequence] = importance
+        own = part.own
+        if layer in self.pruning.pruning:
+            own = own[self.choose(importance, self._scheduled[sequence][layer])]
+        self._chosen.append(own)
         return found

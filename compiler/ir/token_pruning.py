@@ -1,8 +1,9 @@
 """Cascade token pruning of an encoder: how many rows each layer leaves, and which.
 
-Behind a layer's attention the rows that were attended to least leave the network for good (SpAtten, Wang et al. 2021);
-the importance of a row is what all rows attend to it in that layer, summed over heads (Learned Token Pruning, Kim et
-al. 2022, there as a mean). How many stay is fixed by a schedule, so time and memory are known beforehand.
+Behind a layer's attention the rows that were attended to least leave the network for good. The importance of a row is
+what all rows attend to it, summed over heads: in that layer (Learned Token Pruning, Kim et al. 2022, there as a mean),
+or in all layers since rows last left (SpAtten, Wang et al. 2021, sums over all layers). How many stay is fixed by a
+schedule, so time and memory are known beforehand.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
 
-__all__ = ["KEY_MAX", "TokenPruning", "chosen_rows", "importance_shift"]
+__all__ = ["IMPORTANCE", "KEY_MAX", "TokenPruning", "chosen_rows", "importance_shift"]
 
 MOST_GUARDED = 255
 """First, and last, rows that are always kept, at most: a command has eight bits for either."""
 PROBABILITY_BITS = 16
+IMPORTANCE = {"layer": "what is attended to in the layer", "layers": "the same in all layers since rows last left"}
+"""What importance is a sum over."""
 KEY_MAX = (1 << numerics.KEY_BITS) - 1
 
 
@@ -39,6 +42,8 @@ class TokenPruning:
     """Rows that are always kept: the first ones ([CLS])."""
     last: int = 0
     """The last ones ([SEP])."""
+    importance: str = "layer"
+    """One of :data:`IMPORTANCE`."""
 
     def __post_init__(self) -> None:
         kinds = {type(value) for value in self.layers}
@@ -47,6 +52,8 @@ class TokenPruning:
         if len(kinds) > 1:
             raise CompileError(f"layers must be all shares or all numbers of rows, not {list(self.layers)}: write 1.0 "
                                "for all rows")
+        if self.importance not in IMPORTANCE:
+            raise CompileError(f"importance must be one of {', '.join(IMPORTANCE)}, not {self.importance!r}")
         before = self.layers[0]
         for number, value in enumerate(self.layers):
             if not 0 < value < float("inf"):
@@ -98,14 +105,26 @@ class TokenPruning:
         befores = (whole, *self.layers)
         return tuple(number for number, (before, value) in enumerate(zip(befores, self.layers)) if value != before)
 
+    def adds(self, layer: int) -> bool:
+        """Whether what is attended to in a layer counts."""
+        if self.importance == "layer":
+            return layer in self.pruning
+        return layer <= max(self.pruning, default=-1)
 
-def importance_shift(graph: Graph) -> int:
+    def begins(self, layer: int) -> bool:
+        """Whether importance begins anew in a layer that adds to it."""
+        return self.importance == "layer" or layer == 0 or layer - 1 in self.pruning
+
+
+def importance_shift(graph: Graph, pruning: TokenPruning) -> int:
     """Right shift of importance with which the largest that there can be is still a key of its own.
 
-    A function of the network alone, so that equal rows are kept on every device, however long its sequences are.
+    A function of network and schedule alone, so that equal rows are kept on every device, however long its sequences
+    are.
     """
-    heads = max(node.heads for node in graph.attentions)
-    return max(0, (heads * graph.positions - 1).bit_length() + PROBABILITY_BITS - numerics.KEY_BITS)
+    most = max(node.heads for node in graph.attentions) * graph.positions
+    most *= graph.layers if pruning.importance == "layers" else 1
+    return max(0, (most - 1).bit_length() + PROBABILITY_BITS - numerics.KEY_BITS)
 
 
 def chosen_rows(importance: np.ndarray, kept: int, pruning: TokenPruning, shift: int) -> np.ndarray:

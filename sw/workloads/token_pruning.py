@@ -46,7 +46,7 @@ def token_pruning_of(found: Any, where: str) -> TokenPruning:
         raise InputError(f"{where} must be keys with a list of layers among them, for an encoder: such as "
                          "`layers: [1.0, 0.7, 0.5]`")
     if unknown := sorted(set(map(str, found)) - set(names)):
-        raise InputError(f"{where} has no key {unknown[0]!r}: keys of an encoder's are {', '.join(names)}")
+        raise InputError(f"{where} has no key {unknown[0]!r}: an encoder's are {', '.join(names)}")
     try:
         return TokenPruning(**found | {"layers": tuple(found["layers"])})
     except CompileError as error:

@@ -22,14 +22,15 @@ SEED = 20261203
 DRAWN = 8
 
 
-def _pruning(*layers: float | int, first: int = 1, last: int = 0) -> TokenPruning:
-    return TokenPruning(layers=layers, first=first, last=last)
+def _pruning(*layers: float | int, first: int = 1, last: int = 0, importance: str = "layer") -> TokenPruning:
+    return TokenPruning(layers=layers, first=first, last=last, importance=importance)
 
 
 @pytest.mark.parametrize(("config", "sizes", "pruning", "lengths"), [
     (TINY, EncoderSizes(layers=3, labels=7), _pruning(0.8, 0.5, 0.3, last=1), (1, 2, 5, 16, 17, 33, 40)),
     (TINY, EncoderSizes(layers=3), _pruning(1.0, 0.5), (1, 4, 5, 16, 40)),
     (TINY, EncoderSizes(layers=2), _pruning(9, 4, first=0, last=2), (3, 9, 10, 40)),
+    (TINY, EncoderSizes(layers=4), _pruning(1.0, 0.6, 0.6, 0.3, importance="layers"), (1, 5, 16, 40)),
     (TINY, EncoderSizes(hidden=72, inner=100, positions=64), _pruning(0.6), (1, 17, 40)),  # a block a turn
     (EDGE, EncoderSizes(hidden=36, inner=70, positions=70), _pruning(0.9, 0.4), (1, 7, 32, 33, 65, 70)),
     (BASE, EncoderSizes(hidden=48, heads=2, inner=100, labels=3, positions=150), _pruning(0.7, 0.3, first=2, last=3),
@@ -55,7 +56,8 @@ def test_random_schedules() -> None:
         layers: list[Any] = np.sort(random.uniform(0.05, 1, random.integers(1, 4)))[::-1].tolist()
         if number % 2:
             layers = sorted((int(rows) for rows in random.integers(first + last, 29, len(layers))), reverse=True)
-        pruning = TokenPruning(layers=tuple(layers), first=first, last=last)
+        pruning = TokenPruning(layers=tuple(layers), first=first, last=last,
+                               importance=str(random.choice(["layer", "layers"])))
         bench = EncoderBench(compile_encoder(network, TINY, sequence=29, pruning=pruning), network)
         for length in (1, 29, *random.integers(2, 29, 2).tolist()):
             bench.run(random_rows(network, length, number))
@@ -64,7 +66,8 @@ def test_random_schedules() -> None:
 @pytest.mark.rtl
 def test_rtl_gives_the_same_bytes_and_cycles() -> None:
     network = random_encoder(EncoderSizes(layers=3, labels=2), 2)
-    program = compile_encoder(network, TINY, sequence=21, pruning=_pruning(0.8, 0.8, 0.4, last=1))
+    program = compile_encoder(network, TINY, sequence=21, pruning=_pruning(
+        0.8, 0.8, 0.4, last=1, importance="layers"))
     with RtlDevice(TINY) as rtl:
         bench = EncoderBench(program, network, rtl)
         for length in (1, 6, 21):
@@ -150,10 +153,32 @@ def test_choice() -> None:
     assert chosen_rows(importance, 3, _pruning(0.5, first=0), 0).tolist() == [1, 2, 4]
     assert chosen_rows(importance, 2, _pruning(0.5, first=0), 0).tolist() == [1, 2]
     assert chosen_rows(importance, 3, _pruning(0.5, first=1, last=1), 0).tolist() == [0, 1, 5]
-    graph = random_encoder(EncoderSizes(positions=512, heads=3), 1).graph
-    shift, most = importance_shift(graph), 3 * 512 * 65535
-    assert KEY_MAX // 2 < most >> shift < KEY_MAX
-    assert chosen_rows(np.array([most, most - (1 << shift)]), 1, _pruning(0.5, first=0), shift).tolist() == [0]
+    graph = random_encoder(EncoderSizes(positions=512, heads=3, layers=2), 1).graph
+    for layers, over in ((1, "layer"), (2, "layers")):
+        pruning, most = _pruning(0.5, first=0, importance=over), layers * 3 * 512 * 65535
+        shift = importance_shift(graph, pruning)
+        assert KEY_MAX // 2 < most >> shift < KEY_MAX
+        assert chosen_rows(np.array([most, most - (1 << shift)]), 1, pruning, shift).tolist() == [0]
+
+
+def test_importance_of_all_layers_since() -> None:
+    """It is the sum of what layers attend to since rows last left."""
+    network, rows = random_encoder(EncoderSizes(layers=4), 5), random_rows(random_encoder(EncoderSizes(), 5), 30)
+
+    class Seen(PruningInterpreter):
+        """Keeps what it is asked to choose from."""
+
+        def choose(self, importance: np.ndarray, kept: int) -> np.ndarray:
+            seen.append(importance)
+            return super().choose(importance, kept)
+
+    single, seen = [], list[np.ndarray]()
+    for layers in ((0.5,), (1.0, 0.5)):
+        Seen(network, _pruning(*layers)).forward(rows, Cache(network.graph))
+        single.append(seen.pop())
+    Seen(network, _pruning(1.0, 0.5, 0.5, 0.2, importance="layers")).forward(rows, Cache(network.graph))
+    np.testing.assert_array_equal(seen[0], single[0] + single[1])
+    assert len(seen[1]) == 15
 
 
 def test_several_sequences_of_the_interpreter() -> None:
@@ -187,6 +212,8 @@ def test_refuses_schedules(layers: tuple[Any, ...], ends: tuple[int, int], messa
 
 
 def test_refuses_networks_and_ways() -> None:
+    with pytest.raises(CompileError, match="importance must be one of layer, layers, not 'heads'"):
+        _pruning(0.5, importance="heads")
     plain, labels = random_encoder(EncoderSizes(), 1), random_encoder(EncoderSizes(labels=2), 1)
     for network, pruning, options, message in (
             (plain, _pruning(0.5, 0.4, 0.3), {}, "layers must be at most 2, which the network has, not 3: leave out"),

@@ -179,7 +179,7 @@ def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             (file, "layers: [0.5, 0.5, 0.5, 0.5]", (), "layers must be at most 3, which the network has, not 4"),
             (file, "layers: 0.5", (), "must be keys with a list of layers among them"),
             (file, "layers: ['a']", (), ": layers must be numbers, one a layer, not ['a']"),
-            (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': keys of an encoder's are layers, first, last"),
+            (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': an encoder's are layers, first, last, "),
             (file, "layers: [", (), "is no YAML: "),
             (file, "layers: [0.5]", ("--attention", "online"), "not by online attention: use exact"),
             (decoder, "layers: [0.5]", (), "--prune needs an encoder, not ")):

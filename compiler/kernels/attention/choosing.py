@@ -66,30 +66,37 @@ def _first_word(config: Config, lists: int) -> int:
 
 
 def attend_choosing(b: Builder, node: Attention, mapping: SequenceMapping, sequence: int, pruning: TokenPruning,
-                    number: int) -> None:
-    """Contexts of all heads, and the list of rows, from entry 0 on, that go on behind layer ``number``."""
-    pitch, place = kept_pitch(b.config, sequence), pruning.pruning.index(number)
-    b.reserve(KEPT_ROWS, len(pruning.pruning) * pitch)
+                    layer: int) -> None:
+    """Contexts of all heads, and importance; if the layer chooses, the list of rows that go on, from entry 0 on."""
     layout, every = HeadLayout.of(node, b.config, sequence), Length(sequence, LengthReg.ROWS)
-
-    def select(op: SOp, note: str, *flags: int, **fields: int | Length | At) -> None:
-        b.add(Unit.SELECT, f"{node.name}: {note}", op=op, flags=flags, **fields)
-
-    select(SOp.COMMIT, "no importance yet", CommitFlag.CLEAR, first=0, n=every)
+    if pruning.begins(layer):
+        _select(b, node, SOp.COMMIT, "no importance yet", CommitFlag.CLEAR, first=0, n=every)
     attend_heads([_ChoosingHead(b, node, mapping, layout, head) for head in range(node.heads)], mapping)
+    if layer in pruning.pruning:
+        _choose(b, node, sequence, pruning, pruning.pruning.index(layer))
+
+
+def _choose(b: Builder, node: Attention, sequence: int, pruning: TokenPruning, place: int) -> None:
+    """The rows of largest importance; ``place``: the list's place among all."""
+    pitch, every = kept_pitch(b.config, sequence), Length(sequence, LengthReg.ROWS)
+    b.reserve(KEPT_ROWS, len(pruning.pruning) * pitch)
     half = 2 * (_first_word(b.config, len(pruning.pruning)) + place)
     b.control(set_length(LengthReg.KEPT, Source.HALF, index=half, note="rows that are left"))
-    select(SOp.COMMIT, "importance is complete", first=0, n=every)
-    select(SOp.KEYS, "keys of importance", KeysFlag.FROM_IMPORTANCE, first=0, dst=0, n=every,
-           shift=importance_shift(b.network.graph), aux=pruning.first | pruning.last << 8)
-    select(SOp.TOP_K, "rows that are left", n=every, k=Length(sequence, LengthReg.KEPT), dst=0)
+    _select(b, node, SOp.COMMIT, "importance is complete", first=0, n=every)
+    _select(b, node, SOp.KEYS, "keys of importance", KeysFlag.FROM_IMPORTANCE, first=0, dst=0, n=every,
+            shift=importance_shift(b.network.graph, pruning), aux=pruning.first | pruning.last << 8)
+    _select(b, node, SOp.TOP_K, "rows that are left", n=every, k=Length(sequence, LengthReg.KEPT), dst=0)
     b.control(set_length(LengthReg.ROWS, Source.LENGTH, LengthReg.KEPT, note="rows that are left"))
     rows = At(Buffer(f"{node.name}: rows that are left", pitch // b.config.dim, Bank.STATE))
-    select(SOp.LIST_STORE, "their list", first=0, dst=rows, n=every)
+    _select(b, node, SOp.LIST_STORE, "their list", first=0, dst=rows, n=every)
     b.control(set_length(LengthReg.KEPT, Source.HALF, index=half + 1))
     b.add(Unit.STORE, f"{node.name}: rows that are left", region=stored(KEPT_ROWS), offset=place * pitch,
           stride=b.config.dim, bytes=b.config.dim, row=rows, row_stride=1, block_stride=1,
           rows=Length(pitch // b.config.dim, LengthReg.KEPT))
+
+
+def _select(b: Builder, node: Attention, op: SOp, note: str, *flags: int, **fields: int | Length | At) -> None:
+    b.add(Unit.SELECT, f"{node.name}: {note}", op=op, flags=flags, **fields)
 
 
 class _ChoosingHead(SequenceHead):

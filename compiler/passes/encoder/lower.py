@@ -156,7 +156,7 @@ class EncoderPhases:
         layout = HeadLayout.of(node, self.config, self.sequence)
         self.b.reserve(HEADS, layout.size)
         self._reserve(CONTEXT, layout.row * node.heads)
-        if self.pruning and node.layer in self._pruning:
+        if self.pruning and node.layer is not None and self.pruning.adds(node.layer):
             attend_choosing(self.b, node, mapping, self.sequence, self.pruning, node.layer)
         else:
             (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
