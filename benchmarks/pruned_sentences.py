@@ -40,21 +40,22 @@ from gemmule.sw.workloads.passes import EncoderPasses
 SEED = 1
 PASSAGE = 128
 """Tokens of a passage."""
-PASSAGES = 24
+PASSAGES = 32
 """Of either half."""
 CYCLES = (128, 256)
 """Tokens of the sequences whose cycles are told."""
 BAR = 0.97
 SCHEDULES: dict[str, tuple[tuple[tuple[float, ...], str], ...]] = {
     "rows / 2": (((0.5,), "layer"), ((0.6, 0.6, 0.5, 0.5, 0.4, 0.4), "layer"),
-                 ((0.7, 0.7, 0.5, 0.5, 0.3, 0.3), "layer"), ((1.0, 0.4), "layers"), ((1.0, 1.0, 0.25), "layers")),
+                 ((0.7, 0.7, 0.5, 0.5, 0.3, 0.3), "layer"), ((1.0, 0.4), "layer"), ((1.0, 0.4), "layers"),
+                 ((0.8, 0.44), "layers"), ((1.0, 1.0, 0.25), "layers")),
     "rows / 4": (((0.25,), "layer"), ((0.4, 0.4, 0.25, 0.25, 0.1, 0.1), "layer"), ((0.4, 0.22), "layers")),
     "more": (((0.9,), "layer"), ((1.0, 1.0, 0.8), "layers"), ((1.0, 1.0, 1.0, 0.7), "layers"),
              ((1.0, 1.0, 1.0, 1.0, 0.6), "layers"), ((1.0, 1.0, 1.0, 1.0, 1.0, 0.5), "layers")),
 }
 """By the mean share of rows that layers leave: shares by layer, and what importance is summed over."""
-ENDS = ((0, 0), (1, 0), (1, 1))
-"""First and last rows that are always kept."""
+ENDS = ((1, 1), (1, 0), (0, 0))
+"""First and last rows that are always kept; of equal ranks the first of these."""
 
 
 class Drawn(PruningInterpreter):

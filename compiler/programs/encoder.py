@@ -173,7 +173,7 @@ def compile_encoder(network: Network, config: Config, *, sequence: int, base_add
     check_activations(network.graph, config)
     if pruning:
         pruning.check(network.graph, sequence)
-        check_choosing(network.graph.attentions[0], config, sequence, standard=standard)
+        check_choosing(network.graph.attentions[0], config, sequence, pruning, standard=standard)
     operators = split_operators(fuse(network.graph))
     mapping = mapping or map_encoder(network, config, operators, sequence, standard, fused, pruning)
     entry = EncoderEntry(network, config, operators, mapping, pruning)

@@ -229,3 +229,7 @@ def test_refuses_networks_and_ways() -> None:
                                          "list_entries": 256}))
     with pytest.raises(CompileError, match=r"sequences of at most 64 rows .select_keys., not 65: use shorter ones"):
         compile_encoder(random_encoder(EncoderSizes(positions=80), 1), few, sequence=65, pruning=_pruning(0.5))
+    words = Config(**(TINY.model_dump() | {"name": "words", "parameter_words": 16}))
+    with pytest.raises(CompileError, match=r"behind at most 15 layers .parameter_words., not 16: keep equal rows"):
+        compile_encoder(random_encoder(EncoderSizes(layers=16), 1), words, sequence=20,
+                        pruning=_pruning(*range(20, 4, -1)))

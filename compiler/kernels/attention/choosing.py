@@ -8,6 +8,8 @@ their number, which the launch brings. What follows gathers these rows and is sh
 
 from __future__ import annotations
 
+from typing import Any
+
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Attention, TokenPruning
 from gemmule.compiler.ir.token_pruning import importance_shift
@@ -38,14 +40,17 @@ KEPT_ROWS = "kept rows"
 """Region of the lists, one for each layer that chooses: rows among those that the layer had, uint16."""
 
 
-def check_choosing(node: Attention, config: Config, sequence: int, *, standard: bool) -> None:
-    """Refuse ways of attention and lengths with which no rows are chosen; raises CompileError."""
+def check_choosing(node: Attention, config: Config, sequence: int, pruning: TokenPruning, *, standard: bool) -> None:
+    """Refuse ways of attention, lengths and schedules with which no rows are chosen; raises CompileError."""
     if node.block or standard:
         raise CompileError("rows are chosen by exact attention that keeps its scores, not by "
                            f"{'standard' if standard else 'online'} attention: use exact, or prune nothing")
     if sequence > config.select_keys:
         raise CompileError(f"rows are chosen of sequences of at most {config.select_keys} rows (select_keys), not "
                            f"{sequence}: use shorter ones, or prune nothing")
+    if _first_word(config, len(pruning.pruning)) < 0:
+        raise CompileError(f"rows must leave behind at most {config.parameter_words // PARAMS_WORDS * PARAMS_WORDS} "
+                           f"layers (parameter_words), not {len(pruning.pruning)}: keep equal rows in more of them")
 
 
 def kept_pitch(config: Config, sequence: int) -> int:
@@ -95,7 +100,7 @@ def _choose(b: Builder, node: Attention, sequence: int, pruning: TokenPruning, p
           rows=Length(pitch // b.config.dim, LengthReg.KEPT))
 
 
-def _select(b: Builder, node: Attention, op: SOp, note: str, *flags: int, **fields: int | Length | At) -> None:
+def _select(b: Builder, node: Attention, op: SOp, note: str, *flags: int, **fields: Any) -> None:
     b.add(Unit.SELECT, f"{node.name}: {note}", op=op, flags=flags, **fields)
 
 
