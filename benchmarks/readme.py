@@ -312,6 +312,19 @@ def sentences() -> str:
                   for setting in dict.fromkeys(row["setting"] for row in rows)])
 
 
+def pruned_sentences() -> str:
+    """The tables of docs/encoders.md of rows that leave."""
+    found = load("pruned_sentences")
+    ranks = table(("texts", "schedule", "rows, mean of layers", "rank correlation with dense, seen", "unseen",
+                   "drawn, unseen", "dense rows, pooled, unseen"), [
+        (row["texts"], row["schedule"], f"{row['rows']:.2f}", *(f"{row[key]:.3f}" for key in (
+            "spearman_seen", "spearman_unseen", "drawn_unseen", "dense_rows_pooled_unseen"))) for row in found["best"]])
+    times = table(("tokens", "schedule", "cycles, dense", "cycles", "dense over these", "of TOP_K", "exposed"), [
+        (row["tokens"], row["schedule"], f"{row['cycles_dense']:,}", f"{row['cycles']:,}", f"{row['cycles_ratio']:.2f}",
+         row["topk_cycles"], row["topk_exposed_cycles"]) for row in found["cycles"]])
+    return f"{ranks}\n\n{times}"
+
+
 def equality() -> str:
     """Token equality of docs/decoding.md: all methods and draft lengths together, by what ran."""
     rows = []
@@ -396,7 +409,8 @@ PARTS = {"README.md": {"headline": headline, "demo": demo, "published": publishe
          "docs/models.md": {"bundled": bundled, "drafting": drafting, "weights": weights, "halves": halves}
          | report.PARTS,
          "docs/bodies.md": {"bodies": bodies},
-         "docs/compiler.md": {"gpt2": gpt2, "encoder": encoder}, "docs/encoders.md": {"sentences": sentences},
+         "docs/compiler.md": {"gpt2": gpt2, "encoder": encoder}, "docs/encoders.md": {
+             "sentences": sentences, "pruned sentences": pruned_sentences},
          "docs/decoding.md": {
              "launches": launches, "prefill": prefill, "equality": equality, "speculation": speculation}}
 """By page, what stands between ``<!-- name -->`` and ``<!-- end -->``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gemmule.compiler.ir import Attention, Embedding, Graph, Linear, Norm, Plane, Position, Rope
@@ -32,17 +33,19 @@ class Ideal:
                      self.outputs + other.outputs, self.macs + other.macs)
 
 
-def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, batch: int = 1) -> Ideal:
+def ideal(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool, batch: int = 1,
+          left: Sequence[int] = ()) -> Ideal:
     """A pass of ``rows`` new rows behind ``context`` cached ones; ``wanted`` rows give logits, or tokens.
 
     Of each sequence of a batch as many. An encoder takes whole sequences: nothing is cached or left out, and behind its
-    layers only first rows count.
+    layers only first rows count. ``left``: by layer, rows that it leaves behind its attention; by default all.
     """
-    return sum(ideal_by_operation(graph, rows, context, wanted=wanted, tokens=tokens, batch=batch).values(), Ideal())
+    return sum(ideal_by_operation(graph, rows, context, wanted=wanted, tokens=tokens, batch=batch,
+                                  left=left).values(), Ideal())
 
 
 def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, tokens: bool,
-                       batch: int = 1) -> dict[str, Ideal]:
+                       batch: int = 1, left: Sequence[int] = ()) -> dict[str, Ideal]:
     """The same by operation, all layers together: names without the layer's number."""
     found: dict[str, Ideal] = {}
     every, pairs = batch * rows, batch * (rows * context + rows * (rows + 1) // 2)
@@ -75,6 +78,9 @@ def ideal_by_operation(graph: Graph, rows: int, context: int, *, wanted: int, to
             part += Ideal(outputs=2 * given)
         name = node.name.rpartition(".")[2]
         found[name] = found.get(name, Ideal()) + part
+        if isinstance(node, Attention) and node.layer is not None and node.layer < len(left):
+            rows = left[node.layer]
+            every = batch * rows
     return found
 
 

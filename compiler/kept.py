@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, TokenPruning
 from gemmule.compiler.passes.encoder.map import EncoderMapping
 from gemmule.compiler.program import Program
 from gemmule.compiler.programs.encoder import compile_encoder
@@ -108,12 +108,14 @@ def _digest(program: ModelProgram) -> str:
 
 def compile_encoder_kept(network: Network, sha256: str, config: Config, *, sequence: int,
                          standard: bool = False, fused: bool = True,
-                         mapping: EncoderMapping | None = None) -> EncoderProgram:
+                         mapping: EncoderMapping | None = None,
+                         pruning: TokenPruning | None = None) -> EncoderProgram:
     """The same of :func:`gemmule.compiler.programs.encoder.compile_encoder`."""
-    options = {"sequence": sequence, "standard": standard, "fused": fused} | ({"mapping": mapping} if mapping else {})
+    options: dict[str, Any] = {"sequence": sequence, "standard": standard, "fused": fused}
+    options |= {name: value for name, value in (("mapping", mapping), ("pruning", pruning)) if value}
     return _kept((EncoderProgram,), _path(sha256, config, options),
                  lambda: compile_encoder(network, config, sequence=sequence, standard=standard, fused=fused,
-                                         mapping=mapping))
+                                         mapping=mapping, pruning=pruning))
 
 
 def _kept(kinds: tuple[type[Kind], ...], path: Path, make: Callable[[], Kind]) -> Kind:

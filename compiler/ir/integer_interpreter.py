@@ -92,6 +92,10 @@ class _Values:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._found[name].astype(np.int64)
 
+    def take(self, index: np.ndarray) -> None:
+        """Some of the rows of all values that are kept  # int [rows]."""
+        self._found = {name: value[index] for name, value in self._found.items()}
+
     def put(self, node: Node, value: np.ndarray) -> None:
         """Keep a node's value, and no longer what it was the last to read."""
         self._found[node.name] = value

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from gemmule.compiler.kernels.virtual import At, Builder, LengthReg, SetDisplacement
 from gemmule.control import set_length
-from gemmule.isa import MAX_LENGTH, Length, Source, Unit
+from gemmule.isa import MAX_LENGTH, Dyn, Length, MoveFlag, Source, Unit
 from gemmule.timing import ceil_div
 
 __all__ = ["RowBlock", "load_rows", "row_blocks", "store_rows", "stored"]
@@ -46,12 +47,13 @@ def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mappi
                note: str, begin: Callable[[RowBlock], list[Callable[[], None]]]) -> Iterator[list[RowBlock]]:
     """What is appended inside is for each turn of ``together`` blocks of ``rows`` rows, of up to ``sequence`` in all.
 
-    ``moved``: regions that the turns go through, with the bytes of a row. ``begin``: what loads the first block, before
-    the first turn. The builder's rows become those of a block.
+    ``moved``: regions that the turns go through, with the bytes of a row; 0: none, rows come by their numbers.
+    ``begin``: what loads the first block, before the first turn. The builder's rows become those of a block.
     """
     turn, b.rows = rows * together, rows
     blocks = [RowBlock(i * rows, rows) for i in range(together)]
     b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.ROWS, note="rows that are left"),
+              *([] if all(moved.values()) else [set_length(LengthReg.ROW, note="rows that are done")]),
               *(SetDisplacement(region, 0) for region in moved))
     for write in begin(blocks[0]):
         write()
@@ -61,19 +63,26 @@ def row_blocks(b: Builder, sequence: int, rows: int, together: int, moved: Mappi
         with b.loop(Length(MAX_LENGTH, LengthReg.LEFT), turn.bit_length() - 1, note, local=True):
             yield blocks
             b.control(set_length(LengthReg.LEFT, Source.LENGTH, LengthReg.LEFT, amount=-turn),
-                      *(SetDisplacement(region, turn * size, further=True) for region, size in moved.items()))
+                      *([] if all(moved.values()) else [
+                          set_length(LengthReg.ROW, Source.LENGTH, LengthReg.ROW, amount=turn)]),
+                      *(SetDisplacement(region, turn * size, further=True) for region, size in moved.items() if size))
     b.block, b.loaded = None, Length(1)
 
 
-def load_rows(b: Builder, note: str, region: str, size: int, to: At, block: RowBlock,
-              pieces: int = 1) -> list[Callable[[], None]]:
-    """What loads a block's rows of ``size`` bytes in so many pieces; groups (int16: planes) stand ``b.rows`` apart."""
+def load_rows(b: Builder, note: str, region: str, size: int, to: At, block: RowBlock, pieces: int = 1,
+              listed: int = 0) -> list[Callable[[], None]]:
+    """What loads a block's rows of ``size`` bytes in so many pieces; groups (int16: planes) stand ``b.rows`` apart.
+
+    ``listed``: they are those of the list memory's first entries, of so many in DRAM; 0: all in their order.
+    """
     lines, step = size // b.config.dim, 2 * ceil_div(size // b.config.dim, 2 * pieces)
+    by_list: dict[str, Any] = {"flags": {MoveFlag.INDEXED}, "dyn": (Dyn.SRC1, LengthReg.ROW, 1), "list": block.first,
+                               "last_index": listed - 1} if listed else {}
 
     def load(first: int) -> None:
-        b.add(Unit.LOAD, note, region=region, offset=block.first * size + first * b.config.dim, stride=size,
-              bytes=min(step, lines - first) * b.config.dim, row=to + first * b.rows, row_stride=1, block_stride=b.rows,
-              rows=block.part(0, block.rows))
+        b.add(Unit.LOAD, note, region=region, offset=(0 if listed else block.first * size) + first * b.config.dim,
+              stride=size, bytes=min(step, lines - first) * b.config.dim, row=to + first * b.rows, row_stride=1,
+              block_stride=b.rows, rows=block.part(0, block.rows), **by_list)
 
     return [partial(load, first) for first in range(0, lines, step)]
 

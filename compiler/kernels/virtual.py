@@ -187,6 +187,8 @@ class LengthReg:
     DRAFTED = 10
     BEHIND = 2
     """Of an encoder whose attention is online: keys from the block on at which it is."""
+    KEPT = 2
+    """Of an encoder from which rows leave: those that are left behind a layer's attention."""
     KEYS = 8
     """Columns that are left and largest ones so far."""
     SCALE = 14

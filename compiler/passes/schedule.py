@@ -85,10 +85,11 @@ def schedule_encoder(lowered: Lowered, config: Config) -> Scheduled:
     before, *layers, behind = ([schedule_phase(part, config) for part in group]
                                for group in (lowered.before, *lowered.layers, lowered.behind))
     straight = [[item for phase in layer for item in phase] for layer in layers]
-    body = roll(straight, config)
+    body = roll(straight, config, len(lowered.launch) * PARAMS_WORDS)
     rolled = len(layers) == 1 or len(body) < sum(map(len, straight))
     once = layers[:1] if rolled else layers
-    items = [*(item for phase in before for item in phase), *body, *(item for phase in behind for item in phase)]
+    items = [*lowered.launch, *(item for phase in before for item in phase), *body,
+             *(item for phase in behind for item in phase)]
     return Scheduled(items, [*before, *(phase for layer in once for phase in layer), *behind],
                      again=len(layers[0]) if rolled else 0)
 

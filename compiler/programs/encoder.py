@@ -8,7 +8,8 @@ from itertools import product
 from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CheckError, CompileError
-from gemmule.compiler.ir import Linear, Network
+from gemmule.compiler.ir import Linear, Network, TokenPruning
+from gemmule.compiler.kernels.attention.choosing import check_choosing
 from gemmule.compiler.kernels.attention.sequence import SequenceMapping
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.mlp import check_activations
@@ -33,6 +34,7 @@ from gemmule.compiler.program import FixedProgram, Program, Registers, Standing
 from gemmule.compiler.programs.encoder_program import EncoderProgram
 from gemmule.compiler.programs.linker import Linker
 from gemmule.config import Config
+from gemmule.timing import ceil_div
 
 __all__ = ["PHASES", "compile_encoder", "compile_layer", "compile_phase", "map_encoder"]
 
@@ -54,6 +56,8 @@ class _PhasedEntry(Entry[P]):
     turns = (3,)
     sequence: int
     attention: SequenceMapping | None
+    listed: int = 0
+    """Rows of a turn that takes those of a list; 0: there is none."""
 
     def schedule(self) -> Scheduled:
         return schedule_encoder(self.lowered, self.config)
@@ -66,6 +70,9 @@ class _PhasedEntry(Entry[P]):
                  LengthReg.BEHIND: (0, self.sequence)}
         if one := self.attention:
             found[LengthReg.ROW] = (0, (one.turns(self.sequence) - 1) * one.queries * one.flight)
+        if turn := self.listed:
+            most = max(found.get(LengthReg.ROW, (0, 0))[1], (ceil_div(self.sequence, turn) - 1) * turn)
+            found[LengthReg.ROW] = (0, most)
         return found
 
     def standing_regions(self) -> Standing:
@@ -79,14 +86,16 @@ class EncoderEntry(_PhasedEntry[EncoderProgram]):
 
     name = "an encoder"
 
-    def __init__(self, network: Network, config: Config, split: EncoderOperators, cut: EncoderMapping) -> None:
+    def __init__(self, network: Network, config: Config, split: EncoderOperators, cut: EncoderMapping,
+                 pruning: TokenPruning | None) -> None:
         super().__init__(config)
-        self.network, self.split, self.cut = network, split, cut
+        self.network, self.split, self.cut, self.pruning = network, split, cut, pruning
         self.sequence, self.attention = cut.sequence, cut.attention
+        self.listed = cut.output.rows * cut.output.together if pruning else 0
 
     def lower(self) -> Lowered:
         cut, split = self.cut, self.split
-        phases = EncoderPhases(self.network, self.config, self.sequence, cut.fused)
+        phases = EncoderPhases(self.network, self.config, self.sequence, cut.fused, self.pruning)
         return phases.lowered(
             before=[phases.embedding(split, cut.output.rows, cut.output.norm_rows)],
             layers=[[write(phases, layer, getattr(cut, name)) for name, write in PHASES.items()]
@@ -95,7 +104,7 @@ class EncoderEntry(_PhasedEntry[EncoderProgram]):
 
     def build(self) -> EncoderProgram:
         return EncoderProgram(
-            **self.standing_regions(), graph=self.network.graph, mapping=self.cut,
+            **self.standing_regions(), graph=self.network.graph, mapping=self.cut, pruning=self.pruning,
             constants={region: tuple(parts) for region, parts in self.lowered.constants.items()})
 
 
@@ -150,21 +159,24 @@ class _PhaseEntry(Entry[Program]):
 
 def compile_encoder(network: Network, config: Config, *, sequence: int, base_address: int = 0,
                     standard: bool = False, fused: bool = True, mapping: EncoderMapping | None = None,
-                    checked: bool = True) -> EncoderProgram:
+                    checked: bool = True, pruning: TokenPruning | None = None) -> EncoderProgram:
     """Compile a quantised encoder for sequences of up to ``sequence`` rows, one a launch.
 
     ``standard``: attention writes scores and probabilities to DRAM and reads them again, to the same output. Not
     ``fused``: so does every operator with its result. ``mapping``: by default the first that fits. Without ``checked``
-    the program is only good for timing.
+    the program is only good for timing. ``pruning``: rows leave by this schedule.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
     """
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
+    if pruning:
+        pruning.check(network.graph, sequence)
+        check_choosing(network.graph.attentions[0], config, sequence, pruning, standard=standard)
     operators = split_operators(fuse(network.graph))
-    mapping = mapping or map_encoder(network, config, operators, sequence, standard, fused)
-    entry = EncoderEntry(network, config, operators, mapping)
+    mapping = mapping or map_encoder(network, config, operators, sequence, standard, fused, pruning)
+    entry = EncoderEntry(network, config, operators, mapping, pruning)
     run(entry, "lower", "waits")
     linker = Linker(config)
     linker.share(entry.lowered)
@@ -204,21 +216,23 @@ def _compile_part(network: Network, config: Config, mappings: Mapping[str, Any],
 
 
 def map_encoder(network: Network, config: Config, operators: EncoderOperators, sequence: int,
-                standard: bool = False, fused: bool = True) -> EncoderMapping:
-    """The first mapping of each phase whose buffers fit.
+                standard: bool = False, fused: bool = True, pruning: TokenPruning | None = None) -> EncoderMapping:
+    """The first mapping of each phase whose buffers fit; all layers have one.
 
     Raises:
         CompileError: a phase has none.
     """
     check_sequence(network.graph, config, sequence)
     layer, embed = operators.layers[0], operators.embed.embedding
+    choosing = operators.layers[pruning.pruning[0]].attend if pruning and pruning.pruning else layer.attend
 
     def fitting(kind: str, candidates: Iterable[M], write: Callable[[EncoderPhases, M], list[Item]]) -> M:
         reason: CompileError | None = None
         tried = list(candidates)
         for apart, candidate in product((True, False), tried):
             try:
-                run(_PhaseEntry(config, write(EncoderPhases(network, config, sequence, fused), candidate), apart=apart),
+                run(_PhaseEntry(config, write(EncoderPhases(network, config, sequence, fused, pruning), candidate),
+                                apart=apart),
                     "lower", "allocate")
                 return candidate
             except CheckError:
@@ -237,7 +251,7 @@ def map_encoder(network: Network, config: Config, operators: EncoderOperators, s
         heads=fitting("queries, keys and values", blocks(attend.query, attend.key, attend.value),
                       lambda phases, one: phases.project_heads(attend, one)),
         attention=fitting("attention", attention_mappings(attend.attention, config, sequence, standard),
-                          lambda phases, one: phases.attention(attend, one)),
+                          lambda phases, one: phases.attention(choosing, one)),
         output=fitting("attention's output", blocks(layer.output.linear),
                        lambda phases, one: [*phases.embedding(operators, one.rows, one.norm_rows),
                                             *phases.project_contexts(layer, one)]),

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Graph, Network, Rows
+from gemmule.compiler.ir import Graph, Network, Rows, TokenPruning
 from gemmule.compiler.ir.cache import check_rows
+from gemmule.compiler.kernels.attention.choosing import KEPT_ROWS, kept_pitch, kept_words
 from gemmule.compiler.kernels.contents import Constant
 from gemmule.compiler.kernels.embed import POSITIONS, TOKENS
 from gemmule.compiler.kernels.head.logits import ANSWERS
@@ -22,6 +23,9 @@ from gemmule.timing import ceil_div
 
 __all__ = ["EncoderProgram"]
 
+EMBEDDED = ("embedding", "position")
+"""Regions of the tables whose rows an embedding gathers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderProgram(Program):
@@ -31,6 +35,8 @@ class EncoderProgram(Program):
     mapping: EncoderMapping
     constants: Mapping[str, tuple[tuple[int, Constant], ...]]
     """Contents by region, (offset, content)."""
+    pruning: TokenPruning | None = None
+    """Rows leave by this schedule."""
 
     @property
     def max_rows(self) -> int:
@@ -52,7 +58,38 @@ class EncoderProgram(Program):
         """
         if not 1 <= rows <= self.max_rows:
             raise CompileError(f"a sequence must have 1 to {self.max_rows} rows, not {rows}: compile for a longer one")
-        return self.place(windows={}, lengths={LengthReg.ROWS: rows})
+        left = self.left_by_layer(rows)
+        return self._registers(rows, [left[layer] for layer in self._choosing])
+
+    @property
+    def _choosing(self) -> tuple[int, ...]:
+        """Layers that choose rows."""
+        return self.pruning.pruning if self.pruning else ()
+
+    def _registers(self, rows: int, kept: list[int]) -> Registers:
+        """``kept``: rows that each choosing layer leaves."""
+        made = self.place(windows={}, lengths={LengthReg.ROWS: rows})
+        made.first = kept_words(self.config, kept)
+        return made
+
+    def left(self, rows: int) -> int:
+        """Rows of the output of a sequence of so many."""
+        return self.left_by_layer(rows)[-1]
+
+    def left_by_layer(self, rows: int) -> list[int]:
+        """Rows that each layer leaves of a sequence of so many."""
+        found = self.pruning.rows(rows) if self.pruning else [rows]
+        return found + [found[-1]] * (self.graph.layers - len(found))
+
+    def kept_rows(self, read_dram: ReadDram, rows: int) -> list[np.ndarray]:
+        """By layer, which rows of the sequence it has left, after a pass over ``rows`` rows  # int64 [left]."""
+        found, left, pitch = list[np.ndarray](), np.arange(rows), kept_pitch(self.config, self.max_rows)
+        for layer, count in enumerate(self.left_by_layer(rows)):
+            if layer in self._choosing:
+                at = self._choosing.index(layer) * pitch
+                left = left[self.read(read_dram, KEPT_ROWS, at, 2 * count).view("<u2").astype(np.int64)]
+            found.append(left)
+        return found
 
     def step(self, rows: Rows) -> Step:
         """A pass over the rows of one sequence.
@@ -72,13 +109,17 @@ class EncoderProgram(Program):
                 yield from self.id_inputs(region, values)
 
     def gathered(self, rows: Rows) -> dict[int, np.ndarray]:
-        """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats."""
+        """Row numbers of the gathers of a pass, by the command's place among the first ones, which no loop repeats.
+
+        Of those of embeddings and positions: which rows a layer leaves, data alone decide; without data, the first.
+        """
         numbers = np.zeros(2 * self.max_rows, dtype=np.int64)
         numbers[:len(rows)] = rows.tokens
         numbers[self.max_rows:][:len(rows)] = rows.table_rows(self.graph.positions)
         found = {}
         for at, command in enumerate(self.commands):
-            if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags:
+            if command.unit is Unit.LOAD and MoveFlag.INDEXED in command.flags and self.bases[
+                    command.fields["base"]] in EMBEDDED:
                 entry = command.fields.get("list", 0)
                 count = min(command.fields["rows_cap"], len(rows) - entry % self.max_rows)
                 if count > 0:
@@ -96,13 +137,13 @@ class EncoderProgram(Program):
         return dram
 
     def read_output(self, read_dram: ReadDram, rows: int) -> np.ndarray:
-        """int64 values of the graph's output after a pass over ``rows`` rows  # [rows, columns], or [1, labels].
+        """int64 values of the graph's output after a pass over ``rows`` rows  # [left(rows), columns], or [1, labels].
 
         Read with ``read_dram(address, bytes)``.
         """
         columns, dim = self.graph.by_name[self.graph.output].columns, self.config.dim
         groups, region = ceil_div(columns, dim), ANSWERS if ANSWERS in self.symbols else "wide"
-        count = 1 if region == ANSWERS else rows
+        count = 1 if region == ANSWERS else self.left(rows)
         planes = self.read(read_dram, region, 0, 2 * groups * dim * count).reshape(count, groups, 2, dim)
         return join_planes(planes[:, :, 0], planes[:, :, 1]).reshape(count, -1)[:, :columns]
 
@@ -114,4 +155,7 @@ class EncoderProgram(Program):
         block = self.graph.attentions[0].block
         turns |= set(range(block, most, block)) if block else set()
         ends = {1, most, *(min(most, turn + more) for turn in turns for more in (0, 1))}
-        return [self.registers(rows) for rows in sorted(ends)]
+        launches = [self.registers(rows) for rows in sorted(ends)]
+        if self._choosing:
+            launches += [self._registers(most, [left] * len(self._choosing)) for left in sorted(ends)]
+        return launches

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmule.sw.commands.run_arch import arch
-from gemmule.sw.commands.run_model import model
+from gemmule.sw.commands.runs.arch import arch
+from gemmule.sw.commands.runs.model import model
 from gemmule.sw.commands.shared.common import (
     ConfigOption,
     FigureOption,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,23 +10,28 @@ import numpy as np
 from gemmule.compiler.ir import Rows
 from gemmule.compiler.program import Program, Step
 from gemmule.compiler.programs.selecting import Selection
-from gemmule.isa import Command, SOp, Unit
+from gemmule.isa import CONTROL, Command, SOp, Unit
 from gemmule.sim.result import Result
 
 __all__ = ["DeviceChooser", "top_k_cycles"]
 
 
-def top_k_cycles(result: Result, commands: Sequence[Command]) -> tuple[int, int]:
-    """Cycles of a launch in which TOP_K was under way, and of these the ones with no command of another unit."""
-    chosen = np.array([one.unit is Unit.SELECT and one.op == SOp.TOP_K for one in commands], dtype=bool)
-    mine = chosen[result.places] & (result.issue >= 0)
-    others = (result.units != Unit.SELECT) & (result.issue >= 0)
-    busy = np.zeros(int(result.cycles) + 2, dtype=np.int32)
-    np.add.at(busy, result.issue[others], 1)
-    np.add.at(busy, result.finish[others], -1)
-    alone = np.concatenate([[0], np.cumsum(np.cumsum(busy) == 0)])
-    begin, end = result.issue[mine], result.finish[mine]
-    return int((end - begin).sum()), int((alone[end] - alone[begin]).sum())
+def top_k_cycles(results: Iterable[Result], commands: Sequence[Command]) -> tuple[int, int]:
+    """Cycles of TOP_K commands, and those of them in which no command of another unit runs."""
+    chooses = np.array([command.unit == Unit.SELECT and command.op == SOp.TOP_K for command in commands])
+    others = np.array([command.unit not in (CONTROL, Unit.SELECT) for command in commands])
+    every = exposed = 0
+    for result in results:
+        ran = result.issue >= 0
+        begin, end = result.issue[ran], result.finish[ran]
+        beside, chosen = others[result.places[ran]], chooses[result.places[ran]]
+        for first, last in zip(begin[chosen].tolist(), end[chosen].tolist(), strict=True):
+            covered = np.zeros(last - first, dtype=bool)
+            for i in np.flatnonzero(beside & (begin < last) & (end > first)):
+                covered[max(0, begin[i] - first):max(0, end[i] - first)] = True
+            every += last - first
+            exposed += int((~covered).sum())
+    return every, exposed
 
 
 class Launcher(Protocol):
@@ -59,7 +64,7 @@ class DeviceChooser:
         rows = Rows.chain(tokens, before).behind(self.model.first)
         select = self.selection.select
         result = self.model.run(select, select.choosing(rows, self.model.first + before, kept))
-        found, exposed = top_k_cycles(result, select.commands)
+        found, exposed = top_k_cycles([result], select.commands)
         self.top_k_cycles += found
         self.top_k_exposed += exposed
         return self.model.cost(result) + self._run(self.selection.gather, self.selection.gathering(kept))

@@ -11,7 +11,7 @@ import yaml
 
 from gemmule.sw.errors import InputError
 
-__all__ = ["SCORES", "Pruning", "load_pruning"]
+__all__ = ["SCORES", "Pruning", "load_pruning", "pruning_of", "read_schedule"]
 
 SCORES = ("attention", "none")
 """By what rows are chosen: what the last rows attend to, by KV head; or nothing, so the first and newest ones stay."""
@@ -80,20 +80,28 @@ class Pruning:
         return self.every - 1 - position % self.every
 
 
+def read_schedule(path: Path) -> Any:
+    """What the YAML file of a schedule holds.
+
+    Raises:
+        InputError: it cannot be read, or is no YAML.
+    """
+    try:
+        return yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"--prune {path} cannot be read: {why}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"--prune {path} is no YAML: {' '.join(str(error).split())}") from None
+
+
 def load_pruning(path: Path) -> Pruning:
     """A schedule from a YAML file.
 
     Raises:
         InputError: the file cannot be read, or says something else.
     """
-    try:
-        found = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"--prune {path} cannot be read: {why}") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"--prune {path} is no YAML: {' '.join(str(error).split())}") from None
-    return pruning_of(found, f"--prune {path}")
+    return pruning_of(read_schedule(path), f"--prune {path}")
 
 
 def pruning_of(found: Any, where: str) -> Pruning:

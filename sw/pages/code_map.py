@@ -92,9 +92,10 @@ FOLDERS: dict[str, tuple[Folder, ...]] = {
     ),
     "Software": (
         Folder("sw", ("cli", "step", "limits", "errors")),
-        Folder("sw/commands", ("generate", "bench", "report", "import_", "compile_", "run", "run_model", "run_arch",
-                               "prune", "sweep", "study", "info", "cosim", "fuzz", "mutate", "verilog", "disasm",
+        Folder("sw/commands", ("generate", "bench", "report", "import_", "compile_", "run", "prune",
+                               "sweep", "study", "info", "cosim", "fuzz", "mutate", "verilog", "disasm",
                                "synth", "cache")),
+        Folder("sw/commands/runs", ("model", "arch")),
         Folder("sw/commands/shared", ("group", "common", "texts", "method_options", "sampling", "decode", "search",
                                       "earlier")),
         Folder("sw/text", ("tokens", "byte_level", "chat", "detokenize", "stream")),

@@ -106,6 +106,10 @@ class RunModel(Record):
     layers: list[LayerOfModel]
     operators: list[OperatorOfModel]
     labels: dict[str, float] | None = Field(description="share of each label, best first; null without --text")
+    kept_rows_by_layer: list[int] | None = Field(
+        description="rows that each layer leaves of the sequence; null without --prune, as are the next two")
+    topk_cycles: int | None = Field(description="in which the select unit chose them")
+    topk_exposed_cycles: int | None = Field(description="of these, in which no other unit ran a command")
     output_equals_interpreter: bool | None = Field(description="null with --timing-only")
 
 

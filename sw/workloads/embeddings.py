@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Network, Rows
+from gemmule.compiler.ir import Cache, FloatInterpreter, IntegerInterpreter, Network, PruningInterpreter, Rows
 from gemmule.sw.errors import InputError
 
-__all__ = ["Pooling", "embed", "pooled"]
+__all__ = ["Pooling", "embed", "embed_tokens", "pooled"]
 
 Pooling = Literal["mean", "first"]
 """The mean of a sequence's rows (sentence-transformers), or its first row ([CLS])."""
@@ -56,13 +56,22 @@ def embed(network: Network, tokenizer: Tokenizer, sentences: Sequence[str], pool
         if len(ids) > graph.positions:
             raise InputError(f"a sentence must have at most {graph.positions:,} tokens, not {len(ids):,}: shorten "
                              f"{sentence[:40]!r}")
-    interpreter = (IntegerInterpreter if graph.integer else FloatInterpreter)(network)
-    parts, waiting, size = [np.zeros((0, graph.by_name[graph.output].columns))], list[list[int]](), 0
+    return embed_tokens((IntegerInterpreter if graph.integer else FloatInterpreter)(network), tokens, pooling)
+
+
+def embed_tokens(interpreter: IntegerInterpreter | FloatInterpreter, tokens: Sequence[Sequence[int]],
+                 pooling: Pooling = "mean") -> np.ndarray:
+    """Vectors of sequences of tokens; of one from which rows leave, those that are left count  # [sequences, columns].
+    """
+    graph = interpreter.network.graph
+    parts, waiting, size = [np.zeros((0, graph.by_name[graph.output].columns))], list[Sequence[int]](), 0
     for number, ids in enumerate(tokens):
         waiting.append(ids)
         size += len(ids)
         if size >= PASS or number == len(tokens) - 1:
             rows = Rows.ragged(waiting, [0] * len(waiting))
-            parts.append(pooled(interpreter.forward(rows, Cache(graph)), rows.sequences, pooling))
+            hidden = interpreter.forward(rows, Cache(graph))
+            left = interpreter.left if isinstance(interpreter, PruningInterpreter) else rows
+            parts.append(pooled(hidden, left.sequences, pooling))
             waiting, size = [], 0
     return np.concatenate(parts)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from gemmule.compiler.ideal import Ideal, ideal
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, PruningInterpreter, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.virtual import HEAD_WEIGHTS, STATIC, WEIGHTS
 from gemmule.compiler.program import NO_DRAM, Step
@@ -22,6 +22,7 @@ from gemmule.sim.result import Result
 from gemmule.sim.roofline import roofline_cycles
 from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.backends import Device, DeviceError, open_device
+from gemmule.sw.device.choosing import top_k_cycles
 
 __all__ = ["EncoderPasses", "Passes", "Runs"]
 
@@ -125,6 +126,10 @@ class Runs(ABC):
             "dram_bytes_by_purpose": self.moved, "layers": self.layers(), "operators": self.operators(),
             "scores": program.scores}
 
+    def pruned(self) -> dict[str, Any]:
+        """What leaves by a schedule, and what choosing it costs, for ``--json``: null where there is none."""
+        return dict.fromkeys(("kept_rows_by_layer", "topk_cycles", "topk_exposed_cycles"))
+
     def __enter__(self) -> Self:
         return self
 
@@ -191,10 +196,14 @@ class EncoderPasses(Runs):
 
     output: np.ndarray
     """What the last sequence's rows say, as integers  # [rows that count, columns]."""
+    left: list[int]
+    """By layer, rows of the last sequence that it left."""
 
     def __init__(self, program: EncoderProgram, network: Network, backend: str, seed: int, timing_only: bool) -> None:
         super().__init__(program, network, backend, seed, timing_only)
         self.program = program
+        if program.pruning:
+            self.interpreter = PruningInterpreter(network, program.pruning)
 
     def run(self, length: int) -> None:
         """A sequence of random tokens and token types; its output is compared.
@@ -213,11 +222,22 @@ class EncoderPasses(Runs):
             DeviceError: the device faulted.
         """
         program, graph, length = self.program, self.network.graph, len(rows.tokens)
-        self._launch(program, rows, program.step(rows), ideal(graph, length, 0, wanted=0, tokens=False))
+        self.left = program.left_by_layer(length)
+        self._launch(program, rows, program.step(rows), ideal(
+            graph, length, 0, wanted=0, tokens=False, left=self.left))
         if not self.timing_only:
             self.output = program.read_output(self.device.read_dram, length)
             expected = self.interpreter.forward(rows, Cache(graph))
             self.equal &= bool(np.array_equal(self.output, expected[:len(self.output)]))
+            if isinstance(self.interpreter, PruningInterpreter):
+                kept = program.kept_rows(self.device.read_dram, length)
+                self.equal &= all(map(np.array_equal, kept, self.interpreter.kept))
+
+    def pruned(self) -> dict[str, Any]:
+        if not self.program.pruning:
+            return super().pruned()
+        cycles, exposed = top_k_cycles(self.results, self._commands)
+        return {"kept_rows_by_layer": self.left, "topk_cycles": cycles, "topk_exposed_cycles": exposed}
 
     def layers(self) -> list[dict[str, int]]:
         """Cycles from each layer's first product to the next one's, all sequences together."""

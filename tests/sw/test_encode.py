@@ -144,3 +144,50 @@ def test_refusals(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         assert message in capsys.readouterr().err
     assert run(monkeypatch, "compile", str(file)) == 2
     assert "gemmule run model" in capsys.readouterr().err
+
+
+def test_pruning(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fewer cycles and products, the interpreter's rows and output; without data about as many cycles."""
+    numbers, schedule, found = file.parent / "numbers.json", file.parent / "schedule.yaml", []
+    for text, options in (("layers: [1.0, 1.0, 1.0]", ()), ("layers: [0.8, 0.5]\nlast: 1", ()),
+                          ("layers: [0.8, 0.5]\nlast: 1", ("--timing-only",))):
+        schedule.write_text(text)
+        assert run(monkeypatch, "run", "model", str(file), "--seq", "21", "--config", "tiny", "--json", str(numbers),
+                   "--prune", str(schedule), *options) == 0
+        found.append(json.loads(numbers.read_text()))
+    whole, pruned, timed = found
+    assert (whole["kept_rows_by_layer"], whole["topk_cycles"], whole["topk_exposed_cycles"]) == ([21, 21, 21], 0, 0)
+    assert pruned["kept_rows_by_layer"] == timed["kept_rows_by_layer"] == [17, 11, 11]
+    assert pruned["output_equals_interpreter"] is whole["output_equals_interpreter"] is True
+    assert 0 <= pruned["topk_exposed_cycles"] <= pruned["topk_cycles"]
+    assert pruned["topk_cycles"] == timed["topk_cycles"] > 0
+    assert pruned["cycles"] < 0.9 * whole["cycles"]
+    assert timed["cycles"] == pytest.approx(pruned["cycles"], rel=0.02)
+    assert "rows that layers leave: 17, 11, 11; they were chosen in " in capsys.readouterr().out
+    macs = sum(rows * (3 * 24 * 24) + 2 * rows * rows * 24 + left * (24 * 24 + 2 * 24 * 40)
+               for rows, left in ((21, 17), (17, 11), (11, 11))) + 24 * 24 + 24 * 4
+    assert pruned["utilization"] == pytest.approx(macs / (16 * pruned["cycles"]))
+
+
+def test_refused_schedules(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    schedule, decoder = file.parent / "schedule.yaml", file.parent / "decoder.safetensors"
+    save_model(decoder, random_network(Sizes(family="gpt2"), 1), MADE, None)
+    for model, text, options, says in (
+            (file, "layers: [0.5, 0.6]", (), ": layer 1 must keep at most what layer 0 leaves, 0.5, not 0.6"),
+            (file, "layers: [1.0, 0.0]", (), ": layer 1 must keep more than 0 rows, not 0.0: keep at least 1"),
+            (file, "layers: [30]", (), "layer 0 must keep at most 21 rows, which a sequence has, not 30"),
+            (file, "layers: [0.5, 0.5, 0.5, 0.5]", (), "layers must be at most 3, which the network has, not 4"),
+            (file, "layers: 0.5", (), "must be keys with a list of layers among them"),
+            (file, "layers: ['a']", (), ": layers must be numbers, one a layer, not ['a']"),
+            (file, "layers: [0.5]\nfrist: 1", (), " has no key 'frist': an encoder's are layers, first, last, "),
+            (file, "layers: [", (), "is no YAML: "),
+            (file, "layers: [0.5]", ("--attention", "online"), "not by online attention: use exact"),
+            (decoder, "layers: [0.5]", (), "--prune needs an encoder, not ")):
+        schedule.write_text(text)
+        assert run(monkeypatch, "run", "model", str(model), "--seq", "21", "--config", "tiny", "--prune",
+                   str(schedule), *options) == 2
+        error = capsys.readouterr().err.strip()
+        assert says in error
+        assert "\n" not in error
+    assert run(monkeypatch, "run", "model", str(file), "--prune", "absent.yaml") == 2
+    assert "--prune absent.yaml cannot be read: No such file" in capsys.readouterr().err

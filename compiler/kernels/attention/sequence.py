@@ -192,10 +192,13 @@ class SequenceHead:
                        offset=(self.number * self.layout.sequence + i * self.mapping.queries) * row, row=at,
                        row_stride=1, block_stride=self.mapping.queries, rows=self.rows(i))
 
+    def source(self, i: int) -> dict[str, Any]:
+        """A block's scores, for the vector unit."""
+        return {"src0": self.scores[i], "src0_stride": self.mapping.queries, "m": self.rows(i), "n": self.all,
+                "context": i, **self.scaling}
+
     def _softmax(self, i: int) -> None:
-        m = self.mapping.queries
-        source: dict[str, Any] = {"src0": self.scores[i], "src0_stride": m, "m": self.rows(i), "n": self.all,
-                                  "context": i, **self.scaling}
+        m, source = self.mapping.queries, self.source(i)
         self.b.add(Unit.VECTOR, f"{self.name}: maxima", op=VOp.SOFTMAX_MAX, **source)
         self.b.add(Unit.VECTOR, f"{self.name}: probabilities", op=VOp.SOFTMAX_EXP, dst=self.probabilities[i],
                    dst_stride=m, **source, **exponential(self.node))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, TokenPruning
 from gemmule.compiler.kernels import embed, mlp
+from gemmule.compiler.kernels.attention.choosing import attend_choosing, kept_words
 from gemmule.compiler.kernels.attention.sequence import (
     CONTEXT,
     HEADS,
@@ -54,6 +55,8 @@ class EncoderPhases:
     sequence: int
     """Most rows."""
     fused: bool = True
+    pruning: TokenPruning | None = None
+    """Rows leave behind the attention of some layers."""
     b: Builder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +65,12 @@ class EncoderPhases:
     def lowered(self, *, before: list[Part], layers: Sequence[list[Part]] = (), behind: Sequence[Part] = ()) -> Lowered:
         """These phases, and what they have in DRAM."""
         return Lowered(before=before, layers=list(layers), behind=list(behind), sizes=self.b.sizes,
-                       constants=self.b.constants)
+                       constants=self.b.constants, launch=kept_words(self.config, [1] * len(self._pruning)))
+
+    @property
+    def _pruning(self) -> tuple[int, ...]:
+        """Layers behind whose attention rows leave."""
+        return self.pruning.pruning if self.pruning else ()
 
     def _done(self) -> list[Item]:
         items, self.b.items, self.b.spilled = self.b.items, [], 0
@@ -148,12 +156,16 @@ class EncoderPhases:
         layout = HeadLayout.of(node, self.config, self.sequence)
         self.b.reserve(HEADS, layout.size)
         self._reserve(CONTEXT, layout.row * node.heads)
-        (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
+        if self.pruning and node.layer is not None and self.pruning.adds(node.layer):
+            attend_choosing(self.b, node, mapping, self.sequence, self.pruning, node.layer)
+        else:
+            (attend_online if node.block else attend_sequence)(self.b, node, mapping, self.sequence)
         return self._done()
 
     def project_contexts(self, layer: LayerOperators, mapping: PhaseMapping) -> list[Item]:
-        """The output projection, added to the rows, and the norm behind it."""
+        """The output projection, added to the rows, and the norm behind it; of the chosen rows, where others leave."""
         b, linear, node, ring = self.b, layer.output.linear, layer.attend.attention, self._ring(mapping)
+        listed = self.sequence if node.layer in self._pruning else 0
         lanes = by_heads(np.arange(node.heads), node.head_dim, self.config.dim)
         narrow, order = self._row(linear.columns), in_order(linear.columns, self.config.dim)
         for region, size in ((CONTEXT, len(lanes)), (WIDE, 2 * narrow), (INNER_NARROW, narrow),
@@ -165,12 +177,12 @@ class EncoderPhases:
 
         def load(block: RowBlock) -> Writes:
             number = block.first // mapping.rows % count
-            return [*load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], block, PIECES),
-                    *self._load(CONTEXT, spans[number], block)]
+            return [*load_rows(b, f"{WIDE}: rows", WIDE, 2 * narrow, residuals[number], block, PIECES, listed),
+                    *self._load(CONTEXT, spans[number], block, listed)]
 
         with row_blocks(b, self.sequence, mapping.rows, count, {
-                CONTEXT: len(lanes), WIDE: 2 * narrow, stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow},
-                f"{linear.name}", load) as blocks:
+                CONTEXT: 0 if listed else len(lanes), WIDE: 0 if listed else 2 * narrow,
+                stored(INNER_NARROW): narrow, stored(INNER_WIDE): 2 * narrow}, f"{linear.name}", load) as blocks:
             factors = RowNorm.of(b, layer.attention_norm.norm, layer.attention_norm.wide)
 
             for block, span, residual in zip(blocks, spans, residuals, strict=True):
@@ -255,10 +267,10 @@ class EncoderPhases:
         """Room for a block's int8 rows, for the mesh."""
         return At(Buffer(f"{region} {block.first}", lanes // self.config.dim * self.b.rows, Bank.OPERAND))
 
-    def _load(self, region: str, at: At, block: RowBlock) -> Writes:
-        """What loads a block's int8 rows."""
+    def _load(self, region: str, at: At, block: RowBlock, listed: int = 0) -> Writes:
+        """What loads a block's int8 rows; ``listed``: as of :func:`load_rows`."""
         size = at.buffer.rows // self.b.rows * self.config.dim
-        return load_rows(self.b, f"{region}: rows", region, size, at, block, PIECES // 2)
+        return load_rows(self.b, f"{region}: rows", region, size, at, block, PIECES // 2, listed)
 
     def _norm(self, norms: Normalize, norm: RowNorm, residual: At, block: RowBlock, step: int, narrow: str, wide: str,
               first: int = 0) -> None:

@@ -68,6 +68,10 @@ def model(
         "--activation", ACTIVATION, "Form of activation functions, instead of the file's, which must be table.",
     )] = None,
     fusion: FusionOption = "on",
+    prune: Annotated[Path | None, typer.Option(
+        "--prune", metavar="SCHEDULE.yaml", show_default=False,
+        help="For encoders: rows leave behind the attention of layers, as this schedule says (docs/encoders.md).",
+    )] = None,
     backend: Annotated[str, choice(
         "--backend", BACKENDS, "model (exact, fast) or rtl (the Verilog under Verilator).")] = "model",
     effort: Annotated[int, typer.Option(
@@ -97,6 +101,7 @@ def model(
       gemmule run model model.safetensors --phase prefill --seq 32 --rows 8 --config edge
       gemmule run model bert.safetensors --seq 128
       gemmule run model encoder --text program.py
+      gemmule run model bert.safetensors --seq 256 --prune schedule.yaml
     """
     if timing_only and backend != "model":
         raise InputError("--timing-only needs --backend model, not rtl; drop one of the two")
@@ -116,10 +121,12 @@ def model(
     from gemmule.sw.reports.figures import check_figure, run_figure
     from gemmule.sw.workloads.labels import first_window, shares
     from gemmule.sw.workloads.passes import EncoderPasses, Passes
+    from gemmule.sw.workloads.token_pruning import load_token_pruning
 
     if figure:
         check_figure(figure)
     words = read_text(text, f"--text {text}") if text else None
+    pruning = load_token_pruning(prune) if prune else None
     bundled = str(file) == ENCODER and not file.exists()
     if not bundled and not file.exists() and not is_published(str(file)):
         raise InputError(f"{file} must be a file that `gemmule import` wrote, {', '.join(PUBLISHED)}, or {ENCODER}, "
@@ -128,6 +135,8 @@ def model(
     network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
     name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"
     phase = _phase(phase, network.graph.encoder, str(file))
+    if pruning and phase != "encode":
+        raise InputError(f"--prune needs an encoder, not {file}, a decoder: its cache is pruned by `gemmule generate`")
     most = network.graph.whole_positions
     if phase == "encode":
         rows = seq
@@ -143,7 +152,8 @@ def model(
     passes: Passes | EncoderPasses
     if phase == "encode":
         with stderr.status("compiling"):
-            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard, fused=fusion == "on")
+            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard,
+                                           fused=fusion == "on", pruning=pruning)
         compile_seconds = time.perf_counter() - begin
         begin = time.perf_counter()
         with (stderr.status(f"running on {backend}"),
@@ -154,7 +164,7 @@ def model(
                 seq = rows = len(tokens)
                 encoded.run_rows(Rows.chain(tokens))
                 labels = shares(network, encoded.output, loaded.labels)
-        passes = encoded
+        passes, pruned = encoded, encoded.pruned()
     else:
         with stderr.status("compiling"):
             program = compile_kept(network, name, device, batch=batch, effort=effort, fused=fusion == "on",
@@ -169,10 +179,10 @@ def model(
                 for at in range(0, seq, rows):
                     count = min(rows, seq - at)
                     decoded.run(count, 1 if at + count == seq else 0)
-        passes = decoded
+        passes, pruned = decoded, decoded.pruned()
     seconds = time.perf_counter() - begin
     say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
-    record = passes.record() | {
+    record = passes.record() | pruned | {
         "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
         "attention": attention_of(network, standard), "softmax": softmax_name(network),
         "activation": activation_name(network), "fusion": fusion, "seed": seed,
@@ -218,6 +228,9 @@ def _print(out: Output, device: Config, r: dict[str, Any]) -> None:
     for part in r["operators"]:
         table.add_row(part["name"], *(f"{part[key]:,}" for key in ("matrix_cycles", "vector_cycles", "weight_bytes")))
     out.console.print(table)
+    if r["kept_rows_by_layer"]:
+        out.print(f"rows that layers leave: {', '.join(map(str, r['kept_rows_by_layer']))}; they were chosen in "
+                  f"{r['topk_cycles']:,} cycles, {r['topk_exposed_cycles']:,} of which nothing else used")
     if r["labels"]:
         out.print("the text is of: " + ", ".join(f"{name} {share:.1%}" for name, share in r["labels"].items()))
     if r["output_equals_interpreter"] is not None:

@@ -1,0 +1,1 @@
+"""The workloads of ``gemmule run``, a file each."""
