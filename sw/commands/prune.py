@@ -120,14 +120,14 @@ def prune(
     if figure:
         schedules_figure(figure, told)
     chosen = best(told, budget / 100)
-    schedule = {name: chosen[name] for name in asdict(always)}
+    found = {name: chosen[name] for name in asdict(always)}
     console.write("prune", device, {
         "model": pair.name, "weights": weights, "window": window, "windows": windows, "budget": budget / 100,
-        "dense": dense, "rows": told, "chosen": schedule})
+        "dense": dense, "rows": told, "chosen": found})
     console.print(f"within {budget:g} percent: keep {chosen['keep']}, every {chosen['every']}, score "
                   f"{chosen['score']}: perplexity {chosen['perplexity_change']:+.2%}, {chosen['speedup']:.2f}x")
     if out:
-        write_file(out, "".join(f"{name}: {value}\n" for name, value in schedule.items()), "--out")
+        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items()), "--out")
 
 
 def _windows(ids: list[int], length: int, count: int) -> list[list[int]]:

@@ -67,7 +67,7 @@ def test_large_models_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert interprets("interpreter", 1)
     for options in ({"backend": "rtl"}, {"launch": "step"}, {"lengths": "confidence"}):
         assert not interprets("auto", LARGE, **options)
-        with pytest.raises(InputError, match="--compute interpreter needs --backend model, --launch pass and no"):
+        with pytest.raises(InputError, match="--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence and no --prune"):
             interprets("interpreter", LARGE, **options)
     monkeypatch.setattr(interpreted, "LARGE", 1000)
     assert _ran(monkeypatch, tmp_path, "auto", ("--method", "pld"))["compute"] == "interpreter"

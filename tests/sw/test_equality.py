@@ -103,9 +103,9 @@ WRONG_WALKS = (_accepts_all, _takes_the_row_before, _takes_a_draft_for_the_corre
 def _unequal(models: Models, prompts: list[list[int]], length: int = 3) -> tuple[int, int]:
     """(texts, caches) that differ from those of autoregressive decoding, which a wrong rule leaves right."""
     plain = [decode(models, [prompt], "ar", 0, NEW, GREEDY)[0] for prompt in prompts]
-    found = decode(models, prompts, "draft", length, NEW, GREEDY, [text.target.contents() for text in plain])
+    found = decode(models, prompts, "draft", length, NEW, GREEDY, [text.held.contents() for text in plain])
     return (sum(text.run.tokens != before.run.tokens for text, before in zip(found, plain, strict=True)),
-            sum(text.target.different for text in found))
+            sum(text.held.different for text in found))
 
 
 @pytest.mark.parametrize("wrong", WRONG_WALKS)

@@ -138,7 +138,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     told = {name: record["resident"]["models"]["target"]["prefill_rows"] for name, record in found.items()}
     assert (told["0"], told["48"]) == (0, 48)
     assert told[""] > R
-    assert "(prompts by up to 48 rows a launch)" in shown
+    assert "(prompts with up to 48 rows per launch)" in shown
 
 
 @pytest.mark.parametrize(("rows", "message"), [
