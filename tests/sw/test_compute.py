@@ -65,9 +65,10 @@ def test_large_models_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert interprets("auto", LARGE)
     assert not interprets("device", LARGE)
     assert interprets("interpreter", 1)
-    for options in ({"backend": "rtl"}, {"launch": "step"}, {"lengths": "confidence"}):
+    needs = "needs --backend model, --launch pass, no --draft-lengths confidence and no --prune"
+    for options in ({"backend": "rtl"}, {"launch": "step"}, {"lengths": "confidence"}, {"pruned": True}):
         assert not interprets("auto", LARGE, **options)
-        with pytest.raises(InputError, match="--compute interpreter needs --backend model, --launch pass, no --draft-lengths confidence and no --prune"):
+        with pytest.raises(InputError, match=f"--compute interpreter {needs}"):
             interprets("interpreter", LARGE, **options)
     monkeypatch.setattr(interpreted, "LARGE", 1000)
     assert _ran(monkeypatch, tmp_path, "auto", ("--method", "pld"))["compute"] == "interpreter"
