@@ -18,7 +18,7 @@ from gemmule.sim.rtl.device import RtlDevice
 from gemmule.sw.workloads.passes import Passes
 from tests.compiler.integer_networks import Sizes, random_network, scaled
 from tests.compiler.passes_bench import Bench
-from tests.thinned import thinned
+from tests.thinned import some, thinned
 
 LLAMA = Sizes(family="llama", hidden=48, inner=100, heads=6, kv_heads=3, head_dim=24, layers=5, vocab=1003)
 GPT2 = replace(LLAMA, family="gpt2")
@@ -89,10 +89,10 @@ def test_other_exponentials_equal_the_interpreter(softmax: Softmax) -> None:
         compile_network(network, load_config("edge"), rows=2)
 
 
-@pytest.mark.parametrize("preset", ["tiny", "base"])
-@pytest.mark.parametrize("name", ["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
-                                  "gpt-neox, two norms of one input", "qwen3, norms of heads",
-                                  "int4 in groups, padded and shared heads"])
+@pytest.mark.parametrize(("name", "preset"), thinned(
+    ["llama, 24 columns a head", "gpt2, 24 columns a head", "phi, half of a head rotated",
+     "gpt-neox, two norms of one input", "qwen3, norms of heads", "int4 in groups, padded and shared heads"],
+    ["tiny", "base"]))
 def test_without_fusion_the_same_bytes(name: str, preset: str) -> None:
     """Every result goes out and comes back, whatever the layers' form; the device gives what it gave."""
     network, config = random_network(replace(CASES[name], layers=2), SEED), load_config(preset)
@@ -229,7 +229,7 @@ def test_refuses_batches(batch: int) -> None:
         compile_network(network, load_config("base"), rows=1, batch=batch)
 
 
-@pytest.mark.parametrize("preset", ["tiny", "edge"])
+@pytest.mark.parametrize("preset", some(["tiny", "edge"]))
 @pytest.mark.rtl
 def test_rtl_equals_interpreter(preset: str) -> None:
     """The same bytes in the same cycles on the RTL, for each family, and for three ragged sequences."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,13 +29,13 @@ from gemmule.sw.limits import ACTIVATION, ATTENTION, BACKENDS, DEFAULT, MODELS_F
 from gemmule.sw.models.published import PUBLISHED
 
 if TYPE_CHECKING:
-    from gemmule.compiler.programs.encoder_program import EncoderProgram
-    from gemmule.compiler.programs.model_program import ModelProgram
+    from gemmule.compiler.files.model_file import ModelFile
+    from gemmule.compiler.ir import Network, TokenPruning
     from gemmule.config import Config
+    from gemmule.isa import Command
     from gemmule.sw.workloads.passes import EncoderPasses, Passes
 
 __all__ = ["model"]
-
 
 
 def _instead(option: str, known: tuple[str, ...], text: str) -> Any:
@@ -111,33 +113,157 @@ def model(
         raise InputError(f"{file} is a directory: `gemmule import {file} --calibrate TEXTFILE --out FILE` first")
     out, device = Output(json), read_config(config)
 
-    from gemmule.compiler.ir import Rows
-    from gemmule.compiler.kept import compile_encoder_kept, compile_kept
-    from gemmule.io.progress import say, stderr
+    from gemmule.io.progress import say
     from gemmule.sw.device.timeline import timeline_of
-    from gemmule.sw.models.bundled import ENCODER, bundled_file
     from gemmule.sw.models.choices import activation_name, attention_of, choose, softmax_name
-    from gemmule.sw.models.quantised import is_published, read_model
     from gemmule.sw.reports.figures import check_figure, run_figure
-    from gemmule.sw.workloads.labels import first_window, shares
-    from gemmule.sw.workloads.passes import EncoderPasses, Passes
+    from gemmule.sw.workloads.labels import first_window
     from gemmule.sw.workloads.token_pruning import load_token_pruning
 
     if figure:
         check_figure(figure)
     words = read_text(text, f"--text {text}") if text else None
     pruning = load_token_pruning(prune) if prune else None
+    loaded = _loaded(file)
+    network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
+    phase = _phase(phase, network.graph.encoder, str(file))
+    if pruning and phase != "encode":
+        raise InputError(f"--prune needs an encoder, not {file}, a decoder: its cache is pruned by `gemmule generate`")
+    rows = _checked_rows(phase, seq, rows, batch, network.graph.whole_positions)
+    tokens = first_window(loaded, str(file), words, seq, "--text") if words is not None else None
+    ran = (_encoded if phase == "encode" else _decoded)(_Work(
+        network=network, device=device, phase=phase, seq=seq, rows=rows, batch=batch, standard=standard,
+        fused=fusion == "on", effort=effort, pruning=pruning, backend=backend, seed=seed, timing_only=timing_only,
+        tokens=tokens, labels=loaded.labels,
+        name=loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"))
+    say(f"compiled in {ran.compile_seconds:.2g} s, simulated in {ran.seconds:.2g} s")
+    record = ran.passes.record() | ran.passes.pruned() | {
+        "file": str(file), "phase": phase, "seq": ran.seq, "rows": ran.rows, "batch": batch, "backend": backend,
+        "attention": attention_of(network, standard), "softmax": softmax_name(network),
+        "activation": activation_name(network), "fusion": fusion, "seed": seed,
+        "compile_seconds": ran.compile_seconds, "simulation_seconds": ran.seconds,
+        "labels": ran.labels, "output_equals_interpreter": None if timing_only else ran.passes.equal}
+    out.print(f"{conditions(device)}; seed {seed}", style="dim")
+    _print(out, device, record)
+    out.write("run-model", device, record)
+    if trace or figure:
+        timeline = timeline_of("pass", ran.passes.results, ran.commands, device)
+        write_trace(trace, timeline, device)
+        if figure:
+            run_figure(figure, f"{file.name}, {phase} at {ran.seq:,}: {record['cycles']:,} cycles", timeline, device)
+    if record["output_equals_interpreter"] is False:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What is to run."""
+
+    network: Network
+    name: str
+    """Of the network with what was chosen, for the programs that are kept."""
+    device: Config
+    phase: str
+    seq: int
+    rows: int
+    batch: int
+    standard: bool
+    fused: bool
+    effort: int
+    pruning: TokenPruning | None
+    backend: str
+    seed: int
+    timing_only: bool
+    tokens: list[int] | None
+    """Of a text; None: random ones."""
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ran:
+    """What has run: the passes, and of how many rows."""
+
+    passes: Passes | EncoderPasses
+    commands: Sequence[Command]
+    seq: int
+    rows: int
+    compile_seconds: float
+    seconds: float
+    labels: dict[str, float] | None = None
+
+
+def _encoded(work: _Work) -> _Ran:
+    """A sequence through an encoder."""
+    from gemmule.compiler.ir import Rows
+    from gemmule.compiler.kept import compile_encoder_kept
+    from gemmule.io.progress import stderr
+    from gemmule.sw.workloads.labels import shares
+    from gemmule.sw.workloads.passes import EncoderPasses
+
+    begin, seq, labels = time.perf_counter(), work.seq, None
+    with stderr.status("compiling"):
+        program = compile_encoder_kept(work.network, work.name, work.device, sequence=seq, standard=work.standard,
+                                       fused=work.fused, pruning=work.pruning)
+    compiled = time.perf_counter()
+    with (stderr.status(f"running on {work.backend}"),
+          EncoderPasses(program, work.network, work.backend, work.seed, work.timing_only) as passes):
+        if work.tokens is None:
+            passes.run(seq)
+        else:
+            seq = len(work.tokens)
+            passes.run_rows(Rows.chain(work.tokens))
+            labels = shares(work.network, passes.output, work.labels)
+    return _Ran(passes=passes, commands=program.commands, seq=seq, rows=seq, labels=labels,
+                compile_seconds=compiled - begin, seconds=time.perf_counter() - compiled)
+
+
+def _decoded(work: _Work) -> _Ran:
+    """A pass behind a cache, or a prompt in passes."""
+    from gemmule.compiler.kept import compile_kept
+    from gemmule.io.progress import stderr
+    from gemmule.sw.workloads.passes import Passes
+
+    begin, seq, rows = time.perf_counter(), work.seq, work.rows
+    with stderr.status("compiling"):
+        program = compile_kept(work.network, work.name, work.device, batch=work.batch, effort=work.effort,
+                               fused=work.fused, standard=work.standard,
+                               rows=min(rows, seq) if work.phase == "prefill" else rows)
+    compiled = time.perf_counter()
+    with (stderr.status(f"running on {work.backend}"),
+          Passes(program, work.network, work.backend, work.seed, work.timing_only) as passes):
+        if work.phase == "decode":
+            passes.fill_cache(seq)
+            passes.run(rows, 1)
+        else:
+            for at in range(0, seq, rows):
+                count = min(rows, seq - at)
+                passes.run(count, 1 if at + count == seq else 0)
+    return _Ran(passes=passes, commands=program.commands, seq=seq, rows=rows, compile_seconds=compiled - begin,
+                seconds=time.perf_counter() - compiled)
+
+
+def _loaded(file: Path) -> ModelFile:
+    """A file's network, a published one's, or the bundled encoder.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    from gemmule.sw.models.bundled import ENCODER, bundled_file
+    from gemmule.sw.models.quantised import is_published, read_model
+
     bundled = str(file) == ENCODER and not file.exists()
     if not bundled and not file.exists() and not is_published(str(file)):
         raise InputError(f"{file} must be a file that `gemmule import` wrote, {', '.join(PUBLISHED)}, or {ENCODER}, "
                          "the bundled one; there is no such file")
-    loaded = read_model(bundled_file(MODELS_FOLDER / DEFAULT, ENCODER) if bundled else file)
-    network, standard = choose(loaded.network, attention, softmax, activation), attention == "standard"
-    name = loaded.sha256 if network is loaded.network else f"{loaded.sha256} {attention} {softmax} {activation}"
-    phase = _phase(phase, network.graph.encoder, str(file))
-    if pruning and phase != "encode":
-        raise InputError(f"--prune needs an encoder, not {file}, a decoder: its cache is pruned by `gemmule generate`")
-    most = network.graph.whole_positions
+    return read_model(bundled_file(MODELS_FOLDER / DEFAULT, ENCODER) if bundled else file)
+
+
+def _checked_rows(phase: str, seq: int, rows: int, batch: int, most: int) -> int:
+    """Rows of a pass, an encoder's being the sequence; ``most``: positions of the network.
+
+    Raises:
+        InputError: numbers out of range.
+    """
     if phase == "encode":
         rows = seq
         if batch != 1:
@@ -145,59 +271,7 @@ def model(
     low, high = (0, most - rows) if phase == "decode" else (1, most)
     if not low <= seq <= high:
         raise InputError(f"--seq must be from {low} to {high} (the model sees {most:,} positions), not {seq}")
-    tokens = first_window(loaded, str(file), words, seq, "--text") if words is not None else None
-    labels: dict[str, float] | None = None
-    begin = time.perf_counter()
-    program: ModelProgram | EncoderProgram
-    passes: Passes | EncoderPasses
-    if phase == "encode":
-        with stderr.status("compiling"):
-            program = compile_encoder_kept(network, name, device, sequence=seq, standard=standard,
-                                           fused=fusion == "on", pruning=pruning)
-        compile_seconds = time.perf_counter() - begin
-        begin = time.perf_counter()
-        with (stderr.status(f"running on {backend}"),
-              EncoderPasses(program, network, backend, seed, timing_only) as encoded):
-            if tokens is None:
-                encoded.run(seq)
-            else:
-                seq = rows = len(tokens)
-                encoded.run_rows(Rows.chain(tokens))
-                labels = shares(network, encoded.output, loaded.labels)
-        passes, pruned = encoded, encoded.pruned()
-    else:
-        with stderr.status("compiling"):
-            program = compile_kept(network, name, device, batch=batch, effort=effort, fused=fusion == "on",
-                                   standard=standard, rows=min(rows, seq) if phase == "prefill" else rows)
-        compile_seconds = time.perf_counter() - begin
-        begin = time.perf_counter()
-        with stderr.status(f"running on {backend}"), Passes(program, network, backend, seed, timing_only) as decoded:
-            if phase == "decode":
-                decoded.fill_cache(seq)
-                decoded.run(rows, 1)
-            else:
-                for at in range(0, seq, rows):
-                    count = min(rows, seq - at)
-                    decoded.run(count, 1 if at + count == seq else 0)
-        passes, pruned = decoded, decoded.pruned()
-    seconds = time.perf_counter() - begin
-    say(f"compiled in {compile_seconds:.2g} s, simulated in {seconds:.2g} s")
-    record = passes.record() | pruned | {
-        "file": str(file), "phase": phase, "seq": seq, "rows": rows, "batch": batch, "backend": backend,
-        "attention": attention_of(network, standard), "softmax": softmax_name(network),
-        "activation": activation_name(network), "fusion": fusion, "seed": seed,
-        "compile_seconds": compile_seconds, "simulation_seconds": seconds,
-        "labels": labels, "output_equals_interpreter": None if timing_only else passes.equal}
-    out.print(f"{conditions(device)}; seed {seed}", style="dim")
-    _print(out, device, record)
-    out.write("run-model", device, record)
-    if trace or figure:
-        timeline = timeline_of("pass", passes.results, program.commands, device)
-        write_trace(trace, timeline, device)
-        if figure:
-            run_figure(figure, f"{file.name}, {phase} at {seq:,}: {record['cycles']:,} cycles", timeline, device)
-    if record["output_equals_interpreter"] is False:
-        raise typer.Exit(1)
+    return rows
 
 
 def _phase(phase: str, encoder: bool, file: str) -> str:
