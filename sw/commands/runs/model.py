@@ -176,7 +176,7 @@ class _Work:
     timing_only: bool
     tokens: list[int] | None
     """Of a text; None: random ones."""
-    labels: Sequence[str]
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
