@@ -23,6 +23,7 @@ from gemmule.sim.simulator import Simulator
 from gemmule.sw.device.backends import Device
 from gemmule.sw.models.bundled_models import bundled_model
 from tests.compiler.integer_networks import Sizes, random_network
+from tests.thinned import some
 
 TINY, EDGE, BASE = (load_config(name) for name in ("tiny", "edge", "base"))
 SMALL = Sizes(family="llama", hidden=16, inner=24, heads=2, kv_heads=1, head_dim=8, layers=1, vocab=67, positions=40)
@@ -93,7 +94,7 @@ def run(device: Device, program: Program, step: Step) -> Result:
     return result
 
 
-@pytest.mark.parametrize("config", [BASE, EDGE], ids=lambda config: config.name)
+@pytest.mark.parametrize("config", some([BASE, EDGE]), ids=lambda config: config.name)
 def test_the_bundled_small_pair(config: Config) -> None:
     """At both ends of the context and within; in as many cycles as apart, but for what DRAM's rows and refresh make."""
     linked = Linked(config, bundled_model("draft").network, bundled_model("target").network, 8)
@@ -104,7 +105,7 @@ def test_the_bundled_small_pair(config: Config) -> None:
     linked.compare(77, 0, 7, None)
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "phi"])
+@pytest.mark.parametrize("family", some(["llama", "gpt2", "phi"], 2))
 def test_other_networks_over_the_whole_context(family: str) -> None:
     """Positions that are learned or angles, attention whole or in blocks."""
     draft, target = (random_network(replace(sizes, family=family), 5 + i) for i, sizes in enumerate((SMALL, LARGE)))

@@ -235,7 +235,7 @@ def config_of(bus: int, burst: int) -> Config:
 
 @pytest.mark.parametrize(("bus", "burst", "program"), some([
     (4, 32, 0x20), (64, 1024, 0x10C0), (4, 64, 0x1020), (16, 256, 0x10E0), (16, 1024, 0x1000), (64, 256, 0x1060),
-], 2))
+]))
 def test_random_nests(bus: int, burst: int, program: int) -> None:
     total: dict[str, int] = {}
     for seed in range(bus + burst, bus + burst + 6):

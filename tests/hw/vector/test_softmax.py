@@ -132,7 +132,7 @@ def test_masked_columns_have_no_influence(mask: S) -> None:
     play(small(4, 1), 127, commands)
 
 
-@pytest.mark.parametrize("dim", some([2, 8, 16], 2))
+@pytest.mark.parametrize("dim", some([8, 2, 16]))
 def test_dims(dim: int) -> None:
     """TREE over several groups and pieces, WIDE and normalised weights, own scale."""
     def commands(device: Device) -> Iterator[Command]:
@@ -162,7 +162,7 @@ def test_sum_in_context_wraps_and_stays() -> None:
     play(small(4, 1), 137, commands)
 
 
-@pytest.mark.parametrize(("dim", "dividers"), some([(2, 1), (4, 16), (8, 3)], 2))
+@pytest.mark.parametrize(("dim", "dividers"), some([(4, 16), (2, 1), (8, 3)]))
 def test_largest_magnitude(dim: int, dividers: int) -> None:
     """Every bit length of the maximum, 0 and 2**31 included; both contexts, in both orders; columns beyond n."""
     values = [0, 1, 2, 3, *(1 << k for k in range(2, 31)), *((1 << k) - 1 for k in range(3, 32)), -1, -(1 << 31)]
@@ -193,7 +193,7 @@ def test_largest_magnitude(dim: int, dividers: int) -> None:
     play(type(config)(**{**vars(config), "stat_contexts": 4}), 139, commands)
 
 
-@pytest.mark.parametrize(("dim", "mask", "kind"), [(4, 0, 0), (4, bits(S.CAUSAL), 2), (8, bits(S.TREE), 1)])
+@pytest.mark.parametrize(("dim", "mask", "kind"), some([(4, 0, 0), (8, bits(S.TREE), 1), (4, bits(S.CAUSAL), 2)], 2))
 def test_online_blocks(dim: int, mask: int, kind: int) -> None:
     """Blocks of columns in one pass: maximum, weights, and the context rows rescaled; as ``online_softmax``."""
     def commands(device: Device) -> Iterator[Command]:

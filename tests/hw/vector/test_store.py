@@ -14,6 +14,7 @@ from gemmule.isa import ProductFlag as P
 from gemmule.isa import RequantFlag as R
 from gemmule.isa import Unit, VOp, legal_flags
 
+from ...thinned import thinned
 from .bench import make, play, scale, shape, small
 from .reference import Device
 from .trace import Command, parameter_rows
@@ -48,8 +49,8 @@ def test_every_legal_combination() -> None:
     play(small(4, 2), 71, commands)
 
 
-@pytest.mark.parametrize("op", [VOp.REQUANT, VOp.ROPE])
-@pytest.mark.parametrize("flags", [[R.BIAS], [R.COLUMN, R.BIAS], [R.ROW, R.COLUMN, R.BIAS, R.WIDE]])
+@pytest.mark.parametrize(("op", "flags"), thinned([VOp.REQUANT, VOp.ROPE], [
+    [R.BIAS], [R.COLUMN, R.BIAS], [R.ROW, R.COLUMN, R.BIAS, R.WIDE]]))
 def test_bias_wraps(op: VOp, flags: list[R]) -> None:
     """Sums beyond int32 on both sides, a different bias in every column, groups without a gap between them."""
     flags = [f for f in flags if op is VOp.REQUANT or f in (R.COLUMN, R.BIAS)]
