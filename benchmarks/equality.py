@@ -31,7 +31,7 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks.common import console, show, write
-from gemmule.compiler.ir import Graph, Network
+from gemmule.compiler.ir import Network
 from gemmule.compiler.quantize.narrow import narrowed
 from gemmule.config import load_config
 from gemmule.sw.decoding.asking import alone, together
@@ -52,24 +52,12 @@ from gemmule.sw.limits import CATEGORIES
 from gemmule.sw.models.bundled_models import bundled_model
 from gemmule.sw.models.pair import Pair, bundled_pair
 from gemmule.sw.prompts.categories import load_categories
+from gemmule.sw.workloads.pruned import Untimed
 
 LENGTHS = (1, 2, 3, 5, 8, 15)
 ROWS = max(LENGTHS) + 1
 OBSERVED = 16
 """Rows that choose where a cache is pruned."""
-
-
-@dataclass(frozen=True)
-class Untimed:
-    """What a decoding loop asks of a program, where none is run."""
-
-    graph: Graph
-    max_rows: int = ROWS
-    batch: int = 1
-
-    @property
-    def max_positions(self) -> int:
-        return self.graph.whole_positions
 
 
 @dataclass(frozen=True)
@@ -194,7 +182,7 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
     ``references`` where there are any.
     """
     count = len(prompts)
-    whole, draft = (kind(name, network, Untimed(network.graph, batch=count), None)  # type: ignore[arg-type]
+    whole, draft = (kind(name, network, Untimed(network.graph, ROWS, count), None)  # type: ignore[arg-type]
                     for kind, name, network in ((Target, "target", models.target), (Uncharged, "draft", models.draft)))
     assert isinstance(whole, Target)
     targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
