@@ -17,14 +17,11 @@ from gemmule import numerics
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir.graph import Graph
 
-__all__ = ["IMPORTANCE", "KEY_MAX", "TokenPruning", "chosen_rows", "importance_shift"]
+__all__ = ["IMPORTANCE", "TokenPruning", "chosen_rows", "importance_shift"]
 
-MOST_GUARDED = 255
-"""First, and last, rows that are always kept, at most: a command has eight bits for either."""
 PROBABILITY_BITS = 16
 IMPORTANCE = {"layer": "what is attended to in the layer", "layers": "the same in all layers since rows last left"}
 """What importance is a sum over."""
-KEY_MAX = (1 << numerics.KEY_BITS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +63,9 @@ class TokenPruning:
                                    f"{value}: rows that have left do not come back")
             before = value
         for name, guarded in (("first", self.first), ("last", self.last)):
-            if type(guarded) is not int or not 0 <= guarded <= MOST_GUARDED:
-                raise CompileError(f"{name} must be a whole number of rows from 0 to {MOST_GUARDED}, not {guarded!r}")
+            if type(guarded) is not int or not 0 <= guarded <= numerics.MOST_GUARDED:
+                raise CompileError(f"{name} must be a whole number of rows from 0 to {numerics.MOST_GUARDED}, not "
+                                   f"{guarded!r}")
         if isinstance(before, int) and before < self.first + self.last:
             raise CompileError(f"layer {len(self.layers) - 1} must keep at least first + last = "
                                f"{self.first + self.last} rows, not {before}: keep more, or lower one of these")
@@ -132,7 +130,5 @@ def chosen_rows(importance: np.ndarray, kept: int, pruning: TokenPruning, shift:
 
     ``importance``: int64 [rows]. Those that are always kept count as the largest.
     """
-    keys = np.minimum(np.minimum(importance, numerics.IMPORTANCE_MAX) >> shift, KEY_MAX)
-    keys[:pruning.first] = KEY_MAX
-    keys[max(0, len(keys) - pruning.last):] = KEY_MAX
-    return numerics.top_k(keys, kept)
+    most = np.minimum(importance, numerics.IMPORTANCE_MAX)
+    return numerics.top_k(numerics.importance_keys(most, shift, pruning.first, pruning.last), kept)

@@ -16,7 +16,7 @@ import numpy as np
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Network, Rows
 from gemmule.compiler.kernels.attention.block import BlockMapping
-from gemmule.compiler.kernels.attention.selecting import MOST_GUARDED, SelectingMapping, chosen_words, most_chosen
+from gemmule.compiler.kernels.attention.selecting import SelectingMapping, chosen_words, most_chosen
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.layout import Region
@@ -29,6 +29,7 @@ from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import COPY, GATHER, CopyEntry, CopyProgram, GatherEntry, GatherProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
+from gemmule.numerics import MOST_GUARDED
 
 __all__ = ["KEPT", "Selection", "SelectingProgram", "compile_selection"]
 

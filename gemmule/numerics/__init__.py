@@ -8,7 +8,17 @@ from .exponential import EXP2_TABLE, exp2
 from .fixed import MAX_SHIFT, requant, requant_row, row_multiplier, rshr, saturate
 from .norm import norm_fraction, norm_statistic, normalize
 from .rope import rope
-from .select import IMPORTANCE_MAX, KEY_BITS, MAX_IMPORTANCE_SHIFT, accumulate_importance, argmax_rows, top_k
+from .select import (
+    IMPORTANCE_MAX,
+    KEY_BITS,
+    KEY_MAX,
+    MAX_IMPORTANCE_SHIFT,
+    MOST_GUARDED,
+    accumulate_importance,
+    argmax_rows,
+    importance_keys,
+    top_k,
+)
 from .softmax import (
     octave_max,
     own_scale,
@@ -32,9 +42,9 @@ from .vector import (
 )
 
 __all__ = [
-    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS",
-    "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "WORD_TABLE_ENTRIES", "accumulate_importance", "add", "argmax_rows",
-    "exp2", "interpolate", "join_planes", "lookup", "norm_fraction", "norm_statistic",
+    "BYTE_TABLE_ENTRIES", "EXP2_TABLE", "IMPORTANCE_MAX", "KEY_BITS", "KEY_MAX",
+    "MAX_IMPORTANCE_SHIFT", "MAX_SHIFT", "MOST_GUARDED", "WORD_TABLE_ENTRIES", "accumulate_importance", "add",
+    "argmax_rows", "exp2", "importance_keys", "interpolate", "join_planes", "lookup", "norm_fraction", "norm_statistic",
     "normalize", "octave_max", "own_scale", "product", "requant", "requant_row", "requant_store", "rope",
     "row_absmax", "row_max", "row_multiplier", "row_normalized", "row_probabilities", "rshr", "saturate", "scores",
     "softmax_reciprocal", "split_planes", "top_k", "tree_mask", "visible",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 __all__ = [
-    "IMPORTANCE_MAX", "KEY_BITS", "MAX_IMPORTANCE_SHIFT", "accumulate_importance", "argmax_rows", "radix_threshold",
-    "top_k",
+    "IMPORTANCE_MAX", "KEY_BITS", "KEY_MAX", "MAX_IMPORTANCE_SHIFT", "MOST_GUARDED", "accumulate_importance",
+    "argmax_rows", "importance_keys", "radix_threshold", "top_k",
 ]
 
 KEY_BITS = 24
+KEY_MAX = (1 << KEY_BITS) - 1
+MOST_GUARDED = 255
+"""Guarded first positions, and last ones, at most: a command has eight bits for either."""
 IMPORTANCE_MAX = (1 << 32) - 1
 MAX_IMPORTANCE_SHIFT = 31
 """A key shifts importance by at most so much; larger shifts count as this."""
@@ -65,3 +68,14 @@ def accumulate_importance(importance: np.ndarray, probabilities: np.ndarray) -> 
     """
     total = np.asarray(importance, dtype=np.int64) + np.asarray(probabilities, dtype=np.int64).sum(axis=0)
     return np.minimum(total, IMPORTANCE_MAX)
+
+
+def importance_keys(importance: np.ndarray, shift: int, first: int, last: int) -> np.ndarray:
+    """Keys of positions, int64 ``[n]`` of 24 bits: ``min(importance >> shift, 2**24 - 1)``.
+
+    The ``first`` and the ``last`` positions, which are guarded, have the largest key. ``importance``: unsigned 32 bits.
+    """
+    keys = np.minimum(np.asarray(importance, dtype=np.int64) >> min(shift, MAX_IMPORTANCE_SHIFT), KEY_MAX)
+    place = np.arange(len(keys))
+    keys[(place < first) | (place >= len(keys) - last)] = KEY_MAX
+    return keys

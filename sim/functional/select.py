@@ -13,7 +13,6 @@ from gemmule.sim.functional.memory import Memory
 
 __all__ = ["select"]
 
-_KEY_MAX = (1 << numerics.KEY_BITS) - 1
 _HALF_BITS, _LOWER = 16, 0xFFFF
 """What a scratchpad row holds of a list entry: its lower bits, or with HIGH those above them."""
 _SRC0_STRIDE, _AUX, _SHIFT, _NUMBER = (
@@ -71,8 +70,7 @@ def _argmax(x: _Operands) -> None:
 def _keys(x: _Operands) -> None:
     place = np.arange(x.n)
     if x.flag(KeysFlag.FROM_IMPORTANCE):
-        keys = np.minimum(x.memory.committed[x.positions] >> min(x.shift, numerics.MAX_IMPORTANCE_SHIFT), _KEY_MAX)
-        keys[(place < (x.aux & 255)) | (place >= x.n - (x.aux >> 8))] = _KEY_MAX
+        keys = numerics.importance_keys(x.memory.committed[x.positions], x.shift, x.aux & 255, x.aux >> 8)
     else:
         keys = x.words(1)[0] + 32768 << 8
     x.memory.keys[x.dst:x.dst + x.n] = keys

@@ -19,12 +19,10 @@ from gemmule.sw.commands.shared.common import (
 )
 from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import DEFAULT, check_choice
+from gemmule.sw.limits import DEFAULT, SCORES, check_choice
 from gemmule.sw.reports.files import check_writable, write_file
 
 __all__ = ["prune"]
-
-SCORES = ("attention", "none")
 
 
 def prune(

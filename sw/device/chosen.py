@@ -15,18 +15,14 @@ from gemmule.sw.kv.pruning import Pruning
 
 __all__ = ["InterpretedChooser", "chosen_rows"]
 
-KEY_MAX = (1 << numerics.KEY_BITS) - 1
-
 
 def chosen_rows(importance: np.ndarray, kept: int, pruning: Pruning) -> np.ndarray:
     """The rows of largest importance of each KV head, rising; of equal ones the first  # int64 [KV heads, kept].
 
     ``importance``: int64 [KV heads, rows]. The first and last rows that a schedule always keeps count as the largest.
     """
-    keys = np.minimum(importance, KEY_MAX)
-    keys[:, :pruning.first] = KEY_MAX
-    keys[:, keys.shape[1] - pruning.last:] = KEY_MAX
-    return np.stack([numerics.top_k(row, kept) for row in keys])
+    return np.stack([numerics.top_k(numerics.importance_keys(row, 0, pruning.first, pruning.last), kept)
+                     for row in importance])
 
 
 class InterpretedChooser:

@@ -9,13 +9,11 @@ from typing import Any
 
 import yaml
 
+from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
+from gemmule.sw.limits import SCORES
 
-__all__ = ["SCORES", "Pruning", "load_pruning", "pruning_of", "read_schedule"]
-
-SCORES = ("attention", "none")
-"""By what rows are chosen: what the last rows attend to, by KV head; or nothing, so the first and newest ones stay."""
-MOST_ALWAYS = 255
+__all__ = ["Pruning", "load_pruning", "pruning_of", "read_schedule"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,7 @@ class Pruning:
     whole: int = 128
     """Rows up to which a text keeps all."""
     score: str = "attention"
-    """One of :data:`SCORES`."""
+    """One of :data:`gemmule.sw.limits.SCORES`."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -49,7 +47,7 @@ class Pruning:
                              f"{self.keep}")
         if isinstance(self.keep, int) and self.keep < 1:
             raise InputError(f"prune: keep must be at least 1 row, not {self.keep}")
-        for name, least, most in (("every", 1, 1 << 16), ("first", 0, MOST_ALWAYS), ("last", 0, MOST_ALWAYS),
+        for name, least, most in (("every", 1, 1 << 16), ("first", 0, MOST_GUARDED), ("last", 0, MOST_GUARDED),
                                   ("whole", 1, 1 << 16)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

@@ -9,9 +9,10 @@ import pytest
 
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.ir import Cache, IntegerInterpreter, PruningInterpreter, Rows, TokenPruning
-from gemmule.compiler.ir.token_pruning import KEY_MAX, chosen_rows, importance_shift
+from gemmule.compiler.ir.token_pruning import chosen_rows, importance_shift
 from gemmule.compiler.programs.encoder import compile_encoder
 from gemmule.config import Config, load_config
+from gemmule.numerics import KEY_MAX
 from gemmule.sim.rtl.device import RtlDevice
 from tests.compiler.encoder_bench import EncoderBench, random_rows
 from tests.compiler.integer_encoders import EncoderSizes, random_encoder

@@ -12,6 +12,7 @@ from gemmule.numerics.select import (
     KEY_BITS,
     accumulate_importance,
     argmax_rows,
+    importance_keys,
     radix_threshold,
     top_k,
 )
@@ -73,3 +74,15 @@ def test_importance_saturates_whatever_the_order() -> None:
     assert np.array_equal(whole, steps)
     assert whole[1] == IMPORTANCE_MAX
     assert whole[2] == 17 + weights[:, 2].sum()
+
+
+def test_importance_keys() -> None:
+    """Shifted, limited to 24 bits; guarded positions at both ends have the largest key, and may overlap."""
+    importance = np.array([1, 2**32 - 1, 2**25, 7, 0, 256])
+    most = (1 << 24) - 1
+    assert importance_keys(importance, 0, 0, 0).tolist() == [1, most, most, 7, 0, 256]
+    assert importance_keys(importance, 8, 0, 0).tolist() == [0, most, 1 << 17, 0, 0, 1]
+    assert importance_keys(importance, 63, 0, 0).tolist() == [0, 1, 0, 0, 0, 0]
+    assert importance_keys(importance, 8, 1, 2).tolist() == [most, most, 1 << 17, 0, most, most]
+    assert importance_keys(importance, 0, 4, 4).tolist() == [most] * 6
+    assert importance[0] == 1

@@ -37,10 +37,7 @@ from gemmule.isa import (
 )
 from gemmule.timing import ceil_div
 
-__all__ = ["MOST_GUARDED", "SelectingAttention", "SelectingMapping", "chosen_words", "most_chosen"]
-
-MOST_GUARDED = 255
-"""First, and last, rows that are always kept, at most: a command has eight bits for either."""
+__all__ = ["SelectingAttention", "SelectingMapping", "chosen_words", "most_chosen"]
 
 
 def most_chosen(config: Config, context: int) -> int:
@@ -64,11 +61,6 @@ class SelectingMapping(BlockMapping):
     """Rows that are always kept: the first ones, those of a constant prefix not counted."""
     last: int
     """The same of the newest ones."""
-
-    @property
-    def ring(self) -> int:
-        """Buffers, those of keys that come again included."""
-        return (2 if self.keep else 3) * self.blocks // self.pair
 
     def scratchpad_rows(self, node: Attention, dim: int, rows: int) -> int:
         """Beside those of plain attention a block's 16-bit probabilities, and a list."""
