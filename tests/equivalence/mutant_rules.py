@@ -158,9 +158,9 @@ RULES: dict[str, tuple[str, str, str]] = {
     "argmax: goes on": ("sim.functional.select", "if x.flag(ArgmaxFlag.CONTINUE)", "if False"),
     "key: signed": ("sim.functional.select", "x.words(1)[0] + 32768 << 8", "(x.words(1)[0] & 65535) << 8"),
     "key: id": ("sim.functional.select", "= x.first + place", "= place"),
-    "key: protected first": ("sim.functional.select", "place < (x.aux & 255)", "place <= (x.aux & 255)"),
-    "key: protected last": ("sim.functional.select", "place >= x.n - (x.aux >> 8)", "place > x.n - (x.aux >> 8)"),
-    "key: protection off": ("sim.functional.select", "] = _KEY_MAX\n", "] += 0\n"),
+    "key: protected first": ("numerics.select", "(place < first)", "(place <= first)"),
+    "key: protected last": ("numerics.select", "place >= len(keys) - last", "place > len(keys) - last"),
+    "key: protection off": ("numerics.select", "] = KEY_MAX\n", "] += 0\n"),
     "top-K: ties": ("numerics.select", "(np.cumsum(equal) <= need)", "(np.cumsum(equal[::-1])[::-1] <= need)"),
     "top-K: one less": ("sim.functional.select", "numerics.top_k(memory.keys[:x.n], x.k)",
                         "numerics.top_k(memory.keys[:x.n], x.k - 1)"),
@@ -254,16 +254,18 @@ RULES: dict[str, tuple[str, str, str]] = {
 }
 """Rule: module below ``gemmule``, what it says, and the mutant."""
 
-SATURATED: dict[str, tuple[str, str]] = {
-    "committed": ("np.minimum(memory.committed[at] + memory.shadow[at], numerics.IMPORTANCE_MAX)",
+_UNIT = "sim.functional.select"
+SATURATED: dict[str, tuple[str, str, str]] = {
+    "committed": (_UNIT, "np.minimum(memory.committed[at] + memory.shadow[at], numerics.IMPORTANCE_MAX)",
                   "memory.committed[at] + memory.shadow[at]"),
-    "committed wraps": ("np.minimum(memory.committed[at] + memory.shadow[at], numerics.IMPORTANCE_MAX)",
+    "committed wraps": (_UNIT, "np.minimum(memory.committed[at] + memory.shadow[at], numerics.IMPORTANCE_MAX)",
                         "memory.committed[at] + memory.shadow[at] & numerics.IMPORTANCE_MAX"),
-    "shadow wraps": ("numerics.accumulate_importance(x.memory.shadow[x.positions], probabilities)",
+    "shadow wraps": (_UNIT, "numerics.accumulate_importance(x.memory.shadow[x.positions], probabilities)",
                      "x.memory.shadow[x.positions] + probabilities.sum(axis=0) & numerics.IMPORTANCE_MAX"),
-    "key": ("np.minimum(x.memory.committed[x.positions] >> min(x.shift, numerics.MAX_IMPORTANCE_SHIFT), _KEY_MAX)",
-            "x.memory.committed[x.positions] >> min(x.shift, numerics.MAX_IMPORTANCE_SHIFT) & _KEY_MAX"),
-    "shift": (">> min(x.shift, numerics.MAX_IMPORTANCE_SHIFT)", ">> min(x.shift, 8)"),
-    "equal maxima": ("best >= value", "best > value"),
+    "key": ("numerics.select",
+            "np.minimum(np.asarray(importance, dtype=np.int64) >> min(shift, MAX_IMPORTANCE_SHIFT), KEY_MAX)",
+            "np.asarray(importance, dtype=np.int64) >> min(shift, MAX_IMPORTANCE_SHIFT) & KEY_MAX"),
+    "shift": ("numerics.select", ">> min(shift, MAX_IMPORTANCE_SHIFT)", ">> min(shift, 8)"),
+    "equal maxima": (_UNIT, "best >= value", "best > value"),
 }
-"""Limits of ``sim/functional/select.py`` that only very many commands reach."""
+"""Limits of the select unit that only very many commands reach; as :data:`RULES`."""

@@ -161,8 +161,8 @@ def test_saturated() -> None:
     records = _record(SMALL, [saturated(SMALL)])
     assert records[0].dram[DUMP:DUMP + 8] == bytes([0, 0, 0, 0, SMALL.dim, 0, 3, 0])
     assert caught(SMALL, records) == ""
-    for old, new in SATURATED.values():
-        with mutated("gemmule.sim.functional.select", old, new) as model:
+    for module, old, new in SATURATED.values():
+        with mutated(f"gemmule.{module}", old, new) as model:
             assert caught(SMALL, records, kind=model) == "saturated: bytes"
 
 
