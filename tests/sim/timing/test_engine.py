@@ -42,7 +42,7 @@ KINDS = (
         "SOFTMAX_EXP WIDE", "SOFTMAX_NORM WIDE", "ADD WIDE", "NORM_STAT ROUND", "SOFTMAX_MAX ONLINE",
         "SOFTMAX_EXP ONLINE", "I_GELU COLUMN", "I_GELU BIAS", "SOFTMAX_EXP kind 2", "SOFTMAX_NORM kind 1")}
     | {("select", op.name) for op in SOp}
-    | {("select", name) for name in ("KEYS FROM_IMPORTANCE", "IMPORTANCE WIDE", "COMPARE WIDE")}
+    | {("select", name) for name in ("KEYS FROM_IMPORTANCE", "IMPORTANCE WIDE", "COMPARE WIDE", "TOP_K NONZERO")}
     | {(unit, kind) for unit in reference.NAMES for kind in ("", "skipped", "ran")} | {("matrix", "after predicate")}
     | {(unit, kind) for unit in ("load", "store") for kind in ("unaligned", "joined")}
     | {("matrix", "apart"), ("vector", "apart")}
