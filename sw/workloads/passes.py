@@ -12,6 +12,7 @@ import numpy as np
 from gemmule.compiler.ideal import Ideal, ideal
 from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, PruningInterpreter, Rows
 from gemmule.compiler.kernels.attention.shared import CACHE
+from gemmule.compiler.kernels.nonzero import LISTED
 from gemmule.compiler.kernels.virtual import HEAD_WEIGHTS, STATIC, WEIGHTS
 from gemmule.compiler.program import NO_DRAM, Step
 from gemmule.compiler.programs.encoder_program import EncoderProgram
@@ -38,7 +39,7 @@ class Runs(ABC):
         self.network, self.timing_only, self._program = network, timing_only, program
         self._commands = program.commands
         self._weights = {register for register, name in program.bases.items()
-                         if name in (WEIGHTS, HEAD_WEIGHTS, STATIC)}
+                         if name in (WEIGHTS, HEAD_WEIGHTS, LISTED, STATIC)}
         self.random = np.random.default_rng(seed)
         self.device: Device = open_device(backend, program.config, 1 if timing_only else program.size)
         self.interpreter, self.equal = IntegerInterpreter(network), True
