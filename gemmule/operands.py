@@ -274,7 +274,7 @@ _SELECT: dict[SOp, tuple[Operand, ...]] = {
     SOp.KEYS: (_scan(T.ONE, True, unless=(_K,)), _plain("importance", Memory.COMMITTED, T.FIRST, T.N, when=(_K,)),
                _plain("dst", Memory.KEYS, T.ROW2, T.N, write=True)),
     SOp.TOP_K: (_plain("keys", Memory.KEYS, T.ZERO, T.N),
-                _plain("keys", Memory.KEYS, T.ZERO, T.KEPT, write=True, unless=(_Z,)),
+                _plain("keys", Memory.KEYS, T.ZERO, T.KEPT, write=True, unless=(_Z, TopKFlag.KEEP)),
                 _plain("mask", Memory.MASK, T.ZERO, T.N, write=True),
                 _plain("dst", Memory.LIST, T.ROW2, T.KEPT, write=True, unless=(_Z,)),
                 _plain("dst", Memory.LIST, T.ROW2, T.N, write=True, when=(_Z,))),

@@ -216,6 +216,7 @@ class TopKFlag(IntEnum):
     """TOP_K."""
 
     NONZERO = 0  # every key is listed: first those that are not 0, then the others; the keys stay as they are
+    KEEP = 1  # the keys and their ids stay as they are
 
 
 class ImportanceFlag(IntEnum):
@@ -328,7 +329,7 @@ _EVERY = (
     _vector(VOp.I_GELU, *ColumnFlag),
     _select(SOp.ARGMAX, *ArgmaxFlag),
     _select(SOp.KEYS, *KeysFlag),
-    _select(SOp.TOP_K, *TopKFlag),
+    _select(SOp.TOP_K, *TopKFlag, excluded=((TopKFlag.NONZERO, TopKFlag.KEEP),)),
     _select(SOp.IMPORTANCE, *ImportanceFlag),
     _select(SOp.COMMIT, *CommitFlag, excluded=(
         (CommitFlag.FROM_KEYS, CommitFlag.DISCARD), (CommitFlag.FROM_KEYS, CommitFlag.CLEAR))),

@@ -102,7 +102,7 @@ class Select(wiring.Component):
             "maximum", "top_k", "keys_op", "load_op", "packs", "new_keys", "new_ids"))
         turn, key_turn = Signal(bits), Signal(bits)
         command = control.command
-        compacts = is_op(command, SOp.TOP_K) & ~flag(command, TopKFlag.NONZERO)
+        compacts = is_op(command, SOp.TOP_K) & ~flag(command, TopKFlag.NONZERO) & ~flag(command, TopKFlag.KEEP)
         with m.If(control.start):  # decoded once: much hangs on them
             m.d.sync += [
                 maximum.eq(is_op(command, SOp.ARGMAX, SOp.COMPARE)), top_k.eq(is_op(command, SOp.TOP_K)),

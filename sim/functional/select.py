@@ -99,7 +99,8 @@ def _top_k(x: _Operands) -> None:
     memory.mask[:x.n] = False
     memory.mask[kept] = True
     keys, ids = memory.keys[:x.n][kept], memory.ids[:x.n][kept]
-    memory.keys[:count], memory.ids[:count] = keys, ids
+    if not x.flag(TopKFlag.KEEP):
+        memory.keys[:count], memory.ids[:count] = keys, ids
     memory.list[x.dst:x.dst + count] = ids
 
 

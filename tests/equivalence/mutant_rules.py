@@ -169,6 +169,7 @@ RULES: dict[str, tuple[str, str, str]] = {
                         "numerics.top_k(memory.keys[:x.n], x.k + 1)"),
     "top-K: survivors": ("sim.functional.select", "memory.keys[:count], memory.ids[:count] = keys, ids",
                          "memory.ids[:count] = ids"),
+    "top-K: alone": ("sim.functional.select", "if not x.flag(TopKFlag.KEEP)", "if True"),
     "top-K: zeros first": ("numerics.select", "np.flatnonzero(found), np.flatnonzero(~found)",
                            "np.flatnonzero(~found), np.flatnonzero(found)"),
     "top-K: mask of zeros": ("sim.functional.select", "memory.keys[:x.n] != 0", "memory.keys[:x.n] == 0"),

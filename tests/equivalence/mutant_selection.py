@@ -126,9 +126,10 @@ def _packed(select: partial[Command], out: int, zeros: int) -> list[Command]:
         select(op=SOp.COMMIT, flags=[CM.CLEAR], n=n + 4), select(op=SOp.IMPORTANCE, m=1, n=3, first=1, **row),
         select(op=SOp.IMPORTANCE, m=1, n=2, first=n - 2, **row), select(op=SOp.COMMIT, n=n), keys(first=0),
         select(op=SOp.TOP_K, n=n, k=1, dst=5, flags=[TopKFlag.NONZERO]), pack(dst=out), pack(dst=out + 36),
-        select(op=SOp.TOP_K, n=n, k=4, dst=18), pack(dst=out + 36),
+        select(op=SOp.TOP_K, n=n, k=3, dst=83, flags=[TopKFlag.KEEP]), select(op=SOp.TOP_K, n=n, k=4, dst=71),
+        pack(dst=out + 36),
         select(op=SOp.COMMIT, flags=[CM.FROM_KEYS], n=4), select(op=SOp.IMPORTANCE, m=1, n=4, first=0, **row),
-        select(op=SOp.COMMIT, n=4), select(op=SOp.KEYS, flags=list(KY), n=4), select(op=SOp.TOP_K, n=4, k=2, dst=24),
+        select(op=SOp.COMMIT, n=4), select(op=SOp.KEYS, flags=list(KY), n=4), select(op=SOp.TOP_K, n=4, k=2, dst=87),
     ]
 
 

@@ -195,8 +195,9 @@ class Statement:
             kept = top_k(self.keys[:n], k)
             if k:
                 self.mask = {*kept.tolist()} | {j for j in self.mask if j >= n}
-            self.keys[:len(kept)], self.ids[:len(kept)] = self.keys[kept], self.ids[kept]
-            self.list[dst:dst + len(kept)] = self.ids[:len(kept)]
+            self.list[dst:dst + len(kept)] = self.ids[kept]
+            if TopKFlag.KEEP not in command.flags:
+                self.keys[:len(kept)], self.ids[:len(kept)] = self.keys[kept], self.ids[kept]
         elif op is SOp.IMPORTANCE:
             self.shadow[first:first + n] += self._rows(self.spm, *src, m, n).sum(axis=0)
         elif op is SOp.COMMIT:

@@ -139,9 +139,9 @@ class Golden:
         elif c["op"] == SOp.TOP_K:
             kept = top_k(self.key[:n], c["k"])
             self.mask[:n] = np.isin(np.arange(n), kept)
-            for name in ("key", "id"):
+            self.list[dst:dst + len(kept)] = self.id[kept]
+            for name in ("key", "id") if not has(c, TopKFlag.KEEP) else ():
                 getattr(self, name)[:len(kept)] = getattr(self, name)[kept]
-            self.list[dst:dst + len(kept)] = self.id[:len(kept)]
         elif c["op"] == SOp.IMPORTANCE:
             self.shadow[here] = accumulate_importance(self.shadow[here], x)
         elif c["op"] == SOp.COMMIT:
@@ -306,7 +306,7 @@ def random_command(rng: random.Random, config: Config, op: SOp) -> Command:
                 aux=rng.randrange(65536), number=rng.randint(1, 3), first=rng.randint(0, keys - n),
                 dst=rng.randint(0, keys - n))
     flags = {
-        SOp.ARGMAX: (ArgmaxFlag.CONTINUE,), SOp.KEYS: tuple(KeysFlag), SOp.TOP_K: tuple(TopKFlag),
+        SOp.ARGMAX: (ArgmaxFlag.CONTINUE,), SOp.KEYS: tuple(KeysFlag), SOp.TOP_K: (rng.choice(tuple(TopKFlag)),),
         SOp.IMPORTANCE: (ImportanceFlag.WIDE,),
         SOp.COMMIT: rng.choice(((CommitFlag.DISCARD, CommitFlag.CLEAR), (CommitFlag.FROM_KEYS,))),
         SOp.COMPARE: (CompareFlag.INVERT, CompareFlag.WIDE),
@@ -364,7 +364,8 @@ def test_ids_of_18_bits() -> None:
     stores = [command(SOp.LIST_STORE, *flags, n=21, first=39, dst=500) for flags in ((), (ListFlag.HIGH,))]
     maxima = [command(SOp.ARGMAX, m=3, n=22, src0_stride=8, dst=41, first=first)
               for first in (65530, 3 * 65536 - 5, 4 * 65536 - 9)]
-    keys = [command(SOp.KEYS, n=30, src0_stride=4, first=131065), command(SOp.TOP_K, n=30, k=9, dst=44)]
+    keys = [command(SOp.KEYS, n=30, src0_stride=4, first=131065), command(SOp.TOP_K, TopKFlag.KEEP, n=30, k=5, dst=80),
+            command(SOp.TOP_K, n=30, k=9, dst=44)]
     commands = [low, high, *stores, high, *stores, low, *stores]
     for change in (*maxima, keys):
         commands += [*(change if isinstance(change, list) else [change]), *stores]

@@ -156,17 +156,19 @@ def test_keys_of_importance(memory: Memory, config: Config, shift: int, down: in
 
 
 @pytest.mark.parametrize("k", [0, 1, 5, 17, 40, 41, 60])
-def test_top_k(memory: Memory, config: Config, k: int) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_top_k(memory: Memory, config: Config, alone: bool, k: int) -> None:
     """k of 41 keys with many ties, by repeated search of the largest; the first of equal ones wins."""
     n = 41
     keys = memory.keys[:n].tolist()
     kept: list[int] = []
     while len(kept) < min(k, n):
         kept.append(max((j for j in range(n) if j not in kept), key=lambda j: (keys[j], -j)))
-    expected = select(memory, config, SOp.TOP_K, n=n, k=k, dst=13)
+    expected = select(memory, config, SOp.TOP_K, [TopKFlag.KEEP] * alone, n=n, k=k, dst=13)
     old = {name: expected[name].copy() for name in ("keys", "ids")}
     for place, j in enumerate(sorted(kept)):
-        expected["keys"][place], expected["ids"][place] = old["keys"][j], old["ids"][j]
+        if not alone:
+            expected["keys"][place], expected["ids"][place] = old["keys"][j], old["ids"][j]
         expected["list"][13 + place] = old["ids"][j]
     for j in range(n if k else 0):
         expected["mask"][j] = j in kept
