@@ -50,16 +50,16 @@ KEEPS = {"whole cache": None, "a half": Pruning(keep=0.5), "a fifth": Pruning(ke
 Record = dict[str, Any]
 
 
-def windows() -> dict[str, np.ndarray]:
+def windows(length: int = LENGTH) -> dict[str, np.ndarray]:
     """int64 [windows, tokens] of each kind."""
     tokenizer = source().tokenizer
-    prose = token_windows(tokenizer, default_texts("evaluation")["prose"], LENGTH, "prose")
+    prose = token_windows(tokenizer, default_texts("evaluation")["prose"], length, "prose")
     code = []
     for module in CODE[:EACH]:
         spec = importlib.util.find_spec(module)
         if spec is None or not spec.origin:
             raise SystemExit(f"the standard library's sources are needed, and {module} is not there")
-        parts = token_windows(tokenizer, Path(spec.origin).read_text("utf-8"), LENGTH, module)
+        parts = token_windows(tokenizer, Path(spec.origin).read_text("utf-8"), length, module)
         code.append(parts[len(parts) // 2])
     return {"prose": prose[np.linspace(0, len(prose) - 1, EACH).astype(np.int64)], "code": np.stack(code)}
 
