@@ -5,7 +5,8 @@
 
 ``quality``: perplexity of windows of 1,024 tokens, prose and code that calibration does not see, by the integer
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
-of all positions, and of those from 512 on. The schedules were chosen before any was measured. ``cycles``: a pass of one
+of all positions, and of those from 512 on. The schedules were chosen before any was measured. *Pooled* ones are not the
+device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass of one
 row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the share
 of a selection that each token pays. Finished rows are kept in --out and not run again.
 """
@@ -28,6 +29,7 @@ from benchmarks.smollm2.texts import CODE
 from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
 from gemmule.config import Config, load_config
+from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.text.tokens import token_windows
@@ -42,12 +44,23 @@ PLAIN = Pruning(keep=0.5)
 SCHEDULES = {
     "half": PLAIN, "half, window": replace(PLAIN, score="none"), "a fifth": replace(PLAIN, keep=0.2),
     "a quarter": replace(PLAIN, keep=0.25), "half, every 8": replace(PLAIN, every=8, last=16)}
+POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
+POOL = 7
+"""Neighbours, the row itself among them, whose largest importance counts (SnapKV, Li et al. 2024)."""
 CONTEXTS = (512, 1024, 2048, 4096)
 LISTS = {"select_keys": 8192, "list_entries": 16384}
 """Of `base`, for lists of 4,096 rows."""
 KEEPS = {"whole cache": None, "a half": Pruning(keep=0.5), "a fifth": Pruning(keep=0.2),
          "window of 256": Pruning(keep=256, whole=256, score="none")}
 Record = dict[str, Any]
+
+
+class Pooled(InterpretedChooser):
+    """Rows go with their neighbours."""
+
+    def chosen(self, importance: np.ndarray, kept: int) -> np.ndarray:
+        beside = np.pad(importance, ((0, 0), (POOL // 2, POOL // 2)))
+        return super().chosen(np.lib.stride_tricks.sliding_window_view(beside, POOL, axis=1).max(axis=2), kept)
 
 
 def windows(length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -73,10 +86,12 @@ def quality(record: Record, save: Callable[[], None]) -> None:
         if kind not in dense:
             dense[kind] = [losses(network, window, None, OBSERVED).nats.tolist() for window in some]
             save()
-    for name, schedule in SCHEDULES.items():
+    for name, schedule in (SCHEDULES | POOLED).items():
+        chooser = Pooled if name in POOLED else InterpretedChooser
         if any(row["schedule"] == name for row in rows):
             continue
-        found = {kind: [losses(network, window, schedule, OBSERVED) for window in some] for kind, some in texts.items()}
+        found = {kind: [losses(network, window, schedule, OBSERVED, chooser) for window in some]
+                 for kind, some in texts.items()}
         worse = {kind: [part.nats - np.array(before) for part, before in zip(found[kind], dense[kind], strict=True)]
                  for kind in found}
         every = [part for parts in worse.values() for part in parts]
