@@ -39,9 +39,13 @@ LENGTH, EACH, HALF = 1024, 2, 512
 OBSERVED = 8
 """Rows that choose: those of a pass of SmolLM2 on `base`."""
 PLAIN = Pruning(keep=0.5)
+PAGES = Pruning(keep=0.5, last=16, score="pages")
 SCHEDULES = {
     "half": PLAIN, "half, window": replace(PLAIN, score="none"), "a fifth": replace(PLAIN, keep=0.2),
-    "a quarter": replace(PLAIN, keep=0.25), "half, every 8": replace(PLAIN, every=8, last=16)}
+    "a quarter": replace(PLAIN, keep=0.25), "half, every 8": replace(PLAIN, every=8, last=16),
+    "half, pages": PAGES, "a quarter, pages": replace(PAGES, keep=0.25), "a fifth, pages": replace(PAGES, keep=0.2),
+    "half, pages of 16": replace(PAGES, page=16, last=32),
+    "a quarter, pages of 16": replace(PAGES, keep=0.25, page=16, last=32)}
 CONTEXTS = (512, 1024, 2048, 4096)
 LISTS = {"select_keys": 8192, "list_entries": 16384}
 """Of `base`, for lists of 4,096 rows."""

@@ -19,7 +19,7 @@ from gemmule.sw.commands.shared.common import (
 )
 from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import DEFAULT, SCORES, check_choice
+from gemmule.sw.limits import DEFAULT, SELECTED, check_choice
 from gemmule.sw.reports.files import check_writable, write_file
 
 __all__ = ["prune"]
@@ -72,7 +72,7 @@ def prune(
     """
     keeps = values_of("--keep", keep, lambda word: float(word) if "." in word else int(word))
     everys = values_of("--every", every, int)
-    scores = values_of("--score", score, lambda word: check_choice("--score", word, SCORES))
+    scores = values_of("--score", score, lambda word: check_choice("--score", word, SELECTED))
     console, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, selection_kept, single_kept
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
@@ -217,36 +217,44 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None],
+                        Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
-        always = (pruning.first, pruning.last) if pruning else None
-        key = config, base, general, looped, batch, rows, prefill, always
+        pages = pruning.pages if pruning else None
+        always = (pruning.first, pruning.last) if pruning and not pages else None
+        if pages and prefill:
+            raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
+                             "pass prompts as all rows: use --prefill-rows 0")
+        key = config, base, general, looped, batch, rows, prefill, always, pages
         if key not in self.kept:
             try:
-                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
+                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True,
+                               pages=pages):
                     raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
-                raise self._refused(config, error) from None
+                raise (InputError(f"--prune: {error}") if pages else self._refused(config, error)) from None
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
-                    placed = self._place(config, base, rows, general, looped, batch)
+                    placed = self._place(config, base, rows, general, looped, batch, pages)
                 except CompileError as error:
                     raise self._refused(config, error) from None
-                placed = self._with_single(self._with_prefill(placed, prefill))
+                if not pages:
+                    placed = self._with_single(self._with_prefill(placed, prefill))
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
-    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int,
+               pages: Pages | None) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
-                               base_address=base, general=general, batch=batch)
+                               base_address=base, general=general, batch=batch, **({"pages": pages} if pages else {}))
         return Placed(network, program, program.fill(network))
 
     def _with_prefill(self, placed: Placed, rows: int | None) -> Placed:
