@@ -226,23 +226,22 @@ def _blocks(node: Attention, config: Config, rows: int, context: int, standard: 
 
 
 def _pages(node: Attention, config: Config, rows: int, context: int, pages: Pages) -> Iterator[PagesMapping]:
-    """Two rows and heads in flight, or one.
+    """Two heads in flight, or one.
 
     Raises:
         CompileError: the device or the network cannot, or not even one fits.
     """
-    fits, share = False, node.heads // node.kv_heads
+    fits = False
     for ring in (2, 1) if node.kv_heads > 1 else (1,):
         made = PagesMapping(context=context, pages=pages, ring=ring, prefix=node.prefix)
-        scores = ring * share * (ceil_div(made.most, config.dim) + 2 * ceil_div(node.head_dim, config.dim))
-        if ring == 1:
+        try:
             made.check(node, config, rows)
-        if scores <= config.acc_rows and made.scratchpad_rows(node, config.dim, rows) <= config.spm_rows * 3 // 4:
-            fits = True
-            yield made
-    if not fits:
-        raise CompileError(f"the {made.most} rows that a row sees must fit 3/4 of the scratchpad and the accumulator "
-                           f"of {config.name}: keep fewer rows, or use larger memories (spm_kib, acc_kib)")
+        except CompileError:
+            if ring == 1 and not fits:
+                raise
+            continue
+        fits = True
+        yield made
 
 
 def _online(node: Attention, block: int, config: Config, rows: int, context: int) -> Iterator[OnlineMapping]:

@@ -24,6 +24,7 @@ from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
+from gemmule.compiler.search.pages import longest_pages
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
@@ -232,29 +233,39 @@ class _Imported:
         key = config, base, general, looped, batch, rows, prefill, always, pages
         if key not in self.kept:
             try:
-                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True,
-                               pages=pages):
+                if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
                     raise CompileError(f"no mapping of {batch * rows} rows a launch fits")  # before it is announced
             except CompileError as error:
-                raise (InputError(f"--prune: {error}") if pages else self._refused(config, error)) from None
+                raise self._refused(config, error) from None
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
-                    placed = self._place(config, base, rows, general, looped, batch, pages)
+                    placed = self._with_pages(config, base, rows, pages) if pages else self._place(
+                        config, base, rows, general, looped, batch)
                 except CompileError as error:
-                    raise self._refused(config, error) from None
+                    raise (InputError(f"--prune: {error}") if pages else self._refused(config, error)) from None
                 if not pages:
                     placed = self._with_single(self._with_prefill(placed, prefill))
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
 
-    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int,
-               pages: Pages | None) -> Placed:
+    def _with_pages(self, config: Config, base: int, rows: int, pages: Pages) -> Placed:
+        """A program whose rows choose pages, for the longest context that fits."""
+        network = self.file.network
+
+        def made(context: int) -> ModelProgram:
+            return compile_kept(network, self.file.sha256, config, rows=rows, context=context, tokens=True,
+                                base_address=base, pages=pages)
+
+        program = longest_pages(network.graph, config, rows, pages, made)
+        return Placed(network, program, program.fill(network))
+
+    def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)
         if looped:
             loop = loop_kept(network, self.file.sha256, config, effort=effort, rows=rows, base_address=base)
             return Placed(network, loop.single, loop.fill(network), loop)
         program = compile_kept(network, self.file.sha256, config, rows=rows, effort=effort, tokens=True,
-                               base_address=base, general=general, batch=batch, **({"pages": pages} if pages else {}))
+                               base_address=base, general=general, batch=batch)
         return Placed(network, program, program.fill(network))
 
     def _with_prefill(self, placed: Placed, rows: int | None) -> Placed:

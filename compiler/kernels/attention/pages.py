@@ -123,7 +123,7 @@ class PagesMapping(AttentionMapping):
         return tuple(Buffer(f"rows of pages {i}", rows, Bank.STREAM, preload) for i in range(self.ring))
 
     def check(self, node: Attention, config: Config, rows: int) -> None:
-        """Raise CompileError where the device or the network cannot."""
+        """Raise CompileError where the device or the network cannot, or what is kept does not fit."""
         pages, share = self.pages, node.heads // node.kv_heads
         if node.block:
             raise CompileError("rows that choose pages need exact attention, not online: import the network with "
@@ -143,6 +143,11 @@ class PagesMapping(AttentionMapping):
             if most > what:
                 raise CompileError(f"{name} must be at least {most} for pages of {self.context} positions, not {what}: "
                                    "keep fewer rows, use a shorter context, or raise it")
+        scores = self.ring * share * (ceil_div(self.most, config.dim) + 2 * ceil_div(node.head_dim, config.dim))
+        if scores > config.acc_rows or self.scratchpad_rows(node, config.dim, rows) > config.spm_rows * 3 // 4:
+            raise CompileError(f"the {self.most} rows that a row sees must fit 3/4 of the scratchpad and the "
+                               f"accumulator of {config.name}: keep fewer rows, use a shorter context, or larger "
+                               "memories (spm_kib, acc_kib)")
 
 
 def _whole(rows: int, preload: int) -> int:
