@@ -58,6 +58,18 @@ class PagesProgram(ModelProgram):
         registers.first = page_words(self.config, self.max_rows, numbers)
         return registers
 
+    def extremes(self) -> list[Registers]:
+        """Those of a pass, and as many numbers of pages and rows as there can ever be, each with all the others."""
+        mapping, found = self.mapping, super().extremes()
+        chosen, settling = mapping.chosen * mapping.pages.page, mapping.settling(self.max_rows)
+        for rows in sorted({1, self.max_rows}):
+            made = super().registers(rows, self.max_positions - rows)
+            one = [mapping.candidates, mapping.chosen, chosen, mapping.others, mapping.others + chosen]
+            made.first = page_words(self.config, self.max_rows, [
+                *one * self.max_rows, mapping.candidates, settling, settling * mapping.pages.page])
+            found.append(made)
+        return found
+
     def _lists(self, rows: Rows, context: int, seen: np.ndarray) -> np.ndarray:
         """What the host tells: settling pages, their rows, and the rows that each row always sees."""
         mapping, pages, cached = self.mapping, self.mapping.pages, context - self.graph.prefix

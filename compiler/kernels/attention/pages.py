@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class PagesMapping(AttentionMapping):
         pages = self.pages
         return min(self.context - self.prefix, pages.sinks * pages.page + pages.last + pages.page - 1)
 
-    @property
+    @cached_property
     def chosen(self) -> int:
         """Pages that a row chooses, at most."""
         return max(self.pages.chosen(seen) for seen in range(1, self.context - self.prefix + 1))
@@ -144,8 +145,8 @@ class PagesMapping(AttentionMapping):
                 raise CompileError(f"{name} must be at least {most} for pages of {self.context} positions, not {what}: "
                                    "keep fewer rows, use a shorter context, or raise it")
         scores = self.ring * share * (ceil_div(self.most, config.dim) + 2 * ceil_div(node.head_dim, config.dim))
-        if scores > config.acc_rows or self.scratchpad_rows(node, config.dim, rows) > config.spm_rows * 3 // 4:
-            raise CompileError(f"the {self.most} rows that a row sees must fit 3/4 of the scratchpad and the "
+        if scores > config.acc_rows or self.scratchpad_rows(node, config.dim, rows) > config.spm_rows * 7 // 12:
+            raise CompileError(f"the {self.most} rows that a row sees must fit 7/12 of the scratchpad and the "
                                f"accumulator of {config.name}: keep fewer rows, use a shorter context, or larger "
                                "memories (spm_kib, acc_kib)")
 
