@@ -125,7 +125,7 @@ def prune(
     console.print(f"within {budget:g} percent: keep {chosen['keep']}, every {chosen['every']}, score "
                   f"{chosen['score']}: perplexity {chosen['perplexity_change']:+.2%}, {chosen['speedup']:.2f}x")
     if out:
-        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items()), "--out")
+        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items() if name != "page"), "--out")
 
 
 def _windows(ids: list[int], length: int, count: int) -> list[list[int]]:
