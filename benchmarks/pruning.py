@@ -6,9 +6,9 @@
 ``quality``: perplexity of windows of 1,024 tokens, prose and code that calibration does not see, by the integer
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
-measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. ``cycles``: a pass of one
-row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the share
-of a selection that each token pays. Finished rows are kept in --out and not run again.
+measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. ``cycles``:
+a pass of one row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone,
+and the share of a selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class InterpretedModel(LoadedModel):
     def _early(self, count: int) -> _Early:
         if count not in self.early:
             part = layer_part(self.network, 0, count)
-            self.early[count] = _Early(IntegerInterpreter(part), Cache(part.graph))
+            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages), Cache(part.graph))
         return self.early[count]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:
