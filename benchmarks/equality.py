@@ -7,7 +7,8 @@ prompt by autoregressive decoding alone, then by every method and draft length. 
 of all layers are compared with those that autoregressive decoding has of the same rows. With --batch 4 four texts
 share passes by the loop of `gemmule generate --batch`, each with its own drafts, acceptance and end. --weights int4:
 the same models with int4 weights. --prune FILE: by every method with a cache that is pruned by that schedule, beside
-autoregressive decoding with the same one; the kept cache is compared behind every commit.
+autoregressive decoding with the same one; the kept cache is compared behind every commit, or the whole one where rows
+choose pages.
 
 Prompts are the held-out ones of `gemmule bench`, in their order: completions, copies, docstrings, tables, repetitions.
 Finished groups of prompts are kept in --out and not run again for the same files of the pair and the same methods; what
@@ -182,8 +183,11 @@ def decode(models: Models, prompts: Sequence[list[int]], method: str, length: in
     ``references`` where there are any.
     """
     count = len(prompts)
-    whole, draft = (kind(name, network, Untimed(network.graph, ROWS, count), None)  # type: ignore[arg-type]
-                    for kind, name, network in ((Target, "target", models.target), (Uncharged, "draft", models.draft)))
+    pages = pruning.pages if pruning else None
+    pruning = None if pages else pruning  # rows that choose pages leave the whole cache in place
+    whole, draft = (kind(name, network, Untimed(network.graph, ROWS, count), None, pages=chosen)  # type: ignore[arg-type]
+                    for kind, name, network, chosen in ((Target, "target", models.target, pages),
+                                                        (Uncharged, "draft", models.draft, None)))
     assert isinstance(whole, Target)
     targets = [whole.of(number, references[number] if references and not pruning else None) for number in range(count)]
     helds: list[Any] = [KeptCache(target, pruning, references[0] if references else None) if pruning else target

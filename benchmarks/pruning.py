@@ -5,10 +5,11 @@
 
 ``quality``: perplexity of windows of 1,024 tokens, prose and code that calibration does not see, by the integer
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
-of all positions, and of those from 512 on. The schedules were chosen before any was measured. *Pooled* ones are not the
-device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass of one
-row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the share
-of a selection that each token pays. Finished rows are kept in --out and not run again.
+of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
+measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. *Pooled*
+ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass
+of one row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the
+share of a selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from gemmule.config import Config, load_config
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
+from gemmule.sw.models.pair import Placed
 from gemmule.sw.text.tokens import token_windows
 from gemmule.sw.workloads.pruned import losses
 from gemmule.sw.workloads.pruned_cycles import token_cycles
@@ -41,9 +43,13 @@ LENGTH, EACH, HALF = 1024, 2, 512
 OBSERVED = 8
 """Rows that choose: those of a pass of SmolLM2 on `base`."""
 PLAIN = Pruning(keep=0.5)
+PAGES = Pruning(keep=0.5, last=16, score="pages")
 SCHEDULES = {
     "half": PLAIN, "half, window": replace(PLAIN, score="none"), "a fifth": replace(PLAIN, keep=0.2),
-    "a quarter": replace(PLAIN, keep=0.25), "half, every 8": replace(PLAIN, every=8, last=16)}
+    "a quarter": replace(PLAIN, keep=0.25), "half, every 8": replace(PLAIN, every=8, last=16),
+    "half, pages": PAGES, "a quarter, pages": replace(PAGES, keep=0.25), "a fifth, pages": replace(PAGES, keep=0.2),
+    "half, pages of 16": replace(PAGES, page=16, last=32),
+    "a quarter, pages of 16": replace(PAGES, keep=0.25, page=16, last=32)}
 POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
 POOL = 7
 """Neighbours, the row itself among them, whose largest importance counts (SnapKV, Li et al. 2024)."""
@@ -52,6 +58,8 @@ LISTS = {"select_keys": 8192, "list_entries": 16384}
 """Of `base`, for lists of 4,096 rows."""
 KEEPS = {"whole cache": None, "a half": Pruning(keep=0.5), "a fifth": Pruning(keep=0.2),
          "window of 256": Pruning(keep=256, whole=256, score="none")}
+KEPT_PAGES = {"pages, a quarter": replace(PAGES, keep=0.25), "pages, 256 rows": replace(PAGES, keep=256)}
+"""A share fits contexts up to 2,048 positions: what a row sees is in the scratchpad at once."""
 Record = dict[str, Any]
 
 
@@ -114,18 +122,30 @@ def _more(differences: list[np.ndarray]) -> float:
 def cycles(record: Record, save: Callable[[], None]) -> None:
     """Fill ``record`` context by context."""
     config = Config.model_validate(load_config("base").model_dump() | {"name": "base-long-lists", **LISTS})
-    placed = pair_of("int8").target(config, 0, pruning=PLAIN)
-    rows = record["cycles"] = []
-    for context, (name, schedule) in ((context, one) for context in CONTEXTS for one in KEEPS.items()):
-        found = token_cycles(placed, schedule, context)
-        rows.append({"context": context, "cache": name, "rows": found.rows, "pass": found.passing,
-                     "selection": found.selection, "a token": found.cycles})
-        save()
+    rows = record.setdefault("cycles", [])
+    dense: Placed | None = None
+    for name, schedule in (KEEPS | KEPT_PAGES).items():
+        pages = pair_of("int8").target(config, 0, pruning=schedule) if name in KEPT_PAGES else None
+        for context in CONTEXTS:
+            if any((row["context"], row["cache"]) == (context, name) for row in rows) or (
+                    pages and context + 2 > pages.program.max_positions):
+                continue
+            if not pages:
+                dense = dense or pair_of("int8").target(config, 0, pruning=PLAIN)
+            placed = pages or dense
+            assert placed
+            found = token_cycles(placed, schedule, context)
+            rows.append({"context": context, "cache": name, "rows": found.rows, "pass": found.passing,
+                         "selection": found.selection, "a token": found.cycles})
+            save()
+    order = [*KEEPS, *KEPT_PAGES]
+    rows.sort(key=lambda row: (row["context"], order.index(row["cache"])))
     least = {row["context"]: row["a token"] for row in rows if row["cache"] == "whole cache"}
     for row in rows:
         row["speed-up"] = least[row["context"]] / row["a token"]
-    empty = token_cycles(placed, None, 1).cycles
-    record["attention_share"] = {str(context): 1 - empty / least[context] for context in CONTEXTS}
+    if dense:
+        empty = token_cycles(dense, None, 1).cycles
+        record["attention_share"] = {str(context): 1 - empty / least[context] for context in CONTEXTS}
     save()
     show(f"cycles of a token of SmolLM2 on {config.name}", rows)
     show("share of a pass that attention over the whole cache takes", [

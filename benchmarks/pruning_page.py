@@ -29,7 +29,7 @@ def _load(name: str = "pruning") -> dict[str, Any]:
 def quality() -> str:
     """By schedule."""
     rows = [(row["schedule"], f"{row['rows_seen']:.0%}",
-             "-" if row["score"] == "none" else f"{row['dropped_probability']:.1%}",
+             "-" if row["score"] != "attention" else f"{row['dropped_probability']:.1%}",
              *(f"{row[name]:+.1%}" for name in ("perplexity", "from_512", "prose", "code")))
             for row in _load()["quality"]]
     return table(("schedule", "rows seen", "probability dropped", "perplexity", "from position 512", "prose", "code"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.attention.softmax import check_exponentials
 from gemmule.compiler.kernels.mlp import check_activations
@@ -20,6 +20,7 @@ from gemmule.compiler.programs.general import GeneralEntry
 from gemmule.compiler.programs.linker import Linker
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import CopyEntry, GatherEntry, Moves
+from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.pass_entry import PassEntry
 from gemmule.config import Config
 
@@ -30,17 +31,18 @@ E = TypeVar("E", bound=Entry[Any])
 
 def compile_network(network: Network, config: Config, *, rows: int, batch: int = 1, context: int | None = None,
                     tokens: bool = False, general: bool = False, base_address: int = 0,
-                    pool: int = 0, fused: bool = True, standard: bool = False,
+                    pool: int = 0, fused: bool = True, standard: bool = False, pages: Pages | None = None,
                     among: Sequence[Choice] | None = None, checked: bool = True,
                     notes: Notes | None = None) -> ModelProgram:
     """Compile a quantised decoder for passes of up to ``rows`` new rows, with the cached ones up to ``context``.
 
-    ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the program
-    that takes hidden rows, runs some of the layers and gives other answers. A network with a window is compiled for
-    contexts up to the window. ``pool``: rows of a cache in which a list names each position's (pages), instead of one
-    for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back. ``standard``: so do
-    attention's scores and probabilities. ``among``: mappings, of which the first that fits is taken; by default all.
-    Without ``checked`` the program is only good for timing. ``notes`` get what each pass made.
+    ``batch``: sequences of a pass, each with so many rows and a cache of its own. ``general``: beside it the
+    program that takes hidden rows, runs some of the layers and gives other answers. A network with a window is
+    compiled for contexts up to the window. ``pool``: rows of a cache in which a list names each position's (pages),
+    instead of one for each position in order. Not ``fused``: every operator's result goes to DRAM and comes back.
+    ``standard``: so do attention's scores and probabilities. ``pages``: rows attend to pages of the cache that they
+    choose. ``among``: mappings, of which the first that fits is taken; by default all. Without ``checked`` the
+    program is only good for timing. ``notes`` get what each pass made.
 
     Raises:
         CompileError: it does not fit the configuration; the message says what to change.
@@ -48,13 +50,17 @@ def compile_network(network: Network, config: Config, *, rows: int, batch: int =
     if pool and (batch > 1 or general):
         raise CompileError("cache rows by list (pool) are for a sequence alone and the plain program: compile with "
                            "batch=1 and without general=True")
+    if pages and (batch > 1 or general or pool or standard or not fused):
+        raise CompileError("rows that choose pages are for a sequence alone, the plain program and fused operators: "
+                           "compile with batch=1 and without general=True, pool or standard")
     if network.graph.encoder:
         raise CompileError("an encoder takes whole sequences and has no cache: compile it with `gemmule run model`")
     check_exponentials(network.graph, config)
     check_activations(network.graph, config)
     context = min(network.graph.whole_positions, context or network.graph.positions)
-    plain = PassEntry(ModelProgram, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
-                      fused=fused, standard=standard, among=among)
+    kind = PagesProgram if pages else ModelProgram
+    plain = PassEntry(kind, network, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool,
+                      fused=fused, standard=standard, among=among, pages=pages)
     run_fitting(plain, notes)
     layout = plain.layout
 

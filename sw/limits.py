@@ -14,9 +14,9 @@ __all__ = [
     "COMPUTES", "CONTEXTS", "DATAFLOWS", "DEFAULT", "DRAFTS", "ENGINES", "FUSION", "KV_CACHES",
     "LAUNCHES", "LAYER_SEARCHES", "LENGTHS", "METHODS_OF_ROUNDING",
     "MINUTES", "MODELS", "MODELS_FOLDER", "MUTANTS", "OVERFLOWS", "PHASES", "POSITION", "PREFILL", "PRESETS",
-    "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS", "SIZE",
-    "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range", "check_choice",
-    "either", "new_tokens", "parse_shape", "resolve_pair",
+    "PROGRAMS", "PROMPTS_BYTES", "PROMPT_BYTES", "REQUESTS", "ROWS", "SCORES", "SEARCHES", "SEED", "SEEDS",
+    "SELECTED", "SIZE", "SMALL", "SOFTMAX", "SWEPT", "TARGETS", "TEMPERATURE", "TOP_K", "VERIFY", "WEIGHTS", "Range",
+    "check_choice", "either", "new_tokens", "parse_shape", "resolve_pair",
 ]
 
 PRESETS = ("tiny", "edge", "base")
@@ -39,9 +39,10 @@ ADAPTIVE_MOST = 8
 LAUNCHES = ("pass", "draft", "step")
 OVERFLOWS = ("stop", "crop", "sinks")
 KV_CACHES = ("full", "none")
-SCORES = ("attention", "none")
+SELECTED = ("attention", "none")
+SCORES = (*SELECTED, "pages")
 """By what rows of a cache are chosen: what the last rows attend to, by KV head; or nothing, so that the first and the
-newest ones stay."""
+newest ones stay (both at fixed positions, :data:`SELECTED`); or by each row itself, in pages."""
 COMPUTES = ("auto", "device", "interpreter")
 VERIFY = ("match", "rejection")
 TEMPERATURE = (0.001, 1000.0)

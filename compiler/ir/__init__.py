@@ -28,6 +28,7 @@ from gemmule.compiler.ir.nodes import (
     form_of,
     softmax_of,
 )
+from gemmule.compiler.ir.pages import Pages
 from gemmule.compiler.ir.part import layer_part, residuals
 from gemmule.compiler.ir.pruning_interpreter import PruningInterpreter
 from gemmule.compiler.ir.rows import Rows
@@ -37,7 +38,7 @@ from gemmule.compiler.ir.token_pruning import TokenPruning
 __all__ = [
     "RESCALE_BITS", "Activation", "Add", "AnyNode", "Attention", "Cache", "DType", "Embedding", "FamilyName",
     "FloatInterpreter", "Form", "Function", "Graph", "IntegerInterpreter", "Linear", "Network", "Node", "Norm",
-    "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature", "Softmax",
-    "Tensor", "TokenPruning", "Type", "activate", "form_of", "layer_part", "listing", "residuals", "signature",
-    "softmax_of",
+    "Pages", "Plane", "Position", "Product", "PruningInterpreter", "Rope", "RopeScaling", "Rows", "Signature",
+    "Softmax", "Tensor", "TokenPruning", "Type", "activate", "form_of", "layer_part", "listing", "residuals",
+    "signature", "softmax_of",
 ]

@@ -37,7 +37,7 @@ class Attended:
     values: np.ndarray
     """The same of the values."""
     seen: np.ndarray
-    """Which of them each row sees, bool [new, all]."""
+    """Which of them each row sees, bool [new, all]; or by KV head, [KV heads, new, all]."""
 
 
 class Cache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import singledispatchmethod
 from types import MappingProxyType
 
@@ -29,6 +30,7 @@ from gemmule.compiler.ir.nodes import (
     Product,
     Rope,
 )
+from gemmule.compiler.ir.pages import Pages, chosen_pages, page_means, page_scores
 from gemmule.compiler.ir.products import FEW_ROWS, few_rows
 from gemmule.compiler.ir.rows import Rows
 from gemmule.numerics.ibert import i_gelu_unit
@@ -116,10 +118,11 @@ def _typed(node: Node, value: np.ndarray) -> np.ndarray:
 class IntegerInterpreter:
     """Runs a network in integers on the host."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, pages: Pages | None = None) -> None:
+        """``pages``: rows attend to pages of the cache that they choose."""
         if not network.graph.integer:
             raise CompileError("the integer interpreter takes a quantised network: `gemmule import` makes one")
-        self.network = network
+        self.network, self.pages = network, pages
         self._importance: dict[str, np.ndarray] | None = None
         self._kept: dict[str, np.ndarray] = {}
         """int8 weights of int4 ones, by tensor."""
@@ -280,8 +283,32 @@ class IntegerInterpreter:
         if node.prefix:
             prefix = self.network.tensor(node, "prefix_key"), self.network.tensor(node, "prefix_value")
         for part in self._cache.attend(node, self._rows, key, value, prefix):
-            found[part.own] = self._attend(node, query[part.own], part)
+            attend = self._attend_pages if self.pages and node.causal else self._attend
+            found[part.own] = attend(node, query[part.own], part)
         return found
+
+    def _attend_pages(self, node: Attention, query: np.ndarray, part: Attended) -> np.ndarray:
+        """:meth:`_attend`, each row over the pages that it chooses by KV head.
+
+        Raises:
+            CompileError: a row of a tree chooses among rows of the pass, not all of which it sees.
+        """
+        pages, first = self.pages, node.prefix
+        assert pages is not None
+        keys = _by_head(part.keys, node.head_dim)[:, first:]
+        scores = page_scores(node, _by_head(query, node.head_dim), page_means(keys, pages))
+        masks = np.repeat(part.seen[None], node.kv_heads, axis=0)
+        for row, seen in enumerate(part.seen[:, first:].sum(axis=1).tolist()):
+            settled = first + pages.settled(seen) * pages.page
+            if not part.seen[row, :settled].all():
+                raise CompileError(f"a branch of a tree must be at most {pages.last} rows deep, as many as the newest "
+                                   "that are always seen")
+            if pages.chosen(seen) < pages.candidates(seen):
+                masks[:, row, first + pages.sinks * pages.page:settled] = False
+                for kv in range(node.kv_heads):
+                    rows = chosen_pages(scores[kv, row], pages, seen)[:, None] * pages.page + np.arange(pages.page)
+                    masks[kv, row, first + rows.reshape(-1)] = True
+        return self._attend(node, query, replace(part, seen=masks))
 
     def _attend(self, node: Attention, query: np.ndarray, part: Attended) -> np.ndarray:
         """Contexts of one sequence's rows  # int64 [rows, heads * head_dim]."""
@@ -290,17 +317,18 @@ class IntegerInterpreter:
         shared = np.arange(heads) // (heads // node.kv_heads)
         queries, keys, values = (_by_head(x, size) for x in (query, part.keys, part.values))
         found = np.zeros((heads, rows, size), dtype=np.int64)
-        step = max(1, MOST_SCORES // part.seen.size)
+        masks = np.broadcast_to(part.seen, (node.kv_heads, *part.seen.shape[-2:]))
+        step = max(1, MOST_SCORES // masks[0].size)
         for some in (slice(first, first + step) for first in range(0, heads, step)):
             kv, count = shared[some], len(shared[some])
             # [heads * rows, 1] of what a head has, so that all heads' rows are rows of one softmax
             mult, shift, mult_back, shift_back = (
                 np.repeat(column, rows) for column in np.concatenate([score[some], context[some]], axis=1).T)
             products = exact_matmul(queries[some], keys[kv].transpose(0, 2, 1)).reshape(count * rows, -1)
-            t, seen = numerics.scores(products, mult[:, None], shift[:, None]), np.tile(part.seen, (count, 1))
+            t, seen = numerics.scores(products, mult[:, None], shift[:, None]), masks[kv].reshape(count * rows, -1)
             if node.block or node.prefix:
-                each = [online_softmax(scores, values[head], part.seen, node.block, kind=node.kind) if node.block
-                        else prefixed_softmax(scores, values[head], part.seen, node.prefix, kind=node.kind)
+                each = [online_softmax(scores, values[head], masks[head], node.block, kind=node.kind) if node.block
+                        else prefixed_softmax(scores, values[head], masks[head], node.prefix, kind=node.kind)
                         for scores, head in zip(np.split(t, count), kv, strict=True)]
                 mixed, reciprocal, length = (np.concatenate(found) for found in zip(*each, strict=True))
             else:

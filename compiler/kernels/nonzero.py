@@ -9,7 +9,7 @@ bit. A block's predicate is computed ahead of it, so blocks take turns in all pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,7 +21,7 @@ from gemmule.compiler.kernels.constants import ColumnRows, ListedWeights
 from gemmule.compiler.kernels.layout import Span
 from gemmule.compiler.kernels.linear import Ring, Tile
 from gemmule.compiler.kernels.virtual import STATIC, At, Bank, Buffer, Builder
-from gemmule.compiler.place import cut_evenly
+from gemmule.compiler.place import Cut, cut_evenly
 from gemmule.isa import NUM_PREDICATES, CommitFlag, KeysFlag, MatrixFlag, MoveFlag, SOp, TopKFlag, Unit
 from gemmule.timing import ceil_div
 
@@ -72,7 +72,7 @@ class _Part:
         self.source = span.at + part.start // b.config.dim * span.stride
         self.packed = At(Buffer(f"{node.name} packed", len(part) // b.config.dim * span.stride, Bank.OPERAND))
 
-    def write(self, columns: list[tuple[int, int]], sums: list[At]) -> None:
+    def write(self, columns: Sequence[Cut], sums: Sequence[At]) -> None:
         """List, pack, and multiply what is there with every cut of the columns."""
         self._list()
         b, dim, depth = self.b, self.b.config.dim, len(self.part)

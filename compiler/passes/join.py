@@ -35,7 +35,8 @@ def join(items: Sequence[Item], config: Config) -> list[Item]:
         if len(group) == 1:
             continue
         names = [load.note for load in group]
-        buffer = Buffer(f"{names[0]} to {names[-1]}", sum(_buffer(load).rows for load in group), Bank.STATE)
+        buffer = Buffer(f"{names[0]} to {names[-1]}", sum(_buffer(load).rows for load in group), Bank.STATE,
+                        max(_buffer(load).align for load in group))
         at = 0
         for load in group:
             moved[_buffer(load)] = At(buffer, at)
@@ -60,12 +61,13 @@ def _bytes(load: VirtualCommand) -> int:
 
 
 def _groups(loads: Sequence[VirtualCommand], most: int) -> Iterator[list[VirtualCommand]]:
-    """Loads whose bytes follow each other in DRAM, of up to ``most`` rows together."""
+    """Loads whose bytes follow each other in DRAM, of up to ``most`` rows together, each where it may begin."""
     group: list[VirtualCommand] = []
     for load in loads:
         if group:
             ends = int(group[-1].fields["offset"]) + _bytes(group[-1])  # type: ignore[arg-type]
-            if ends != load.fields["offset"] or sum(_buffer(part).rows for part in [*group, load]) > most:
+            rows = sum(_buffer(part).rows for part in group)
+            if (ends != load.fields["offset"] or rows + _buffer(load).rows > most or rows % _buffer(load).align):
                 yield group
                 group = []
         group.append(load)

@@ -15,6 +15,7 @@ from gemmule.compiler.kernels import embed, mlp
 from gemmule.compiler.kernels.attention.block import BlockAttention, BlockMapping
 from gemmule.compiler.kernels.attention.cache_list import list_cache_rows
 from gemmule.compiler.kernels.attention.online import OnlineAttention, OnlineMapping
+from gemmule.compiler.kernels.attention.pages import PagesAttention, PagesMapping, Paging, page_words
 from gemmule.compiler.kernels.attention.selecting import SelectingAttention, SelectingMapping, chosen_words
 from gemmule.compiler.kernels.attention.shared import AttentionKernel, attention_rows, load_masks, load_nobody
 from gemmule.compiler.kernels.attention.standard import StandardAttention, StandardMapping
@@ -38,7 +39,7 @@ from gemmule.compiler.passes.entry import Lowered
 from gemmule.compiler.passes.fuse import Attend, Embed, Head, Inner, Normalize, Operator, Project, Remember, nodes_of
 from gemmule.compiler.passes.map import DecoderMapping
 from gemmule.config import Config
-from gemmule.isa import MAX_LENGTH, Length
+from gemmule.isa import MAX_LENGTH, Command, Length
 
 __all__ = ["lower"]
 
@@ -82,6 +83,7 @@ class _Lowering:
         """Where heads are normed."""
         self.masks: At | None = None
         self.nobody: At | None = None
+        self.paging: Paging | None = None
         self.cached: tuple[Buffer, ...] = ()
         self.layers = 0
 
@@ -117,8 +119,17 @@ class _Lowering:
             before=[[item for _, items in parts[:first] for item in items]], layers=[[layer] for layer in layers],
             behind=[[item for _, items in parts[first + len(layers):] for item in items]], once=self.once,
             sizes=self.b.sizes, constants=self.b.constants, moved=self.b.moved, batch=self.b.batch,
-            launch=(chosen_words(self.config, 0),) if isinstance(self.mapping.attention, SelectingMapping) else (),
+            launch=self._launch(),
             rolled=self.mapping.rolled, copies=copies, turns=MAX_LENGTH if self.b.looped else 1)
+
+    def _launch(self) -> tuple[Command, ...]:
+        """What a launch says itself."""
+        match self.mapping.attention:
+            case SelectingMapping():
+                return (chosen_words(self.config, 0),)
+            case PagesMapping():
+                return page_words(self.config, self.b.rows, ())
+        return ()
 
     def _operator(self, operator: Operator) -> None:
         match operator:
@@ -185,7 +196,10 @@ class _Lowering:
         embed.lists(self.b, ids, positions=(bool(ropes) or learned) and not self.b.looped)
         if attends:
             node = attends[0].attention
-            self.masks = load_masks(self.b, rows)
+            if isinstance(self.mapping.attention, PagesMapping):
+                self.paging = Paging(self.b, node, self.mapping.attention)
+            else:
+                self.masks = load_masks(self.b, rows)
             if self.mapping.attention.pool:
                 list_cache_rows(self.b, self.mapping.attention.context)
             self.cached = self.mapping.attention.buffers(node, self.config.dim, self.config.preload)
@@ -242,9 +256,11 @@ class _Lowering:
 
     def _kernel(self, node: Attention) -> AttentionKernel:
         masks = self.masks
+        self.layers += 1
+        if isinstance(self.mapping.attention, PagesMapping) and self.paging:
+            return PagesAttention(self.b, node, self.mapping.attention, self.layers - 1, self.paging, self.cached)
         if masks is None:
             raise CompileError(f"{node.name}: no bitmaps")
-        self.layers += 1
         if isinstance(self.mapping.attention, WholeMapping):
             return WholeAttention(self.b, node, self.mapping.attention, self.layers - 1, masks, self.cached)
         if self.nobody is None:

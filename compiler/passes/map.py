@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import chain, groupby, product
 
 from gemmule.compiler.errors import CompileError
-from gemmule.compiler.ir import Attention, Graph, Linear
+from gemmule.compiler.ir import Attention, Graph, Linear, Pages
 from gemmule.compiler.kernels.attention.block import BlockMapping
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.attention.online import OnlineMapping
+from gemmule.compiler.kernels.attention.pages import PagesMapping
 from gemmule.compiler.kernels.attention.shared import AttentionMapping, attention_rows
 from gemmule.compiler.kernels.attention.standard import StandardMapping
 from gemmule.compiler.kernels.attention.whole import WholeMapping
@@ -76,25 +77,27 @@ class Choice:
 
 
 def choices(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-            pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None) -> list[Choice]:
+            pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
+            pages: Pages | None = None) -> list[Choice]:
     """All choices by preference: banks by class first.
 
     Raises:
         CompileError: as :func:`mappings`.
     """
     every = mappings(graph, config, rows=rows, batch=batch, context=context, tokens=tokens, pool=pool, fused=fused,
-                     standard=standard, cache=cache)
+                     standard=standard, cache=cache, pages=pages)
     found = [tuple(alike) for _, alike in groupby(every, lambda mapping: (mapping.attention, mapping.ring_rows))]
     return [Choice(alike, apart) for apart in (True, False) for alike in found]
 
 
 def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: int, tokens: bool,
-             pool: int = 0, fused: bool = True, standard: bool = False,
-             cache: KvLayout | None = None) -> Iterator[DecoderMapping]:
+             pool: int = 0, fused: bool = True, standard: bool = False, cache: KvLayout | None = None,
+             pages: Pages | None = None) -> Iterator[DecoderMapping]:
     """Choices: scores kept rather than computed twice, larger blocks, more of them a turn, a larger ring.
 
     ``rows`` of each of ``batch`` sequences; ``pool``: rows of a cache by list, for a sequence alone. ``standard``:
     scores and probabilities through DRAM. ``cache``: of a program beside this one, which this one goes on with.
+    ``pages``: rows choose what they attend to.
 
     Raises:
         CompileError: more rows than statistics or bitmaps take, or more sequences than a batch; a cache by list in the
@@ -109,8 +112,9 @@ def mappings(graph: Graph, config: Config, *, rows: int, batch: int, context: in
     if every > most:
         raise CompileError(f"rows of a launch times the heads that share a KV head must be from 1 to {most}, not "
                            f"{every}: use fewer rows")
-    for attention in _attentions(node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard,
-                                 cache=cache):
+    ways = _pages(node, config, rows, context, pages) if pages else _attentions(
+        node, config, rows=rows, batch=batch, context=context, pool=pool, standard=standard, cache=cache)
+    for attention in ways:
         in_place = isinstance(attention, WholeMapping) and attention.in_place(node)
         for ring_rows, slots, share in _rings(graph, config, small=not isinstance(attention, WholeMapping)):
             yield DecoderMapping(
@@ -219,6 +223,25 @@ def _blocks(node: Attention, config: Config, rows: int, context: int, standard: 
                 need = scores + (1 + made.pipelined) * (ceil_div(rows, config.dim) + head) * every
                 if need <= config.acc_rows and made.ring * head * block * made.pair <= config.spm_rows // 4:
                     yield made
+
+
+def _pages(node: Attention, config: Config, rows: int, context: int, pages: Pages) -> Iterator[PagesMapping]:
+    """Two heads in flight, or one.
+
+    Raises:
+        CompileError: the device or the network cannot, or not even one fits.
+    """
+    fits = False
+    for ring in (2, 1) if node.kv_heads > 1 else (1,):
+        made = PagesMapping(context=context, pages=pages, ring=ring, prefix=node.prefix)
+        try:
+            made.check(node, config, rows)
+        except CompileError:
+            if ring == 1 and not fits:
+                raise
+            continue
+        fits = True
+        yield made
 
 
 def _online(node: Attention, block: int, config: Config, rows: int, context: int) -> Iterator[OnlineMapping]:

@@ -179,7 +179,11 @@ class _Roller:
 
     def _body(self, items: Iterable[Item], inside: bool) -> Iterator[Item]:
         for item in items:
-            if isinstance(item, Loop):
+            if isinstance(item, Loop) and item.times.cap == 1 and not inside:  # its registers are its own
+                before = list(self.slots.items())
+                yield replace(item, body=tuple(self._body(item.body, False)))
+                self.slots = OrderedDict(slot for slot in before if self.slots.get(slot[0]) == slot[1])
+            elif isinstance(item, Loop):
                 wanted = {self.scalings[id(step)]: None for step in leaves(item.body) if id(step) in self.scalings}
                 for scaling in wanted:
                     yield from self._bring(scaling)

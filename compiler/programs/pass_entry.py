@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kernels.attention.kv_layout import KvLayout
 from gemmule.compiler.kernels.contents import Contents
 from gemmule.compiler.kernels.virtual import Buffer
@@ -38,14 +38,15 @@ class PassEntry(Entry[Kind]):
     def __init__(self, kind: type[Kind], network: Network, config: Config, *, rows: int, batch: int, context: int,
                  tokens: bool, pool: int = 0, fused: bool = True, standard: bool = False,
                  among: Sequence[Choice] | None = None, answered: bool = True, cache: KvLayout | None = None,
-                 contents: Contents | None = None) -> None:
+                 contents: Contents | None = None, pages: Pages | None = None) -> None:
         """``among``: mappings; by default all. ``answered``: with the head. ``cache``, ``contents``: where a program
-        beside this one has its cache and its constants.
+        beside this one has its cache and its constants. ``pages``: rows choose what they attend to.
         """
         super().__init__(config)
         self.kind, self.network, self.among, self.answered = kind, network, among, answered
         self.rows, self.batch, self.context, self.tokens, self.pool = rows, batch, context, tokens, pool
         self.fused, self.standard, self.cache, self.contents = fused, standard, cache, contents
+        self.pages = pages
         self.constants: Constants = {}
         self.commit: CommitProgram | None = None
         self.general: GeneralProgram | None = None
@@ -58,7 +59,8 @@ class PassEntry(Entry[Kind]):
     def choose(self) -> Sequence[Choice]:
         return self.among or choices(
             self.network.graph, self.config, rows=self.rows, batch=self.batch, context=self.context,
-            tokens=self.tokens, pool=self.pool, fused=self.fused, standard=self.standard, cache=self.cache)
+            tokens=self.tokens, pool=self.pool, fused=self.fused, standard=self.standard, cache=self.cache,
+            pages=self.pages)
 
     def lower(self) -> Lowered:
         return lower(self.network, self.config, self.operators, self.mapping, contents=self.contents)

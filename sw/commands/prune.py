@@ -19,7 +19,7 @@ from gemmule.sw.commands.shared.common import (
 )
 from gemmule.sw.commands.shared.lists import values_of
 from gemmule.sw.errors import InputError
-from gemmule.sw.limits import DEFAULT, SCORES, check_choice
+from gemmule.sw.limits import DEFAULT, SELECTED, check_choice
 from gemmule.sw.reports.files import check_writable, write_file
 
 __all__ = ["prune"]
@@ -72,7 +72,7 @@ def prune(
     """
     keeps = values_of("--keep", keep, lambda word: float(word) if "." in word else int(word))
     everys = values_of("--every", every, int)
-    scores = values_of("--score", score, lambda word: check_choice("--score", word, SCORES))
+    scores = values_of("--score", score, lambda word: check_choice("--score", word, SELECTED))
     console, device = Output(json), read_config(config)
 
     from gemmule.io.progress import counting
@@ -125,7 +125,7 @@ def prune(
     console.print(f"within {budget:g} percent: keep {chosen['keep']}, every {chosen['every']}, score "
                   f"{chosen['score']}: perplexity {chosen['perplexity_change']:+.2%}, {chosen['speedup']:.2f}x")
     if out:
-        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items()), "--out")
+        write_file(out, "".join(f"{name}: {value}\n" for name, value in found.items() if name != "page"), "--out")
 
 
 def _windows(ids: list[int], length: int, count: int) -> list[list[int]]:

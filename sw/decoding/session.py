@@ -84,6 +84,9 @@ class Session:
             what = f"--batch {batch}" if batch > 1 else "--launch step" if launch == "step" else "--compute interpreter"
             raise InputError(f"--prune takes one text, whose passes are launches of the device, not {what}: drop one "
                              "of the two")
+        if pruning and pruning.pages and general:
+            raise InputError("--prune with score: pages takes greedy decoding by methods that run whole passes: drop "
+                             "the temperature, take another --method than layerskip, and no --draft-lengths confidence")
         self.pruning = pruning
         target = pair.target(config, 0, general, batch=batch, rows=rows, prefill=prefill, pruning=pruning)
         size = round_up(len(target.dram), ALIGN)

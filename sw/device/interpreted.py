@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows, layer_part
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Pages, Rows, layer_part
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.general_program import Answers
 from gemmule.compiler.programs.model_program import ModelProgram
@@ -83,10 +83,14 @@ class InterpretedModel(LoadedModel):
     """
 
     def __init__(self, name: str, network: Network, program: ModelProgram, timer: Simulator | None,
-                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None) -> None:
-        """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged."""
+                 prefill: PrefillProgram | None = None, single: ModelProgram | None = None,
+                 pages: Pages | None = None) -> None:
+        """``timer`` tells the cycles of the programs' launches; None: passes cost nothing and are not charged.
+
+        ``pages``: rows choose pages of the cache.
+        """
         self.name, self.network, self.program, self.timer = name, network, program, timer
-        self.interpreter, self.cache = IntegerInterpreter(network), Cache(network.graph)
+        self.interpreter, self.cache = IntegerInterpreter(network, pages), Cache(network.graph)
         self.early: dict[int, _Early] = {}
         """By how many of the first layers they have."""
         self.ledger: Ledger | None = None
@@ -139,7 +143,7 @@ class InterpretedModel(LoadedModel):
     def _early(self, count: int) -> _Early:
         if count not in self.early:
             part = layer_part(self.network, 0, count)
-            self.early[count] = _Early(IntegerInterpreter(part), Cache(part.graph))
+            self.early[count] = _Early(IntegerInterpreter(part, self.interpreter.pages), Cache(part.graph))
         return self.early[count]
 
     def commit(self, position: int, path: list[int], sequence: int = 0) -> int:

@@ -14,6 +14,7 @@ from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.greedy_loop import GreedyLoop
 from gemmule.compiler.programs.model_program import ModelProgram
 from gemmule.compiler.programs.moves import Moves
+from gemmule.compiler.programs.pages_program import PagesProgram
 from gemmule.compiler.programs.prefill import PrefillProgram
 from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.programs.step_program import StepProgram
@@ -25,6 +26,7 @@ from gemmule.sw.device.forward import Caches, append_rows, forward_rows, logit_s
 from gemmule.sw.device.ledger import Ledger
 from gemmule.sw.device.slots import HiddenSlots
 from gemmule.sw.device.timeline import Earlier
+from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.contiguous import ContiguousKV
 from gemmule.sw.kv.paged import PagedKV, PagePool
 from gemmule.sw.kv.pruning import Pruning
@@ -95,6 +97,10 @@ class LoadedModel:
         Raises:
             ValueError: a schedule, and no programs that choose rows.
         """
+        if pruning and pruning.pages:
+            if not isinstance(self.program, PagesProgram):
+                raise ValueError(f"{self.name} chooses no pages of its cache: place it with the schedule")
+            return PagesKV(self, pruning.pages, self.room)
         if pruning:
             if self.selection is None:
                 raise ValueError(f"{self.name} chooses no rows of its cache: place it with the schedule")

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gemmule.compiler.ir.pages import Pages
 from gemmule.numerics import MOST_GUARDED
 from gemmule.sw.errors import InputError
 from gemmule.sw.limits import SCORES
 
-__all__ = ["Pruning", "load_pruning", "pruning_of", "read_schedule"]
+__all__ = ["PAGES", "Pruning", "load_pruning", "pruning_of", "read_schedule"]
+
+
+PAGES = (4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning:
-    """A schedule of a pruned cache: selection at fixed positions, never in between.
+    """A schedule of a pruned cache: selection at fixed positions, never in between; or by each row itself, in pages.
 
     Raises:
         InputError: a number is out of range, or numbers contradict each other.
@@ -27,7 +32,8 @@ class Pruning:
     keep: float | int
     """Of the cached rows: a share (up to 1), or a number of rows."""
     every: int = 32
-    """Positions from one selection to the next: those that such a number divides, and the end of a prompt."""
+    """Positions from one selection to the next: those that such a number divides, and the end of a prompt. Not of
+    pages."""
     first: int = 4
     """Rows that are always kept: the first ones of the text (attention sinks)."""
     last: int = 32
@@ -36,6 +42,8 @@ class Pruning:
     """Rows up to which a text keeps all."""
     score: str = "attention"
     """One of :data:`gemmule.sw.limits.SCORES`."""
+    page: int = 8
+    """Rows of a page, where each row chooses pages."""
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
@@ -52,12 +60,21 @@ class Pruning:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise InputError(f"prune: {name} must be a whole number from {least} to {most:,}, not {value!r}")
+        if isinstance(self.page, bool) or self.page not in PAGES:
+            raise InputError(f"prune: page must be one of {', '.join(map(str, PAGES))} rows, not {self.page!r}")
         if isinstance(self.keep, int) and self.keep < self.first + self.last:
             raise InputError(f"prune: keep must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.keep}: keep more, or lower one of these")
         if self.whole < self.first + self.last:
             raise InputError(f"prune: whole must be at least first + last = {self.first + self.last} rows, not "
                              f"{self.whole}")
+
+    @cached_property
+    def pages(self) -> Pages | None:
+        """Of rows that choose pages."""
+        if self.score != "pages":
+            return None
+        return Pages(page=self.page, keep=self.keep, first=self.first, last=self.last, whole=self.whole)
 
     def rows(self, cached: int) -> int:
         """Of so many cached rows, those that are kept."""
@@ -114,6 +131,10 @@ def pruning_of(found: Any, where: str) -> Pruning:
         raise InputError(f"{where} must be keys with keep among them, for a decoder, not {what}: such as `keep: 0.5`")
     if unknown := sorted(set(map(str, found)) - set(names)):
         raise InputError(f"{where} has no key {unknown[0]!r}: keys are {', '.join(names)}")
+    at_fixed, named = found.get("score") != "pages", set(map(str, found))
+    if (at_fixed and "page" in named) or (not at_fixed and "every" in named):
+        raise InputError(f"{where}: page is of score: pages alone, and every is not of it: " + (
+            "leave page out" if at_fixed else "leave every out, since rows choose at every step"))
     try:
         return Pruning(**found)
     except InputError as error:

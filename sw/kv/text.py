@@ -42,6 +42,8 @@ class Pruned:
     layers: int
     row_bytes: int
     """Of a row's keys and values in all layers."""
+    by_rows: bool = False
+    """Each row chooses pages for itself: there are no selections, and rows that are read are counted row by row."""
 
 
 class TextKV(ABC):

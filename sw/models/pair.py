@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from gemmule.compiler.errors import CompileError
 from gemmule.compiler.files.chat import Chat
 from gemmule.compiler.files.model_file import ModelFile, load_model
-from gemmule.compiler.ir import Network
+from gemmule.compiler.ir import Network, Pages
 from gemmule.compiler.kept import compile_kept, loop_kept, prefill_kept, selection_kept, single_kept
 from gemmule.compiler.passes.map import choices, default_rows
 from gemmule.compiler.place import round_up
@@ -25,6 +25,7 @@ from gemmule.compiler.programs.selecting import Selection
 from gemmule.compiler.quantize.listed import listed
 from gemmule.compiler.quantize.narrow import NARROW_GROUP, narrowed
 from gemmule.compiler.search.decoder import default_effort
+from gemmule.compiler.search.pages import longest_pages
 from gemmule.config import Config
 from gemmule.io.progress import working
 from gemmule.io.reading import named
@@ -241,14 +242,19 @@ class _Imported:
 
     def __init__(self, path: Path, file: ModelFile, *, shown: str, bundled: bool = False) -> None:
         self.path, self.file, self.shown, self.bundled = path, file, shown, bundled
-        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None], Placed] = {}
+        self.kept: dict[tuple[Config, int, bool, bool, int, int, int | None, tuple[int, int] | None, Pages | None],
+                        Placed] = {}
 
     def __call__(self, config: Config, base: int, general: bool = False, looped: bool = False, batch: int = 1,
                  rows: int | None = None, prefill: int | None = 0, pruning: Pruning | None = None) -> Placed:
         graph = self.file.network.graph
         rows = rows or default_rows(graph, config)
-        always = (pruning.first, pruning.last) if pruning else None
-        key = config, base, general, looped, batch, rows, prefill, always
+        pages = pruning.pages if pruning else None
+        always = (pruning.first, pruning.last) if pruning and not pages else None
+        if pages and prefill:
+            raise InputError(f"--prefill-rows {prefill} does not go with rows that choose pages (score: pages), which "
+                             "pass prompts as all rows: use --prefill-rows 0")
+        key = config, base, general, looped, batch, rows, prefill, always, pages
         if key not in self.kept:
             try:
                 if not choices(graph, config, rows=rows, batch=batch, context=graph.whole_positions, tokens=True):
@@ -257,12 +263,25 @@ class _Imported:
                 raise self._refused(config, error) from None
             with working(f"compiling {self.shown} for {config.name}", least=1.0):
                 try:
-                    placed = self._place(config, base, rows, general, looped, batch)
+                    placed = self._with_pages(config, base, rows, pages) if pages else self._place(
+                        config, base, rows, general, looped, batch)
                 except CompileError as error:
-                    raise self._refused(config, error) from None
-                placed = self._with_single(self._with_prefill(placed, prefill))
+                    raise (InputError(f"--prune: {error}") if pages else self._refused(config, error)) from None
+                if not pages:
+                    placed = self._with_single(self._with_prefill(placed, prefill))
                 self.kept[key] = self._with_selection(placed, *always) if always else placed
         return self.kept[key]
+
+    def _with_pages(self, config: Config, base: int, rows: int, pages: Pages) -> Placed:
+        """A program whose rows choose pages, for the longest context that fits."""
+        network = self.file.network
+
+        def made(context: int) -> ModelProgram:
+            return compile_kept(network, self.file.sha256, config, rows=rows, context=context, tokens=True,
+                                base_address=base, pages=pages)
+
+        program = longest_pages(network.graph, config, rows, pages, made)
+        return Placed(network, program, program.fill(network))
 
     def _place(self, config: Config, base: int, rows: int, general: bool, looped: bool, batch: int) -> Placed:
         network, effort = self.file.network, default_effort(self.file.network.graph)

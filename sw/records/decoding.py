@@ -88,11 +88,12 @@ class Pruning(BaseModel):
     """The schedule of a pruned cache."""
 
     keep: float | int = Field(description="of the cached rows: a share, or a number")
-    every: int = Field(description="positions from one selection to the next")
+    every: int = Field(description="positions from one selection to the next; not of score pages")
     first: int = Field(description="rows that are always kept: the first ones")
     last: int = Field(description="the newest ones")
     whole: int = Field(description="rows up to which a text keeps all")
-    score: Literal["attention", "none"]
+    score: Literal["attention", "none", "pages"]
+    page: int = Field(description="rows of a page, where each row chooses pages")
 
 
 class Generate(Record):

@@ -161,7 +161,7 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
     console.print(f"{record['bound']}-bound: {method} keeps the DRAM bus busy in {record['dram_bound']:.1%} of device "
                   f"cycles, the matrix unit in {_share(record, 'matrix')}")
     if run.pruned:
-        console.print(_pruned_line(record), markup=False)
+        console.print(_pruned_line(record, by_rows=run.pruned.by_rows), markup=False)
     if reference is not None and reference is not run:
         needs = f" and {extra_parameters:,} more weights" if extra_parameters else ""
         same = "identical to" if record["same_tokens_as_ar"] else "DIFFERENT from"
@@ -173,12 +173,15 @@ def print_generation(console: Console, prompts: Sequence[str], run: Generation, 
             f"{'more' if saved < 0 else 'fewer'} passes of the target{needs}; {text} of autoregressive decoding")
 
 
-def _pruned_line(record: dict[str, Any]) -> str:
+def _pruned_line(record: dict[str, Any], *, by_rows: bool) -> str:
     """What the schedule of a pruned cache did."""
-    if not record["selections"]:
-        return "pruned cache: the text was too short for a selection, so nothing was dropped"
     share = record["kv_bytes"] / max(1, record["kv_bytes_dense"])
     kept = record["kept_rows_by_layer"][0]
+    if by_rows:
+        return (f"pruned cache: each row chooses its pages, the last one {kept:,} rows per KV head; rows saw "
+                f"{share:.0%} of the KV bytes of the whole cache")
+    if not record["selections"]:
+        return "pruned cache: the text was too short for a selection, so nothing was dropped"
     return (f"pruned cache: {record['selections']:,} selections, the last one keeps {kept:,} rows per KV head; "
             f"passes read {share:.0%} of the KV bytes of the whole cache; selections take "
             f"{record['selection_cycles'] / record['cycles']:.1%} of the cycles")

@@ -11,6 +11,7 @@ from gemmule.sw.decoding.asking import alone
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.runtime import TARGET
+from gemmule.sw.kv.chosen_pages import PagesKV
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.kv.selected import SelectedKV
 from gemmule.sw.step import Want
@@ -47,8 +48,12 @@ class Losses:
 
 
 def pruned_cache(model: InterpretedModel, pruning: Pruning, observed: int,
-                 chooser: type[InterpretedChooser] = InterpretedChooser) -> SelectedKV:
-    """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass."""
+                 chooser: type[InterpretedChooser] = InterpretedChooser) -> SelectedKV | PagesKV:
+    """A cache of an untimed model by a schedule; ``observed``: rows of a selecting pass. Of pages the model's rows
+    choose themselves.
+    """
+    if pruning.pages:
+        return PagesKV(model, pruning.pages, model.room)
     return SelectedKV(model, chooser(model, pruning, observed), pruning, model.room)
 
 
@@ -56,20 +61,26 @@ def losses(network: Network, window: np.ndarray, pruning: Pruning | None, observ
            chooser: type[InterpretedChooser] = InterpretedChooser) -> Losses:
     """What the tokens of a window cost, int64 [tokens]; no ``pruning``: with the whole cache."""
     graph = network.graph
-    model = InterpretedModel(TARGET, network, Untimed(graph), None)  # type: ignore[arg-type]
+    model = InterpretedModel(TARGET, network, Untimed(graph), None,  # type: ignore[arg-type]
+                             pages=pruning.pages if pruning else None)
     kv = pruned_cache(model, pruning or Pruning(keep=1.0, whole=1 << 16, every=BLOCK), observed, chooser)
     ids, nats, shares, at = window.tolist(), [], [], 0
     while at < len(ids) - 1:
         alone(kv.begin(ids[:at + 1]))
-        tokens = ids[at:min(len(ids) - 1, at + 1 + kv.ahead(at))]
-        shares += [(kv.length + i) / (at + i) for i in range(len(tokens)) if at + i]
+        tokens = ids[at:min(len(ids) - 1, at + 1 + min(BLOCK, kv.ahead(at)))]
+        shares += [_seen(kv, i) / (at + i) for i in range(len(tokens)) if at + i]
         out = alone(kv.candidates(Rows.chain(tokens, at), Want(logits=True)))
         alone(kv.accept(tokens, range(len(tokens))))
         assert out.logits is not None
         nats.append(_nats(out.logits * model.logit_scale, np.array(ids[at + 1:at + 1 + len(tokens)])))
         at += len(tokens)
-    dropped = getattr(kv.chooser, "dropped", [])
+    dropped = getattr(kv.chooser, "dropped", []) if isinstance(kv, SelectedKV) else []
     return Losses(np.concatenate(nats), float(np.mean(shares)), float(np.mean(dropped)) if dropped else 0.0)
+
+
+def _seen(kv: SelectedKV | PagesKV, i: int) -> int:
+    """Cached rows that the row ``i`` behind the cached ones sees, those of its pass before it among them."""
+    return kv.pages.rows(kv.length + i + 1) - 1 if isinstance(kv, PagesKV) else kv.length + i
 
 
 def _nats(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:

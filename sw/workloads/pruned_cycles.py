@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmule.compiler.ir import Rows
+from gemmule.compiler.kernels.attention.pages import MEANS
+from gemmule.compiler.kernels.attention.shared import CACHE
 from gemmule.compiler.kernels.moves import LISTS
 from gemmule.compiler.program import NO_DRAM, Program, Step
 from gemmule.compiler.programs.selecting import Selection
@@ -89,6 +91,9 @@ def token_cycles(placed: Placed, pruning: Pruning | None, context: int) -> Token
         CompileError: more rows than the programs take.
         InputError: more than they choose among.
     """
+    if pruning and pruning.pages:
+        return TokenCycles(rows=pruning.pages.rows(context + 1) - 1, passing=_pages_pass(placed, context), selection=0,
+                           every=1)
     if pruning is None or context <= pruning.whole:
         return TokenCycles(rows=context, passing=_pass(placed, context), selection=0, every=1)
     assert placed.selection is not None
@@ -116,6 +121,22 @@ def selection_cycles(selection: Selection, pruning: Pruning, context: int) -> Se
     chooser = DeviceChooser(_Timed(selection, context, pruning.rows(context)), selection)
     cycles = choose_rows(chooser, pruning, [0] * context, before_that(pruning, context))
     return SelectionCycles(cycles, chooser.top_k_cycles, chooser.top_k_exposed)
+
+
+def _pages_pass(placed: Placed, context: int) -> int:
+    """One row with the arithmetic: its time depends on which pages it chooses. Keys and representatives are random."""
+    program, random = placed.program, np.random.default_rng(0)
+    device = Simulator(program.config, dram_bytes=program.base_address + program.size)
+    device.write_dram(program.base_address, placed.dram[:program.size].tobytes())
+    for region in (CACHE, MEANS):
+        address, size = program.symbols[region]
+        device.write_dram(address, random.integers(0, 256, size, dtype=np.uint8).tobytes())
+    rows = Rows.chain([0], program.graph.prefix + context)
+    step = program.step(rows, 1)
+    for address, content in step.inputs:
+        device.write_dram(address, content.tobytes())
+    device.load(program.launch("pass", NO_DRAM, step.registers))
+    return int(device.run().cycles)
 
 
 class _Timed:

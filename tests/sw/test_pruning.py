@@ -162,7 +162,8 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     shown = " ".join(capsys.readouterr().out.split())
     assert f"pruned cache: {told['selections']} selections, the last one keeps" in shown
     assert told["same_tokens_as_ar"] is True
-    assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention"}
+    assert told["prune"] == {"keep": 0.5, "every": 16, "first": 4, "last": 16, "whole": 32, "score": "attention",
+                             "page": 8}
     assert len(told["kept_rows_by_layer"]) == 6
     assert 0 < told["kv_bytes"] < told["kv_bytes_dense"]
     assert told["selections"] >= 3
@@ -175,8 +176,8 @@ def test_generate_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     ("keep: true", "keep must be a number, not True"), ("every: 8", "keep among them"), ("[1, 2]", "not list"),
     ("keep: 20", "keep must be at least first [+] last = 36 rows, not 20"),
     ("keep: 0.5\nfirst: 300", "first must be a whole number from 0 to 255, not 300"),
-    ("keep: 0.5\nlayers: 3", "has no key 'layers': keys are keep, every, first, last, whole, score"),
-    ("keep: 0.5\nscore: magic", "score must be one of attention, none, not 'magic'"),
+    ("keep: 0.5\nlayers: 3", "has no key 'layers': keys are keep, every, first, last, whole, score, page"),
+    ("keep: 0.5\nscore: magic", "score must be one of attention, none, pages, not 'magic'"),
     ("keep: 0.5\nwhole: 10", "whole must be at least first [+] last = 36 rows, not 10"),
     ("keep: 0.5\nevery: 0", "every must be a whole number from 1 to 65,536, not 0"), ("keep: [", "is no YAML")])
 def test_bad_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str,

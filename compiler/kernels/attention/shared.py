@@ -24,8 +24,8 @@ from gemmule.config import Config
 from gemmule.isa import Dyn, Length, MatrixFlag, MoveFlag, RequantFlag, SoftmaxFlag, Unit, VOp
 from gemmule.timing import ceil_div
 
-__all__ = ["CACHE", "MASKS", "NEW", "OLD", "AttentionKernel", "AttentionMapping", "HeadKernel", "attention_rows",
-           "load_masks", "load_nobody", "new_region"]
+__all__ = ["CACHE", "MASKS", "NEW", "OLD", "AttentionKernel", "AttentionMapping", "HeadKernel", "HeadRows",
+           "attention_rows", "load_masks", "load_nobody", "new_region"]
 
 CACHE, OLD, NEW = "cache", "cache_old", "cache_new"
 """The cache as loads see it; as they do where no pass changes a row; from the first new position on, as stores do."""
@@ -96,8 +96,9 @@ def new_region(sequence: int) -> str:
 class AttentionKernel(ABC):
     """Writes the attention of one layer; the caller fills queries, new keys and new values first."""
 
-    def __init__(self, b: Builder, node: Attention, mapping: AttentionMapping, number: int, masks: At) -> None:
-        """``number`` of the layer among the cached ones."""
+    def __init__(self, b: Builder, node: Attention, mapping: AttentionMapping, number: int,
+                 masks: At | None) -> None:
+        """``number`` of the layer among the cached ones; no ``masks``: no row sees but what lists say."""
         dim = b.config.dim
         self.b, self.node, self.number, self.masks = b, node, number, masks
         self.layout = mapping.layout(b.network.graph, b.config, b.batch, b.each)
@@ -182,23 +183,38 @@ class AttentionKernel(ABC):
         return (Dyn.SRC0, *self.new_dyn[1:]) if self.new_dyn is not NO_DYN else NO_DYN
 
 
+@dataclass(frozen=True)
+class HeadRows:
+    """The rows of a KV head's products: those of the heads that share it."""
+
+    query: At
+    """First group of the queries; groups are :attr:`AttentionKernel.all` rows apart, those of the contexts too."""
+    context: At
+    """Where contexts go."""
+    m: Length
+    one: int
+    """At most."""
+
+
 class HeadKernel:
     """Commands of one KV head with the heads that share it."""
 
-    def __init__(self, kernel: AttentionKernel, kv: int, statistics: int, sequence: int = 0) -> None:
-        """``statistics``: the context of statistics that it takes."""
+    def __init__(self, kernel: AttentionKernel, kv: int, statistics: int, sequence: int = 0,
+                 rows: HeadRows | None = None) -> None:
+        """``statistics``: the context of statistics that it takes. ``rows``: by default all of the sequence."""
         self.k, self.b, self.kv, self.statistics, self.sequence = kernel, kernel.b, kv, statistics, sequence
         self.name = f"{kernel.node.name} {kv}" + (f" of sequence {sequence}" if self.b.batch > 1 else "")
-        self.query = kernel.query + kv * kernel.groups * kernel.all + sequence * kernel.one
-        self.masks = kernel.masks + sequence * kernel.one
+        first = kv * kernel.groups * kernel.all + sequence * kernel.one
+        self.own = rows or HeadRows(kernel.query + first, kernel.context + first, kernel.m, kernel.one)
+        self.masks = kernel.masks + sequence * kernel.one if kernel.masks else 0
         first = kv * kernel.share
         self.scaling: Mapping[str, Any] = {"mult": int(kernel.score[first, 0]), "shift": int(kernel.score[first, 1])}
-        self.sums = At(Buffer(f"{self.name} sums", kernel.groups * kernel.one, Bank.ACCUMULATOR))
+        self.sums = At(Buffer(f"{self.name} sums", kernel.groups * self.own.one, Bank.ACCUMULATOR))
         self.maxima = {SoftmaxFlag.ONLINE} if kernel.prefix else set[SoftmaxFlag]()
         """Flags of the rows' maxima: whole octaves, where the prefix makes them rise."""
         self.apart = ceil_div(kernel.prefix, self.b.config.preload) * self.b.config.preload
         """Rows from a group of the prefix' keys or values to the next one."""
-        prefix = ceil_div(kernel.prefix, self.b.config.dim) * kernel.one
+        prefix = ceil_div(kernel.prefix, self.b.config.dim) * self.own.one
         self.prefix_scores = At(Buffer(f"{self.name} prefix scores", prefix, Bank.ACCUMULATOR))
         self.prefix_probabilities = At(Buffer(f"{self.name} prefix probabilities", prefix, Bank.OPERAND))
         self.prefix_rows = At(Buffer(f"{self.name} prefix", 2 * kernel.groups * self.apart, Bank.STREAM,
@@ -208,25 +224,30 @@ class HeadKernel:
         """``query @ keys.T``; ``moved``: to the rows at which a loop is."""
         k = self.k
         self.b.add(Unit.MATRIX, f"{self.name}: scores", flags={MatrixFlag.B_TRANSPOSED},
-                   dyn=(Dyn.DST, LengthReg.ROW, 1) if moved else NO_DYN, a_row=self.query, a_stride=k.all,
-                   b_row=keys, b_stride=stride, c_row=to, c_stride=k.one, m=k.m, n=n, k=k.node.head_dim)
+                   dyn=(Dyn.DST, LengthReg.ROW, 1) if moved else NO_DYN, a_row=self.own.query, a_stride=k.all,
+                   b_row=keys, b_stride=stride, c_row=to, c_stride=self.own.one, m=self.own.m, n=n, k=k.node.head_dim)
 
     def add_softmax(self, op: VOp, scores: At, n: Length, flags: set[SoftmaxFlag], *, moved: bool = False,
                     **fields: Any) -> None:
         """A piece of the rows' maxima or probabilities."""
         k = self.k
         self.b.add(Unit.VECTOR, f"{self.name}: {op.name.lower()}", op=op, flags=flags,
-                   dyn=(Dyn.SRC0, LengthReg.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=k.one,
-                   m=k.m, n=n, context=self.statistics, **self.scaling, **fields,
+                   dyn=(Dyn.SRC0, LengthReg.ROW, 1) if moved else NO_DYN, src0=scores, src0_stride=self.own.one,
+                   m=self.own.m, n=n, context=self.statistics, **self.scaling, **fields,
                    **(exponential(k.node) if op is not VOp.SOFTMAX_MAX else {}))
 
     def score_prefix(self) -> None:
         """Scores of the prefix, where there is one that comes on its own."""
         k = self.k
         if k.prefix:
-            content = PrefixRows(k.node, self.kv, self.apart, 2 * k.groups * self.apart * self.b.config.dim)
-            self.b.load_constants(STATIC, [content], self.prefix_rows, f"{self.name}: prefix")
+            self.load_prefix()
             self.add_scores(self.prefix_rows, self.apart, self.prefix_scores, Length(k.prefix))
+
+    def load_prefix(self) -> None:
+        """Its keys and values."""
+        k = self.k
+        content = PrefixRows(k.node, self.kv, self.apart, 2 * k.groups * self.apart * self.b.config.dim)
+        self.b.load_constants(STATIC, [content], self.prefix_rows, f"{self.name}: prefix")
 
     def mix_prefix(self) -> None:
         """The prefix' part of the contexts, behind all others': where the maximum rises, these are shifted first."""
@@ -234,31 +255,31 @@ class HeadKernel:
         flags = {SoftmaxFlag.ONLINE, SoftmaxFlag.CONTINUE}
         self.add_softmax(VOp.SOFTMAX_MAX, self.prefix_scores, count, flags)
         self.add_softmax(VOp.SOFTMAX_EXP, self.prefix_scores, count, flags, dst=self.prefix_probabilities,
-                         dst_stride=k.one)
+                         dst_stride=self.own.one)
         self.rescale()
         self.add_contexts(self.prefix_probabilities, self.prefix_rows + k.groups * self.apart, self.apart, count, True)
 
     def rescale(self) -> None:
         """The contexts, shifted by the last rise of the maxima."""
         k = self.k
-        self.b.add(Unit.VECTOR, f"{self.name}: rise", op=VOp.RESCALE, src0=self.sums, src0_stride=k.one, dst=self.sums,
-                   dst_stride=k.one, m=k.m, n=k.node.head_dim, context=self.statistics)
+        self.b.add(Unit.VECTOR, f"{self.name}: rise", op=VOp.RESCALE, src0=self.sums, src0_stride=self.own.one,
+                   dst=self.sums, dst_stride=self.own.one, m=self.own.m, n=k.node.head_dim, context=self.statistics)
 
     def add_contexts(self, probabilities: At, values: At, stride: int, count: Length, more: bool) -> None:
         """``probabilities @ values``, ``more``: added to what there is."""
         k = self.k
         self.b.add(Unit.MATRIX, f"{self.name}: context",
                    flags={MatrixFlag.A_UNSIGNED} | ({MatrixFlag.ACCUMULATE} if more else set()), a_row=probabilities,
-                   a_stride=k.one, b_row=values, b_stride=stride, c_row=self.sums, c_stride=k.one, m=k.m,
-                   n=k.node.head_dim, k=count)
+                   a_stride=self.own.one, b_row=values, b_stride=stride, c_row=self.sums, c_stride=self.own.one,
+                   m=self.own.m, n=k.node.head_dim, k=count)
 
     def normalise(self) -> None:
         """The rows' int8 contexts, scaled by the reciprocal of their sums."""
         k = self.k
         mult, shift = (int(v) for v in k.scale[self.kv * k.share])
         self.b.add(Unit.VECTOR, f"{self.name}: normalise", op=VOp.REQUANT, flags={RequantFlag.ROW}, src0=self.sums,
-                   src0_stride=k.one, dst=k.context + self.kv * k.groups * k.all + self.sequence * k.one,
-                   dst_stride=k.all, m=k.m, n=k.node.head_dim, mult=mult, shift=shift, context=self.statistics)
+                   src0_stride=self.own.one, dst=self.own.context, dst_stride=k.all, m=self.own.m,
+                   n=k.node.head_dim, mult=mult, shift=shift, context=self.statistics)
 
 
 def load_masks(b: Builder, rows: int) -> At:
