@@ -32,14 +32,14 @@ from benchmarks.pruning import KEEPS, OBSERVED, POOLED, SCHEDULES, Pooled
 from benchmarks.smollm2.model import model_path, source
 from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
-from gemmule.compiler.ir import Cache, Network, Rows
+from gemmule.compiler.ir import Cache, IntegerInterpreter, Network, Rows
 from gemmule.sw.decoding.asking import alone
 from gemmule.sw.device.chosen import InterpretedChooser
 from gemmule.sw.device.forward import append_rows
 from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.device.runtime import TARGET
 from gemmule.sw.kv.pruning import Pruning
-from gemmule.sw.kv.selected import SelectedKV
+from gemmule.sw.kv.text import TextKV
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.step import Ask, Asking, Forward, Want
 from gemmule.sw.text.chat import Template
@@ -49,7 +49,8 @@ __all__ = ["NAMES", "Reader", "in_common", "overlap", "right", "summary"]
 
 WINDOW = "window of 256"
 CHOSEN: dict[str, Pruning | None] = {
-    "whole cache": None, **{name: SCHEDULES[name] for name in ("half", "a quarter", "a fifth", "half, window")},
+    "whole cache": None, **{name: SCHEDULES[name] for name in (
+        "half", "a quarter", "a fifth", "half, window", "half, pages", "a quarter, pages")},
     WINDOW: KEEPS[WINDOW]}
 NAMES = (*CHOSEN, *POOLED)
 DENSE = Pruning(keep=1.0, whole=1 << 16)
@@ -84,12 +85,14 @@ class Reader:
             alone(self.kv.begin(ids))
             model = copy.copy(self.model)
             model.cache, model.owners = Cache(self.network.graph), {}
+            if schedule and schedule.pages:
+                model.interpreter = IntegerInterpreter(self.network, schedule.pages)
             model.cache.begin_with(self.model.cache, 0)
             kv = pruned_cache(model, schedule or DENSE, OBSERVED, chooser)
             _entered(kv.begin(ids))
             yield self.go_on(kv, ids, most)
 
-    def go_on(self, kv: SelectedKV, ids: Sequence[int], most: int) -> list[int]:
+    def go_on(self, kv: TextKV, ids: Sequence[int], most: int) -> list[int]:
         """``ids``: all tokens so far, of which the last one is not cached."""
         found: list[int] = []
         while len(found) < most:
