@@ -7,9 +7,10 @@
 interpreter with the device's choices (tests/sw/test_pruning.py), over that of the same integers with the whole cache;
 of all positions, and of those from 512 on. The schedules that select at fixed positions were chosen before any was
 measured; of pages, size and representative were chosen on these windows, by half and a quarter of the rows. *Pooled*
-ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV. ``cycles``: a pass
-of one row behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the
-share of a selection that each token pays. Finished rows are kept in --out and not run again.
+ones are not the device's: the importance of a row is the largest of its neighbours', as in SnapKV; nor are *heavy
+hitters*, whose importance is summed over all rows since the first selection, as in H2O. ``cycles``: a pass of one row
+behind contexts up to 4,096 positions on `base` with memories for lists of that length, timing alone, and the share of a
+selection that each token pays. Finished rows are kept in --out and not run again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from gemmule import __version__
 from gemmule.compiler.files.model_file import load_model
 from gemmule.config import Config, load_config
 from gemmule.sw.device.chosen import InterpretedChooser
+from gemmule.sw.device.interpreted import InterpretedModel
 from gemmule.sw.kv.pruning import Pruning
 from gemmule.sw.models.import_texts import default_texts
 from gemmule.sw.models.pair import Placed
@@ -51,6 +53,7 @@ SCHEDULES = {
     "half, pages of 16": replace(PAGES, page=16, last=32),
     "a quarter, pages of 16": replace(PAGES, keep=0.25, page=16, last=32)}
 POOLED = {f"{name}, pooled": SCHEDULES[name] for name in ("half", "a quarter")}
+HEAVY = {f"{name}, heavy hitters": replace(SCHEDULES[name], last=64) for name in ("half", "a fifth")}
 POOL = 7
 """Neighbours, the row itself among them, whose largest importance counts (SnapKV, Li et al. 2024)."""
 CONTEXTS = (512, 1024, 2048, 4096)
@@ -66,9 +69,23 @@ Record = dict[str, Any]
 class Pooled(InterpretedChooser):
     """Rows go with their neighbours."""
 
-    def chosen(self, importance: np.ndarray, kept: int) -> np.ndarray:
+    def chosen(self, node: str, importance: np.ndarray, kept: int) -> np.ndarray:
         beside = np.pad(importance, ((0, 0), (POOL // 2, POOL // 2)))
-        return super().chosen(np.lib.stride_tricks.sliding_window_view(beside, POOL, axis=1).max(axis=2), kept)
+        return super().chosen(node, np.lib.stride_tricks.sliding_window_view(beside, POOL, axis=1).max(axis=2), kept)
+
+
+class HeavyHitters(InterpretedChooser):
+    """Importance goes on from selection to selection (H2O, Zhang et al. 2023)."""
+
+    def __init__(self, model: InterpretedModel, pruning: Pruning, observed: int) -> None:
+        """Every row since the last selection is observed, however many a selecting pass has."""
+        super().__init__(model, pruning, pruning.every)
+        self.sums: dict[str, np.ndarray] = {}
+
+    def chosen(self, node: str, importance: np.ndarray, kept: int) -> np.ndarray:
+        before = self.sums.get(node, importance[:, :0])
+        self.sums[node] = importance + np.pad(before, ((0, 0), (0, importance.shape[1] - before.shape[1])))
+        return super().chosen(node, self.sums[node], kept)
 
 
 def windows(length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -94,8 +111,8 @@ def quality(record: Record, save: Callable[[], None]) -> None:
         if kind not in dense:
             dense[kind] = [losses(network, window, None, OBSERVED).nats.tolist() for window in some]
             save()
-    for name, schedule in (SCHEDULES | POOLED).items():
-        chooser = Pooled if name in POOLED else InterpretedChooser
+    for name, schedule in (SCHEDULES | POOLED | HEAVY).items():
+        chooser = Pooled if name in POOLED else HeavyHitters if name in HEAVY else InterpretedChooser
         if any(row["schedule"] == name for row in rows):
             continue
         found = {kind: [losses(network, window, schedule, OBSERVED, chooser) for window in some]

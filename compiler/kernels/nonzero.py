@@ -52,12 +52,12 @@ def nonzero_tiles(b: Builder, ring: Ring, node: Linear, span: Span, lanes: np.nd
     b.load_constants(STATIC, [ColumnRows.of(node, lanes)], At(parameters), f"{node.name}: parameters")
     sums = [At(Buffer(f"{node.name} sums", groups * b.rows, Bank.ACCUMULATOR)) for _, groups in columns]
     for part in parts:
-        _Part(b, ring, node, span, part, offset, len(lanes)).write(columns, sums)
+        _Columns(b, ring, node, span, part, offset, len(lanes)).write(columns, sums)
     for acc, (first, groups) in zip(sums, columns, strict=True):
         yield Tile(acc, b.rows, first, groups, At(parameters, first * ColumnRows.rows(node)))
 
 
-class _Part:
+class _Columns:
     """As many columns of the input as the select unit takes."""
 
     def __init__(self, b: Builder, ring: Ring, node: Linear, span: Span, part: range, offset: int, size: int) -> None:
