@@ -17,8 +17,8 @@ __all__ = ["PruneOption", "read_pruning"]
 PruneOption = Annotated[Path | None, typer.Option(
     "--prune", metavar="FILE", show_default=False,
     help="Prune the target's KV cache by this schedule (YAML): keep, every, first, last, whole, score, page. The "
-         "select unit chooses rows at fixed positions, or pages for each row (score: pages), so every method decodes the "
-         "same text as ar with the same schedule.")]
+         "select unit chooses rows at fixed positions, or pages for each row (score: pages), so every method decodes "
+         "the same text as ar with the same schedule.")]
 
 
 def read_pruning(path: Path | None, launch: str, batch: int) -> Pruning | None:
